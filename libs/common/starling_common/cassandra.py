@@ -1,0 +1,61 @@
+"""Adapter: sessions to Cassandra, and the read models' tables, which the projector fills and the API reads."""
+
+from typing import Any
+
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
+from cassandra.query import dict_factory
+
+from starling_common.schemas import schema_directory
+from starling_common.settings import Cassandra
+
+
+class DatabaseUnavailable(Exception):
+    """Cassandra did not answer; the same call may work later."""
+
+
+def open_session(settings: Cassandra, *, keyspace: str | None = None) -> Session:
+    """A session whose rows are dicts; close it by `session.cluster.shutdown()`.
+
+    Raises: DatabaseUnavailable.
+    """
+    profile = ExecutionProfile(
+        load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy()), row_factory=dict_factory, request_timeout=10
+    )
+    cluster = Cluster(
+        settings.contact_points.split(","),
+        port=settings.port,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        auth_provider=_credentials(settings),
+        protocol_version=5,
+    )
+    try:
+        return cluster.connect(keyspace)
+    except NoHostAvailable as cause:
+        cluster.shutdown()
+        raise DatabaseUnavailable(f"no Cassandra node at {settings.contact_points}:{settings.port} answers: {cause}") from cause
+
+
+def create_tables(session: Session, settings: Cassandra) -> None:
+    """Create the keyspace and the tables that do not exist yet; safe to repeat."""
+    session.execute(
+        f"CREATE KEYSPACE IF NOT EXISTS {settings.keyspace} WITH replication = "
+        f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {settings.replication_factor}}}"
+    )
+    session.set_keyspace(settings.keyspace)
+    for statement in table_statements():
+        session.execute(statement)
+
+
+def table_statements() -> list[str]:
+    """The statements of `schemas/avro/tables.cql`, one each."""
+    text = (schema_directory() / "tables.cql").read_text()
+    lines = [line for line in text.splitlines() if not line.strip().startswith("--")]
+    return [statement.strip() for statement in "\n".join(lines).split(";") if statement.strip()]
+
+
+def _credentials(settings: Cassandra) -> Any:
+    if settings.user is None or settings.password is None:
+        return None
+    return PlainTextAuthProvider(settings.user, settings.password.get_secret_value())

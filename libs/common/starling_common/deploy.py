@@ -1,0 +1,110 @@
+"""Edge: the deploy step. Creates topics, registers schemas, creates tables; safe to repeat, and refuses what is incompatible.
+
+Run as `python -m starling_common.deploy` with the same settings as the services. Exit code 1 says what is wrong.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from starling_common.cassandra import DatabaseUnavailable, create_tables, open_session
+from starling_common.settings import Cassandra, Kafka, SchemaRegistry
+from starling_common.topics import Topic, load_catalogue
+from starling_common.wire import Registry, RegistryUnavailable
+
+
+class DeployFailed(Exception):
+    """What is there contradicts what must be there; the message says what to do."""
+
+
+class DeploySettings(BaseSettings):
+    """What the deploy step needs to know."""
+
+    model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
+
+    kafka: Kafka
+    registry: SchemaRegistry
+    cassandra: Cassandra
+    replication_factor: int = Field(default=1, ge=1, le=7, description="of every topic")
+    profile_partitions: int | None = Field(default=None, ge=1, le=10_000, description="overrides topics.yaml")
+
+
+def deploy(settings: DeploySettings) -> None:
+    """Topics, then schemas, then tables.
+
+    Raises: DeployFailed, RegistryUnavailable, DatabaseUnavailable.
+    """
+    topics = list(load_catalogue(settings.profile_partitions).topics.values())
+    create_topics(AdminClient({"bootstrap.servers": settings.kafka.brokers}), topics, settings.replication_factor)
+    register_schemas(Registry(settings.registry.url), topics)
+    session = open_session(settings.cassandra)
+    try:
+        create_tables(session, settings.cassandra)
+    finally:
+        session.cluster.shutdown()
+
+
+def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_factor: int) -> None:
+    """Create what is missing; a topic that exists with another number of partitions is refused, for users would move."""
+    existing = admin.list_topics(timeout=30).topics
+    wrong = [
+        f"{topic.name} has {len(existing[topic.name].partitions)} partitions, not {topic.partitions}"
+        for topic in topics
+        if topic.name in existing and len(existing[topic.name].partitions) != topic.partitions
+    ]
+    if wrong:
+        raise DeployFailed("; ".join(wrong) + ": the number of partitions can never change, deploy with the number that is there")
+    missing = [_new_topic(topic, replication_factor) for topic in topics if topic.name not in existing]
+    if missing:
+        _wait(admin.create_topics(missing, operation_timeout=30).items())
+
+
+def register_schemas(registry: Registry, topics: Iterable[Topic]) -> None:
+    """Register every subject. Raises: DeployFailed naming each that is incompatible, RegistryUnavailable."""
+    refused: list[str] = []
+    for topic in topics:
+        try:
+            registry.register(topic.subject, topic.schema, topic.compatibility)
+        except ValueError as error:
+            refused.append(str(error))
+    if refused:
+        raise DeployFailed("; ".join(refused))
+
+
+def _new_topic(topic: Topic, replication_factor: int) -> NewTopic:
+    config = {"cleanup.policy": topic.cleanup}
+    if topic.cleanup == "delete":
+        config["retention.ms"] = str(topic.retention_ms)
+    else:
+        # A restore replays the tail of a changelog; what is younger than this is never compacted away under it.
+        config["min.compaction.lag.ms"] = str(6 * 3_600_000)
+    return NewTopic(topic.name, topic.partitions, replication_factor, config=config)
+
+
+def _wait(pending: Iterable[tuple[str, Any]]) -> None:
+    for name, future in pending:
+        try:
+            future.result()
+        except KafkaException as cause:
+            if cause.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise DeployFailed(f"topic {name} could not be created: {cause.args[0].str()}") from cause
+
+
+def main() -> int:
+    """Run the step; 0 when everything is in place."""
+    try:
+        deploy(DeploySettings())
+    except (DeployFailed, RegistryUnavailable, DatabaseUnavailable, KafkaException) as error:
+        sys.stderr.write(f"deploy: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

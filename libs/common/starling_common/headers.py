@@ -1,0 +1,32 @@
+"""Pure core: the headers that every record carries."""
+
+import secrets
+from collections.abc import Iterable
+
+Headers = list[tuple[str, str | bytes | None]]
+"""As the Kafka client takes them; ours are UTF-8 bytes."""
+
+
+def record_headers(correlation_id: str, produced_by: str, traceparent: str | None = None) -> Headers:
+    """`correlation_id`, `traceparent` (W3C; a new trace when none is given) and `produced_by`."""
+    return [
+        ("correlation_id", correlation_id.encode()),
+        ("traceparent", (traceparent or new_traceparent()).encode()),
+        ("produced_by", produced_by.encode()),
+    ]
+
+
+def new_traceparent() -> str:
+    """A W3C trace context that begins here; sampled."""
+    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
+
+
+def header(headers: Iterable[tuple[str, str | bytes | None]] | None, name: str) -> str | None:
+    """The first header of that name, as text; None when it is absent or not UTF-8."""
+    for key, value in headers or ():
+        if key == name and isinstance(value, bytes):
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return None
+    return None

@@ -1,0 +1,156 @@
+"""Adapter: how producers and consumers are set up everywhere, and a view of a small topic kept in memory."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from starling_common.headers import Headers
+from starling_common.logs import log
+
+
+class BrokerUnavailable(Exception):
+    """The broker did not take or give what was asked; the same call may work later."""
+
+
+def producer_config(brokers: str, **more: Any) -> dict[str, Any]:
+    """acks=all, idempotent, lz4, and the partitioner that the JVM clients and aiokafka use (murmur2)."""
+    return {
+        "bootstrap.servers": brokers,
+        "acks": "all",
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",
+        "compression.type": "lz4",
+        "linger.ms": 5,
+    } | more
+
+
+def consumer_config(brokers: str, group: str, **more: Any) -> dict[str, Any]:
+    """Reads only committed records, from the start when the group is new; offsets are committed by hand, after the effect."""
+    return {
+        "bootstrap.servers": brokers,
+        "group.id": group,
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": False,
+    } | more
+
+
+def produce_and_wait(producer: Producer, topic: str, *, key: bytes, value: bytes, headers: Headers) -> None:
+    """Write one record and return once every in-sync replica has it. Not for the hot path.
+
+    Raises: BrokerUnavailable.
+    """
+    failure: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failure.append(error)
+
+    producer.produce(topic, value, key, on_delivery=delivered, headers=headers)
+    if producer.flush(30) > 0:
+        raise BrokerUnavailable(f"{topic}: the broker did not acknowledge within 30 s")
+    if failure:
+        raise BrokerUnavailable(f"{topic}: {failure[0].str()}")
+
+
+class TopicView:
+    """Reads a whole topic, from its first record on, in a thread of its own, and hands each record to `apply`.
+
+    For master data and definitions that every worker needs whole. `apply` runs in the reading thread, in the order
+    of offsets a partition; an error in it stops the view, and `problem()` says so.
+    """
+
+    def __init__(self, brokers: str, topic: str, apply: Callable[[Message], None]) -> None:
+        """Opens nothing; `start` does."""
+        self.topic = topic
+        self._brokers = brokers
+        self._apply = apply
+        self._stopping = threading.Event()
+        self._moved = threading.Condition()
+        self._positions: dict[int, int] = {}
+        self._problem: str | None = None
+        self._thread = threading.Thread(target=self._run, name=f"view-{topic}", daemon=True)
+
+    def start(self, timeout_seconds: float = 60.0) -> None:
+        """Begin, and return once everything that was in the topic has been applied.
+
+        Raises: BrokerUnavailable when that takes longer than the time-out or the view broke.
+        """
+        self._thread.start()
+        if not self.wait_until_current(timeout_seconds):
+            raise BrokerUnavailable(f"{self.topic} could not be read to its end: {self._problem or 'timed out'}")
+
+    def stop(self) -> None:
+        """Stop reading."""
+        self._stopping.set()
+        self._thread.join(timeout=10)
+
+    def problem(self) -> str | None:
+        """What broke the view, or None while it follows its topic."""
+        return self._problem
+
+    def wait_until_current(self, timeout_seconds: float) -> bool:
+        """True once everything that is in the topic now has been applied."""
+        deadline = time.monotonic() + timeout_seconds
+        ends = self._end_offsets(timeout_seconds)
+        with self._moved:
+            return self._moved.wait_for(lambda: self._reached(ends), max(0.0, deadline - time.monotonic())) and not self._problem
+
+    def wait_for(self, partition: int, offset: int, timeout_seconds: float) -> bool:
+        """True once the record at that offset has been applied: read your own write."""
+        with self._moved:
+            return self._moved.wait_for(lambda: self._reached({partition: offset + 1}), timeout_seconds) and not self._problem
+
+    def _reached(self, ends: dict[int, int]) -> bool:
+        return self._problem is not None or all(self._positions.get(number, 0) >= end for number, end in ends.items())
+
+    def _end_offsets(self, timeout_seconds: float) -> dict[int, int]:
+        consumer = Consumer(consumer_config(self._brokers, f"view-{self.topic}"))
+        try:
+            numbers = _partitions(consumer, self.topic, timeout_seconds)
+            spans = {n: consumer.get_watermark_offsets(TopicPartition(self.topic, n), timeout=timeout_seconds) for n in numbers}
+            return {n: span[1] for n, span in spans.items() if span is not None and span[1] > span[0]}
+        except KafkaException as cause:
+            raise BrokerUnavailable(f"{self.topic}: {cause}") from cause
+        finally:
+            consumer.close()
+
+    def _run(self) -> None:
+        consumer = Consumer(consumer_config(self._brokers, f"view-{self.topic}", **{"enable.partition.eof": True}))
+        try:
+            numbers = _partitions(consumer, self.topic, 30)
+            consumer.assign([TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in numbers])
+            while not self._stopping.is_set():
+                for message in consumer.consume(500, 0.2):
+                    self._take(message)
+        except Exception as cause:  # noqa: BLE001 - whatever broke the thread must be told to those who wait for it
+            log(__name__).exception("view_broke", topic=self.topic)
+            with self._moved:
+                self._problem = f"{type(cause).__name__}: {cause}"
+                self._moved.notify_all()
+        finally:
+            consumer.close()
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
+            if error.fatal():
+                raise KafkaException(error)
+            return  # the client reconnects by itself
+        if error is None:
+            self._apply(message)
+        with self._moved:
+            # At the end of a partition the offset is that of the next record, beyond any transaction markers.
+            self._positions[message.partition() or 0] = (message.offset() or 0) + (1 if error is None else 0)
+            self._moved.notify_all()
+
+
+def _partitions(consumer: Consumer, topic: str, timeout_seconds: float) -> list[int]:
+    found = consumer.list_topics(topic, timeout=timeout_seconds).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return sorted(found.partitions)

@@ -1,0 +1,48 @@
+"""Adapter: Prometheus metrics. Every metric stands in `schemas/avro/telemetry.yaml` first; an unlisted name is refused."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import yaml
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+
+from starling_common.schemas import schema_directory
+
+M = TypeVar("M", Counter, Gauge, Histogram)
+
+
+@cache
+def telemetry() -> Mapping[str, Mapping[str, Any]]:
+    """Name -> {type, help, labels, buckets}."""
+    document = yaml.safe_load((schema_directory() / "telemetry.yaml").read_text())
+    return cast("Mapping[str, Mapping[str, Any]]", document["metrics"])
+
+
+class Metrics:
+    """Builds metrics by name from the catalogue; asking twice for one name gives the same metric."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self.registry = registry
+        self._built: dict[str, Counter | Gauge | Histogram] = {}
+
+    def counter(self, name: str) -> Counter:
+        """Raises: KeyError if the catalogue does not list it, TypeError if it lists another type."""
+        return self._metric(name, Counter)
+
+    def gauge(self, name: str) -> Gauge:
+        """Raises: as `counter`."""
+        return self._metric(name, Gauge)
+
+    def histogram(self, name: str) -> Histogram:
+        """Raises: as `counter`."""
+        return self._metric(name, Histogram)
+
+    def _metric(self, name: str, kind: type[M]) -> M:
+        if name not in self._built:
+            entry = telemetry()[name]
+            if entry["type"] != kind.__name__.lower():
+                raise TypeError(f"{name} is listed as a {entry['type']}, not as a {kind.__name__.lower()}")
+            extra = {"buckets": entry["buckets"]} if "buckets" in entry else {}
+            self._built[name] = kind(name, entry["help"], entry.get("labels", ()), registry=self.registry, **extra)
+        return cast("M", self._built[name])

@@ -1,0 +1,73 @@
+"""What every service shares of its settings. Each service's own `settings.py` builds on these; units are in the names.
+
+Read from the environment: `STARLING_KAFKA__BROKERS`, `STARLING_REGISTRY__URL` and so on (two underscores nest).
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Clock(StrEnum):
+    """What stream time is: the wall clock, or the highest event time seen in a partition."""
+
+    WALL = "wall"
+    EVENT = "event"
+
+
+class Kafka(BaseModel):
+    """How to reach the broker."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    brokers: Annotated[str, Field(description="host:port, comma separated", examples=["kafka-0:9092,kafka-1:9092"])]
+
+
+class SchemaRegistry(BaseModel):
+    """How to reach the schema registry."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: Annotated[
+        str, Field(description="root of the Confluent-compatible API", examples=["http://registry:8081/apis/ccompat/v7"])
+    ]
+
+
+class Cassandra(BaseModel):
+    """How to reach Cassandra."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    contact_points: Annotated[str, Field(description="hosts, comma separated", examples=["cassandra-0,cassandra-1"])]
+    port: Annotated[int, Field(gt=0, lt=65_536)] = 9042
+    keyspace: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,47}$")] = "starling"
+    replication_factor: Annotated[int, Field(ge=1, le=7, description="used once, when the deploy step creates the keyspace")] = 1
+    user: str | None = None
+    password: SecretStr | None = None
+
+
+class Http(BaseModel):
+    """Where this process answers; workers answer only `/healthz`, `/readyz` and `/metrics`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(gt=0, lt=65_536)]
+
+
+class ServiceSettings(BaseSettings):
+    """The part of the settings that every service has.
+
+    There is no default for anything that differs between two installations.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
+
+    kafka: Kafka
+    registry: SchemaRegistry
+    http: Http
+    clock: Clock = Clock.WALL
+    instance_id: Annotated[str, Field(description="stable name of this worker, such as the pod's", min_length=1)]
+    log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"

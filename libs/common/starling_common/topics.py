@@ -1,0 +1,122 @@
+"""Pure core: the catalogue of topics and stages, read from `schemas/avro/topics.yaml`, which is the only place that lists them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from starling_common.schemas import schema_directory
+
+INGEST_KINDS: Final = ("track", "identify", "page", "screen", "group", "alias")
+INGEST_TOPICS: Final = tuple(f"ingest.{kind}" for kind in INGEST_KINDS)
+OUTCOMES: Final = "ingest.outcomes"
+PRODUCTS: Final = "catalog.products"
+BEHAVIOUR: Final = "events.behaviour"
+PROFILE: Final = "events.profile"
+DELIVERY: Final = "events.delivery"
+AGGREGATES: Final = "profiles.aggregates"
+SEGMENT_DEFINITIONS: Final = "segments.definitions"
+TRAIT_DEFINITIONS: Final = "computed-traits.definitions"
+WEBHOOK_DEFINITIONS: Final = "webhooks.definitions"
+MEMBERSHIP: Final = "segments.membership"
+MEMBERSHIP_STATE: Final = "segments.membership-state"
+PROGRESS: Final = "segments.progress"
+CLOCK: Final = "stream.clock"
+DELIVERY_REQUESTS: Final = "delivery.requests"
+DELIVERY_RETRY: Final = "delivery.retry"
+
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as it must exist. `retention_ms` is -1 for ever; `cleanup` is `delete` or `compact`."""
+
+    name: str
+    schema: str
+    partitions: int
+    profile_keyed: bool
+    cleanup: str
+    retention_ms: int
+    compatibility: str
+
+    @property
+    def subject(self) -> str:
+        """The registry's name for this topic's values."""
+        return f"{self.name}-value"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step of the pipeline: a consumer group and the topics it must have read. An instance may lack an optional one."""
+
+    name: str
+    group: str
+    inputs: tuple[str, ...]
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All topics by name, and all stages in the order in which a record passes them."""
+
+    topics: Mapping[str, Topic]
+    stages: Sequence[Stage]
+
+    @property
+    def profile_partitions(self) -> int:
+        """The number of partitions that every profile-keyed topic has."""
+        return next(topic.partitions for topic in self.topics.values() if topic.profile_keyed)
+
+
+def load_catalogue(profile_partitions: int | None = None) -> Catalogue:
+    """Read the catalogue; `profile_partitions` overrides the file's count, for installations larger than a laptop.
+
+    Raises: ValueError that names the topic and what is wrong with it.
+    """
+    document = yaml.safe_load((schema_directory() / "topics.yaml").read_text())
+    count = profile_partitions or int(document["partitions"]["profile"])
+    topics = {name: _topic(name, entry, count) for name, entry in document["topics"].items()}
+    stages = tuple(
+        Stage(entry["name"], entry["group"], tuple(entry["inputs"]), bool(entry.get("optional", False)))
+        for entry in document["stages"]
+    )
+    unknown = sorted({name for stage in stages for name in stage.inputs} - topics.keys())
+    if unknown:
+        raise ValueError(f"topics.yaml: stages read unknown topics {', '.join(unknown)}")
+    return Catalogue(topics, stages)
+
+
+def stage(name: str) -> Stage:
+    """The stage of that name. Raises: KeyError."""
+    for candidate in load_catalogue().stages:
+        if candidate.name == name:
+            return candidate
+    raise KeyError(name)
+
+
+def _topic(name: str, entry: Mapping[str, Any], profile_partitions: int) -> Topic:
+    keyed = entry["partitions"] == "profile"
+    cleanup = str(entry.get("cleanup", "delete"))
+    if cleanup not in {"delete", "compact"}:
+        raise ValueError(f"topics.yaml: {name}: cleanup is delete or compact, not {cleanup!r}")
+    return Topic(
+        name=name,
+        schema=str(entry["schema"]),
+        partitions=profile_partitions if keyed else int(entry["partitions"]),
+        profile_keyed=keyed,
+        cleanup=cleanup,
+        retention_ms=_retention_ms(name, str(entry.get("retention", "forever"))),
+        compatibility=str(entry.get("compatibility", "FULL_TRANSITIVE")),
+    )
+
+
+def _retention_ms(topic: str, text: str) -> int:
+    if text == "forever":
+        return -1
+    found = re.fullmatch(r"(\d+)([smhd])", text)
+    if found is None:
+        raise ValueError(f"topics.yaml: {topic}: retention is like 7d or forever, not {text!r}")
+    return int(found[1]) * _UNIT_MS[found[2]]

@@ -1,0 +1,42 @@
+"""Pure core: the values that travel between services; shape, unit and origin, said once."""
+
+import uuid
+from typing import Final, NewType
+
+Workspace = NewType("Workspace", str)
+"""One customer's space; matches `^[a-z][a-z0-9_-]{0,63}$`, so it never holds the key's separator."""
+
+ProfileId = NewType("ProfileId", str)
+"""The user id as sent, or the anonymous id while no user id is known."""
+
+EpochMs = NewType("EpochMs", int)
+"""Milliseconds since 1970-01-01T00:00:00Z. Never seconds, never local time."""
+
+EpochMicros = NewType("EpochMicros", int)
+"""Microseconds since 1970-01-01T00:00:00Z; the unit of `received_at`."""
+
+DEFAULT_WORKSPACE: Final = Workspace("default")
+
+_NAMESPACE: Final = uuid.UUID("6f1c2a34-5d0b-5c57-9d0c-0b8f6a8f7a11")
+"""Root of every deterministic id; must never change, or repeats would no longer be recognised."""
+
+
+def record_key(workspace: str, identifier: str) -> bytes:
+    """The key bytes of every keyed record: `workspace/id` in UTF-8 (contract, part 4)."""
+    return f"{workspace}/{identifier}".encode()
+
+
+def split_key(key: bytes) -> tuple[Workspace, ProfileId]:
+    """The inverse of `record_key`.
+
+    Raises: ValueError if the key holds no `/` or is not UTF-8.
+    """
+    workspace, separator, identifier = key.decode().partition("/")
+    if not separator:
+        raise ValueError(f"key {key!r} is not workspace/id")
+    return Workspace(workspace), ProfileId(identifier)
+
+
+def deterministic_id(*parts: object) -> str:
+    """UUIDv5 of the parts, in order; the same parts give the same id in every process and for ever."""
+    return str(uuid.uuid5(_NAMESPACE, "\x1f".join(str(part) for part in parts)))

@@ -1,0 +1,145 @@
+"""Pure core: what a stateful service says about itself, and what it is given to work with.
+
+A service is a `Processor`. Everything else (which partitions it has, in which order records come, when state is stored,
+how outputs, changelog and offsets become one transaction) is the stream layer's.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from starling_common.headers import Headers
+from starling_common.settings import Clock
+
+S = TypeVar("S")
+
+
+class Inbound(NamedTuple):
+    """One decoded record of an input topic.
+
+    `received_at` is in microseconds and orders the merge; `event_time_ms` moves stream time under the event clock
+    (None: this record does not move it); `raw` is the value as read, for dead letters.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes
+    value: Any
+    received_at: int
+    event_time_ms: int | None
+    headers: Sequence[tuple[str, bytes | None]]
+    raw: bytes
+
+
+class Decoded(NamedTuple):
+    """What `Processor.decode` makes of a value."""
+
+    value: Any
+    received_at: int
+    event_time_ms: int | None
+
+
+class Unit(Protocol[S]):
+    """A unit of work: states read and written, records emitted. All of it happens, or none of it.
+
+    Keys are those of the records (`workspace/id`). A state that was read may be changed in place, and must then be
+    put: what is not put is not stored. `due_ms` is the next instant at which the key wants to be fired, or None.
+    """
+
+    partition: int
+    stream_time_ms: int
+    """The task's stream time. For `process`: as moved on by the record at hand."""
+
+    def get(self, key: bytes) -> S | None:
+        """The key's state as of now in this unit; None when it has none."""
+
+    def put(self, key: bytes, state: S, due_ms: int | None) -> None:
+        """Store the state and its next instant when the unit commits."""
+
+    def delete(self, key: bytes) -> None:
+        """Forget the key when the unit commits."""
+
+    def emit(self, topic: str, key: bytes, value: bytes, received_at: int, headers: Headers) -> None:
+        """Write a record to the partition of the same number of `topic` (or to its only one).
+
+        `received_at` (microseconds) becomes the record's timestamp.
+        """
+
+    def refuse(self, record: Inbound, code: str, message: str) -> None:
+        """Send a record to `<stage>.dlq` with its reason."""
+
+
+class Scan(Protocol[S]):
+    """All keys of one task, in slices; given to `on_switch`."""
+
+    def states(self) -> Iterable[tuple[bytes, S]]:
+        """Each key with its state, in byte order."""
+
+
+class Processor(Protocol[S]):
+    """A stateful service. All methods are called by one task at a time; they do not wait and touch no network.
+
+    An exception stops the worker with nothing of the unit done: bad data must go to `Unit.refuse`.
+    """
+
+    def decode(self, topic: str, value: bytes) -> Decoded:
+        """Raises: DecodeError; such a record goes to the dead letters."""
+
+    def encode_state(self, state: S) -> bytes:
+        """State to bytes, a version of the format first."""
+
+    def decode_state(self, data: bytes) -> S:
+        """The inverse, of this and every older version of the format."""
+
+    def process(self, record: Inbound, unit: Unit[S]) -> None:
+        """Fold one record into its key's state and emit what follows."""
+
+    def fire(self, key: bytes, unit: Unit[S]) -> None:
+        """The key is due: everything due up to and at `unit.stream_time_ms`, in order. Must `put` a later due instant."""
+
+    def switch(self, key: bytes, state: S, unit: Unit[S]) -> None:
+        """The plan changed: bring one key's state under the new one. Called for every key of a task after a change of `plan_version`."""
+
+    def before_switch(self, history: "History") -> None:
+        """Called once in each task before its keys are switched; may read the task's past records."""
+
+    def after_switch(self, unit: Unit[S]) -> None:
+        """Called once in each task when all its keys have been switched, in the same unit as the last slice."""
+
+    def plan_version(self) -> bytes:
+        """What the processor's behaviour depends on apart from its inputs, such as the definitions in force.
+
+        The task keeps the value it was last switched to in its state, and switches when this one differs. b"" when there is none.
+        """
+
+
+class History(Protocol):
+    """The past of a task's inputs, up to the records that it has processed."""
+
+    partition: int
+    stream_time_ms: int
+    applied_plan: bytes
+    """What `plan_version` was when the task last switched; b"" for never."""
+
+    def records(self, topic: str) -> Iterable[Inbound]:
+        """The records of that input, from its start up to and without the task's position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service(Generic[S]):
+    """A processor and its place: what it reads and writes.
+
+    `stage` names the consumer group `starling-<stage>`, the topic `<stage>-state-changelog` and `<stage>.dlq`.
+    `inputs` are co-partitioned. `hold_ms`: how long a record waits for its siblings on other topics (50 after the
+    edge, 20 later on). `clock_topics`: inputs whose records only move stream time (`process` is not called for them).
+    """
+
+    stage: str
+    inputs: tuple[str, ...]
+    processor: Processor[S]
+    hold_ms: int
+    clock: Clock
+    clock_topics: tuple[str, ...] = ()
+    on_stream_time: Callable[[int, int, "Unit[S]"], None] | None = field(default=None)
+    """Called with (partition, stream time, unit) once a unit, after its records and timers; may emit, such as progress."""
