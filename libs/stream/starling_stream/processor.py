@@ -70,13 +70,6 @@ class Unit(Protocol[S]):
         """Send a record to `<stage>.dlq` with its reason."""
 
 
-class Scan(Protocol[S]):
-    """All keys of one task, in slices; given to `on_switch`."""
-
-    def states(self) -> Iterable[tuple[bytes, S]]:
-        """Each key with its state, in byte order."""
-
-
 class Processor(Protocol[S]):
     """A stateful service. All methods are called by one task at a time; they do not wait and touch no network.
 
@@ -98,20 +91,21 @@ class Processor(Protocol[S]):
     def fire(self, key: bytes, unit: Unit[S]) -> None:
         """The key is due: everything due up to and at `unit.stream_time_ms`, in order. Must `put` a later due instant."""
 
-    def switch(self, key: bytes, state: S, unit: Unit[S]) -> None:
-        """The plan changed: bring one key's state under the new one. Called for every key of a task after a change of `plan_version`."""
+    def adopt_plan(self) -> bytes:
+        """Take over whatever changed outside (such as definitions read by another thread), and name the plan now in force.
+
+        Called between units, never within one. Each task keeps the name it was last switched to in its state; when this
+        one differs, the task is switched before it processes anything more. b"" when nothing but the inputs matters.
+        """
 
     def before_switch(self, history: "History") -> None:
         """Called once in each task before its keys are switched; may read the task's past records."""
 
+    def switch(self, key: bytes, state: S, unit: Unit[S]) -> None:
+        """Bring one key's state under the plan in force; called for every key of the task. Must be safe to repeat."""
+
     def after_switch(self, unit: Unit[S]) -> None:
-        """Called once in each task when all its keys have been switched, in the same unit as the last slice."""
-
-    def plan_version(self) -> bytes:
-        """What the processor's behaviour depends on apart from its inputs, such as the definitions in force.
-
-        The task keeps the value it was last switched to in its state, and switches when this one differs. b"" when there is none.
-        """
+        """Called once in each task when all its keys have been switched, in the same unit as the last of them."""
 
 
 class History(Protocol):
@@ -120,7 +114,7 @@ class History(Protocol):
     partition: int
     stream_time_ms: int
     applied_plan: bytes
-    """What `plan_version` was when the task last switched; b"" for never."""
+    """The plan that the task was last switched to; b"" for none yet."""
 
     def records(self, topic: str) -> Iterable[Inbound]:
         """The records of that input, from its start up to and without the task's position."""
