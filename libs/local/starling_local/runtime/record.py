@@ -1,0 +1,26 @@
+"""Edge: `python -m starling_local.runtime.record NAME` pins the bytes of a bundle after its pom was changed.
+
+Fetches without checking, and writes the bundle's SHA256SUMS. Look at the difference before committing it.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from starling_local.runtime.bundles import BUNDLES
+from starling_local.runtime.fetch import copy_with_maven, digests
+
+
+def main(names: list[str]) -> int:
+    for name in names or sorted(BUNDLES):
+        bundle = BUNDLES[name]
+        with tempfile.TemporaryDirectory() as scratch:
+            copy_with_maven(bundle, Path(scratch) / "files")
+            found = digests(Path(scratch) / "files")
+        bundle.checksum_file.write_text("".join(f"{digest}  {file}\n" for file, digest in sorted(found.items())))
+        print(f"{name}: {len(found)} files")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

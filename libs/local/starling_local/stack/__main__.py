@@ -1,0 +1,24 @@
+"""Edge: `python -m starling_local.stack DATA_DIR` is the supervisor process that `starling up` starts."""
+
+import sys
+from pathlib import Path
+
+from starling_local.instance import Instance
+from starling_local.java import find_java
+from starling_local.stack.supervisor import AlreadyRunningError, Supervisor
+from starling_local.stack.wiring import parts_of
+
+
+def main() -> int:
+    instance = Instance(Path(sys.argv[1]))
+    java = find_java()
+    try:
+        Supervisor(instance, lambda options: parts_of(instance.data_dir, options, java)).run()
+    except AlreadyRunningError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""Pure core: the schema registry as a part.
+
+It keeps its schemas in an H2 file and not in Kafka topics: so it starts beside the broker and not
+after it, and goes on answering while the broker is down, which is what fault tests need.
+"""
+
+from pathlib import Path
+
+from starling_local.ports import HOST, Ports
+from starling_local.stack.parts import HttpProbe, Part
+
+
+def registry_part(data_dir: Path, runner: Path, ports: Ports, java: str) -> Part:
+    """Apicurio, spoken to through its Confluent-compatible interface (see `registry_url`)."""
+    home = data_dir / "registry"
+    return Part(
+        name="registry",
+        command=(java, "-Xmx256m", "-XX:MaxMetaspaceSize=192m", "-XX:+UseSerialGC", "-jar", str(runner)),
+        probe=HttpProbe(f"http://{ports.address('registry')}/health/ready"),
+        env={
+            "QUARKUS_HTTP_HOST": HOST,
+            "QUARKUS_HTTP_PORT": str(ports.fixed("registry")),
+            "APICURIO_STORAGE_KIND": "sql",
+            "APICURIO_STORAGE_SQL_KIND": "h2",
+            "APICURIO_DATASOURCE_URL": f"jdbc:h2:file:{home / 'registry'}",
+            "APICURIO_DATASOURCE_USERNAME": "sa",
+            "APICURIO_DATASOURCE_PASSWORD": "sa",
+        },
+        ports={"registry": ports.fixed("registry")},
+        directories=(home,),
+    )
+
+
+def registry_url(ports: Ports) -> str:
+    return f"http://{ports.address('registry')}/apis/ccompat/v7"

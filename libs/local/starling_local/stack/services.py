@@ -1,0 +1,110 @@
+"""Pure core: the services as parts, configured by environment alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from starling_local.instance import Options
+from starling_local.ports import HOST, Ports
+from starling_local.stack.jvm_registry import registry_url
+from starling_local.stack.parts import ExitProbe, HttpProbe, Part
+
+WRITE_KEY = "local-write-key"
+API_TOKEN = "local-admin-token"
+WORKSPACE = "default"
+STORES = ("kafka", "cassandra", "registry")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the services need to know of this machine.
+
+    Shape: `spark_jars` are the files pyspark gets on its class path; empty when Spark is not started.
+    """
+
+    python: str
+    java_home: Path
+    spark_jars: tuple[Path, ...] = ()
+
+
+def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
+    """The deploy step and every service, in the order of an event's way."""
+    ports = options.ports
+    shared = shared_env(ports, options.clock)
+    parts = [
+        _deploy(shared, host),
+        _single("ingest", data_dir, ports, shared, host),
+        *_workers("normalizer", data_dir, options, shared, host),
+        *_workers("segmenter", data_dir, options, shared, host),
+        *_workers("projector", data_dir, options, shared, host),
+        _single("api", data_dir, ports, shared, host),
+        *_workers("delivery", data_dir, options, shared, host),
+    ]
+    return [*parts, _spark(data_dir, ports, shared, host)] if options.spark else parts
+
+
+def shared_env(ports: Ports, clock: str) -> dict[str, str]:
+    """The environment that every service gets."""
+    return {
+        "STARLING_KAFKA__BROKERS": ports.address("kafka"),
+        "STARLING_REGISTRY__URL": registry_url(ports),
+        "STARLING_CASSANDRA__CONTACT_POINTS": HOST,
+        "STARLING_CASSANDRA__PORT": str(ports.fixed("cassandra")),
+        "STARLING_CASSANDRA__KEYSPACE": "starling",
+        "STARLING_CLOCK": clock,
+        "STARLING_HTTP__HOST": HOST,
+        "STARLING_WRITE_KEYS": f"{WRITE_KEY}={WORKSPACE}",
+        "STARLING_TOKENS": f"{API_TOKEN}=admin:{WORKSPACE}",
+        "STARLING_INGEST_URL": f"http://{ports.address('ingest')}",
+        "STARLING_API_URL": f"http://{ports.address('api')}",
+    }
+
+
+def _deploy(shared: Mapping[str, str], host: Host) -> Part:
+    return Part(
+        name="deploy",
+        command=(host.python, "-m", "starling_common.deploy"),
+        probe=ExitProbe(),
+        depends_on=STORES,
+        env=shared,
+    )
+
+
+def _single(name: str, data_dir: Path, ports: Ports, shared: Mapping[str, str], host: Host) -> Part:
+    return _service(name, f"starling_{name}", data_dir, ports.fixed(name), {**shared}, host)
+
+
+def _workers(name: str, data_dir: Path, options: Options, shared: Mapping[str, str], host: Host) -> list[Part]:
+    return [
+        _service(f"{name}-{i}", f"starling_{name}", data_dir, options.ports.worker(name, i), {**shared}, host)
+        for i in range(options.workers(name))
+    ]
+
+
+def _spark(data_dir: Path, ports: Ports, shared: Mapping[str, str], host: Host) -> Part:
+    env = {
+        **shared,
+        "STARLING_CHECKPOINT_DIR": str(data_dir / "spark" / "checkpoints"),
+        "STARLING_SPARK_JARS": ",".join(str(jar) for jar in host.spark_jars),
+        "STARLING_SPARK_DRIVER_MEMORY": "1g",
+        # Spark starts its Python workers itself and would take the first `python3` of the PATH.
+        "PYSPARK_PYTHON": host.python,
+        "PYSPARK_DRIVER_PYTHON": host.python,
+        "JAVA_HOME": str(host.java_home),
+    }
+    return _service("spark", "starling_spark.profiles", data_dir, ports.worker("spark", 0), env, host)
+
+
+def _service(name: str, module: str, data_dir: Path, port: int, env: dict[str, str], host: Host) -> Part:
+    state = data_dir / "state" / name
+    own = {"STARLING_HTTP__PORT": str(port), "STARLING_INSTANCE_ID": name, "STARLING_STATE_DIR": str(state)}
+    return Part(
+        name=name,
+        command=(host.python, "-m", module),
+        probe=HttpProbe(f"http://{HOST}:{port}/readyz"),
+        depends_on=("deploy",),
+        env={**env, **own},
+        ports={name: port},
+        directories=(state,),
+        grace_seconds=30.0,
+    )

@@ -1,0 +1,226 @@
+"""Adapter: keeps the parts of one instance running. One thread, one loop; what to do is decided in `life`."""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from starling_local.instance import Instance, Options, PartReport, Report
+from starling_local.stack.life import (
+    RUNNING,
+    Life,
+    Phase,
+    due,
+    exited,
+    probe_interval_seconds,
+    probed,
+    started,
+)
+from starling_local.stack.parts import Part
+from starling_local.stack.probes import is_ready
+from starling_local.stack.process import MARK, Identity, ask_to_end, identify, kill_group, spawn, wait_gone
+
+_TICK_SECONDS = 0.1
+_LOG_CHECK_SECONDS = 5.0
+LOG_CAP_BYTES = 32 * 1024 * 1024
+"""A log that grew past this is moved to `<name>.log.1` and begun again: at most twice this a part."""
+
+PlanParts = Callable[[Options], list[Part]]
+
+
+class AlreadyRunningError(Exception):
+    """Another supervisor holds this data directory."""
+
+
+@dataclass
+class Supervised:
+    """One part with its state and its process. Units: `next_probe` in seconds of the monotonic clock."""
+
+    part: Part
+    life: Life = field(default_factory=Life)
+    process: subprocess.Popen[bytes] | None = None
+    identity: Identity | None = None
+    next_probe: float = 0.0
+
+
+class Supervisor:
+    """Runs what `plan` says for the instance's options until TERM or INT; HUP reads the options again.
+
+    Raises: AlreadyRunningError when the data directory has a supervisor.
+    """
+
+    def __init__(self, instance: Instance, plan: PlanParts) -> None:
+        self._instance = instance
+        self._plan = plan
+        self._options = instance.options()
+        self._all: dict[str, Supervised] = {}
+        self._me = identify(os.getpid())
+        self._stop = False
+        self._reload = True
+        self._last_report: Report | None = None
+        self._next_log_check = 0.0
+
+    def run(self) -> None:
+        with _hold(self._instance.lock_file):
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._on_stop)
+            signal.signal(signal.SIGHUP, self._on_reload)
+            try:
+                while not self._stop:
+                    self._turn()
+                    time.sleep(_TICK_SECONDS)
+            finally:
+                self._stop_parts(list(self._all))
+                self._report()
+
+    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
+        self._stop = True
+
+    def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
+        self._reload = True
+
+    def _turn(self) -> None:
+        if self._reload:
+            self._reload = False
+            self._apply(self._instance.options())
+        self._reap()
+        lives = {name: supervised.life for name, supervised in self._all.items()}
+        for part in due([s.part for s in self._all.values()], lives, time.monotonic()):
+            self._start(self._all[part.name])
+        self._probe_next()
+        self._cap_logs()
+        self._report()
+
+    def _apply(self, options: Options) -> None:
+        """Take over new options: parts that are no longer wanted stop, new ones wait for their turn."""
+        wanted = {part.name: part for part in self._plan(options)}
+        self._stop_parts([name for name in self._all if name not in wanted])
+        self._all = {name: self._all.get(name, Supervised(part)) for name, part in wanted.items()}
+        self._options = options
+
+    def _start(self, supervised: Supervised) -> None:
+        part, now = supervised.part, time.monotonic()
+        supervised.life = started(supervised.life, now)
+        try:
+            self._prepare(part)
+            env = {**part.env, MARK: self._options.instance_id}
+            supervised.process = spawn(part.command, env, self._instance.log_file(part.name))
+            supervised.identity = identify(supervised.process.pid)
+        except (OSError, subprocess.CalledProcessError, psutil.NoSuchProcess) as error:
+            self._log_line(part.name, f"could not be started: {error}")
+            supervised.life = exited(supervised.life, part, 127, now)
+        supervised.next_probe = now
+
+    def _prepare(self, part: Part) -> None:
+        for directory in part.directories:
+            directory.mkdir(parents=True, exist_ok=True)
+        for path, text in part.files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        if part.prepare and not part.prepare.creates.exists():
+            with self._instance.log_file(part.name).open("ab") as log:
+                subprocess.run(part.prepare.command, stdout=log, stderr=log, check=True)
+
+    def _reap(self) -> None:
+        for supervised in self._all.values():
+            code = supervised.process.poll() if supervised.process else None
+            if code is None:
+                continue
+            if supervised.identity:  # children that outlived it would hold its ports
+                kill_group(supervised.identity, self._options.instance_id)
+            supervised.process = supervised.identity = None
+            supervised.life = exited(supervised.life, supervised.part, code, time.monotonic())
+
+    def _probe_next(self) -> None:
+        """At most one probe a turn: a part that does not answer must not hold up the others' restarts."""
+        now = time.monotonic()
+        running = [s for s in self._all.values() if s.life.phase in RUNNING and s.next_probe <= now]
+        if not running:
+            return
+        supervised = min(running, key=lambda s: s.next_probe)
+        answer = is_ready(supervised.part.probe)
+        supervised.life = probed(supervised.life, answer, time.monotonic())
+        supervised.next_probe = time.monotonic() + probe_interval_seconds(supervised.life.phase)
+
+    def _stop_parts(self, names: list[str]) -> None:
+        """In reverse order: whoever depends on a part is gone before the part is asked to end."""
+        left = [self._all[name] for name in names]
+        while left:
+            needed = {name for s in left for name in s.part.depends_on}
+            layer = [s for s in left if s.part.name not in needed]
+            self._end(layer)
+            left = [s for s in left if s not in layer]
+
+    def _end(self, layer: list[Supervised]) -> None:
+        running = [(s, s.identity) for s in layer if s.identity]
+        for _, identity in running:
+            ask_to_end(identity)
+        grace = max((s.part.grace_seconds for s, _ in running), default=0.0)
+        wait_gone([identity for _, identity in running], grace)
+        for supervised, identity in running:
+            kill_group(identity, self._options.instance_id)
+            if supervised.process:
+                supervised.process.wait()
+        for supervised in layer:
+            supervised.process = supervised.identity = None
+            supervised.life = Life(phase=Phase.STOPPED)
+        self._report()
+
+    def _cap_logs(self) -> None:
+        if time.monotonic() < self._next_log_check:
+            return
+        self._next_log_check = time.monotonic() + _LOG_CHECK_SECONDS
+        for log in self._instance.logs.glob("*.log"):
+            if log.stat().st_size > LOG_CAP_BYTES:
+                # Copied and cut, not renamed: the part keeps appending to the file it has open.
+                shutil.copyfile(log, log.with_suffix(".log.1"))
+                os.truncate(log, 0)
+
+    def _report(self) -> None:
+        report = Report(
+            supervisor_pid=self._me.pid,
+            supervisor_started_at=self._me.started_at,
+            revision=self._options.revision,
+            parts=tuple(_report_of(supervised) for supervised in self._all.values()),
+        )
+        if report != self._last_report:
+            self._instance.save_report(report)
+            self._last_report = report
+
+    def _log_line(self, part: str, text: str) -> None:
+        with self._instance.log_file(part).open("a") as log:
+            log.write(f"{text}\n")
+
+
+def _report_of(supervised: Supervised) -> PartReport:
+    life, identity = supervised.life, supervised.identity
+    return PartReport(
+        name=supervised.part.name,
+        state=life.phase.value,
+        is_step=supervised.part.is_step,
+        pid=identity.pid if identity else None,
+        started_at=identity.started_at if identity else None,
+        restarts=life.restarts,
+        message=life.message,
+    )
+
+
+@contextmanager
+def _hold(lock: Path) -> Iterator[None]:
+    """Holds the lock file for as long as the block runs; the kernel frees it if we are killed."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunningError(f"{lock.parent} has a supervisor already") from None
+        yield

@@ -1,0 +1,89 @@
+"""Adapter for tests: a real embedded stack on free ports, gone again when the block ends."""
+
+import fcntl
+import random
+import tempfile
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from starling_local.instance import Clock, Instance, Options
+from starling_local.ports import SPAN, Ports
+from starling_local.preflight import is_free
+from starling_local.stack.jvm_registry import registry_url
+from starling_local.stack.launch import StackError, start_supervisor, stop, wait_ready
+
+_FIRST_BASE, _LAST_BASE = 20_000, 31_900
+"""Below the range the kernel takes ports for outgoing connections from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a test finds the parts it asked for (parts it did not ask for do not answer there)."""
+
+    data_dir: Path
+    kafka: str
+    registry_url: str
+    cassandra_host: str
+    cassandra_port: int
+    ingest_url: str
+    api_url: str
+    ports: Ports
+
+
+@contextmanager
+def embedded(
+    parts: Collection[str], data_dir: Path, *, clock: Clock = "event", timeout_seconds: float = 180.0
+) -> Iterator[Addresses]:
+    """Starts the parts and what they need, supervised; yields when all are ready.
+
+    Shape: `parts` are names as `starling status` shows them, e.g. {"kafka", "registry", "cassandra"}.
+    Raises: StackError when they do not get ready in time.
+    """
+    with free_base() as base:
+        options = Options(
+            instance_id=uuid.uuid4().hex, port_base=base, clock=clock, spark="spark" in parts, only=tuple(sorted(parts))
+        )
+        instance = Instance(data_dir.absolute())
+        instance.save_options(options)
+        try:
+            start_supervisor(instance, ends_with_us=True)
+            wait_ready(instance, options.revision, timeout_seconds)
+            yield addresses(instance)
+        finally:
+            stop(instance)
+
+
+def addresses(instance: Instance) -> Addresses:
+    ports = instance.options().ports
+    host, _, _ = ports.address("cassandra").partition(":")
+    return Addresses(
+        data_dir=instance.data_dir,
+        kafka=ports.address("kafka"),
+        registry_url=registry_url(ports),
+        cassandra_host=host,
+        cassandra_port=ports.fixed("cassandra"),
+        ingest_url=f"http://{ports.address('ingest')}",
+        api_url=f"http://{ports.address('api')}",
+        ports=ports,
+    )
+
+
+@contextmanager
+def free_base() -> Iterator[int]:
+    """A port base nobody else gets while the block runs: a lock file keeps other tests off it."""
+    bases = list(range(_FIRST_BASE, _LAST_BASE, SPAN))
+    random.shuffle(bases)
+    for base in bases:
+        lock = Path(tempfile.gettempdir()) / f"starling-ports-{base}.lock"
+        with lock.open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            if all(is_free(port) for port in range(base, base + SPAN)):
+                yield base
+                return
+    raise StackError(f"no {SPAN} free ports in a row between {_FIRST_BASE} and {_LAST_BASE}")
