@@ -1,0 +1,66 @@
+"""What all tests share: one real stack a session (broker, registry, database), and a workspace nobody else uses."""
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from starling_common.deploy import DeploySettings, deploy
+from starling_common.settings import Cassandra, Kafka, SchemaRegistry
+from starling_local.testing import embedded
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Addresses of the real parts. Topics, schemas and tables are in place."""
+
+    brokers: str
+    registry_url: str
+    cassandra: Cassandra
+
+    def environment(self) -> dict[str, str]:
+        """The settings of a service that is to use this stack, as environment variables."""
+        return {
+            "STARLING_KAFKA__BROKERS": self.brokers,
+            "STARLING_REGISTRY__URL": self.registry_url,
+            "STARLING_CASSANDRA__CONTACT_POINTS": self.cassandra.contact_points,
+            "STARLING_CASSANDRA__PORT": str(self.cassandra.port),
+            "STARLING_CASSANDRA__KEYSPACE": self.cassandra.keyspace,
+        }
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A running stack: the one described by the JSON file `STARLING_TEST_STACK` names, else an embedded one of our own."""
+    described = os.environ.get("STARLING_TEST_STACK")
+    if described:
+        yield _deployed(_read(Path(described)))
+        return
+    with embedded({"kafka", "registry", "cassandra"}, tmp_path_factory.mktemp("stack")) as found:
+        cassandra = Cassandra(contact_points=found.cassandra_host, port=found.cassandra_port)
+        yield _deployed(Stack(found.kafka, found.registry_url, cassandra))
+
+
+@pytest.fixture
+def workspace() -> str:
+    """A workspace of this test's own."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+def _read(path: Path) -> Stack:
+    document = json.loads(path.read_text())
+    cassandra = Cassandra(contact_points=document["cassandra_host"], port=int(document["cassandra_port"]))
+    return Stack(document["brokers"], document["registry_url"], cassandra)
+
+
+def _deployed(stack: Stack) -> Stack:
+    deploy(
+        DeploySettings(
+            kafka=Kafka(brokers=stack.brokers), registry=SchemaRegistry(url=stack.registry_url), cassandra=stack.cassandra
+        )
+    )
+    return stack
