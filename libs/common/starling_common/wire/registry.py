@@ -56,15 +56,19 @@ class Registry:
         return text
 
     def register(self, subject: str, name: str, compatibility: str) -> int:
-        """Register a schema file and set the subject's compatibility. Raises: ValueError if it is incompatible."""
+        """Register a schema file and set the subject's compatibility. Raises: ValueError if the registry refuses it."""
         with self._translated():
             self._client.set_compatibility(subject, compatibility)
             try:
                 return self._client.register_schema(subject, Schema(schema_text(name), "AVRO"))
             except SchemaRegistryError as error:
-                if error.http_status_code != 409:
+                if error.http_status_code == 409:
+                    problem = f"is not {compatibility} with what is registered"
+                elif error.http_status_code == 422:
+                    problem = "is no schema that the registry understands"
+                else:
                     raise
-                raise ValueError(f"{subject}: schema {name} is not {compatibility} with what is registered: {error}") from error
+                raise ValueError(f"{subject}: schema {name} {problem}: {error}") from error
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
