@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from starling_local.errors import LocalError
 from starling_local.ports import Ports
 
 Clock = Literal["wall", "event"]
@@ -31,9 +32,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ports(self) -> Ports:
+        """Every port, counted from the base."""
         return Ports(self.port_base)
 
     def workers(self, service: str) -> int:
+        """How many workers of a service run."""
         return self.scale.get(service, 1)
 
 
@@ -54,6 +57,7 @@ class PartReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
+        """It serves, or has done its work."""
         return self.state in ("ready", "done")
 
 
@@ -67,10 +71,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
+        """All parts are."""
         return bool(self.parts) and all(part.is_ready for part in self.parts)
 
 
-class NoInstanceError(Exception):
+class NoInstanceError(LocalError):
     """The data directory holds no instance."""
 
 
@@ -82,21 +87,26 @@ class Instance:
 
     @property
     def options_file(self) -> Path:
+        """What was asked for; written by `up` alone."""
         return self.data_dir / "instance.json"
 
     @property
     def report_file(self) -> Path:
+        """What runs; written by the supervisor alone."""
         return self.data_dir / "parts.json"
 
     @property
     def lock_file(self) -> Path:
+        """Held by the supervisor as long as it lives."""
         return self.data_dir / "supervisor.lock"
 
     @property
     def logs(self) -> Path:
+        """The directory of all logs."""
         return self.data_dir / "logs"
 
     def log_file(self, part: str) -> Path:
+        """The log of one part; the supervisor's is called `supervisor`."""
         return self.logs / f"{part}.log"
 
     def options(self) -> Options:
@@ -107,18 +117,22 @@ class Instance:
             raise NoInstanceError(f"no instance in {self.data_dir}: run `starling up` first, or name its --data-dir") from None
 
     def exists(self) -> bool:
+        """`up` was run here at least once."""
         return self.options_file.exists()
 
     def save_options(self, options: Options) -> None:
+        """Replace the file whole."""
         write_atomically(self.options_file, _pretty(options))
 
     def report(self) -> Report | None:
+        """What the last supervisor wrote last; it may be dead by now. None before the first one."""
         try:
             return msgspec.json.decode(self.report_file.read_bytes(), type=Report)
         except FileNotFoundError:
             return None
 
     def save_report(self, report: Report) -> None:
+        """Replace the file whole."""
         write_atomically(self.report_file, _pretty(report))
 
 

@@ -7,6 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from starling_local.errors import NotPossible
+
 WANTED_MAJOR = 17
 
 
@@ -18,7 +20,7 @@ class Java:
     home: Path
 
 
-class JavaError(Exception):
+class JavaError(NotPossible):
     """There is no usable Java; the text says what is missing and the cure."""
 
 

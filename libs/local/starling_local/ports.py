@@ -40,12 +40,15 @@ class Ports:
             raise ValueError(f"--port-base {self.base}: must be from 1024 to {65535 - SPAN}")
 
     def fixed(self, name: str) -> int:
+        """The port of a part that there is one of. Raises KeyError."""
         return self.base + FIXED[name]
 
     def worker(self, service: str, index: int) -> int:
+        """Where worker `index` answers health and metrics. Raises ValueError beyond the last one."""
         if not 0 <= index < MAX_WORKERS:
             raise ValueError(f"--scale {service}: from 1 to {MAX_WORKERS} workers")
         return self.base + WORKERS[service] + index
 
     def address(self, name: str) -> str:
+        """host:port of a part that there is one of."""
         return f"{HOST}:{self.fixed(name)}"

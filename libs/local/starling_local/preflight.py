@@ -17,6 +17,9 @@ NEEDED_DISK_BYTES = 3 * _GIB
 NEEDED_MEMORY_BYTES = 3 * _GIB
 """Kafka 0.5, Cassandra 1, registry 0.25 GiB of heap, and as much again for services, Spark and page cache."""
 
+_UNFIT_IN_PATHS = ",:;\"'"
+"""Separators of Kafka's directory list, Java's class path and the registry's database address; quotes of YAML."""
+
 
 def faults(data_dir: Path, ports: Mapping[str, int], *, fetching: bool, whole_stack: bool = True) -> list[str]:
     """One sentence a fault: what is missing, and the cure. Empty means ready to go.
@@ -36,12 +39,14 @@ def faults(data_dir: Path, ports: Mapping[str, int], *, fetching: bool, whole_st
 
 
 def python_fault(version: tuple[int, ...]) -> str | None:
+    """`version` is (major, minor)."""
     if version >= (3, 11):
         return None
     return f"this is Python {version[0]}.{version[1]}, needed is 3.11 or newer: make the environment with python3.11"
 
 
 def java_fault() -> str | None:
+    """Java is missing, or another version."""
     try:
         find_java()
     except JavaError as error:
@@ -50,18 +55,23 @@ def java_fault() -> str | None:
 
 
 def maven_fault() -> str | None:
+    """Maven is missing."""
     if shutil.which("mvn"):
         return None
     return "mvn is not on the PATH: install Maven 3.8 or newer (Debian: apt install maven)"
 
 
 def data_dir_fault(data_dir: Path) -> str | None:
+    """The directory cannot be used: not writable, or a name that a part's configuration cannot hold."""
+    if unfit := sorted(set(_UNFIT_IN_PATHS) & set(str(data_dir.absolute()))):
+        return f"the path {data_dir.absolute()} holds {' '.join(unfit)}: choose another directory with --data-dir"
     if os.access(_existing(data_dir), os.W_OK | os.X_OK):
         return None
     return f"{data_dir} cannot be written: choose another directory with --data-dir"
 
 
 def disk_fault(data_dir: Path, free_bytes: int) -> str | None:
+    """Too little is free on the directory's disk."""
     if free_bytes >= NEEDED_DISK_BYTES:
         return None
     return (
@@ -71,6 +81,7 @@ def disk_fault(data_dir: Path, free_bytes: int) -> str | None:
 
 
 def memory_fault(available_bytes: int) -> str | None:
+    """Too little memory for the whole stack."""
     if available_bytes >= NEEDED_MEMORY_BYTES:
         return None
     return (
@@ -80,12 +91,14 @@ def memory_fault(available_bytes: int) -> str | None:
 
 
 def port_faults(ports: Mapping[str, int]) -> Iterable[str]:
+    """One for each port that somebody else listens on."""
     taken = [(name, port) for name, port in ports.items() if not is_free(port)]
     for name, port in taken:
         yield f"port {port} ({name}) is taken{_by_whom(port)}: stop that program, or move all ports with --port-base"
 
 
 def is_free(port: int) -> bool:
+    """A server could listen there now."""
     with socket.socket() as probe:
         # As servers do: a port whose last connections are still closing is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -48,15 +48,17 @@ def embedded(
         )
         instance = Instance(data_dir.absolute())
         instance.save_options(options)
+        process = start_supervisor(instance, ends_with_us=True)
         try:
-            start_supervisor(instance, ends_with_us=True)
             wait_ready(instance, options.revision, timeout_seconds)
             yield addresses(instance)
         finally:
             stop(instance)
+            process.wait()
 
 
 def addresses(instance: Instance) -> Addresses:
+    """Where the parts of an instance are."""
     ports = instance.options().ports
     host, _, _ = ports.address("cassandra").partition(":")
     return Addresses(

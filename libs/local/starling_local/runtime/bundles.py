@@ -28,10 +28,12 @@ class Bundle:
 
     @property
     def pom(self) -> Path:
+        """What pins the versions."""
         return _MAVEN / self.name / "pom.xml"
 
     @property
     def checksum_file(self) -> Path:
+        """What pins the bytes."""
         return _MAVEN / self.name / "SHA256SUMS"
 
 

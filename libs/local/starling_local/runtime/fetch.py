@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from starling_local.errors import NotPossible
 from starling_local.runtime.bundles import (
     BUNDLES,
     Bundle,
@@ -22,7 +23,7 @@ from starling_local.runtime.bundles import (
 Say = Callable[[str], None]
 
 
-class FetchError(Exception):
+class FetchError(NotPossible):
     """A bundle could not be brought; the text says what failed and what to do."""
 
 
@@ -41,6 +42,7 @@ def runtime_jars(name: str, runtime_dir: Path | None = None) -> list[Path]:
 
 
 def is_fetched(bundle: Bundle, runtime_dir: Path) -> bool:
+    """It is here, whole; Maven is not needed."""
     return _home(bundle, runtime_dir).is_dir()
 
 
@@ -84,6 +86,7 @@ def _only_one(lock: Path) -> Iterator[None]:
 
 
 def copy_with_maven(bundle: Bundle, target: Path) -> None:
+    """Fill `target` with the bundle's files, unchecked. Raises FetchError."""
     maven = shutil.which("mvn")
     if maven is None:
         raise FetchError("mvn is not on the PATH: install Maven 3.8 or newer (Debian: apt install maven)")
@@ -104,9 +107,9 @@ def _verify(bundle: Bundle, directory: Path) -> None:
 def _unpack(directory: Path) -> None:
     for archive in list(directory.glob("*.tar.gz")):
         with tarfile.open(archive) as packed:
-            # Python before 3.11.4 has no filters; the archive's bytes are pinned, so nothing is risked there.
+            # Python before 3.11.4 has no filters.
             packed.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
-            packed.extractall(directory)
+            packed.extractall(directory)  # noqa: S202 - its bytes are pinned, and checked by now
         archive.unlink()
 
 

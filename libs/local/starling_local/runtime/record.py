@@ -12,13 +12,14 @@ from starling_local.runtime.fetch import copy_with_maven, digests
 
 
 def main(names: list[str]) -> int:
+    """Pin the named bundles, or all."""
     for name in names or sorted(BUNDLES):
         bundle = BUNDLES[name]
         with tempfile.TemporaryDirectory() as scratch:
             copy_with_maven(bundle, Path(scratch) / "files")
             found = digests(Path(scratch) / "files")
         bundle.checksum_file.write_text("".join(f"{digest}  {file}\n" for file, digest in sorted(found.items())))
-        print(f"{name}: {len(found)} files")
+        sys.stdout.write(f"{name}: {len(found)} files\n")
     return 0
 
 

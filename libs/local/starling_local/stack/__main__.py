@@ -5,17 +5,21 @@ from pathlib import Path
 
 from starling_local.instance import Instance
 from starling_local.java import find_java
+from starling_local.stack.process import end_with_parent
 from starling_local.stack.supervisor import AlreadyRunningError, Supervisor
 from starling_local.stack.wiring import parts_of
 
 
 def main() -> int:
+    """Run until asked to stop; `--with-parent` also stops when the process that started it dies."""
     instance = Instance(Path(sys.argv[1]))
+    if "--with-parent" in sys.argv:
+        end_with_parent()
     java = find_java()
     try:
         Supervisor(instance, lambda options: parts_of(instance.data_dir, options, java)).run()
     except AlreadyRunningError as error:
-        print(error, file=sys.stderr)
+        sys.stderr.write(f"{error}\n")
         return 1
     return 0
 

@@ -32,4 +32,5 @@ def registry_part(data_dir: Path, runner: Path, ports: Ports, java: str) -> Part
 
 
 def registry_url(ports: Ports) -> str:
+    """What clients of the registry are given."""
     return f"http://{ports.address('registry')}/apis/ccompat/v7"

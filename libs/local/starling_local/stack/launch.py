@@ -6,18 +6,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import psutil
 
+from starling_local.errors import LocalError
 from starling_local.instance import Instance, NoInstanceError, PartReport, Report
-from starling_local.stack.process import Identity, end_with_parent, is_alive, marked_processes, wait_gone
+from starling_local.stack.process import Identity, is_alive, marked_processes, wait_gone
 
 _POLL_SECONDS = 0.1
 _ORPHAN_GRACE_SECONDS = 20.0
 STOP_TIMEOUT_SECONDS = 120.0
 
 
-class StackError(Exception):
+class StackError(LocalError):
     """The stack is not as it should be; the text says what is wrong and where to look."""
 
 
@@ -48,26 +50,25 @@ def clear_orphans(instance: Instance) -> int:
     return len(orphans)
 
 
-def start_supervisor(instance: Instance, *, ends_with_us: bool) -> Identity:
+def start_supervisor(instance: Instance, *, ends_with_us: bool) -> subprocess.Popen[bytes]:
     """A supervisor for the instance's saved options, in a session of its own.
 
     `ends_with_us`: it stops everything when this process dies, however it dies (Linux).
-    Raises: StackError when it ends at once.
+    Returns its process, to be kept and waited for by whoever stays. Raises: StackError when it ends at once.
     """
     instance.logs.mkdir(parents=True, exist_ok=True)
     with instance.log_file("supervisor").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "starling_local.stack", str(instance.data_dir)],
+            [sys.executable, "-m", "starling_local.stack", str(instance.data_dir), *(["--with-parent"] if ends_with_us else [])],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
-            preexec_fn=end_with_parent() if ends_with_us else None,
         )
     while process.poll() is None:
         found = supervisor_of(instance)
         if found and found.pid == process.pid:
-            return found
+            return process
         time.sleep(_POLL_SECONDS)
     raise StackError(f"the supervisor ended at once: {tail(instance, 'supervisor')}")
 
@@ -148,7 +149,5 @@ def _not_ready(instance: Instance, report: Report | None, timeout_seconds: float
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    try:
+    with suppress(psutil.NoSuchProcess):  # it ended meanwhile, which is what was wanted
         process.send_signal(number)
-    except psutil.NoSuchProcess:
-        pass  # it ended meanwhile, which is what was wanted

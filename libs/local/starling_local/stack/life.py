@@ -13,6 +13,8 @@ HEALTHY_AFTER_SECONDS = 60.0
 
 
 class Phase(Enum):
+    """Where a part is in its life; the values are what `status` shows."""
+
     WAITING = "waiting"
     STARTING = "starting"
     READY = "ready"
@@ -47,6 +49,7 @@ def delay_seconds(failures: int) -> float:
 
 
 def started(life: Life, now: float) -> Life:
+    """Its process runs from now on."""
     again = 1 if life.phase is Phase.BACKOFF else 0
     return replace(life, phase=Phase.STARTING, since=now, restarts=life.restarts + again)
 

@@ -66,6 +66,7 @@ class Part:
 
     @property
     def is_step(self) -> bool:
+        """It ends by itself, and must end well, before what depends on it may start."""
         return isinstance(self.probe, ExitProbe)
 
 

@@ -22,6 +22,7 @@ _CQL_SUPPORTED = 0x06
 
 
 def is_ready(probe: Probe) -> bool:
+    """One question, one answer; not being reachable is `False`."""
     match probe:
         case HttpProbe(url):
             return _http_answers(url)
@@ -49,7 +50,7 @@ def _broker_answers(brokers: str) -> bool:
     host, _, port = brokers.partition(":")
     if not _port_answers(host, int(port)):  # far cheaper than a client that cannot connect
         return False
-    client = AdminClient({"bootstrap.servers": brokers, "log_level": 0, "logger": _SILENT})
+    client = AdminClient({"bootstrap.servers": brokers, "log_level": 0}, logger=_SILENT)
     try:
         return bool(client.list_topics(timeout=_PATIENCE_SECONDS).brokers)
     except KafkaException:

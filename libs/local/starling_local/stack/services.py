@@ -10,7 +10,7 @@ from starling_local.stack.jvm_registry import registry_url
 from starling_local.stack.parts import ExitProbe, HttpProbe, Part
 
 WRITE_KEY = "local-write-key"
-API_TOKEN = "local-admin-token"
+API_TOKEN = "local-admin-token"  # noqa: S105 - known to all by contract, and made by the local stack alone
 WORKSPACE = "default"
 STORES = ("kafka", "cassandra", "registry")
 

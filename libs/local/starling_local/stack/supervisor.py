@@ -70,6 +70,7 @@ class Supervisor:
         self._next_log_check = 0.0
 
     def run(self) -> None:
+        """Return when everything has stopped."""
         with _hold(self._instance.lock_file):
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._on_stop)

@@ -25,7 +25,7 @@ def needed_bundles(options: Options) -> list[str]:
 def wanted_names(options: Options) -> set[str]:
     """Names of the parts that will run; worked out without fetching anything."""
     nowhere = Path("/")
-    everything = _all_parts(nowhere, options, {name: nowhere for name in BUNDLES}, Java("java", nowhere), ())
+    everything = _all_parts(nowhere, options, dict.fromkeys(BUNDLES, nowhere), Java("java", nowhere), ())
     return {part.name for part in _chosen(everything, options)}
 
 
@@ -41,7 +41,8 @@ def parts_of(data_dir: Path, options: Options, java: Java, say: Say = lambda _li
 
 def _all_parts(data_dir: Path, options: Options, homes: dict[str, Path], java: Java, spark_jars: Iterable[Path]) -> list[Part]:
     ports, nowhere = options.ports, Path("/")
-    runner = next(homes.get("registry", nowhere).glob("*-runner.jar"), nowhere)
+    registry = homes.get("registry", nowhere)
+    runner = next(registry.glob("apicurio-registry-app-*-runner.jar"), registry)
     return [
         kafka_part(data_dir, homes.get("kafka", nowhere), ports, java.command),
         cassandra_part(data_dir, homes.get("cassandra", nowhere), ports, java.command),

@@ -1,0 +1,80 @@
+"""Adapter: the CDNOW purchase history, real data, fetched once from the PyPI package that carries it.
+
+69,659 purchases of 23,570 customers of an online music shop, January 1997 to June 1998. Source: the master file of
+Fader and Hardie's CDNOW study, as shipped in `Lifetimes` 0.11.3 (fetched without its dependencies; never imported).
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+PACKAGE = "Lifetimes==0.11.3"
+MEMBER = "lifetimes/datasets/CDNOW_master.txt"
+SHA256 = "eff6889ed364c5199d6eacbbeb7a6d559971df4406ac876f322c373f00a072ef"
+PURCHASES = 69_659
+CUSTOMERS = 23_570
+
+
+class DatasetMissing(Exception):
+    """The history could not be fetched, or is not what it must be; the message says the cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """One line of the file. `at_ms` is the day's midnight in UTC; `revenue` is in dollars; `line` numbers the file from 1."""
+
+    line: int
+    user_id: str
+    at_ms: int
+    quantity: int
+    revenue: float
+
+
+def load_purchases() -> list[Purchase]:
+    """All purchases in order of date (the file is sorted by customer); on one day, in the file's order.
+
+    Raises: DatasetMissing.
+    """
+    lines = _file().read_text().splitlines()[1:]
+    purchases = [_purchase(number, text) for number, text in enumerate(lines, 1) if text.strip()]
+    return sorted(purchases, key=lambda purchase: (purchase.at_ms, purchase.line))
+
+
+def _purchase(number: int, text: str) -> Purchase:
+    customer, day, quantity, dollars = text.split()
+    moment = datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC)
+    return Purchase(number, f"customer-{customer}", int(moment.timestamp()) * 1000, int(quantity), float(dollars))
+
+
+def _file() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "starling" / "datasets"
+    target = cache / "CDNOW_master.txt"
+    if not target.exists() or _digest(target) != SHA256:
+        cache.mkdir(parents=True, exist_ok=True)
+        _fetch(target)
+    return target
+
+
+def _fetch(target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        done = subprocess.run([*command, "--dest", folder, PACKAGE], capture_output=True, text=True, check=False)
+        wheels = list(Path(folder).glob("*.whl"))
+        if done.returncode != 0 or not wheels:
+            raise DatasetMissing(f"pip could not fetch {PACKAGE} (is a package index reachable?): {done.stderr.strip()}")
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            draft = Path(folder) / "draft"
+            draft.write_bytes(wheel.read(MEMBER))
+        if _digest(draft) != SHA256:
+            raise DatasetMissing(f"{MEMBER} of {PACKAGE} is not the file it was: expected SHA-256 {SHA256}")
+        draft.replace(target)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,72 @@
+"""Adapter: a webhook endpoint on this machine that verifies signatures with the published library and remembers what came."""
+
+import json
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+
+@dataclass
+class Receiver:
+    """Answers 204 to a genuine call and 401 to any other; the first `failures` genuine calls get `failure_status` instead."""
+
+    secret: str
+    failures: int = 0
+    failure_status: int = 503
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    forged: int = 0
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="webhook-receiver", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where to send."""
+        return f"http://127.0.0.1:{self._server.server_port}/hook"
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def take(self, headers: dict[str, str], body: bytes) -> int:
+        """The status to answer with. `calls` holds each delivered message once, whatever was repeated."""
+        try:
+            Webhook(self.secret).verify(body, headers)
+        except WebhookVerificationError:
+            with self._lock:
+                self.forged += 1
+            return 401
+        with self._lock:
+            if self.failures > 0:
+                self.failures -= 1
+                return self.failure_status
+            message = {"id": headers["webhook-id"], **json.loads(body)}
+            if all(known["id"] != message["id"] for known in self.calls[-50:]):
+                self.calls.append(message)
+        return 204
+
+
+def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            """One call."""
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status = receiver.take({name.lower(): value for name, value in self.headers.items()}, body)
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+            """Say nothing."""
+
+    return Handler

@@ -1,0 +1,92 @@
+"""Pure core: what the demo's shop sells, and the segments a marketer would want of it."""
+
+from typing import Any, Final
+
+from starling_local.demo.dataset import Purchase
+
+EVENT: Final = "Order Completed"
+END: Final = "1998-12-31T00:00:00Z"
+"""The clock is moved on to here after the last purchase (30 June 1998), so that what time alone changes is seen too."""
+
+CATALOG: Final[list[dict[str, Any]]] = [
+    {"product_id": "cd-bargain", "name": "Bargain bin CD", "category": "Bargains", "brand": "Various", "price": 7.99},
+    {"product_id": "cd-album", "name": "Album CD", "category": "Albums", "brand": "Major label", "price": 13.99},
+    {"product_id": "cd-import", "name": "Imported CD", "category": "Imports", "brand": "Overseas", "price": 19.99},
+    {"product_id": "cd-box", "name": "Box set", "category": "Box sets", "brand": "Major label", "price": 39.99},
+]
+
+COMPUTED_TRAIT: Final[dict[str, Any]] = {
+    "key": "lifetime_revenue",
+    "name": "Lifetime revenue",
+    "event": EVENT,
+    "measure": {"sum": "revenue"},
+}
+
+SEGMENTS: Final[list[dict[str, Any]]] = [
+    {"key": "new-buyers", "name": "New buyers", "where": {"first_time": {"event": EVENT}, "within": "30d"}},
+    {
+        "key": "repeat-buyers",
+        "name": "Repeat buyers",
+        "description": "Two orders or more within 90 days",
+        "where": {"event": EVENT, "measure": "count", "op": "gte", "value": 2, "within": "90d"},
+    },
+    {
+        "key": "big-spenders",
+        "name": "Big spenders",
+        "description": "200 dollars or more within 180 days",
+        "where": {"event": EVENT, "measure": {"sum": "revenue"}, "op": "gte", "value": 200, "within": "180d"},
+    },
+    {
+        "key": "lapsing",
+        "name": "Lapsing",
+        "description": "Bought before, but not in 180 days",
+        "where": {"all": [{"event": EVENT}, {"not": {"event": EVENT, "within": "180d"}}]},
+    },
+    {
+        "key": "box-set-fans",
+        "name": "Box set fans",
+        "description": "Two orders from the category Box sets (which only the catalog knows) within a year",
+        "where": {
+            "event": EVENT,
+            "where": {"property": "category", "op": "eq", "value": "Box sets"},
+            "op": "gte",
+            "value": 2,
+            "within": "365d",
+        },
+    },
+    {
+        "key": "vip",
+        "name": "VIP",
+        "description": "500 dollars or more in a lifetime, a trait that Spark computes",
+        "where": {"trait": f"computed.{COMPUTED_TRAIT['key']}", "op": "gte", "value": 500},
+    },
+    {
+        "key": "vip-lapsing",
+        "name": "Lapsing VIPs",
+        "where": {"all": [{"segment": "vip"}, {"segment": "lapsing"}]},
+    },
+]
+
+DELIVERED: Final = ("vip", "vip-lapsing")
+"""Segments whose changes go to the demo's webhook."""
+
+SETTLED_BY_SPARK: Final = frozenset({"vip", "vip-lapsing"})
+"""Segments that hang on a trait of Spark's: who is in at the end is exact, but the instant of entry is when Spark told."""
+
+
+def product_id(purchase: Purchase) -> str:
+    """The catalog's product for a purchase, told by the price of a piece (the history has no product ids)."""
+    price = purchase.revenue / purchase.quantity if purchase.quantity else 0.0
+    bands = ((10, "cd-bargain"), (16, "cd-album"), (25, "cd-import"))
+    return next((product for limit, product in bands if price < limit), "cd-box")
+
+
+def properties(purchase: Purchase) -> dict[str, Any]:
+    """What the shop's site would send with the order."""
+    return {
+        "order_id": f"order-{purchase.line}",
+        "product_id": product_id(purchase),
+        "quantity": purchase.quantity,
+        "revenue": purchase.revenue,
+        "currency": "USD",
+    }

@@ -1,0 +1,1 @@
+"""Knowing when everything accepted so far has gone through every stage."""

@@ -1,0 +1,76 @@
+"""Pure core: the document that `starling status --json` prints."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starling_local.instance import Options, PartReport, Report
+from starling_local.stack.jvm_registry import registry_url
+from starling_local.stack.parts import HttpProbe, Part
+
+NO_INSTANCE: Mapping[str, Any] = {
+    "ready": False,
+    "endpoints": {
+        **dict.fromkeys(("ingest", "api", "console", "registry", "kafka", "cassandra")),
+        "metrics": {},
+    },
+    "parts": [],
+}
+
+
+def status_document(options: Options, parts: list[Part], report: Report, lags: Mapping[str, int | None]) -> dict[str, Any]:
+    """Addresses, parts and lags of an instance.
+
+    Shape: as the contract says; an address is null when the instance does not have that part. Steps
+           are listed only while they are not done. `lags` maps a service to records not yet gone
+           through, null when nobody can tell; workers of one service share the group's figure.
+    """
+    shown = [part for part in report.parts if not (part.is_step and part.is_ready)]
+    return {
+        "ready": report.is_ready,
+        "endpoints": endpoints(options, parts),
+        "parts": [_part(part, lags) for part in shown],
+    }
+
+
+def endpoints(options: Options, parts: list[Part]) -> dict[str, Any]:
+    """Where to find what. `metrics` has one entry a process: `segmenter`, then `segmenter-1` for the second worker."""
+    ports = options.ports
+    names = {part.name for part in parts}
+    api = f"http://{ports.address('api')}"
+    addresses = {
+        "ingest": f"http://{ports.address('ingest')}",
+        "api": api,
+        "console": api,
+        "registry": registry_url(ports),
+        "kafka": ports.address("kafka"),
+        "cassandra": ports.address("cassandra"),
+    }
+    owner = {"console": "api"}
+    known = {name: address if owner.get(name, name) in names else None for name, address in addresses.items()}
+    return {**known, "metrics": _metrics(parts)}
+
+
+def service_of(part: str) -> str:
+    """`segmenter-1` → `segmenter`; a name without a number is its own service."""
+    service, dash, number = part.rpartition("-")
+    return service if dash and number.isdigit() else part
+
+
+def stopped(report: Report) -> Report:
+    """What is left of a report whose supervisor is dead."""
+    parts = tuple(PartReport(name=part.name, state="stopped", is_step=part.is_step) for part in report.parts)
+    return Report(
+        supervisor_pid=report.supervisor_pid,
+        supervisor_started_at=report.supervisor_started_at,
+        revision=report.revision,
+        parts=parts,
+    )
+
+
+def _metrics(parts: list[Part]) -> dict[str, str]:
+    served = {part.name: part.probe.url for part in parts if isinstance(part.probe, HttpProbe)}
+    return {name.removesuffix("-0"): url.replace("/readyz", "/metrics") for name, url in served.items() if url.endswith("/readyz")}
+
+
+def _part(part: PartReport, lags: Mapping[str, int | None]) -> dict[str, Any]:
+    return {"name": part.name, "state": part.state, "pid": part.pid, "lag": lags.get(service_of(part.name))}
