@@ -60,12 +60,12 @@ class Codec:
         self._schema = _parsed(schema_text(name))
         self._writers: dict[int, Any] = {schema_id: self._schema}
         self._writer_schema = writer_schema
-        self._header = _HEADER.pack(0, schema_id)
+        self.header = _HEADER.pack(0, schema_id)
 
     def encode(self, record: Record) -> bytes:
         """Raises: ValueError if the record does not fit the schema, naming the field."""
         out = io.BytesIO()
-        out.write(self._header)
+        out.write(self.header)
         try:
             fastavro.schemaless_writer(out, self._schema, record)
         except (TypeError, KeyError, AttributeError) as cause:
