@@ -25,6 +25,11 @@ class HealthServer:
         self._server.daemon_threads = True
         self._thread = Thread(target=self._server.serve_forever, name="health", daemon=True)
 
+    @property
+    def port(self) -> int:
+        """The port in use; the system's choice when 0 was asked for."""
+        return self._server.server_port
+
     def start(self) -> None:
         """Begin to answer."""
         self._thread.start()

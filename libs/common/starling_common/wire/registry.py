@@ -18,11 +18,10 @@ class SchemaMissing(LookupError):
 
 
 class Registry:
-    """Looks schemas up and registers them; every answer that can never change is remembered."""
+    """Looks schemas up and registers them. Holds no connection between two calls."""
 
     def __init__(self, url: str) -> None:
         """`url` is the Confluent-compatible root, such as `http://host:8081/apis/ccompat/v7`."""
-        self._client = SchemaRegistryClient({"url": url, "max.retries": 2, "timeout": 10})
         self._url = url
 
     def codec(self, topic: str, name: str) -> Codec:
@@ -31,9 +30,9 @@ class Registry:
         Raises: SchemaMissing, RegistryUnavailable.
         """
         subject = f"{topic}-value"
-        with self._translated():
+        with self._client() as client:
             try:
-                found = self._client.lookup_schema(subject, Schema(schema_text(name), "AVRO"))
+                found = client.lookup_schema(subject, Schema(schema_text(name), "AVRO"))
             except SchemaRegistryError as error:
                 if error.http_status_code != 404:
                     raise
@@ -44,9 +43,9 @@ class Registry:
 
     def schema(self, schema_id: int) -> str:
         """The schema with that id, as JSON. Raises: UnknownSchema, RegistryUnavailable."""
-        with self._translated():
+        with self._client() as client:
             try:
-                text = self._client.get_schema(schema_id).schema_str
+                text = client.get_schema(schema_id).schema_str
             except SchemaRegistryError as error:
                 if error.http_status_code != 404:
                     raise
@@ -57,10 +56,10 @@ class Registry:
 
     def register(self, subject: str, name: str, compatibility: str) -> int:
         """Register a schema file and set the subject's compatibility. Raises: ValueError if the registry refuses it."""
-        with self._translated():
-            self._client.set_compatibility(subject, compatibility)
+        with self._client() as client:
+            client.set_compatibility(subject, compatibility)
             try:
-                return self._client.register_schema(subject, Schema(schema_text(name), "AVRO"))
+                return client.register_schema(subject, Schema(schema_text(name), "AVRO"))
             except SchemaRegistryError as error:
                 if error.http_status_code == 409:
                     problem = f"is not {compatibility} with what is registered"
@@ -71,9 +70,11 @@ class Registry:
                 raise ValueError(f"{subject}: schema {name} {problem}: {error}") from error
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _client(self) -> Iterator[SchemaRegistryClient]:
+        # One client a call: calls are rare (a codec remembers what it was told), and nothing is left open between them.
         try:
-            yield
+            with SchemaRegistryClient({"url": self._url, "max.retries": 2, "timeout": 10}) as client:
+                yield client
         except (SchemaMissing, UnknownSchema, ValueError):
             raise
         except Exception as cause:

@@ -5,7 +5,7 @@ from typing import Any, Final
 from starling_local.demo.dataset import Purchase
 
 EVENT: Final = "Order Completed"
-END: Final = "1998-12-31T00:00:00Z"
+END: Final = "1998-07-15T00:00:00Z"
 """The clock is moved on to here after the last purchase (30 June 1998), so that what time alone changes is seen too."""
 
 CATALOG: Final[list[dict[str, Any]]] = [

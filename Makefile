@@ -1,0 +1,46 @@
+# One command each. Every target sets up what it needs and is safe to repeat.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON := .venv/bin/python
+SOURCES := libs services spark tests benchmarks
+
+.PHONY: help setup demo test check format bench bench-ingest bench-segmenter bench-latency clean
+
+help: ## what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
+
+setup: ## the virtual environment and the JVM parts; nothing is left to do when they are there
+	@libs/local/setup.sh
+
+demo: setup ## the main job on real purchases: from tracked events to delivered segment changes
+	@.venv/bin/starling demo
+
+test: setup ## all tests, on real parts
+	@$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+check: setup ## style, types and the direction of imports, in under a minute
+	@.venv/bin/ruff format --check --quiet $(SOURCES)
+	@.venv/bin/ruff check --quiet $(SOURCES)
+	@.venv/bin/mypy $(SOURCES)
+	@.venv/bin/lint-imports --no-logo
+
+format: setup ## put all code into the house style
+	@.venv/bin/ruff format --quiet $(SOURCES)
+	@.venv/bin/ruff check --quiet --fix $(SOURCES)
+
+bench: bench-ingest bench-segmenter bench-latency ## every benchmark; results as JSON in benchmarks/results
+
+bench-ingest: setup ## requests and items a second through the edge
+	@$(PYTHON) benchmarks/ingest.py
+
+bench-segmenter: setup ## events a second through one segmenter, beside stock Faust
+	@$(PYTHON) benchmarks/segmenter.py
+
+bench-latency: setup ## from an acknowledged event to a readable membership record
+	@$(PYTHON) benchmarks/latency.py
+
+clean: ## stop the local instance and remove its data, the environment and caches
+	@if [ -x .venv/bin/starling ] && [ -d .starling ]; then .venv/bin/starling down; fi
+	@rm -rf .venv .starling .mypy_cache .ruff_cache .hypothesis .import_linter_cache out
+	@find libs services spark tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,114 @@
+"""Adapter: one Cassandra session, opened at first use, with its prepared statements. Safe for use by several threads."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from cassandra import ConsistencyLevel, InvalidRequest, OperationTimedOut, RequestExecutionException
+from cassandra.cluster import NoHostAvailable, Session
+from cassandra.concurrent import execute_concurrent_with_args
+from cassandra.connection import ConnectionException
+from cassandra.query import PreparedStatement
+
+from starling_common.cassandra import DatabaseUnavailable, open_session
+from starling_common.settings import Cassandra
+
+Row: TypeAlias = dict[str, Any]
+
+_CONCURRENT_STATEMENTS = 64
+"""In flight for one call; the driver spreads them over its connections."""
+
+
+class Database:
+    """Reads and writes at LOCAL_QUORUM unless told otherwise. Every method raises DatabaseUnavailable when there is no answer."""
+
+    def __init__(self, settings: Cassandra) -> None:
+        """Opens nothing; the first call does, and every later one tries again while there is no session."""
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._prepared: dict[tuple[str, int], PreparedStatement] = {}
+
+    def read(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        """All rows of a statement."""
+        return self._execute(statement, values, ConsistencyLevel.LOCAL_QUORUM)
+
+    def read_serially(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        """As `read`, and sees every lightweight transaction that anybody was told of."""
+        return self._execute(statement, values, ConsistencyLevel.LOCAL_SERIAL)
+
+    def write(self, statement: str, values: Sequence[Any]) -> None:
+        """One write."""
+        self._execute(statement, values, ConsistencyLevel.LOCAL_QUORUM)
+
+    def write_if(self, statement: str, values: Sequence[Any]) -> bool:
+        """A lightweight transaction; False when its condition did not hold."""
+        return bool(self._execute(statement, values, ConsistencyLevel.LOCAL_QUORUM)[0]["[applied]"])
+
+    def read_each(self, statement: str, each: Sequence[Sequence[Any]]) -> list[list[Row]]:
+        """One statement with many sets of values, side by side; the rows in the order of the values."""
+        return [list(result) for result in self._side_by_side(statement, each)]
+
+    def write_each(self, statement: str, each: Sequence[Sequence[Any]]) -> None:
+        """Many writes side by side; returns when all are done, and may be repeated as a whole."""
+        self._side_by_side(statement, each)
+
+    def problem(self) -> str | None:
+        """What is wrong, in words; None when the database answers. For readiness."""
+        try:
+            self.read("SELECT release_version FROM system.local")
+        except DatabaseUnavailable as error:
+            return str(error)
+        return None
+
+    def close(self) -> None:
+        """Close the session; the object can be used again."""
+        with self._lock:
+            if self._session is not None:
+                self._session.cluster.shutdown()
+            self._session = None
+            self._prepared.clear()
+
+    def _execute(self, statement: str, values: Sequence[Any], consistency: int) -> list[Row]:
+        with _translated():
+            return list(self._opened().execute(self._prepare(statement, consistency), values))
+
+    def _side_by_side(self, statement: str, each: Sequence[Sequence[Any]]) -> list[Any]:
+        if not each:
+            return []
+        with _translated():
+            prepared = self._prepare(statement, ConsistencyLevel.LOCAL_QUORUM)
+            results = execute_concurrent_with_args(self._opened(), prepared, each, concurrency=_CONCURRENT_STATEMENTS)
+            return [result.result_or_exc for result in results]
+
+    def _prepare(self, statement: str, consistency: int) -> PreparedStatement:
+        found = self._prepared.get((statement, consistency))
+        if found is None:
+            found = self._opened().prepare(statement)
+            found.consistency_level = consistency
+            found.serial_consistency_level = ConsistencyLevel.LOCAL_SERIAL
+            self._prepared[statement, consistency] = found
+        return found
+
+    def _opened(self) -> Session:
+        with self._lock:
+            if self._session is None:
+                session = open_session(self._settings)
+                try:
+                    session.set_keyspace(self._settings.keyspace)
+                except Exception:
+                    session.cluster.shutdown()
+                    raise
+                self._session = session
+            return self._session
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (NoHostAvailable, OperationTimedOut, RequestExecutionException, ConnectionException) as cause:
+        raise DatabaseUnavailable(f"Cassandra does not answer: {cause}") from cause
+    except InvalidRequest as cause:
+        raise DatabaseUnavailable(f"Cassandra refuses, run `python -m starling_common.deploy`: {cause}") from cause

@@ -1,0 +1,92 @@
+"""Adapter: what the platform says of itself: the membership feed from the broker, members and sizes from the API."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from starling_common.kafka import consumer_config
+from starling_common.topics import MEMBERSHIP, load_catalogue
+from starling_common.wire import Registry
+from starling_local.demo.expected import Changes
+
+
+@dataclass
+class Feed:
+    """The whole feed. `faults` are records that break its promise (a sequence that is not one more than the last)."""
+
+    changes: dict[str, Changes] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    causes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    faults: list[str] = field(default_factory=list)
+    records: int = 0
+
+    def take(self, record: dict[str, Any]) -> None:
+        """Add one record, in the order of its partition."""
+        changes = self.changes[record["segment_key"]][record["user_id"]]
+        status, sequence = record["status"], record["sequence"]
+        if sequence != len(changes) + 1 or (status == "ENTERED") != (sequence % 2 == 1):
+            self.faults.append(f"{record['user_id']} in {record['segment_key']}: {status} with sequence {sequence}")
+        changes.append((status, record["effective_at"]))
+        self.causes[record["cause"]["kind"]] += 1
+        self.records += 1
+
+
+def read_feed(brokers: str, registry_url: str) -> Feed:
+    """Every committed membership record, from the first to the last."""
+    codec = Registry(registry_url).codec(MEMBERSHIP, "SegmentMembershipChanged")
+    consumer = Consumer(consumer_config(brokers, "starling-demo-reader", **{"enable.partition.eof": True}))
+    feed, open_partitions = Feed(), set(range(load_catalogue().profile_partitions))
+    try:
+        consumer.assign([TopicPartition(MEMBERSHIP, number, OFFSET_BEGINNING) for number in open_partitions])
+        while open_partitions:
+            for message in consumer.consume(2000, 1.0):
+                error = message.error()
+                if error is None:
+                    feed.take(codec.decode(message.value() or b""))
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
+                    open_partitions.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    return feed
+
+
+class Api:
+    """The segment API, as a marketer's script would call it."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+
+    def post(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
+        """Raises: httpx.HTTPStatusError with the answer's text."""
+        return self._answer(self._http.post(path, json=document))
+
+    def get(self, path: str, **parameters: str | int) -> dict[str, Any]:
+        """Raises: as `post`."""
+        return self._answer(self._http.get(path, params=parameters))
+
+    def members(self, key: str) -> set[str]:
+        """All members, page by page."""
+        found: set[str] = set()
+        cursor: str | None = None
+        while True:
+            page = self.get(f"/v1/segments/{key}/members", limit=1000, **({"cursor": cursor} if cursor else {}))
+            found.update(item["user_id"] for item in page["items"])
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return found
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._http.close()
+
+    @staticmethod
+    def _answer(response: httpx.Response) -> dict[str, Any]:
+        if response.is_error:
+            message = f"{response.request.method} {response.request.url} answered {response.status_code}: {response.text}"
+            raise httpx.HTTPStatusError(message, request=response.request, response=response)
+        document: dict[str, Any] = response.json()
+        return document

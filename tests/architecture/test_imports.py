@@ -1,0 +1,44 @@
+"""The direction of imports is a rule that is checked; a planted violation proves that the check can fail."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def lint(config: Path, first_on_path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(first_on_path)} if first_on_path else dict(os.environ)
+    command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache", "--config", str(config)]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_imports_go_one_way() -> None:
+    done = lint(ROOT / "pyproject.toml")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("package", "line", "contract"),
+    [
+        pytest.param(
+            "libs/segments/starling_segments", "import confluent_kafka", "language is pure", id="a driver in the language"
+        ),
+        pytest.param("libs/common/starling_common", "import starling_segments", "Imports go one way", id="upwards"),
+        pytest.param("services/projector/starling_projector", "import starling_api", "Imports go one way", id="service to service"),
+        pytest.param("libs/stream/starling_stream", "import fastavro", "wire package imports Avro", id="Avro outside wire"),
+        pytest.param("services/api/starling_api", "import pyspark", "import pyspark", id="pyspark in a service"),
+    ],
+)
+def test_a_planted_violation_is_found(package: str, line: str, contract: str, tmp_path: Path) -> None:
+    planted = tmp_path / Path(package).name
+    shutil.copytree(ROOT / package, planted, ignore=shutil.ignore_patterns("__pycache__"))
+    (planted / "planted.py").write_text(line + "\n")
+    done = lint(ROOT / "pyproject.toml", first_on_path=tmp_path)
+    assert done.returncode != 0
+    broken = [text for text in done.stdout.replace("\n", " ").split("Broken contracts")[1:] if contract in text]
+    assert broken, done.stdout

@@ -1,0 +1,117 @@
+"""The deploy step against the real broker and registry: what it creates, and what it refuses."""
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient
+
+from starling_common.deploy import DeployFailed, create_topics
+from starling_common.kafka import TopicView, produce_and_wait, producer_config
+from starling_common.topics import Topic, load_catalogue
+from starling_common.wire import Registry, SchemaMissing, codec
+from tests.conftest import Stack
+
+
+def own_topic(partitions: int = 1) -> Topic:
+    return Topic(f"test.{uuid.uuid4().hex}", "ClockAdvanced", partitions, False, "delete", 3_600_000, "FULL_TRANSITIVE")
+
+
+def test_every_topic_and_subject_is_there(stack: Stack) -> None:
+    existing = AdminClient({"bootstrap.servers": stack.brokers}).list_topics(timeout=30).topics
+    registry = Registry(stack.registry_url)
+    for topic in load_catalogue().topics.values():
+        assert len(existing[topic.name].partitions) == topic.partitions
+        assert registry.codec(topic.name, topic.schema).schema_id > 0
+
+
+def test_a_topic_with_another_number_of_partitions_is_refused(stack: Stack) -> None:
+    admin, topic = AdminClient({"bootstrap.servers": stack.brokers}), own_topic(partitions=1)
+    create_topics(admin, [topic], 1)
+    changed = Topic(topic.name, topic.schema, 3, topic.profile_keyed, topic.cleanup, topic.retention_ms, topic.compatibility)
+    with pytest.raises(DeployFailed, match="has 1 partitions, not 3"):
+        create_topics(admin, [changed], 1)
+    admin.delete_topics([topic.name])[topic.name].result()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"name": "added", "type": "string", "doc": "required"}, id="a new field without a default"),
+        pytest.param({"name": "instant", "type": "string", "doc": "was a long"}, id="another type"),
+    ],
+)
+def test_an_incompatible_change_is_refused_by_the_registry(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
+) -> None:
+    registry, topic = Registry(stack.registry_url), own_topic()
+    registry.register(topic.subject, topic.schema, topic.compatibility)
+    schema = json.loads(codec.schema_text(topic.schema))
+    kept = [field for field in schema["fields"] if field["name"] != change["name"]]
+    (tmp_path / f"{topic.schema}.avsc").write_text(json.dumps({**schema, "fields": [*kept, change]}))
+    monkeypatch.setattr(codec, "schema_directory", lambda: tmp_path)
+    codec.schema_text.cache_clear()
+    try:
+        with pytest.raises(ValueError, match="is not FULL_TRANSITIVE"):
+            registry.register(topic.subject, topic.schema, topic.compatibility)
+    finally:
+        codec.schema_text.cache_clear()
+
+
+def test_a_compatible_change_gets_an_id_of_its_own(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, topic = Registry(stack.registry_url), own_topic()
+    first = registry.register(topic.subject, topic.schema, topic.compatibility)
+    schema = json.loads(codec.schema_text(topic.schema))
+    added = {"name": "added", "type": ["null", "string"], "default": None}
+    (tmp_path / f"{topic.schema}.avsc").write_text(json.dumps({**schema, "fields": [*schema["fields"], added]}))
+    monkeypatch.setattr(codec, "schema_directory", lambda: tmp_path)
+    codec.schema_text.cache_clear()
+    try:
+        assert registry.register(topic.subject, topic.schema, topic.compatibility) != first
+    finally:
+        codec.schema_text.cache_clear()
+
+
+def test_a_service_without_a_deploy_step_is_told_what_to_run(stack: Stack) -> None:
+    with pytest.raises(SchemaMissing, match=r"starling_common\.deploy"):
+        Registry(stack.registry_url).codec(own_topic().name, "ClockAdvanced")
+
+
+def test_a_view_holds_all_that_was_written_and_follows(stack: Stack) -> None:
+    admin, topic = AdminClient({"bootstrap.servers": stack.brokers}), own_topic()
+    create_topics(admin, [topic], 1)
+    producer = Producer(producer_config(stack.brokers))
+    seen: list[bytes] = []
+
+    def remember(message: Message) -> None:
+        seen.append(message.value() or b"")
+
+    produce_and_wait(producer, topic.name, key=b"a", value=b"before", headers=[])
+    view = TopicView(stack.brokers, topic.name, remember)
+    view.start(30)
+    try:
+        assert seen == [b"before"]
+        produce_and_wait(producer, topic.name, key=b"a", value=b"after", headers=[])
+        assert view.wait_until_current(30)
+        assert seen == [b"before", b"after"]
+        assert view.problem() is None
+    finally:
+        view.stop()
+        admin.delete_topics([topic.name])[topic.name].result()
+
+
+def test_a_view_that_broke_says_so(stack: Stack) -> None:
+    admin, topic = AdminClient({"bootstrap.servers": stack.brokers}), own_topic()
+    create_topics(admin, [topic], 1)
+    produce_and_wait(Producer(producer_config(stack.brokers)), topic.name, key=b"a", value=b"x", headers=[])
+
+    def fail(message: Message) -> None:
+        raise RuntimeError("cannot read this")
+
+    view = TopicView(stack.brokers, topic.name, fail)
+    with pytest.raises(Exception, match="cannot read this"):
+        view.start(30)
+    view.stop()
+    admin.delete_topics([topic.name])[topic.name].result()

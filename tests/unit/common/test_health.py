@@ -1,0 +1,40 @@
+"""A worker says whether it is alive, ready, and what it counts."""
+
+import http.client
+import json
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from starling_common.health import HealthServer
+from starling_common.metrics import Metrics
+
+
+def get(port: int, path: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_a_worker_that_is_alive_but_not_ready_says_why() -> None:
+    metrics = Metrics(CollectorRegistry())
+    metrics.counter("starling_stream_timers_fired_total").inc(3)
+    server = HealthServer(
+        ("127.0.0.1", 0), metrics.registry, alive=dict, ready=lambda: {"broker": "no assignment yet", "state": None}
+    )
+    server.start()
+    try:
+        assert get(server.port, "/healthz") == (200, b'{"status": "pass", "checks": {}}')
+        status, body = get(server.port, "/readyz")
+        assert status == 503
+        assert json.loads(body)["checks"] == {"broker": "no assignment yet", "state": "ok"}
+        assert b"starling_stream_timers_fired_total 3.0" in get(server.port, "/metrics")[1]
+        assert get(server.port, "/nothing")[0] == 404
+    finally:
+        server.stop()
+    with pytest.raises(ConnectionRefusedError):
+        get(server.port, "/healthz")
