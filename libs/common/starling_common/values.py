@@ -1,5 +1,6 @@
 """Pure core: the values that travel between services; shape, unit and origin, said once."""
 
+import hashlib
 import uuid
 from typing import Final, NewType
 
@@ -20,6 +21,9 @@ DEFAULT_WORKSPACE: Final = Workspace("default")
 _NAMESPACE: Final = uuid.UUID("6f1c2a34-5d0b-5c57-9d0c-0b8f6a8f7a11")
 """Root of every deterministic id; must never change, or repeats would no longer be recognised."""
 
+_VARIANT: Final = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+"""The digit that says the kind of UUID (RFC 9562): its upper two bits are 10."""
+
 
 def record_key(workspace: str, identifier: str) -> bytes:
     """The key bytes of every keyed record: `workspace/id` in UTF-8 (contract, part 4)."""
@@ -39,4 +43,7 @@ def split_key(key: bytes) -> tuple[Workspace, ProfileId]:
 
 def deterministic_id(*parts: object) -> str:
     """UUIDv5 of the parts, in order; the same parts give the same id in every process and for ever."""
-    return str(uuid.uuid5(_NAMESPACE, "\x1f".join(str(part) for part in parts)))
+    # As `str(uuid.uuid5(...))`, which takes three times as long.
+    name = "\x1f".join([str(part) for part in parts])
+    digest = hashlib.sha1(_NAMESPACE.bytes + name.encode(), usedforsecurity=False).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{_VARIANT[digest[16]]}{digest[17:20]}-{digest[20:32]}"

@@ -1,16 +1,19 @@
 """Bytes <-> values: the only package that imports an Avro library."""
 
 from starling_common.wire.codec import Codec, DecodeError, Record, UnknownSchema, writer_id
+from starling_common.wire.compiled import FieldReader, RecordWriter
 from starling_common.wire.received import Receipt, ReceivedEncoder, ReceivedItem, encode_receipt
 from starling_common.wire.registry import Registry, RegistryUnavailable, SchemaMissing
 
 __all__ = [
     "Codec",
     "DecodeError",
+    "FieldReader",
     "Receipt",
     "ReceivedEncoder",
     "ReceivedItem",
     "Record",
+    "RecordWriter",
     "Registry",
     "RegistryUnavailable",
     "SchemaMissing",
