@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # left out of the library's list
 
 from starling_common.kafka import BrokerUnavailable, consumer_config
 from starling_local.settle.progress import Offsets, Partition
@@ -24,7 +24,7 @@ class Offsetter:
         self._admin = AdminClient({"bootstrap.servers": brokers, "log_level": 3})
         self._consumer = Consumer(consumer_config(brokers, _PROBE_GROUP, **{"enable.partition.eof": True, "log_level": 3}))
 
-    def __enter__(self) -> "Offsetter":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
@@ -40,11 +40,11 @@ class Offsetter:
 
     def starts(self, partitions: Iterable[Partition]) -> Offsets:
         """The first offset still kept."""
-        return self._offsets(partitions, OffsetSpec.earliest())
+        return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def ends(self, partitions: Iterable[Partition]) -> Offsets:
         """The last stable offset: beyond every committed record, before every open transaction."""
-        return self._offsets(partitions, OffsetSpec.latest())
+        return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> Offsets:
         """What the group committed; a partition without a commit is left out."""

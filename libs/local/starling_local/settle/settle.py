@@ -39,9 +39,18 @@ class Pipeline:
 
 def stage_lag(offsets: Offsetter, stage: Stage) -> int:
     """Records in the stage's inputs that its group has not committed. Raises BrokerUnavailable."""
-    partitions = offsets.partitions(stage.inputs)
+    return _lag_in(offsets, stage.group, stage.inputs)
+
+
+def topic_lag(offsets: Offsetter, stage: Stage, topic: str) -> int:
+    """The same for one of its inputs. Raises BrokerUnavailable."""
+    return _lag_in(offsets, stage.group, (topic,))
+
+
+def _lag_in(offsets: Offsetter, group: str, topics: Sequence[str]) -> int:
+    partitions = offsets.partitions(topics)
     ends = offsets.ends(partitions)
-    standing = positions(offsets.committed(stage.group, partitions), offsets.starts(partitions), ends)
+    standing = positions(offsets.committed(group, partitions), offsets.starts(partitions), ends)
     return lag(standing, ends, offsets.holding_records(behind(standing, ends)))
 
 

@@ -7,7 +7,7 @@ from starling_local.instance import Instance
 from starling_local.java import find_java
 from starling_local.stack.process import end_with_parent
 from starling_local.stack.supervisor import AlreadyRunningError, Supervisor
-from starling_local.stack.wiring import parts_of
+from starling_local.stack.wiring import runnable_parts
 
 
 def main() -> int:
@@ -17,7 +17,7 @@ def main() -> int:
         end_with_parent()
     java = find_java()
     try:
-        Supervisor(instance, lambda options: parts_of(instance.data_dir, options, java)).run()
+        Supervisor(instance, lambda options: runnable_parts(instance.data_dir, options, java)).run()
     except AlreadyRunningError as error:
         sys.stderr.write(f"{error}\n")
         return 1

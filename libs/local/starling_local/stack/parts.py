@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from starling_local.errors import NotPossible
+
 
 @dataclass(frozen=True, slots=True)
 class HttpProbe:
@@ -70,7 +72,7 @@ class Part:
         return isinstance(self.probe, ExitProbe)
 
 
-class PlanError(ValueError):
+class PlanError(NotPossible):
     """The parts cannot be put into an order: an unknown name, or a circle."""
 
 

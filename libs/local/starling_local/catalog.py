@@ -1,0 +1,90 @@
+"""Adapter: master data into `catalog.products`, which the normalizer joins into events."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, Producer
+
+from starling_common.headers import record_headers
+from starling_common.instants import wall_clock_ms
+from starling_common.kafka import BrokerUnavailable, producer_config
+from starling_common.topics import PRODUCTS
+from starling_common.values import record_key
+from starling_common.wire import Registry
+from starling_local.errors import NotPossible
+
+_FIELDS = ("product_id", "category", "price", "brand", "name")
+_FLUSH_TIMEOUT_SECONDS = 60.0
+
+
+def products(path: Path) -> Iterator[dict[str, Any]]:
+    """Each product of a `.csv` (with a header) or `.jsonl` file.
+
+    Raises: NotPossible with the number of the line that is wrong.
+    """
+    with path.open(newline="", encoding="utf-8") as source:
+        rows: Iterator[Any] = map(_json_row, source) if path.suffix in (".jsonl", ".ndjson") else iter(csv.DictReader(source))
+        for number, row in enumerate(rows, start=1):
+            try:
+                yield product_of(row)
+            except (ValueError, TypeError) as error:
+                raise NotPossible(f"{path}, product {number}: {error}") from error
+
+
+def product_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as a product. Raises ValueError for a missing id, an unknown column, or a price that is no number."""
+    if unknown := [str(name) for name in row if name not in _FIELDS]:
+        raise ValueError(f"unknown column {', '.join(unknown)}; there are {', '.join(_FIELDS)}")
+    if row.get("product_id") in (None, ""):
+        raise ValueError("product_id is missing")
+    price = row.get("price")
+    texts = {name: _text(row.get(name)) for name in ("category", "brand", "name")}
+    return {"product_id": str(row["product_id"]), "price": None if price in (None, "") else float(str(price)), **texts}
+
+
+def load(brokers: str, registry_url: str, workspace: str, found: Iterator[dict[str, Any]]) -> int:
+    """Write every product; how many. Returns once the broker has all of them.
+
+    Raises: BrokerUnavailable, SchemaMissing, RegistryUnavailable, and what `found` raises.
+    """
+    codec = Registry(registry_url).codec(PRODUCTS, "ProductListed")
+    producer = Producer(producer_config(brokers))
+    failures: list[KafkaError] = []
+    count = 0
+    for product in found:
+        value = codec.encode({"workspace": workspace, "listed_at": wall_clock_ms(), **product})
+        _produce(producer, record_key(workspace, product["product_id"]), value, failures.append)
+        count += 1
+    if producer.flush(_FLUSH_TIMEOUT_SECONDS) or failures:
+        raise BrokerUnavailable(f"{PRODUCTS}: {failures[0].str() if failures else 'the broker did not acknowledge in time'}")
+    return count
+
+
+def _produce(producer: Producer, key: bytes, value: bytes, failed: Callable[[KafkaError], None]) -> None:
+    def delivered(error: KafkaError | None, _message: object) -> None:
+        if error is not None:
+            failed(error)
+
+    headers = record_headers(key.decode(), "starling-local")
+    while True:
+        try:
+            producer.produce(PRODUCTS, value, key, headers=headers, on_delivery=delivered)
+        except BufferError:  # the queue is full: let some go first
+            producer.poll(0.5)
+        else:
+            producer.poll(0)
+            return
+
+
+def _json_row(line: str) -> Mapping[str, Any]:
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise TypeError("not a JSON object")
+    return found
+
+
+def _text(value: object) -> str | None:
+    return None if value in (None, "") else str(value)

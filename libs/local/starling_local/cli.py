@@ -1,0 +1,43 @@
+"""Edge: the `starling` command. Exit codes: 0 done · 1 not done · 2 the machine or the call is not right · 130 interrupted."""
+
+import sys
+
+import typer
+
+from starling_common.kafka import BrokerUnavailable
+from starling_common.wire import RegistryUnavailable, SchemaMissing
+from starling_local.commands.common import complain
+from starling_local.commands.demo import demo
+from starling_local.commands.flow import clock_app, settle
+from starling_local.commands.lifecycle import down, status, up
+from starling_local.commands.load import catalog_app, import_file
+from starling_local.commands.pipeline import dlq_app, topics
+from starling_local.commands.segments import segments_app
+from starling_local.errors import FAILED, INTERRUPTED, LocalError
+
+
+def build_app() -> typer.Typer:
+    """All commands, each with its own options."""
+    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Starling on this machine.")
+    for command in (up, status, down, settle, topics, demo):
+        app.command()(command)
+    app.command("import")(import_file)
+    app.add_typer(clock_app, name="clock")
+    app.add_typer(dlq_app, name="dlq")
+    app.add_typer(segments_app, name="segments")
+    app.add_typer(catalog_app, name="catalog")
+    return app
+
+
+def main() -> None:
+    """Run a command; an error ends it with one sentence on standard error."""
+    try:
+        build_app()()
+    except LocalError as error:
+        complain(str(error))
+        sys.exit(error.exit_code)
+    except (BrokerUnavailable, RegistryUnavailable, SchemaMissing) as error:
+        complain(f"{error}; see `starling status`")
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

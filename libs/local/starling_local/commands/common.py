@@ -1,0 +1,69 @@
+"""Edge: what all commands share: the data directory option, and the way to print."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from starling_common.topics import load_catalogue
+from starling_local.api_client import ApiClient
+from starling_local.instance import Instance, Options, default_data_dir
+from starling_local.settle.broker import Offsetter
+from starling_local.settle.progress import stages_of
+from starling_local.settle.settle import Pipeline
+from starling_local.stack.launch import running_report
+from starling_local.status import service_of
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Where the instance keeps everything. Default: $STARLING_DATA_DIR, else .starling"),
+]
+
+
+def instance_at(data_dir: Path | None) -> Instance:
+    """The instance of that directory, or of the default one."""
+    return Instance((data_dir or default_data_dir()).absolute())
+
+
+def say(line: str) -> None:
+    """One line, at once, also into a pipe."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def complain(line: str) -> None:
+    """One line to standard error."""
+    sys.stderr.write(f"starling: {line}\n")
+    sys.stderr.flush()
+
+
+def running_options(instance: Instance) -> Options:
+    """The options of an instance that runs. Raises StackError or NoInstanceError."""
+    running_report(instance)
+    return instance.options()
+
+
+def api_of(options: Options) -> ApiClient:
+    """The instance's own API."""
+    return ApiClient(f"http://{options.ports.address('api')}")
+
+
+@contextmanager
+def pipeline_of(instance: Instance) -> Iterator[Pipeline]:
+    """The running instance's pipeline, to look at and to wait for. Raises StackError or NoInstanceError."""
+    report = running_report(instance)
+    options = instance.options()
+    services = sorted({service_of(part.name) for part in report.parts})
+    api = api_of(options)
+
+    def backfilling() -> list[str]:
+        if "api" not in services:
+            return []
+        found = [segment for segment in api.segments() if segment.get("status") == "backfilling"]
+        return [f"segment {segment['key']} is backfilling" for segment in found]
+
+    with Offsetter(options.ports.address("kafka")) as offsets:
+        yield Pipeline(stages_of(load_catalogue().stages, services), offsets, backfilling)

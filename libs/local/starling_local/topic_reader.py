@@ -1,0 +1,38 @@
+"""Adapter: reads a small topic from its first record to its end, once."""
+
+from collections.abc import Iterator
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from starling_common.kafka import BrokerUnavailable, consumer_config
+
+_TIMEOUT_SECONDS = 30.0
+_GROUP = "starling-local-reader"
+"""Named because a consumer must be; it never joins and never commits."""
+
+
+def read_topic(brokers: str, topic: str) -> Iterator[Message]:
+    """Every committed record there is, a partition's in order. An absent topic has none.
+
+    Raises: BrokerUnavailable.
+    """
+    consumer = Consumer(consumer_config(brokers, _GROUP, **{"enable.partition.eof": True, "log_level": 3}))
+    try:
+        found = consumer.list_topics(timeout=_TIMEOUT_SECONDS).topics.get(topic)
+        unfinished = set(found.partitions) if found else set()
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in sorted(unfinished)])
+        while unfinished:
+            messages = consumer.consume(500, _TIMEOUT_SECONDS)
+            if not messages:
+                raise BrokerUnavailable(f"{topic}: the broker did not hand out records in time")
+            for message in messages:
+                if (error := message.error()) is None:
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
+                    unfinished.discard(message.partition() or 0)
+                else:
+                    raise BrokerUnavailable(f"{topic}: {error.str()}")
+    except KafkaException as cause:
+        raise BrokerUnavailable(f"{topic}: {cause.args[0].str()}") from cause
+    finally:
+        consumer.close()
