@@ -1,0 +1,58 @@
+"""Pure core: a record as it was read -> what the fold takes, or a refusal that travels in its place."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from starling_common.outcome import Refused
+from starling_common.wire import DecodeError
+from starling_stream.processor import Inbound, S, Service
+
+
+class RawRecord(Protocol):
+    """A record as a client gives it: those of aiokafka are of this shape. `timestamp` in milliseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class ReadRecord(NamedTuple):
+    """A `RawRecord` of our own making, for clients whose records are of another shape."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+def all_topics(service: Service[S]) -> tuple[str, ...]:
+    """Every topic the service reads, each once, in the order that breaks ties of the merge."""
+    return tuple(dict.fromkeys((*service.inputs, *service.clock_topics)))
+
+
+def decode_record(service: Service[S], record: RawRecord | ReadRecord) -> Inbound:
+    """Never raises on data: what cannot be decoded, or has no key, carries a `Refused` as its value.
+
+    Such a record takes its place in the order of arrival by the broker's timestamp.
+    """
+    topic, key, raw = record.topic, record.key or b"", record.value or b""
+    if not key and topic not in service.clock_topics:
+        return _refused(record, Refused("missing_key", "the record has no key: write it with workspace/id as its key"))
+    try:
+        value, received_at, event_time_ms = service.processor.decode(topic, raw)
+    except DecodeError as error:
+        return _refused(record, Refused(error.code, str(error)))
+    return Inbound(topic, record.partition, record.offset, key, value, received_at, event_time_ms, record.headers, raw)
+
+
+def _refused(record: RawRecord | ReadRecord, why: Refused) -> Inbound:
+    key, raw = record.key or b"", record.value or b""
+    arrived = record.timestamp * 1000
+    return Inbound(record.topic, record.partition, record.offset, key, why, arrived, None, record.headers, raw)

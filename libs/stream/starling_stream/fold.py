@@ -1,0 +1,119 @@
+"""Pure core: one task's fold. Records in, a sealed unit of work out; the order of effects inside a unit stands here only."""
+
+from collections.abc import Iterable, Sequence
+from typing import Generic
+
+from starling_common.outcome import Refused
+from starling_common.settings import Clock
+from starling_stream.ports import Sealed, StateView
+from starling_stream.processor import History, Inbound, S, Service
+from starling_stream.rows import TaskMeta
+from starling_stream.unit import UnitOfWork
+
+
+class BrokenProcessor(Exception):
+    """A processor does not keep its promise; going on would loop for ever or lose changes."""
+
+
+class TaskFold(Generic[S]):
+    """The part of a task that needs no waiting: stream time, plan, and what becomes of each record.
+
+    Every step returns a `Sealed` and leaves the fold as if it had been committed; when it was not, `reset` to the meta that
+    was. Steps of one fold are never run at once.
+    """
+
+    def __init__(self, service: Service[S], partition: int, meta: TaskMeta, timers_per_unit: int = 2000) -> None:
+        self.service = service
+        self.partition = partition
+        self.meta = meta
+        self._timers_per_unit = timers_per_unit
+        self._clock_topics = frozenset(service.clock_topics)
+        self._switched_to: bytes | None = None
+        """The last key that was switched; None while no switch is under way."""
+
+    @property
+    def switching(self) -> bool:
+        """Whether a switch has begun and not ended."""
+        return self._switched_to is not None
+
+    def reset(self, meta: TaskMeta) -> None:
+        """Forget every step since that meta; a switch that was under way begins again (it is safe to repeat)."""
+        self.meta = meta
+        self._switched_to = None
+
+    def step(self, records: Sequence[Inbound], view: StateView, idle_until_ms: int | None = None) -> Sealed:
+        """Fold records in order, then fire a slice of the timers that are due.
+
+        `idle_until_ms`: with no records at hand stream time moves on to this instant (wall clock only).
+        """
+        unit = self._unit(view)
+        if records:
+            unit.load([record.key for record in records])
+            self._fold(records, unit)
+        if idle_until_ms is not None and idle_until_ms > unit.stream_time_ms:
+            unit.stream_time_ms = idle_until_ms
+        fired, drained = self._fire(unit, view)
+        return self._seal(unit, self.meta.plan, fired, drained)
+
+    def begin_switch(self, history: History) -> None:
+        """Let the processor look at the past; the slices come after. May block: `History` reads from the broker."""
+        self.service.processor.before_switch(history)
+        self._switched_to = b""
+
+    def switch_slice(self, plan: bytes, view: StateView, limit: int) -> Sealed:
+        """Bring the next keys under the plan in force; the last slice names the plan in the task's meta."""
+        if self._switched_to is None:
+            raise BrokenProcessor("a slice was asked for with no switch under way")
+        processor, unit = self.service.processor, self._unit(view)
+        keys = view.keys(self._switched_to, limit)
+        unit.load(keys)
+        for key in keys:
+            state = unit.get(key)
+            if state is not None:
+                processor.switch(key, state, unit)
+        last = len(keys) < limit
+        if last:
+            processor.after_switch(unit)
+        sealed = self._seal(unit, plan if last else self.meta.plan, 0, drained=False)
+        self._switched_to = None if last else keys[-1]
+        return sealed
+
+    def _unit(self, view: StateView) -> UnitOfWork[S]:
+        return UnitOfWork(self.partition, self.meta.stream_time_ms, self.service.processor, view.rows)
+
+    def _fold(self, records: Iterable[Inbound], unit: UnitOfWork[S]) -> None:
+        # Hot: once for each record.
+        process, clock_topics = self.service.processor.process, self._clock_topics
+        wall = self.service.clock is Clock.WALL
+        for record in records:
+            instant = record.received_at // 1000 if wall else record.event_time_ms
+            if instant is not None and instant > unit.stream_time_ms:
+                unit.stream_time_ms = instant
+            value = record.value
+            if type(value) is Refused:
+                unit.refuse(record, value.code, value.message)
+            elif record.topic not in clock_topics:
+                process(record, unit)
+
+    def _fire(self, unit: UnitOfWork[S], view: StateView) -> tuple[int, bool]:
+        """How many timers fired, and whether none is left that is due."""
+        limit, now = self._timers_per_unit, unit.stream_time_ms
+        stored = view.due(now, limit + unit.written() + 1)
+        due = sorted([entry for entry in stored if not unit.has_put(entry[1])] + unit.due_until(now))
+        unit.load([key for _, key in due[:limit]])
+        fire = self.service.processor.fire
+        for _, key in due[:limit]:
+            fire(key, unit)
+            if not unit.has_put(key):
+                raise BrokenProcessor(f"{self.service.stage}: fire left {key!r} as it was, still due")
+            later = unit.due_of(key)
+            if later is not None and later <= now:
+                raise BrokenProcessor(f"{self.service.stage}: fire left {key!r} due at {later}, not after {now}")
+        return min(len(due), limit), len(due) <= limit
+
+    def _seal(self, unit: UnitOfWork[S], plan: bytes, fired: int, drained: bool) -> Sealed:
+        hook = self.service.on_stream_time
+        if hook is not None:
+            hook(self.partition, unit.stream_time_ms, unit)
+        self.meta = TaskMeta(self.meta.units + 1, unit.stream_time_ms, plan)
+        return unit.seal(self.meta, fired, drained)

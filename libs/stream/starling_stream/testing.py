@@ -1,0 +1,150 @@
+"""Adapter for tests: runs a service's processor without a broker, on the same fold and with the same rows as a worker.
+
+task = MemoryTask(service)
+task.feed("ingest.track", b"default/u1", codec.encode({...}))
+task.advance(parse_instant("1997-06-30"))
+assert [output.topic for output in task.take_outputs()] == ["events.behaviour"]
+task = task.restart()  # every state goes through its bytes; nothing else survives
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple
+
+from starling_common.headers import Headers
+from starling_stream.decoding import ReadRecord, all_topics, decode_record
+from starling_stream.fold import TaskFold
+from starling_stream.memory import MemoryRows
+from starling_stream.ports import Output, Refusal, Sealed
+from starling_stream.processor import Inbound, S, Service
+from starling_stream.rows import TaskMeta, row_due
+from starling_stream.rows import due_ms as due_of_bytes
+
+
+class Fed(NamedTuple):
+    """One record for `MemoryTask.feed_all`. `timestamp_ms` is the broker's; it only counts when the value is undecodable."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = []
+    timestamp_ms: int = 0
+
+
+class MemoryHistory:
+    """What has been fed so far, as `before_switch` sees it."""
+
+    def __init__(self, partition: int, meta: TaskMeta, records: Sequence[Inbound]) -> None:
+        self.partition = partition
+        self.stream_time_ms = meta.stream_time_ms
+        self.applied_plan = meta.plan
+        self._records = records
+
+    def records(self, topic: str) -> Iterable[Inbound]:
+        """The decodable records of that input that the task has processed."""
+        return [record for record in self._records if record.topic == topic]
+
+
+class MemoryTask(Generic[S]):
+    """One task of a service. Whatever is fed goes through decode, unit of work and timers before the call returns.
+
+    `outputs` and `refusals` collect what committed units wrote, in order, until taken.
+    """
+
+    def __init__(
+        self, service: Service[S], partition: int = 0, *, rows: Mapping[bytes, bytes] | None = None, meta: TaskMeta | None = None
+    ) -> None:
+        self.service = service
+        self.partition = partition
+        self.outputs: list[Output] = []
+        self.refusals: list[Refusal] = []
+        self._rows = MemoryRows(rows)
+        self._fold = TaskFold(service, partition, meta or TaskMeta())
+        self._offsets = dict.fromkeys(all_topics(service), 0)
+        self._processed: list[Inbound] = []
+
+    @property
+    def stream_time_ms(self) -> int:
+        """The task's stream time."""
+        return self._fold.meta.stream_time_ms
+
+    @property
+    def plan(self) -> bytes:
+        """The plan that the task was last switched to."""
+        return self._fold.meta.plan
+
+    def feed(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None) -> None:
+        """One record, as a unit of work of its own."""
+        self.feed_all([Fed(topic, key, value, headers or [])])
+
+    def feed_all(self, records: Iterable[Fed]) -> None:
+        """Records as one unit of work, in the order given (a worker's merge has put them into order before).
+
+        Raises: KeyError for a topic that the service does not read.
+        """
+        inbound = [self._inbound(record) for record in records]
+        self.settle()
+        self._commit(self._fold.step(inbound, self._rows))
+        self._processed += inbound
+        self.settle()
+
+    def advance(self, instant_ms: int) -> None:
+        """Move stream time on to that instant, whatever the clock, and fire all timers due up to and at it."""
+        self.settle()
+        self._commit(self._fold.step((), self._rows, instant_ms))
+        self.settle()
+
+    def settle(self) -> None:
+        """Switch to the processor's plan if it changed, and fire whatever is due."""
+        plan = self.service.processor.adopt_plan()
+        if plan != self.plan:
+            self._switch(plan)
+        while self._rows.due(self.stream_time_ms, 1):
+            self._commit(self._fold.step((), self._rows))
+
+    def take_outputs(self, topic: str | None = None) -> list[Output]:
+        """The outputs so far, of one topic or of all, which are then forgotten."""
+        taken = [output for output in self.outputs if topic in {None, output.topic}]
+        self.outputs = [output for output in self.outputs if topic not in {None, output.topic}]
+        return taken
+
+    def state(self, key: bytes) -> S | None:
+        """The key's state, decoded anew from its bytes."""
+        row = self._rows.stored.get(key, b"")
+        return self.service.processor.decode_state(row[16:]) if len(row) >= 16 else None
+
+    def states(self) -> dict[bytes, S]:
+        """Every state, decoded anew."""
+        found = {key: self.state(key) for key in sorted(self._rows.stored)}
+        return {key: state for key, state in found.items() if state is not None}
+
+    def due_ms(self, key: bytes) -> int | None:
+        """When the key wants to be fired next."""
+        due = row_due(self._rows.stored.get(key))
+        return None if due is None else due_of_bytes(due)
+
+    def restart(self, service: Service[S] | None = None) -> "MemoryTask[S]":
+        """The task as another worker would take it over: from the committed bytes, with nothing in memory.
+
+        `service`: another build of it, such as one with a newer format of its states. The past records stay readable.
+        """
+        taken_over = MemoryTask(service or self.service, self.partition, rows=self._rows.stored, meta=self._fold.meta)
+        taken_over._offsets = dict(self._offsets)
+        taken_over._processed = list(self._processed)
+        return taken_over
+
+    def _inbound(self, record: Fed) -> Inbound:
+        offset = self._offsets[record.topic]
+        self._offsets[record.topic] = offset + 1
+        headers = [(name, value.encode() if isinstance(value, str) else value) for name, value in record.headers]
+        read = ReadRecord(record.topic, self.partition, offset, record.timestamp_ms, record.key, record.value, headers)
+        return decode_record(self.service, read)
+
+    def _switch(self, plan: bytes) -> None:
+        self._fold.begin_switch(MemoryHistory(self.partition, self._fold.meta, self._processed))
+        while self._fold.switching:
+            self._commit(self._fold.switch_slice(plan, self._rows, 100))
+
+    def _commit(self, sealed: Sealed) -> None:
+        self._rows.apply(sealed.changes)
+        self.outputs += sealed.outputs
+        self.refusals += sealed.refusals
