@@ -1,0 +1,34 @@
+"""The segment language, pure: definitions parsed, compiled to one plan, folded, evaluated and explained. No I/O, no clock."""
+
+from starling_segments.compile import BrokenPlan, compile_plan
+from starling_segments.document import parse_condition, parse_measure, parse_segment
+from starling_segments.faults import NOT_YET, DefinitionRefused, Fault, Known
+from starling_segments.leaves import EventView
+from starling_segments.plan import Change, Plan
+from starling_segments.schema import json_schema
+from starling_segments.state import Membership, UnknownStateFormat, UserState, decode_state, encode_state
+from starling_segments.tree import Condition, Measure, Segment
+
+__all__ = [
+    "NOT_YET",
+    "BrokenPlan",
+    "Change",
+    "Condition",
+    "DefinitionRefused",
+    "EventView",
+    "Fault",
+    "Known",
+    "Measure",
+    "Membership",
+    "Plan",
+    "Segment",
+    "UnknownStateFormat",
+    "UserState",
+    "compile_plan",
+    "decode_state",
+    "encode_state",
+    "json_schema",
+    "parse_condition",
+    "parse_measure",
+    "parse_segment",
+]

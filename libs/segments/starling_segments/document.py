@@ -1,0 +1,127 @@
+"""Pure core: untrusted JSON -> segment, condition or measure, or every place where it is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from starling_segments.conditions import MEASURE_FIELDS, read_condition, read_measure
+from starling_segments.faults import UTC, Known, Place, Reading, finish, refuse_unknown_fields
+from starling_segments.groups import read_object
+from starling_segments.tree import Condition, Measure, Segment
+from starling_segments.windows import LATER_WINDOW_FIELDS
+
+KEY_PATTERN = "^[a-z][a-z0-9_-]{0,63}$"
+MAX_NAME_CHARACTERS = 120
+SERVER_FIELDS = frozenset({"version", "status"})
+"""Set by the server: a document that carries them (one that was read and is sent back) is taken without them."""
+SEGMENT_FIELDS = frozenset({"key", "name", "description", "timezone", "where"}) | SERVER_FIELDS
+
+_KEY = re.compile(KEY_PATTERN[:-1] + r"\Z")
+_NOBODY = Known()
+
+
+def parse_segment(document: object, known: Known) -> Segment:
+    """A segment from its JSON document.
+
+    Raises: DefinitionRefused with all its faults.
+    """
+    reading = Reading(known)
+    place = Place(reading)
+    fields = read_object(document, place, "a segment: an object") or {}
+    if not reading.faults:
+        refuse_unknown_fields(fields, SEGMENT_FIELDS, place)
+        key = _read_key(fields, place)
+        name = _read_name(fields, place)
+        description = _read_description(fields, place)
+        reading.zone = _read_zone(fields.get("timezone"), place.at("timezone"))
+        where = _read_where(fields, place)
+    finish(reading)
+    assert where is not None  # noqa: S101 - a condition that cannot be read leaves a fault
+    return Segment(key, name, description, reading.zone.key, where)
+
+
+def parse_condition(where: object, timezone: str, known: Known) -> Condition:
+    """A bare condition, as a preview has it; pointers start at the condition.
+
+    Raises: DefinitionRefused.
+    """
+    reading = Reading(known)
+    reading.zone = _read_zone(timezone, Place(reading).at("timezone"))
+    condition = read_condition(where, Place(reading))
+    finish(reading)
+    assert condition is not None  # noqa: S101 - as above
+    return condition
+
+
+def parse_measure(document: object, timezone: str = "UTC") -> Measure:
+    """`{event, where?, measure?, within?}`: an event measure without `op` and `value`.
+
+    Raises: DefinitionRefused.
+    """
+    reading = Reading(_NOBODY)
+    place = Place(reading)
+    reading.zone = _read_zone(timezone, place.at("timezone"))
+    fields = read_object(document, place, "a measure: an object")
+    measure = None
+    if fields is not None:
+        refuse_unknown_fields(fields, MEASURE_FIELDS, place, LATER_WINDOW_FIELDS)
+        measure = read_measure(fields, place)
+    finish(reading)
+    assert measure is not None  # noqa: S101 - as above
+    return measure
+
+
+def _read_key(fields: Mapping[str, Any], place: Place) -> str:
+    key = fields.get("key")
+    if key is None:
+        place.refuse("missing_field", "it has no key", f'"key": {KEY_PATTERN}')
+    elif not isinstance(key, str) or not _KEY.match(key):
+        place.at("key").refuse("bad_key", "it is no key", KEY_PATTERN)
+    elif key in place.reading.known.taken_keys:
+        place.at("key").refuse("key_taken", f"{key!r} is or was another segment's", "a key never used before")
+    else:
+        place.reading.key = key
+        return key
+    return ""
+
+
+def _read_name(fields: Mapping[str, Any], place: Place) -> str:
+    name = fields.get("name")
+    if name is None:
+        place.refuse("missing_field", "it has no name", f'"name": 1 to {MAX_NAME_CHARACTERS} characters')
+    elif not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
+        place.at("name").refuse("wrong_type", "it is no name", f"text of 1 to {MAX_NAME_CHARACTERS} characters")
+    else:
+        return name
+    return ""
+
+
+def _read_description(fields: Mapping[str, Any], place: Place) -> str:
+    description = fields.get("description")
+    if description is None or isinstance(description, str):
+        return description or ""
+    place.at("description").refuse("wrong_type", "it is no text", "text")
+    return ""
+
+
+def _read_zone(name: object, place: Place) -> ZoneInfo:
+    """The timezone; UTC when there is none, or after saying that it is none."""
+    if name is None:
+        return UTC
+    try:
+        if isinstance(name, str) and name.isprintable():
+            return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        pass  # every way in which the time zone database says that it has no such zone
+    place.refuse("bad_timezone", "there is no such timezone", "an IANA name such as Europe/Berlin")
+    return UTC
+
+
+def _read_where(fields: Mapping[str, Any], place: Place) -> Condition | None:
+    if fields.get("where") is None:
+        place.refuse("missing_field", "it says nothing about whom", '"where": a condition')
+        return None
+    return read_condition(fields["where"], place.at("where"))

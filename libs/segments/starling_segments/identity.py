@@ -1,0 +1,50 @@
+"""Pure core: the canonical identity of a leaf. Two leaves that keep the same data have the same identity.
+
+An event leaf's identity is its event, its `where`, its measure and its window, without `op` and `value`: "3 orders in
+30 days" and "10 orders in 30 days" share one accumulator. Another window is another leaf: each keeps just what its own
+window needs, so that a leaf never lacks history because a longer window came later.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64encode
+from hashlib import blake2b
+from typing import Any
+
+from starling_segments.tree import Check, EventSelector, Filter, Group, Measure, Predicate
+
+
+def leaf_id(*facts: Any) -> str:
+    """Eight characters (48 bits) that stand for the facts; a plan checks that no two of its leaves share them."""
+    return urlsafe_b64encode(blake2b(_text(list(facts)).encode(), digest_size=6).digest()).decode()
+
+
+def measure_facts(measure: Measure) -> list[Any]:
+    """What an event measure keeps data for."""
+    return [*selector_facts(measure.event), measure.name, measure.path, measure.within_ms]
+
+
+def selector_facts(selector: EventSelector) -> list[Any]:
+    """Which events."""
+    return [selector.name, filter_facts(selector.where)]
+
+
+def predicate_facts(predicate: Predicate) -> list[Any]:
+    """Equal for predicates that are true of the same values at the same instants."""
+    operand = predicate.operand
+    plain = filter_facts(operand) if isinstance(operand, Check | Group) else operand
+    return [predicate.op, plain, predicate.zone, predicate.ignore_case]
+
+
+def filter_facts(tree: Filter | None) -> Any:
+    """Order within a group does not count."""
+    if tree is None:
+        return None
+    if isinstance(tree, Group):
+        return [tree.kind, sorted((filter_facts(part) for part in tree.parts), key=_text)]
+    return [tree.source, tree.path, *predicate_facts(tree.predicate)]
+
+
+def _text(facts: Any) -> str:
+    return json.dumps(facts, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,62 @@
+"""Pure core: dotted paths into decoded JSON.
+
+`address.country`, `products.0.sku`; `products.*.sku` is the array of all of them, those that lack it left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Reader = Callable[[Mapping[str, Any]], Any]
+MAX_PATH_CHARACTERS = 256
+EXPECTED = f"a dotted path of at most {MAX_PATH_CHARACTERS} characters, no part of it empty"
+
+
+def is_path(text: object) -> bool:
+    """Whether it is a dotted path."""
+    return isinstance(text, str) and 0 < len(text) <= MAX_PATH_CHARACTERS and all(text.split("."))
+
+
+def reader(path: str) -> Reader:
+    """A function from an object to the value at `path`; None when there is none (or it is null)."""
+    parts = path.split(".")
+    if len(parts) == 1:
+        return lambda root: root.get(path)
+    head, tail = parts[0], tuple(parts[1:])
+    return lambda root: walk(root.get(head), tail)
+
+
+def item_reader(path: str | None) -> Callable[[Any], Any]:
+    """Like `reader`, from any value; no path is the value itself."""
+    if path is None:
+        return lambda item: item
+    parts = tuple(path.split("."))
+    return lambda item: walk(item, parts)
+
+
+def walk(value: Any, parts: tuple[str, ...]) -> Any:
+    """The value below `value`; None when there is none."""
+    for i, part in enumerate(parts):
+        if type(value) is dict:
+            value = value.get(part)
+        elif type(value) is not list:
+            return None
+        elif part == "*":
+            return _every(value, parts[i + 1 :])
+        else:
+            value = _position(value, part)
+    return value
+
+
+def _every(items: list[Any], parts: tuple[str, ...]) -> list[Any]:
+    found = [walk(item, parts) for item in items]
+    if "*" in parts:
+        return [value for values in found if values is not None for value in values]
+    return [value for value in found if value is not None]
+
+
+def _position(items: list[Any], part: str) -> Any:
+    if not (part.isascii() and part.isdigit()):
+        return None
+    return items[int(part)] if len(part) < 10 and int(part) < len(items) else None

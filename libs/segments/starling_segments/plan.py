@@ -1,0 +1,257 @@
+"""Pure core, hot path: a plan, and the steps that fold a user's events, profiles and timers through it.
+
+One evaluation an event: timers due before its instant fire first, each at its own instant; those due at it are
+evaluated together with it. A step changes the state in place and has no other effect; instants never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from starling_segments.explain import Node, explained
+from starling_segments.leaves import EventLeaf, EventView, TraitLeaf
+from starling_segments.operators.table import Test
+from starling_segments.state import Membership, UserState, decode_state, encode_state
+from starling_segments.tree import Segment
+
+Cause: TypeAlias = Literal["EVENT", "TIMER", "DEFINITION"]
+Status: TypeAlias = Literal["ENTERED", "EXITED"]
+Routes: TypeAlias = "tuple[Route, ...]"
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """A user entered or left a segment. `effective_at`: epoch ms; `sequence`: odd on entry, even on exit."""
+
+    segment_key: str
+    segment_version: int
+    status: Status
+    sequence: int
+    effective_at: int
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The leaves that an event goes to when it passes their `where` (None: always)."""
+
+    matches: Test | None
+    leaves: tuple[EventLeaf, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSegment:
+    """`holds(state, now)`; `dependents`: the segments built on it, which all come later in the plan."""
+
+    segment: Segment
+    holds: Callable[[UserState, int], bool]
+    tree: Node
+    dependents: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that can be worked out once for a set of segments. Made by `compile_plan`.
+
+    `leaves`: the identities of the event leaves, each the key of an accumulator. `by_name` and `by_prefix` lead from an
+    event's name to its leaves; `by_name` includes the prefixes that fit.
+    """
+
+    segments: tuple[CompiledSegment, ...]
+    event_leaves: Mapping[str, EventLeaf]
+    trait_leaves: Mapping[str, TraitLeaf]
+    by_name: Mapping[str, Routes]
+    by_prefix: tuple[tuple[str, Routes], ...]
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The identities of the event leaves."""
+        return tuple(self.event_leaves)
+
+    def restricted_to(self, leaf_ids: Collection[str]) -> Plan:
+        """A plan with those event leaves and no segments: to fold history into new leaves."""
+        kept = {key: replace(leaf, questions=[], mask=0) for key, leaf in self.event_leaves.items() if key in leaf_ids}
+        by_name = {name: _narrowed(routes, kept) for name, routes in self.by_name.items()}
+        by_prefix = tuple((prefix, _narrowed(routes, kept)) for prefix, routes in self.by_prefix)
+        return Plan((), kept, {}, by_name, by_prefix)
+
+    def touches(self, event_name: str) -> bool:
+        """Whether any leaf may want events of that name."""
+        return bool(self._routes(event_name))
+
+    def on_event(self, state: UserState, event: EventView, stream_time: int) -> list[Change]:
+        """Fold one accepted event. `stream_time`: of the partition, already moved on by the event."""
+        changes: list[Change] = []
+        now, dirty = self._arrive(state, stream_time, changes)
+        time = event.time_ms
+        for route in self._routes(event.name):
+            if route.matches is None or route.matches(event, time):
+                for leaf in route.leaves:
+                    dirty |= leaf.fold(state, event, now)
+        if dirty:
+            self._evaluate(state, dirty, "EVENT", changes)
+        return changes
+
+    def on_profile(self, state: UserState, traits: dict[str, Any], anonymous_ids: Sequence[str], stream_time: int) -> list[Change]:
+        """Take over a profile: the full snapshot of its traits (computed ones under `computed`) and its other ids."""
+        changes: list[Change] = []
+        now, dirty = self._arrive(state, stream_time, changes)
+        before, state.traits, state.anonymous_ids = state.traits, traits, list(anonymous_ids)
+        for leaf in self.trait_leaves.values():
+            dirty |= leaf.turn(state, before, now)
+        self._evaluate(state, dirty, "EVENT", changes)
+        return changes
+
+    def on_timer(self, state: UserState, stream_time: int) -> list[Change]:
+        """Fire whatever is due up to and at `stream_time`, in order, each at its own instant."""
+        changes: list[Change] = []
+        self._fire_before(state, stream_time + 1, changes)
+        return changes
+
+    def on_definition(self, state: UserState, stream_time: int, previous: Plan | None) -> list[Change]:
+        """This plan takes over from `previous` (whose timers before the switch fire first). Safe to repeat.
+
+        Every event leaf that is new must have had its history folded. Announces what is different at the switch:
+        entries and exits of new and changed segments, exits of those that are gone.
+        """
+        changes: list[Change] = []
+        now = max(stream_time, state.clock)
+        if previous is not None:
+            previous._fire_before(state, now, changes)  # noqa: SLF001 - another plan, the same class
+        state.clock = now
+        self._take_over(state, now)
+        for key in [key for key in state.memberships if key not in self._position]:
+            gone = state.memberships.pop(key)
+            if gone.member:
+                changes.append(Change(key, gone.version, "EXITED", gone.sequence + 1, now, "DEFINITION"))
+        if state.known:
+            self._evaluate(state, self._everything, "DEFINITION", changes)
+            for compiled in self.segments:
+                if (membership := state.memberships.get(compiled.segment.key)) is not None:
+                    membership.version = compiled.segment.version
+        return changes
+
+    def next_due(self, state: UserState) -> int | None:
+        """The earliest instant at which any truth can change without an event; later than the last one evaluated."""
+        due = min(state.due.values(), default=None)
+        for waiting in state.waiting:
+            if waiting.leaf in self.event_leaves:
+                return waiting.time if due is None else min(due, waiting.time)
+        return due
+
+    def fold_history(self, state: UserState, event: EventView) -> None:
+        """Fold a past event and nothing else: no evaluation, no timers. `on_definition` must follow."""
+        state.known = True
+        for route in self._routes(event.name):
+            if route.matches is None or route.matches(event, event.time_ms):
+                for leaf in route.leaves:
+                    leaf.fold(state, event, state.clock)
+
+    def explain(self, state: UserState, key: str, now: int) -> dict[str, Any]:
+        """Why the user is in or out of a segment at `now`, and when that can next change. Changes nothing.
+
+        Raises: KeyError for a segment that the plan does not have.
+        """
+        compiled = self.segments[self._position[key]]
+        copy = decode_state(encode_state(state))
+        self.on_timer(copy, now)
+        copy.clock = now = max(now, copy.clock)
+        return {
+            "member": key in copy.memberships and copy.memberships[key].member,
+            "as_of": now,
+            "tree": explained(compiled.tree, copy, now),
+        }
+
+    def __post_init__(self) -> None:
+        position = {compiled.segment.key: i for i, compiled in enumerate(self.segments)}
+        object.__setattr__(self, "_position", position)
+        object.__setattr__(self, "_everything", (1 << len(self.segments)) - 1)
+
+    _position: Mapping[str, int] = field(init=False, repr=False, default_factory=dict)
+    _everything: int = field(init=False, repr=False, default=0)
+
+    def _routes(self, name: str) -> Routes:
+        routes = self.by_name.get(name)
+        if routes is None and self.by_prefix:
+            return tuple(route for prefix, found in self.by_prefix if name.startswith(prefix) for route in found)
+        return routes or ()
+
+    def _arrive(self, state: UserState, stream_time: int, changes: list[Change]) -> tuple[int, int]:
+        """Fire what is due before now, move the clock to now; returns now and the segments due at now."""
+        now, dirty = max(stream_time, state.clock), 0
+        if state.waiting or (state.due and min(state.due.values()) <= now):
+            self._fire_before(state, now, changes)
+            dirty = self._collect(state, now)
+        state.clock = now
+        if not state.known:
+            state.known, dirty = True, self._everything
+        return now, dirty
+
+    def _fire_before(self, state: UserState, limit: int, changes: list[Change]) -> None:
+        while (instant := self.next_due(state)) is not None and instant < limit:
+            state.clock = max(instant, state.clock)
+            self._evaluate(state, self._collect(state, state.clock), "TIMER", changes)
+
+    def _collect(self, state: UserState, now: int) -> int:
+        """Let everything go that is due at `now` or before; returns the segments that hang on it."""
+        dirty = 0
+        for leaf_id in [leaf_id for leaf_id, due in state.due.items() if due <= now]:
+            leaf = self.event_leaves.get(leaf_id) or self.trait_leaves.get(leaf_id)
+            if leaf is None:
+                del state.due[leaf_id]  # of a plan that is no more
+            else:
+                dirty |= leaf.expire(state, now)
+        if state.waiting and state.waiting[0].time <= now:
+            dirty |= self._admit_waiting(state, now)
+        return dirty
+
+    def _admit_waiting(self, state: UserState, now: int) -> int:
+        dirty, still_waiting = 0, []
+        for match in state.waiting:
+            leaf = self.event_leaves.get(match.leaf)
+            if leaf is None or match.time > now:
+                still_waiting.append(match)  # of another plan's leaf: that plan will take it when it takes over
+            else:
+                dirty |= leaf.add(state, match.time, match.payload, now)
+        state.waiting = still_waiting
+        return dirty
+
+    def _take_over(self, state: UserState, now: int) -> None:
+        state.accumulators = {key: kept for key, kept in state.accumulators.items() if key in self.event_leaves}
+        state.waiting = [match for match in state.waiting if match.leaf in self.event_leaves]
+        self._admit_waiting(state, now)
+        state.due.clear()
+        for event_leaf in self.event_leaves.values():
+            event_leaf.refresh(state, now)
+        for trait_leaf in self.trait_leaves.values():
+            trait_leaf.refresh(state, now)
+
+    def _evaluate(self, state: UserState, dirty: int, cause: Cause, changes: list[Change]) -> None:
+        """Ask the dirty segments, and those built on one that changed, in the plan's order."""
+        now, memberships = state.clock, state.memberships
+        while dirty:
+            lowest = dirty & -dirty
+            dirty ^= lowest
+            compiled = self.segments[lowest.bit_length() - 1]
+            segment = compiled.segment
+            membership = memberships.get(segment.key)
+            truth = compiled.holds(state, now)
+            if truth is (membership is not None and membership.member):
+                continue
+            if membership is None:
+                membership = memberships[segment.key] = Membership()
+            membership.member, membership.version = truth, segment.version
+            membership.sequence += 1
+            if truth:
+                membership.entered_at = now
+            status: Status = "ENTERED" if truth else "EXITED"
+            changes.append(Change(segment.key, segment.version, status, membership.sequence, now, cause))
+            dirty |= compiled.dependents
+
+
+def _narrowed(routes: Routes, kept: Mapping[str, EventLeaf]) -> Routes:
+    narrow = (Route(route.matches, tuple(kept[leaf.id] for leaf in route.leaves if leaf.id in kept)) for route in routes)
+    return tuple(route for route in narrow if route.leaves)
