@@ -1,1 +1,1 @@
-
+"""Topics -> read models in Cassandra."""

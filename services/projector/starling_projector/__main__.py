@@ -1,0 +1,23 @@
+"""`python -m starling_projector`: start, run, stop."""
+
+import signal
+import sys
+
+from starling_common.logs import configure_logs
+from starling_projector.settings import STAGE, ProjectorSettings
+from starling_projector.wiring import build_worker
+
+
+def main() -> int:
+    """Runs until SIGTERM or SIGINT."""
+    settings = ProjectorSettings()
+    configure_logs(STAGE, settings.log_level)
+    worker = build_worker(settings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: worker.projector.stop())
+    worker.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

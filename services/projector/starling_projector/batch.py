@@ -1,0 +1,77 @@
+"""Pure core: a batch of records -> everything that must be written for it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from starling_common.outcome import Done, Refused
+from starling_common.topics import MEMBERSHIP, PROGRESS
+from starling_common.wire import DecodeError, Record
+from starling_projector.progress import Progress
+from starling_projector.rows import Row, rows_of
+from starling_projector.tallies import Change
+
+
+class Inbound(NamedTuple):
+    """One record as read."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes
+    headers: tuple[tuple[str, Any], ...]
+
+
+@dataclass(slots=True)
+class Batch:
+    """What a batch means. `refused` goes to the dead letters, each with its reason."""
+
+    rows: list[Row] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    progress: list[Progress] = field(default_factory=list)
+    refused: list[tuple[Inbound, Refused]] = field(default_factory=list)
+
+
+Decode = Callable[[str, bytes], Record]
+"""Topic and value -> record. Raises: DecodeError."""
+
+
+def read_batch(records: Iterable[Inbound], decode: Decode) -> Batch:
+    """Raises nothing of its own: what cannot be read is in `refused`."""
+    batch = Batch()
+    for inbound in records:
+        try:
+            record = decode(inbound.topic, inbound.value)
+        except DecodeError as error:
+            batch.refused.append((inbound, Refused(error.code, str(error))))
+            continue
+        _take(batch, inbound, record)
+    return batch
+
+
+def _take(batch: Batch, inbound: Inbound, record: Record) -> None:
+    if inbound.topic == PROGRESS:
+        batch.progress.append(
+            Progress(record["partition"], record["stream_time"], record["definitions"], record["recorded_at"], inbound.offset)
+        )
+        return
+    outcome = rows_of(inbound.topic, record, inbound.offset)
+    match outcome:
+        case Done(rows):
+            batch.rows.extend(rows)
+            if inbound.topic == MEMBERSHIP:
+                batch.changes.append(_change(record, inbound))
+        case Refused():
+            batch.refused.append((inbound, outcome))
+
+
+def _change(record: Record, inbound: Inbound) -> Change:
+    return Change(
+        record["workspace"],
+        record["segment_key"],
+        inbound.partition,
+        inbound.offset,
+        record["status"] == "ENTERED",
+        record["effective_at"],
+    )

@@ -1,0 +1,87 @@
+"""Adapter: rows, tallies and progress into Cassandra. Every write carries its own timestamp and may be repeated."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from starling_common.database import Database
+from starling_projector.progress import Progress
+from starling_projector.rows import Into, Row
+from starling_projector.tallies import Counted, Tally
+
+
+def _insert(table: str, columns: str) -> str:
+    places = ", ".join("?" for _ in columns.split(","))
+    return f"INSERT INTO {table} ({columns}) VALUES ({places}) USING TIMESTAMP ?"  # noqa: S608 - constants of this module
+
+
+_STATEMENTS: Final[Mapping[Into, str]] = {
+    Into.DEFINITION_VERSION: _insert(
+        "definition_versions", "workspace, kind, key, version, recorded_at_micros, action, document, actor"
+    ),
+    Into.MEMBER: _insert("segment_members", "workspace, segment_key, bucket, user_id, entered_at_ms, sequence"),
+    Into.MEMBER_GONE: (
+        "DELETE FROM segment_members USING TIMESTAMP ? WHERE workspace = ? AND segment_key = ? AND bucket = ? AND user_id = ?"
+    ),
+    Into.USER_SEGMENT: _insert(
+        "user_segments", "workspace, user_id, segment_key, status, sequence, effective_at_ms, segment_version"
+    ),
+    Into.PROFILE: _insert("profiles", "workspace, user_id, anonymous_ids, traits, group_id, event_time_ms, received_at_micros"),
+    Into.DEFINITION_CREATED: _insert("definitions", "workspace, kind, key, created_at_micros"),
+    Into.DEFINITION: _insert("definitions", "workspace, kind, key, version, status, document, actor, recorded_at_micros"),
+}
+_READ_COUNT: Final = (
+    "SELECT entered, exited, counted_offset FROM segment_counts WHERE workspace = ? AND segment_key = ? AND source_partition = ?"
+)
+_READ_DAY: Final = (
+    "SELECT entered, exited, counted_offset FROM segment_days "
+    "WHERE workspace = ? AND segment_key = ? AND source_partition = ? AND day = ?"
+)
+_WRITE_COUNT: Final = _insert("segment_counts", "workspace, segment_key, source_partition, entered, exited, counted_offset")
+_WRITE_DAY: Final = _insert("segment_days", "workspace, segment_key, source_partition, day, entered, exited, counted_offset")
+_WRITE_PROGRESS: Final = _insert("segmenter_progress", "id, source_partition, stream_time_ms, definitions, recorded_at_micros")
+
+
+class Store:
+    """Every method raises DatabaseUnavailable, and may then be called again."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def write_rows(self, rows: Sequence[Row]) -> Counter[str]:
+        """All rows, kind by kind in the order of `Into`. Gives the rows written by table."""
+        by_kind: dict[Into, list[tuple[Any, ...]]] = defaultdict(list)
+        for row in rows:
+            by_kind[row.into].append(row.values)
+        for into in Into:
+            self._database.write_each(_STATEMENTS[into], by_kind.get(into, []))
+        return Counter(row.into.value.partition(" ")[0] for row in rows)
+
+    def tallies(self, keys: Sequence[Counted]) -> dict[Counted, Tally]:
+        """What is counted so far; nothing counted is a tally of zeros."""
+        totals, days = _split(keys)
+        found = self._database.read_each(_READ_COUNT, [key[:3] for key in totals])
+        found += self._database.read_each(_READ_DAY, days)
+        return {key: Tally(**rows[0]) if rows else Tally() for key, rows in zip([*totals, *days], found, strict=True)}
+
+    def write_tallies(self, tallies: Mapping[Counted, Tally]) -> None:
+        """The newest offset wins, so an overtaken projector can do no harm."""
+        totals, days = _split(tallies)
+        self._database.write_each(_WRITE_COUNT, [(*key[:3], *_stamped(tallies[key])) for key in totals])
+        self._database.write_each(_WRITE_DAY, [(*key, *_stamped(tallies[key])) for key in days])
+
+    def write_progress(self, shown: Iterable[Progress]) -> None:
+        """How far the segmenter is, as of now visible."""
+        rows = [
+            (0, one.partition, one.stream_time_ms, dict(one.definitions), one.recorded_at_micros, one.offset + 1) for one in shown
+        ]
+        self._database.write_each(_WRITE_PROGRESS, rows)
+
+
+def _split(keys: Iterable[Counted]) -> tuple[list[Counted], list[Counted]]:
+    every = list(keys)
+    return [key for key in every if key.day is None], [key for key in every if key.day is not None]
+
+
+def _stamped(tally: Tally) -> tuple[int, ...]:
+    return (*tally, tally.counted_offset + 1)
