@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterable
+from typing import Any, cast
 
 Headers = list[tuple[str, str | bytes | None]]
 """As the Kafka client takes them; ours are UTF-8 bytes."""
@@ -30,3 +31,9 @@ def header(headers: Iterable[tuple[str, str | bytes | None]] | None, name: str) 
             except UnicodeDecodeError:
                 return None
     return None
+
+
+def headers_of(message: Any) -> Headers:
+    """The headers of a Kafka message as a list, however the client's version types them; empty when it has none."""
+    found = message.headers()
+    return cast("Headers", list(found.items()) if isinstance(found, dict) else list(found or []))

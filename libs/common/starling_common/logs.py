@@ -31,6 +31,8 @@ def configure_logs(service: str, level: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
+    for chatty in ("httpx", "httpx2", "cassandra"):
+        logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
     structlog.contextvars.bind_contextvars(service=service)
 
 

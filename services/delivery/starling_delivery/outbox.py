@@ -1,0 +1,144 @@
+"""Adapter: everything that delivery writes: outcomes, retries, dead letters, and targets switched off."""
+
+import json
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from starling_common.headers import headers_of, record_headers
+from starling_common.instants import wall_clock_micros, wall_clock_ms
+from starling_common.kafka import BrokerUnavailable
+from starling_common.metrics import Metrics
+from starling_common.values import deterministic_id, record_key
+from starling_common.wire import Codec, Registry
+from starling_delivery.policy import Request, Step
+from starling_delivery.settings import Settings
+from starling_delivery.targets import Target, Targets
+
+PRODUCED_BY = "delivery"
+
+
+class Outbox:
+    """Records are handed over at once and are safe when `flush` has returned."""
+
+    def __init__(self, settings: Settings, producer: Producer, registry: Registry, targets: Targets, metrics: Metrics) -> None:
+        """Raises: SchemaMissing, RegistryUnavailable."""
+        self._settings = settings
+        self._producer = producer
+        self._targets = targets
+        self._reported = registry.codec(settings.outcome_topic, "DeliveryReported")
+        self._retry = registry.codec(settings.retry_topic, "DeliveryRequested")
+        self._dead = registry.codec(settings.dead_letter_topic, "DeadLetter")
+        self._definition = registry.codec(settings.definitions_topic, "DefinitionChanged")
+        self._attempts = metrics.counter("starling_delivery_attempts_total")
+        self._failures: list[str] = []
+
+    def record(self, request: Request, step: Step) -> None:
+        """Write down one step."""
+        self._attempts.labels(request["channel"], step.outcome).inc()
+        key = record_key(request["workspace"], request["user_id"])
+        self._write(self._settings.outcome_topic, self._reported, key, _report(request, step), request["correlation_id"])
+        if step.retry is not None:
+            self._write(self._settings.retry_topic, self._retry, key, dict(step.retry), request["correlation_id"])
+        if step.dead is not None:
+            letter = _letter(request, step.dead, self._retry.encode(request), key)
+            self._write(self._settings.dead_letter_topic, self._dead, key, letter, request["correlation_id"])
+        if step.disable:
+            self._disable(request, step.detail or "")
+
+    def bury(self, message: Message, code: str, why: str) -> None:
+        """A record that cannot be read goes to the dead letters as it came."""
+        letter = {
+            "received_at": wall_clock_micros(),
+            "stage": PRODUCED_BY,
+            "code": code,
+            "message": why,
+            "origin_topic": message.topic() or "",
+            "origin_partition": message.partition() or 0,
+            "origin_offset": message.offset() or 0,
+            "key": message.key(),
+            "value": message.value() or b"",
+            "headers": {name: value for name, value in headers_of(message) if isinstance(value, bytes)},
+            "workspace": None,
+            "correlation_id": None,
+            "refused_at": wall_clock_ms(),
+        }
+        self._write(self._settings.dead_letter_topic, self._dead, message.key() or b"", letter, "")
+
+    def flush(self) -> None:
+        """Return once the broker has everything. Raises: BrokerUnavailable, and then nothing may be committed."""
+        left = self._producer.flush(60)
+        failures, self._failures = self._failures, []
+        if left or failures:
+            raise BrokerUnavailable(f"{left} records unsent, {len(failures)} failed: {failures[:1]}")
+
+    def _disable(self, request: Request, why: str) -> None:
+        target = self._targets.find(request["workspace"], request["target_key"])
+        if target is None or target.disabled:
+            return
+        record = _disabled(target, why, request["correlation_id"])
+        self._targets.apply(record)  # at once for this process; the topic tells everybody else
+        key = record_key(target.workspace, target.key)
+        self._write(self._settings.definitions_topic, self._definition, key, record, request["correlation_id"])
+
+    def _write(self, topic: str, codec: Codec, key: bytes, record: dict[str, Any], correlation_id: str) -> None:
+        headers = record_headers(correlation_id, PRODUCED_BY)
+        self._producer.produce(topic, codec.encode(record), key, headers=headers, on_delivery=self._delivered)
+        self._producer.poll(0)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failures.append(f"{message.topic()}: {error.str()}")
+
+
+def _report(request: Request, step: Step) -> dict[str, Any]:
+    return {
+        "received_at": request["received_at"],
+        "workspace": request["workspace"],
+        "user_id": request["user_id"],
+        "event_id": deterministic_id(request["delivery_id"], request["attempt"], step.outcome),
+        "delivery_id": request["delivery_id"],
+        "channel": request["channel"],
+        "target_key": request["target_key"],
+        "outcome": step.outcome,
+        "attempt": request["attempt"],
+        "status_code": step.status_code,
+        "detail": step.detail,
+        "segment_key": request["segment_key"],
+        "event_time": wall_clock_ms(),
+        "correlation_id": request["correlation_id"],
+    }
+
+
+def _letter(request: Request, why: str, value: bytes, key: bytes) -> dict[str, Any]:
+    return {
+        "received_at": request["received_at"],
+        "stage": PRODUCED_BY,
+        "code": "not_delivered",
+        "message": f"{request['address']}: {why}",
+        "origin_topic": "delivery.retry",
+        "origin_partition": -1,
+        "origin_offset": -1,
+        "key": key,
+        "value": value,
+        "headers": {},
+        "workspace": request["workspace"],
+        "correlation_id": request["correlation_id"],
+        "refused_at": wall_clock_ms(),
+    }
+
+
+def _disabled(target: Target, why: str, correlation_id: str) -> dict[str, Any]:
+    document = dict(target.document) | {"disabled": True, "disabled_because": why}
+    return {
+        "recorded_at": wall_clock_micros(),
+        "event_id": deterministic_id("disabled", target.workspace, target.key, target.version),
+        "workspace": target.workspace,
+        "kind": "webhook",
+        "key": target.key,
+        "version": target.version,
+        "action": "DISABLED",
+        "document": json.dumps(document),
+        "actor": PRODUCED_BY,
+        "correlation_id": correlation_id,
+    }

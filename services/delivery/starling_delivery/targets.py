@@ -1,0 +1,68 @@
+"""Pure core: the webhooks in force, as a fold over their definitions."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One webhook. `segments` empty means every segment; `events` holds `entered` and/or `exited`."""
+
+    workspace: str
+    key: str
+    version: int
+    url: str
+    secret: str
+    segments: frozenset[str]
+    events: frozenset[str]
+    disabled: bool
+    document: Mapping[str, Any]
+
+    def wants(self, segment_key: str, event: str) -> bool:
+        """Whether a change of that segment is to be told."""
+        return not self.disabled and event in self.events and (not self.segments or segment_key in self.segments)
+
+
+class Targets:
+    """Every webhook by workspace and key. Written by one thread, read by another: each answer is one look at a dict."""
+
+    def __init__(self) -> None:
+        self._by_workspace: dict[str, dict[str, Target]] = {}
+
+    def apply(self, record: Mapping[str, Any]) -> None:
+        """Fold one DefinitionChanged record. Raises: ValueError if its document is not a webhook's."""
+        known = dict(self._by_workspace.get(record["workspace"], {}))
+        if record["action"] == "ARCHIVED":
+            known.pop(record["key"], None)
+        else:
+            known[record["key"]] = parse_target(record)
+        self._by_workspace[record["workspace"]] = known
+
+    def of(self, workspace: str) -> list[Target]:
+        """All webhooks of a workspace, by key."""
+        return sorted(self._by_workspace.get(workspace, {}).values(), key=lambda target: target.key)
+
+    def find(self, workspace: str, key: str) -> Target | None:
+        """One webhook; None when there is none of that key any more."""
+        return self._by_workspace.get(workspace, {}).get(key)
+
+
+def parse_target(record: Mapping[str, Any]) -> Target:
+    """A definition record to a target. Raises: ValueError naming what is missing."""
+    document = json.loads(record["document"])
+    try:
+        return Target(
+            workspace=record["workspace"],
+            key=record["key"],
+            version=record["version"],
+            url=document["url"],
+            secret=document["secret"],
+            segments=frozenset(document.get("segments") or ()),
+            events=frozenset(document.get("events") or ("entered", "exited")),
+            disabled=bool(document.get("disabled", False)) or record["action"] == "DISABLED",
+            document=document,
+        )
+    except (KeyError, TypeError) as cause:
+        raise ValueError(f"webhook {record['workspace']}/{record['key']}: {cause} is missing or of the wrong type") from cause

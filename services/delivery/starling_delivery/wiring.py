@@ -1,0 +1,106 @@
+"""Settings to concrete objects; the only module that knows both."""
+
+import asyncio
+import signal
+from dataclasses import dataclass
+
+import stamina
+from confluent_kafka import Consumer, Message, Producer
+from prometheus_client import REGISTRY
+
+from starling_common.health import HealthServer
+from starling_common.kafka import TopicView, consumer_config, producer_config
+from starling_common.logs import log
+from starling_common.metrics import Metrics
+from starling_common.wire import DecodeError, Registry, RegistryUnavailable
+from starling_delivery.agents import MembershipAgent, RetryAgent
+from starling_delivery.channel import Channel
+from starling_delivery.channels import CHANNELS
+from starling_delivery.dispatch import Dispatcher
+from starling_delivery.outbox import Outbox
+from starling_delivery.policy import Schedule
+from starling_delivery.settings import Settings
+from starling_delivery.targets import Targets
+
+
+@dataclass
+class Delivery:
+    """One channel's process, wired and not yet started."""
+
+    settings: Settings
+    channel: Channel
+    view: TopicView
+    agents: tuple[MembershipAgent, RetryAgent]
+    health: HealthServer
+
+    async def run(self) -> None:
+        """Until SIGTERM or SIGINT; what is under way is finished and written down first."""
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        await asyncio.to_thread(self.view.start)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for agent in self.agents:
+                    group.create_task(agent.run(stopping))
+        finally:
+            await self.channel.close()
+            await asyncio.to_thread(self.view.stop)
+            self.health.stop()
+
+
+def build(settings: Settings) -> Delivery:
+    """Everything of one channel. The health server answers from here on.
+
+    Raises: SchemaMissing, RegistryUnavailable, KeyError for a channel that is not registered.
+    """
+    metrics, targets = Metrics(REGISTRY), Targets()
+    channel = CHANNELS[settings.channel](settings, targets)
+    registry = Registry(settings.registry.url)
+    outbox = _outbox(settings, registry, targets, metrics)
+    schedule = Schedule(settings.retry_delays_seconds, settings.give_up_after_seconds)
+    dispatcher = Dispatcher(channel, targets, schedule, settings.max_in_flight, settings.failures_before_pause)
+    membership_codec = registry.codec(settings.membership_topic, "SegmentMembershipChanged")
+    retry_codec = registry.codec(settings.retry_topic, "DeliveryRequested")
+    agents = (
+        MembershipAgent(settings, _consumer(settings, ""), membership_codec, targets, dispatcher, outbox),
+        RetryAgent(settings, _consumer(settings, "-retry"), retry_codec, dispatcher, outbox),
+    )
+    view = _view(settings, registry, targets)
+    ready: dict[str, MembershipAgent | RetryAgent] = {"membership": agents[0], "retries": agents[1]}
+    health = HealthServer(
+        (settings.http.host, settings.http.port),
+        metrics.registry,
+        alive=lambda: {"definitions": view.problem()},
+        ready=lambda: (
+            {"definitions": view.problem()}
+            | {name: None if agent.assigned else "no partitions assigned yet" for name, agent in ready.items()}
+        ),
+    )
+    health.start()
+    return Delivery(settings, channel, view, agents, health)
+
+
+@stamina.retry(on=RegistryUnavailable, attempts=20, timeout=120)
+def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: Metrics) -> Outbox:
+    return Outbox(settings, Producer(producer_config(settings.kafka.brokers)), registry, targets, metrics)
+
+
+def _consumer(settings: Settings, suffix: str) -> Consumer:
+    # A batch against an endpoint that times out takes a while; the group must not take that for a death.
+    more = {"max.poll.interval.ms": 900_000, "session.timeout.ms": 30_000}
+    return Consumer(consumer_config(settings.kafka.brokers, settings.group + suffix, **more))
+
+
+def _view(settings: Settings, registry: Registry, targets: Targets) -> TopicView:
+    codec = registry.codec(settings.definitions_topic, "DefinitionChanged")
+
+    def apply(message: Message) -> None:
+        try:
+            targets.apply(codec.decode(message.value() or b""))
+        except (DecodeError, ValueError) as error:
+            # The API checks definitions before it writes them; one that is broken all the same must not stop the others.
+            log(__name__).error("webhook_definition_refused", offset=message.offset(), error=str(error))
+
+    return TopicView(settings.kafka.brokers, settings.definitions_topic, apply)
