@@ -40,6 +40,10 @@ class ApiClient:
         """Why a user is in or out of a segment."""
         return self._call("GET", f"/v1/users/{quote(user, safe='')}/explain/{quote(key, safe='')}")
 
+    def create(self, path: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """POST one new definition."""
+        return self._call("POST", path, json=dict(document))
+
     def apply(self, definition: Mapping[str, Any]) -> Mapping[str, Any]:
         """Define the segment, or give it a new version when it is there already."""
         path = f"/v1/segments/{quote(str(definition.get('key', '')), safe='')}"

@@ -1,10 +1,9 @@
-"""Adapter: what the platform says of itself: the membership feed from the broker, members and sizes from the API."""
+"""Adapter: the membership feed as anybody can read it from the broker."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from starling_common.kafka import consumer_config
@@ -52,41 +51,3 @@ def read_feed(brokers: str, registry_url: str) -> Feed:
     finally:
         consumer.close()
     return feed
-
-
-class Api:
-    """The segment API, as a marketer's script would call it."""
-
-    def __init__(self, url: str, token: str) -> None:
-        self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
-
-    def post(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
-        """Raises: httpx.HTTPStatusError with the answer's text."""
-        return self._answer(self._http.post(path, json=document))
-
-    def get(self, path: str, **parameters: str | int) -> dict[str, Any]:
-        """Raises: as `post`."""
-        return self._answer(self._http.get(path, params=parameters))
-
-    def members(self, key: str) -> set[str]:
-        """All members, page by page."""
-        found: set[str] = set()
-        cursor: str | None = None
-        while True:
-            page = self.get(f"/v1/segments/{key}/members", limit=1000, **({"cursor": cursor} if cursor else {}))
-            found.update(item["user_id"] for item in page["items"])
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return found
-
-    def close(self) -> None:
-        """Give the connections back."""
-        self._http.close()
-
-    @staticmethod
-    def _answer(response: httpx.Response) -> dict[str, Any]:
-        if response.is_error:
-            message = f"{response.request.method} {response.request.url} answered {response.status_code}: {response.text}"
-            raise httpx.HTTPStatusError(message, request=response.request, response=response)
-        document: dict[str, Any] = response.json()
-        return document
