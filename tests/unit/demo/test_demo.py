@@ -1,0 +1,129 @@
+"""The demo's own judge can be wrong too: what it expects is checked by hand, and a planted fault must be found."""
+
+import copy
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+from standardwebhooks.webhooks import Webhook
+
+from starling_common.instants import parse_instant, wall_clock_ms
+from starling_local.demo.dataset import CUSTOMERS, PURCHASES, Purchase, load_purchases
+from starling_local.demo.expected import expected_changes, expected_members
+from starling_local.demo.observed import Feed
+from starling_local.demo.receiver import Receiver
+from starling_local.demo.report import monthly_sizes
+from starling_local.demo.verdict import differences
+
+DAY = 86_400_000
+START = parse_instant("1997-01-01")
+SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
+
+
+def bought(day: int, revenue: float = 10.0, quantity: int = 1, user: str = "ada", line: int = 0) -> Purchase:
+    return Purchase(line or day + 1, user, START + day * DAY, quantity, revenue)
+
+
+def days(changes: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    return [(status, (at - START) // DAY) for status, at in changes]
+
+
+def test_the_history_is_the_real_one_in_order_of_date() -> None:
+    purchases = load_purchases()
+    assert len(purchases) == PURCHASES
+    assert len({purchase.user_id for purchase in purchases}) == CUSTOMERS
+    assert [p.at_ms for p in purchases] == sorted(p.at_ms for p in purchases)
+    assert purchases[0] == Purchase(1, "customer-00001", START, 1, 11.77)
+
+
+@pytest.mark.parametrize(
+    ("segment", "purchases", "changes"),
+    [
+        pytest.param("new-buyers", [bought(0), bought(5)], [("ENTERED", 0), ("EXITED", 30)], id="once new, never again"),
+        pytest.param("repeat-buyers", [bought(0), bought(90)], [], id="a window's far end is outside"),
+        pytest.param("repeat-buyers", [bought(0), bought(89)], [("ENTERED", 89), ("EXITED", 90)], id="in for a day"),
+        pytest.param("repeat-buyers", [bought(3, line=1), bought(3, line=2)], [("ENTERED", 3), ("EXITED", 93)], id="twice a day"),
+        pytest.param("big-spenders", [bought(0, 199.99), bought(1, 0.01)], [("ENTERED", 1), ("EXITED", 180)], id="to the cent"),
+        pytest.param(
+            "lapsing", [bought(0), bought(200)], [("ENTERED", 180), ("EXITED", 200), ("ENTERED", 380)], id="away and back"
+        ),
+        pytest.param(
+            "box-set-fans", [bought(0, 40), bought(9, 9.0), bought(10, 40)], [("ENTERED", 10), ("EXITED", 365)], id="boxes"
+        ),
+    ],
+)
+def test_what_is_expected_is_what_a_person_would_say(
+    segment: str, purchases: list[Purchase], changes: list[tuple[str, int]]
+) -> None:
+    assert days(expected_changes(purchases)[segment].get("ada", [])) == changes
+
+
+def a_feed(purchases: list[Purchase]) -> tuple[Feed, dict[str, set[str]]]:
+    """What a faultless platform would say."""
+    feed, members = Feed(), expected_members(purchases)
+    for key, users in expected_changes(purchases).items():
+        feed.changes[key].update(copy.deepcopy(users))
+    for key in ("vip", "vip-lapsing"):
+        feed.changes[key].update({user: [("ENTERED", 0)] for user in members[key]})
+    return feed, members
+
+
+PURCHASES_OF_TWO = [bought(0, 300.0), bought(9, 300.0, line=2), bought(3, 12.0, user="bob", line=3)]
+
+
+def test_a_faultless_platform_is_equal() -> None:
+    assert differences(PURCHASES_OF_TWO, *a_feed(PURCHASES_OF_TWO)) == []
+
+
+def test_each_planted_fault_is_found() -> None:
+    feed, members = a_feed(PURCHASES_OF_TWO)
+    feed.changes["big-spenders"]["ada"][0] = ("ENTERED", START + 1)
+    del feed.changes["new-buyers"]["bob"]
+    members["lapsing"].discard("bob")
+    members["vip"].add("bob")
+    feed.changes["vip"]["ada"] *= 3
+    found = "\n".join(differences(PURCHASES_OF_TWO, feed, members))
+    assert "big-spenders: ada: due ENTERED 1997-01-01T00:00:00.000Z" in found
+    assert "new-buyers: bob: due ENTERED 1997-01-04T00:00:00.000Z" in found
+    assert "lapsing: members by the API: bob is missing" in found
+    assert "vip: members by the API: bob is not due" in found
+    assert "vip: ada changed 3 times, once was due" in found
+
+
+def test_a_gap_or_a_repeat_in_the_sequence_is_a_fault() -> None:
+    feed = Feed()
+    record = {
+        "segment_key": "vip",
+        "user_id": "ada",
+        "status": "ENTERED",
+        "sequence": 1,
+        "effective_at": 5,
+        "cause": {"kind": "EVENT"},
+    }
+    feed.take(record)
+    assert feed.faults == []
+    feed.take(record)
+    assert feed.faults == ["ada in vip: ENTERED with sequence 1"]
+
+
+def test_months_in_which_nothing_changed_keep_their_size() -> None:
+    changes = {"ada": [("ENTERED", START), ("EXITED", START + 100 * DAY)], "bob": [("ENTERED", START + 2 * DAY)]}
+    assert monthly_sizes(changes) == {"1997-01": 2, "1997-02": 2, "1997-03": 2, "1997-04": 1}
+
+
+def test_the_receiver_takes_genuine_calls_once_and_refuses_others() -> None:
+    receiver = Receiver(SECRET, failures=1)
+    try:
+        body = '{"type":"segment.entered","data":{}}'
+        stamp = wall_clock_ms() // 1000
+        headers = {"webhook-id": "m1", "webhook-timestamp": str(stamp)}
+
+        genuine = headers | {"webhook-signature": Webhook(SECRET).sign("m1", datetime.fromtimestamp(stamp, UTC), body)}
+        answers = [httpx.post(receiver.url, content=body, headers=genuine, trust_env=False).status_code for _ in range(3)]
+        assert answers == [503, 204, 204]
+        assert [call["id"] for call in receiver.calls] == ["m1"]
+        forged = genuine | {"webhook-signature": "v1,AAAA"}
+        assert httpx.post(receiver.url, content=body, headers=forged, trust_env=False).status_code == 401
+        assert receiver.forged == 1
+    finally:
+        receiver.close()
