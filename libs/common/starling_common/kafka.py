@@ -105,6 +105,11 @@ class TopicView:
         with self._moved:
             return self._moved.wait_for(lambda: self._reached({partition: offset + 1}), timeout_seconds) and not self._problem
 
+    def positions(self) -> dict[int, int]:
+        """Partition -> offset of the next record to apply; partitions of which nothing was read yet are absent."""
+        with self._moved:
+            return dict(self._positions)
+
     def _reached(self, ends: dict[int, int]) -> bool:
         return self._problem is not None or all(self._positions.get(number, 0) >= end for number, end in ends.items())
 
