@@ -1,1 +1,1 @@
-
+"""The segmenter: event topics in, membership changes out."""

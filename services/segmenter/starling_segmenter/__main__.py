@@ -1,0 +1,21 @@
+"""`python -m starling_segmenter`: start, run, stop."""
+
+import sys
+
+from starling_stream.worker import run_service
+
+from starling_common.logs import configure_logs
+from starling_segmenter.settings import Settings
+from starling_segmenter.wiring import built
+
+
+def main() -> int:
+    """Run until told to stop; the exit code says how it ended."""
+    settings = Settings()
+    configure_logs("segmenter", settings.log_level)
+    with built(settings) as service:
+        return run_service(service, settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""Edge: the segmenter as the stream layer runs it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from starling_common.headers import header, record_headers
+from starling_common.outcome import Refused
+from starling_common.settings import Clock
+from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, PROGRESS
+from starling_common.values import deterministic_id
+from starling_segmenter.counts import Counts
+from starling_segmenter.definition_log import DefinitionLog
+from starling_segmenter.definitions import Definitions
+from starling_segmenter.events import Behaviour, Profile, parse_object, unreadable
+from starling_segmenter.formats import Formats
+from starling_segmenter.history import Switch, fold_past, fresh_leaves, remember
+from starling_segmenter.membership import NO_CAUSE, Cause, Moment, Subject, announcements, state_key
+from starling_segmenter.progress import Reporter, progress
+from starling_segmenter.rules import NO_RULES, Rules, compile_rules, workspace_of
+from starling_segments import Change, UserState, decode_state, encode_state
+from starling_stream.processor import Decoded, History, Inbound, Service, Unit
+
+STAGE: Final = "segmenter"
+INPUTS: Final = (BEHAVIOUR, PROFILE, CLOCK)
+_HOLD_MS: Final = 20
+"""An event and the profile change of the same request come on two topics, one after the other."""
+_NOT_YET: Final = frozenset({"MERGED", "ERASED"})
+_REPORT_ID: Final = deterministic_id("segmenter", "progress")
+"""Progress records answer nobody's request; they share one correlation id."""
+
+
+class Segmenter:
+    """A `Processor`: events and profiles in, membership changes out; the state of a key is a `UserState`."""
+
+    def __init__(self, formats: Formats, log: DefinitionLog, counts: Counts, now_micros: Callable[[], int]) -> None:
+        """`now_micros` is the wall clock."""
+        self._formats = formats
+        self._log = log
+        self._counts = counts
+        self._now_micros = now_micros
+        self._definitions = Definitions()
+        self._rules: Mapping[bytes, Rules] = {}
+        self._switches: dict[int, Switch] = {}
+        self._reporter = Reporter()
+        self._switched_in: Unit[UserState] | None = None
+
+    def decode(self, topic: str, value: bytes) -> Decoded:
+        """Raises: DecodeError."""
+        if topic == BEHAVIOUR:
+            taken = self._formats.behaviour(value)
+            return Decoded(Behaviour(taken), taken[0], taken[1])
+        if topic == PROFILE:
+            received_at, event_time, *rest = self._formats.profile(value)
+            return Decoded(Profile(*rest), received_at, event_time)
+        record = self._formats.clock.decode(value)
+        self._reporter.clock_ms = max(self._reporter.clock_ms, record["instant"])
+        return Decoded(None, record["received_at"], record["instant"])
+
+    def encode_state(self, state: UserState) -> bytes:
+        """A user as stored."""
+        return encode_state(state)
+
+    def decode_state(self, data: bytes) -> UserState:
+        """The inverse."""
+        return decode_state(data)
+
+    def process(self, record: Inbound, unit: Unit[UserState]) -> None:
+        """Fold one record into its user's state and announce what changed."""
+        if record.topic == BEHAVIOUR:
+            self._process_behaviour(record, record.value, unit)
+        else:
+            self._process_profile(record, record.value, unit)
+
+    def _process_behaviour(self, record: Inbound, event: Behaviour, unit: Unit[UserState]) -> None:
+        # Hot: once for each event.
+        key = record.key
+        rules = self._rules.get(workspace_of(key), NO_RULES)
+        fault = unreadable(event, rules)
+        if fault is not None:
+            unit.refuse(record, "bad_json", fault)
+            return
+        state = unit.get(key)
+        if state is None:
+            state = UserState()
+        state.anonymous_ids = event.anonymous_ids or state.anonymous_ids
+        changes = rules.plan.on_event(state, event, unit.stream_time_ms)
+        if changes:
+            cause = Cause(record, event.message_id, event.name, event.correlation_id)
+            self._announce(changes, Subject.of(key, state, rules), cause, unit)
+        unit.put(key, state, rules.plan.next_due(state))
+
+    def _process_profile(self, record: Inbound, profile: Profile, unit: Unit[UserState]) -> None:
+        if profile.change in _NOT_YET:
+            unit.refuse(record, "not_yet", f"profile changes of the kind {profile.change} are known but not done yet")
+            return
+        traits = parse_object(profile.traits)
+        if isinstance(traits, Refused):
+            unit.refuse(record, traits.code, traits.message)
+            return
+        key = record.key
+        rules = self._rules.get(workspace_of(key), NO_RULES)
+        state = unit.get(key)
+        if state is None:
+            state = UserState()
+        changes = rules.plan.on_profile(state, traits, profile.anonymous_ids, unit.stream_time_ms)
+        if changes:
+            cause = Cause(record, profile.message_id, None, profile.correlation_id)
+            self._announce(changes, Subject.of(key, state, rules), cause, unit)
+        unit.put(key, state, rules.plan.next_due(state))
+
+    def fire(self, key: bytes, unit: Unit[UserState]) -> None:
+        """Let time alone change what it has to, up to and at the unit's stream time."""
+        state = unit.get(key)
+        if state is None:
+            return
+        rules = self._rules.get(workspace_of(key), NO_RULES)
+        changes = rules.plan.on_timer(state, unit.stream_time_ms)
+        if changes:
+            self._announce(changes, Subject.of(key, state, rules), NO_CAUSE, unit)
+        unit.put(key, state, rules.plan.next_due(state))
+
+    def adopt_plan(self) -> bytes:
+        """Take over the newest definitions; the name says which segments and versions are in force."""
+        definitions = self._log.current()
+        if definitions is not self._definitions:
+            self._rules = compile_rules(definitions, self._rules)
+            self._definitions = definitions
+            self._counts.segments(len(definitions.versions))
+        return definitions.name
+
+    def before_switch(self, history: History) -> None:
+        """Fold the task's past into the leaves that its rules lacked: a new segment counts what happened before it."""
+        applied = self._log.at(history.applied_plan)
+        before = None if applied is None else compile_rules(applied, {})
+        fresh = fresh_leaves(before, self._rules)
+        past = fold_past(_behaviour(history), fresh, self._rules, history.stream_time_ms) if fresh else {}
+        self._switches[history.partition] = Switch(before, fresh, past)
+
+    def switch(self, key: bytes, state: UserState, unit: Unit[UserState]) -> None:
+        """Bring one user under the rules in force, history first; announce the net difference."""
+        self._switched_in = unit
+        switch, workspace = self._switches[unit.partition], workspace_of(key)
+        remember(state, switch.past.get(key), switch.fresh.get(workspace, frozenset()))
+        rules = self._rules.get(workspace, NO_RULES)
+        before = None if switch.before is None else switch.before.get(workspace, NO_RULES).plan
+        changes = rules.plan.on_definition(state, unit.stream_time_ms, before)
+        if changes:
+            self._announce(changes, Subject.of(key, state, rules), NO_CAUSE, unit)
+        unit.put(key, state, rules.plan.next_due(state))
+
+    def after_switch(self, unit: Unit[UserState]) -> None:
+        """The past is not needed any more; tell the world which definitions are in force here."""
+        del self._switches[unit.partition]
+        self._report(unit.partition, unit.stream_time_ms, unit)
+
+    def on_stream_time(self, partition: int, stream_time_ms: int, unit: Unit[UserState]) -> None:
+        """Say how far the partition is, now and then; not while it is being switched: its versions are neither nor."""
+        if self._switched_in is unit:
+            self._switched_in = None
+        elif self._reporter.is_due(partition, stream_time_ms, self._now_micros() // 1000):
+            self._report(partition, stream_time_ms, unit)
+
+    def _report(self, partition: int, stream_time_ms: int, unit: Unit[UserState]) -> None:
+        now = self._now_micros()
+        self._reporter.said(partition, stream_time_ms, now // 1000)
+        value = self._formats.progress.encode(progress(partition, stream_time_ms, self._definitions.versions, now))
+        unit.emit(PROGRESS, str(partition).encode(), value, now, record_headers(_REPORT_ID, STAGE))
+
+    def _announce(self, changes: Sequence[Change], subject: Subject, cause: Cause, unit: Unit[UserState]) -> None:
+        now = self._now_micros()
+        received_at = now if cause.record is None else cause.record.received_at
+        traceparent = None if cause.record is None else header(cause.record.headers, "traceparent")
+        for record in announcements(changes, subject, cause, Moment(received_at, now // 1000)):
+            ours = record["cause"]["kind"] == "EVENT"
+            value = self._formats.membership(record)
+            headers = record_headers(record["correlation_id"], STAGE, traceparent if ours else None)
+            unit.emit(MEMBERSHIP, subject.key, value, received_at, headers)
+            unit.emit(MEMBERSHIP_STATE, state_key(subject.key, record["segment_key"]), value, received_at, headers)
+            self._counts.changed(record["status"], record["cause"]["kind"])
+
+
+def _behaviour(history: History) -> Iterable[tuple[bytes, Behaviour]]:
+    return ((record.key, record.value) for record in history.records(BEHAVIOUR) if isinstance(record.value, Behaviour))
+
+
+def describe(segmenter: Segmenter, clock: Clock) -> Service[UserState]:
+    """The segmenter and its place."""
+    return Service(
+        stage=STAGE,
+        inputs=INPUTS,
+        processor=segmenter,
+        hold_ms=_HOLD_MS,
+        clock=clock,
+        clock_topics=(CLOCK,),
+        on_stream_time=segmenter.on_stream_time,
+    )

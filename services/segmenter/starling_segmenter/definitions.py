@@ -1,0 +1,135 @@
+"""Pure core: the segments in force, as a fold over `segments.definitions`, and what each workspace makes of them."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+from starling_common.outcome import Done, Outcome, Refused, Skipped
+from starling_common.wire import Record
+from starling_segments import DefinitionRefused, Known, Segment, parse_segment
+
+_NOT_YET: Final = frozenset({"PAUSED", "RESUMED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The newest good version of one segment.
+
+    `correlation_id`: of the request that made it so. `reads_context`: whether it looks at the context of events.
+    """
+
+    segment: Segment
+    correlation_id: str
+    reads_context: bool
+    archived: bool = False
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """Every segment there ever was, by workspace and key; the archived ones too, for their exits have yet to be announced."""
+
+    by_workspace: Mapping[str, Mapping[str, Definition]] = field(default_factory=dict)
+
+    @cached_property
+    def name(self) -> bytes:
+        """Names the set in force: equal sets have equal names, in every process and for ever."""
+        lines = (f"{place}@{version}" for place, version in sorted(self.versions.items()))
+        return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).digest()
+
+    @cached_property
+    def versions(self) -> Mapping[str, int]:
+        """`workspace/key` -> version, of the segments in force."""
+        return {
+            f"{workspace}/{key}": definition.segment.version
+            for workspace, definitions in self.by_workspace.items()
+            for key, definition in definitions.items()
+            if not definition.archived
+        }
+
+    def of(self, workspace: str) -> Mapping[str, Definition]:
+        """The segments of one workspace, by key."""
+        return self.by_workspace.get(workspace, {})
+
+
+def fold(definitions: Definitions, record: Record) -> Outcome[Definitions]:
+    """The definitions after one `DefinitionChanged`.
+
+    A definition that this version of the program cannot read, or that contradicts the others, is refused: the last
+    good version stays in force, and the progress records go on to name that one.
+    """
+    if record["kind"] != "segment":
+        return Skipped("not a segment")
+    match record["action"]:
+        case "DEFINED" | "REVISED":
+            return _defined(definitions, record)
+        case "ARCHIVED":
+            return _archived(definitions, record)
+        case action if action in _NOT_YET:
+            return Refused("not_yet", f"{_place(record)}: {action} is known but not done yet; the segment goes on as it was")
+        case action:
+            return Refused("unknown_action", f"{_place(record)}: no such action as {action!r}")
+
+
+def _defined(definitions: Definitions, record: Record) -> Outcome[Definitions]:
+    others = {key: known for key, known in definitions.of(record["workspace"]).items() if key != record["key"]}
+    try:
+        document = json.loads(record["document"])
+        segment = parse_segment(document, _known(document, others))
+    except DefinitionRefused as refused:
+        faults = "; ".join(f"{fault.pointer}: {fault.message}" for fault in refused.faults)
+        return Refused("definition_refused", f"{_place(record)} version {record['version']}: {faults}")
+    except ValueError as error:
+        return Refused("definition_not_json", f"{_place(record)} version {record['version']}: {error}")
+    if segment.key != record["key"]:
+        return Refused("definition_refused", f"{_place(record)}: the document is about {segment.key!r}")
+    segment = replace(segment, version=record["version"])
+    reads_context = any(True for node in _nodes(document) if "context" in node)
+    return _with(definitions, record, Definition(segment, record["correlation_id"], reads_context))
+
+
+def _archived(definitions: Definitions, record: Record) -> Outcome[Definitions]:
+    here = definitions.of(record["workspace"])
+    known = here.get(record["key"])
+    if known is None:
+        return Skipped("never defined")
+    users = sorted(key for key, other in here.items() if not other.archived and record["key"] in other.segment.uses)
+    if users:
+        return Refused("in_use", f"{_place(record)} stays in force: it is used by {', '.join(users)}")
+    return _with(definitions, record, replace(known, correlation_id=record["correlation_id"], archived=True))
+
+
+def _with(definitions: Definitions, record: Record, definition: Definition) -> Done[Definitions]:
+    here = {**definitions.of(record["workspace"]), record["key"]: definition}
+    return Done(Definitions({**definitions.by_workspace, record["workspace"]: here}))
+
+
+def _known(document: object, others: Mapping[str, Definition]) -> Known:
+    # Whether a computed trait is defined was asked when the definition was accepted. Its own definition may be read
+    # later than this one, so here whatever is mentioned is taken as known.
+    return Known(
+        segments={key: other.segment.uses for key, other in others.items() if not other.archived},
+        computed_traits=frozenset(
+            trait.split(".")[1]
+            for node in _nodes(document)
+            if isinstance(trait := node.get("trait"), str) and trait.startswith("computed.")
+        ),
+        taken_keys=frozenset(),
+    )
+
+
+def _nodes(document: object) -> Iterator[Mapping[str, Any]]:
+    """Every JSON object in a document, itself included."""
+    if isinstance(document, dict):
+        yield document
+        children: Iterable[object] = document.values()
+    else:
+        children = document if isinstance(document, list) else ()
+    for child in children:
+        yield from _nodes(child)
+
+
+def _place(record: Record) -> str:
+    return f"{record['workspace']}/{record['key']}"

@@ -1,0 +1,38 @@
+"""Adapter: the bytes that this service reads and writes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, PROFILE, PROGRESS, SEGMENT_DEFINITIONS, load_catalogue
+from starling_common.wire import Codec, FieldReader, Record, RecordWriter
+from starling_segmenter.events import BEHAVIOUR_FIELDS, PROFILE_FIELDS
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """`behaviour` and `profile` take the fields that `events` names; the feed and its state share `membership`."""
+
+    behaviour: Callable[[bytes], tuple[Any, ...]]
+    profile: Callable[[bytes], tuple[Any, ...]]
+    clock: Codec
+    definition: Codec
+    membership: Callable[[Record], bytes]
+    progress: Codec
+
+
+def build_formats(codec: Callable[[str, str], Codec]) -> Formats:
+    """`codec` finds the codec of a topic and a schema's name, such as `Registry.codec`. Raises: whatever it raises."""
+    topics = load_catalogue().topics
+
+    def of(topic: str) -> Codec:
+        return codec(topic, topics[topic].schema)
+
+    return Formats(
+        behaviour=FieldReader(of(BEHAVIOUR), BEHAVIOUR_FIELDS),
+        profile=FieldReader(of(PROFILE), PROFILE_FIELDS),
+        clock=of(CLOCK),
+        definition=of(SEGMENT_DEFINITIONS),
+        membership=RecordWriter(of(MEMBERSHIP)),
+        progress=of(PROGRESS),
+    )

@@ -1,0 +1,47 @@
+"""Pure core: each workspace's definitions, compiled once and asked for every event."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from starling_segmenter.definitions import Definition, Definitions
+from starling_segments import Plan, compile_plan
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """One workspace's segments. `definitions` has the archived ones too, `plan` has not.
+
+    `reads_context`: whether any of them looks at the context of events.
+    """
+
+    plan: Plan
+    definitions: Mapping[str, Definition]
+    reads_context: bool
+
+
+NO_RULES: Final = Rules(compile_plan(()), {}, reads_context=False)
+"""Of a workspace without segments: its users are kept as known, so that a later segment finds them."""
+
+
+def compile_rules(definitions: Definitions, before: Mapping[bytes, Rules]) -> Mapping[bytes, Rules]:
+    """Workspace (as in record keys) -> its rules; what did not change since `before` is not compiled again."""
+    return {
+        workspace.encode(): _unchanged(before.get(workspace.encode()), here) or _compile(here)
+        for workspace, here in definitions.by_workspace.items()
+    }
+
+
+def workspace_of(key: bytes) -> bytes:
+    """The workspace in a record's key."""
+    return key.partition(b"/")[0]
+
+
+def _unchanged(rules: Rules | None, definitions: Mapping[str, Definition]) -> Rules | None:
+    return rules if rules is not None and rules.definitions is definitions else None
+
+
+def _compile(definitions: Mapping[str, Definition]) -> Rules:
+    in_force = [definition for definition in definitions.values() if not definition.archived]
+    plan = compile_plan([definition.segment for definition in in_force])
+    return Rules(plan, definitions, any(definition.reads_context for definition in in_force))

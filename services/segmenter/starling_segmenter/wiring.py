@@ -1,0 +1,59 @@
+"""The only module that knows both the settings and the concrete classes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Message
+
+from starling_common.instants import wall_clock_micros
+from starling_common.kafka import TopicView
+from starling_common.logs import log
+from starling_common.metrics import Metrics
+from starling_common.outcome import Refused
+from starling_common.topics import SEGMENT_DEFINITIONS
+from starling_common.wire import Codec, DecodeError, Registry
+from starling_segmenter.agents import Segmenter, describe
+from starling_segmenter.counts import Counts
+from starling_segmenter.definition_log import DefinitionLog
+from starling_segmenter.formats import build_formats
+from starling_segmenter.settings import Settings
+from starling_segments import UserState
+from starling_stream.processor import Service
+
+
+@contextmanager
+def built(settings: Settings) -> Iterator[Service[UserState]]:
+    """The service, with every definition that there is; they are followed until the block ends.
+
+    Raises: RegistryUnavailable, SchemaMissing, BrokerUnavailable.
+    """
+    counts = Counts(Metrics())
+    formats = build_formats(Registry(settings.registry.url).codec)
+    definitions = DefinitionLog(_tell(counts))
+    view = TopicView(settings.kafka.brokers, SEGMENT_DEFINITIONS, _append_to(definitions, formats.definition, _tell(counts)))
+    definitions.problem = view.problem
+    view.start()
+    try:
+        yield describe(Segmenter(formats, definitions, counts, wall_clock_micros), settings.clock)
+    finally:
+        view.stop()
+
+
+def _append_to(definitions: DefinitionLog, codec: Codec, refuse: Callable[[Refused], None]) -> Callable[[Message], None]:
+    def apply(message: Message) -> None:
+        try:
+            record = codec.decode(message.value() or b"")
+        except DecodeError as error:
+            refuse(Refused(error.code, f"offset {message.offset()}: {error}"))
+        else:
+            definitions.append(record)
+
+    return apply
+
+
+def _tell(counts: Counts) -> Callable[[Refused], None]:
+    def tell(refused: Refused) -> None:
+        counts.definition_refused(refused.code)
+        log(__name__).warning("definition_refused", code=refused.code, message=refused.message)
+
+    return tell

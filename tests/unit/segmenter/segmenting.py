@@ -1,0 +1,163 @@
+"""Adapter for tests: the segmenter on a `MemoryTask`, spoken to in events, profiles and definitions.
+
+segmenter = MemorySegmenter()
+segmenter.define("buyers", {"event": "Order Completed"})
+segmenter.track("u1", "Order Completed", at_ms=1000)
+assert segmenter.changes() == [("u1", "buyers", "ENTERED", 1, 1000, "EVENT")]
+"""
+
+import json
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry
+
+from starling_common.metrics import Metrics
+from starling_common.outcome import Refused
+from starling_common.settings import Clock
+from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, PROGRESS, load_catalogue
+from starling_common.values import record_key
+from starling_common.wire import Codec
+from starling_segmenter.agents import Segmenter, describe
+from starling_segmenter.counts import Counts
+from starling_segmenter.definition_log import DefinitionLog
+from starling_segmenter.formats import build_formats
+from starling_segments import UserState
+from starling_stream.testing import MemoryTask
+
+NOW_MICROS: Final = 1_900_000_000_000_000
+"""The wall clock of every test."""
+
+
+class Seen(NamedTuple):
+    """What a membership record says, in short."""
+
+    user: str
+    segment: str
+    status: str
+    sequence: int
+    effective_at: int
+    cause: str
+
+
+class MemorySegmenter:
+    """One task. Users and segments are of `workspace` unless a call says otherwise."""
+
+    def __init__(self, clock: Clock = Clock.EVENT, workspace: str = "default") -> None:
+        self.workspace = workspace
+        self.refused: list[Refused] = []
+        self.metrics = Metrics(CollectorRegistry())
+        self.log = DefinitionLog(self.refused.append)
+        self.task: MemoryTask[UserState] = MemoryTask(describe(self._processor(), clock))
+        self._clock = clock
+        self._codecs = {topic: Codec(load_catalogue().topics[topic].schema, 1, _unknown) for topic in _TOPICS}
+        self._numbers = count(1)
+
+    def define(self, key: str, where: object, *, version: int = 1, action: str = "DEFINED", **more: Any) -> None:
+        """One `DefinitionChanged`; `more` are fields of the segment's document."""
+        document = {"key": key, "name": key.title(), "where": where, **more}
+        self.record_definition(key, json.dumps(document), version=version, action=action)
+
+    def record_definition(self, key: str, document: str, *, version: int = 1, action: str = "DEFINED") -> None:
+        """One `DefinitionChanged` with that text; the task takes it over."""
+        self.log.append(
+            {
+                "kind": "segment",
+                "workspace": self.workspace,
+                "key": key,
+                "version": version,
+                "action": action,
+                "document": document,
+                "correlation_id": f"definition-{key}-{version}-{action}",
+            }
+        )
+        self.task.settle()
+
+    def archive(self, key: str, version: int = 1) -> None:
+        """The segment is archived."""
+        self.record_definition(key, "{}", version=version, action="ARCHIVED")
+
+    def track(self, user: str, name: str, at_ms: int, properties: object = None, **more: Any) -> None:
+        """One `BehaviourEvent`; `more` are fields of the record. Texts are taken as they are for JSON."""
+        record = self._record(user, at_ms) | {
+            "message_id": f"message-{next(self._numbers)}",
+            "kind": "track",
+            "name": name,
+            "properties": properties if isinstance(properties, str) else json.dumps(properties or {}),
+            "context": "{}",
+            "traits": "{}",
+        }
+        self._feed(BEHAVIOUR, user, record | more)
+
+    def identify(self, user: str, traits: object, at_ms: int, **more: Any) -> None:
+        """One `ProfileChanged` with that snapshot."""
+        record = self._record(user, at_ms) | {
+            "change": "TRAITS",
+            "traits": traits if isinstance(traits, str) else json.dumps(traits),
+            "group_traits": "{}",
+            "context": "{}",
+        }
+        self._feed(PROFILE, user, record | more)
+
+    def clock(self, instant_ms: int) -> None:
+        """One `ClockAdvanced`."""
+        record = {"received_at": NOW_MICROS, "instant": instant_ms, "correlation_id": "clock"}
+        self.task.feed(CLOCK, None, self._codecs[CLOCK].encode(record))
+
+    def restart(self) -> None:
+        """A new process: every state through its bytes, the definitions read anew, nothing else kept."""
+        self.task = self.task.restart(describe(self._processor(), self._clock))
+
+    def records(self, topic: str = MEMBERSHIP) -> list[dict[str, Any]]:
+        """What was written to a topic since last asked."""
+        return [self._codecs[topic].decode(output.value) for output in self.task.take_outputs(topic)]
+
+    def changes(self) -> list[Seen]:
+        """The membership feed since last asked."""
+        return [_seen(record) for record in self.records()]
+
+    def members(self, segment: str) -> set[str]:
+        """Who is in, by the states as stored."""
+        return {
+            key.decode().partition("/")[2]
+            for key, state in self.task.states().items()
+            if segment in state.memberships and state.memberships[segment].member
+        }
+
+    def _processor(self) -> Segmenter:
+        formats = build_formats(lambda _topic, schema: Codec(schema, 1, _unknown))
+        return Segmenter(formats, self.log, Counts(self.metrics), lambda: NOW_MICROS)
+
+    def _record(self, user: str, at_ms: int) -> dict[str, Any]:
+        number = next(self._numbers)
+        return {
+            "received_at": NOW_MICROS + number,
+            "workspace": self.workspace,
+            "user_id": user,
+            "event_id": f"event-{number}",
+            "event_time": at_ms,
+            "correlation_id": f"request-{number}",
+        }
+
+    def _feed(self, topic: str, user: str, record: Mapping[str, Any]) -> None:
+        headers = [("traceparent", f"trace-of-{record['correlation_id']}".encode())]
+        self.task.feed(topic, record_key(self.workspace, user), self._codecs[topic].encode(record), list(headers))
+
+
+_TOPICS: Final = (BEHAVIOUR, PROFILE, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROGRESS)
+
+
+def _seen(record: Mapping[str, Any]) -> Seen:
+    return Seen(
+        record["user_id"],
+        record["segment_key"],
+        record["status"],
+        record["sequence"],
+        record["effective_at"],
+        record["cause"]["kind"],
+    )
+
+
+def _unknown(schema_id: int) -> str:
+    raise LookupError(schema_id)
