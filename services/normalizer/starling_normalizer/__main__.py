@@ -1,0 +1,1 @@
+"""`python -m starling_normalizer`: start, run, stop."""

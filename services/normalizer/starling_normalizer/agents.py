@@ -1,0 +1,131 @@
+"""Edge: the normalizer as the stream layer runs it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starling_common.headers import Headers, header, record_headers
+from starling_common.instants import LATEST_MS
+from starling_common.outcome import Done, Refused, Skipped
+from starling_common.settings import Clock
+from starling_common.topics import AGGREGATES, INGEST_TOPICS, OUTCOMES, PROFILE
+from starling_common.wire import Codec, DecodeError
+from starling_normalizer import events
+from starling_normalizer.computed import fold_computed
+from starling_normalizer.pipeline import FOLD, READ, run
+from starling_normalizer.profile import Profile, decode_profile, encode_profile
+from starling_normalizer.work import Rules, Work
+from starling_stream.processor import Decoded, History, Inbound, Service, Unit
+
+STAGE = "normalizer"
+INPUTS = (*INGEST_TOPICS, AGGREGATES)
+HOLD_MS = 50
+"""How long a record waits for its siblings: one request may write to several ingest topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An ingest record after the pipeline's first half: `refused` is None while it may go on."""
+
+    work: Work
+    refused: Refused | None
+
+
+class Normalizer:
+    """A `Processor`: one `IngestReceived` in, one event and exactly one `IngestOutcome` out; computed traits on the side."""
+
+    def __init__(
+        self, codecs: Mapping[str, Codec], rules: Rules, count: Callable[[str, str], None], now_ms: Callable[[], int]
+    ) -> None:
+        """`codecs` by topic, of every topic read or written; `count` takes kind and outcome; `now_ms` is the wall clock."""
+        self._codecs = codecs
+        self._rules = rules
+        self._count = count
+        self._now_ms = now_ms
+
+    def decode(self, topic: str, value: bytes) -> Decoded:
+        """Raises: DecodeError."""
+        record = self._codecs[topic].decode(value)
+        if not 0 <= record["received_at"] // 1000 <= LATEST_MS:
+            # It orders the merge and dates whatever is written: with such a time there is no place for the record.
+            raise DecodeError("bad_received_at", f"received_at: {record['received_at']} is no time in microseconds since 1970")
+        if topic == AGGREGATES:
+            return Decoded(record, record["received_at"], None)
+        work = Work(record)
+        step = run(READ, work, self._rules)
+        if isinstance(step, Refused):
+            return Decoded(Read(work, step), record["received_at"], None)
+        return Decoded(Read(work, None), record["received_at"], work.event_time_ms)
+
+    def encode_state(self, state: Profile) -> bytes:
+        """A profile as stored."""
+        return encode_profile(state)
+
+    def decode_state(self, data: bytes) -> Profile:
+        """The inverse."""
+        return decode_profile(data)
+
+    def process(self, record: Inbound, unit: Unit[Profile]) -> None:
+        """Fold one record into its profile and emit what follows."""
+        if record.topic == AGGREGATES:
+            self._process_computed(record, unit)
+        else:
+            self._process_item(record, unit)
+
+    def _process_item(self, record: Inbound, unit: Unit[Profile]) -> None:
+        work = record.value.work
+        work.key, work.stream_time_ms = record.key, unit.stream_time_ms
+        work.profile = unit.get(record.key) or Profile()
+        step = record.value.refused or run(FOLD, work, self._rules)
+        origin, now_ms = events.Origin(record.topic, record.partition, record.offset), self._now_ms()
+        headers = _headers(record, work.received)
+        match step:
+            case Work():
+                unit.put(record.key, work.profile, None)
+                self._emit(unit, record, work.topic, work.event, headers)
+                outcome = events.accepted(work, origin, now_ms)
+            case Skipped():
+                outcome = events.duplicate(work, origin, now_ms)
+            case Refused(code, message):
+                unit.refuse(record, code, message)
+                outcome = events.refused(work, step, origin, now_ms)
+        self._emit(unit, record, OUTCOMES, outcome, headers)
+        self._count(work.received["kind"], outcome["outcome"])
+
+    def _process_computed(self, record: Inbound, unit: Unit[Profile]) -> None:
+        profile = unit.get(record.key) or Profile()
+        match fold_computed(record.value, record.key, profile):
+            case Done(changed):
+                unit.put(record.key, profile, None)
+                if changed is not None:
+                    self._emit(unit, record, PROFILE, changed, _headers(record, record.value))
+            case Refused(code, message):
+                unit.refuse(record, code, message)
+
+    def _emit(self, unit: Unit[Profile], record: Inbound, topic: str, value: Mapping[str, Any], headers: Headers) -> None:
+        unit.emit(topic, record.key, self._codecs[topic].encode(value), record.received_at, headers)
+
+    def fire(self, key: bytes, unit: Unit[Profile]) -> None:
+        """Nothing here is ever due: no profile is put with an instant."""
+
+    def adopt_plan(self) -> bytes:
+        """The inputs say it all."""
+        return b""
+
+    def before_switch(self, history: History) -> None:
+        """There is no plan to switch to."""
+
+    def switch(self, key: bytes, state: Profile, unit: Unit[Profile]) -> None:
+        """There is no plan to switch to."""
+
+    def after_switch(self, unit: Unit[Profile]) -> None:
+        """There is no plan to switch to."""
+
+
+def normalizer_service(normalizer: Normalizer, clock: Clock) -> Service[Profile]:
+    """The normalizer and its place in the pipeline."""
+    return Service(STAGE, INPUTS, normalizer, HOLD_MS, clock)
+
+
+def _headers(record: Inbound, value: Mapping[str, Any]) -> Headers:
+    return record_headers(value["correlation_id"], STAGE, header(record.headers, "traceparent"))

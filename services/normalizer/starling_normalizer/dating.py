@@ -1,0 +1,48 @@
+"""Pure core: when a call happened (contract, part 3)."""
+
+from typing import Final
+
+from starling_common.instants import LATEST_MS, parse_instant
+from starling_common.outcome import Refused
+from starling_common.values import EpochMs
+
+MAX_AHEAD_MS: Final = 5 * 60_000
+"""How far ahead of its receipt a corrected time may lie before it is taken for a wrong clock."""
+
+
+def event_time(timestamp: str | None, sent_at: str | None, received_ms: int, *, as_sent: bool) -> EpochMs | Refused:
+    """The sender's `timestamp`, corrected for the sender's clock; `received_ms` when it is missing.
+
+    `as_sent` (history, and the event clock): the timestamp is taken as it is, `sent_at` and the wall clock play no part.
+    """
+    if timestamp is None:
+        return EpochMs(received_ms)
+    happened = _instant("timestamp", timestamp)
+    if as_sent or isinstance(happened, Refused):
+        return happened
+    corrected = _corrected(happened, sent_at, received_ms)
+    if not isinstance(corrected, Refused) and corrected > received_ms + MAX_AHEAD_MS:
+        return EpochMs(received_ms)
+    return corrected
+
+
+def _corrected(happened_ms: int, sent_at: str | None, received_ms: int) -> EpochMs | Refused:
+    if sent_at is None:
+        return EpochMs(happened_ms)
+    sent = _instant("sentAt", sent_at)
+    if isinstance(sent, Refused):
+        return sent
+    corrected = received_ms - (sent - happened_ms)
+    if corrected < 0:
+        return Refused("bad_timestamp", "timestamp: corrected by sentAt it lies before 1970: send both from the same clock")
+    return EpochMs(corrected)
+
+
+def _instant(place: str, text: str) -> EpochMs | Refused:
+    try:
+        instant = parse_instant(text)
+    except ValueError as error:
+        return Refused("bad_timestamp", f"{place}: {str(error)[:200]}")
+    if not 0 <= instant <= LATEST_MS:
+        return Refused("bad_timestamp", f"{place}: {text!r} is not between the years 1970 and 9999: send when it happened")
+    return instant

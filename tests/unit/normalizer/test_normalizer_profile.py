@@ -1,0 +1,103 @@
+"""The profile: computed traits, bounds, and the stored form."""
+
+import pytest
+
+from starling_common.outcome import Refused, Skipped
+from starling_normalizer.dedupe import Seen
+from starling_normalizer.profile import (
+    MAX_ANONYMOUS_IDS,
+    MAX_TRAITS_BYTES,
+    Changed,
+    Computation,
+    Profile,
+    add_anonymous_id,
+    decode_profile,
+    encode_profile,
+    merge_traits,
+    same_json,
+    set_computed,
+)
+
+
+def test_the_stored_form_gives_back_the_profile() -> None:
+    profile = Profile(
+        traits_json='{"plan":"pro"}',
+        anonymous_ids=["a-1", "a-2"],
+        group_id="acme",
+        seen=Seen(17, {2**64 - 1: 0, 5: 8}),
+        computations={"vip": Computation(2, 1_767_225_600_000)},
+    )
+    assert decode_profile(encode_profile(profile)) == profile
+    assert decode_profile(encode_profile(Profile())) == Profile()
+
+
+def test_the_stored_form_of_today_stays_readable() -> None:
+    # Bytes as version 1 wrote them: whoever changes the layout must keep reading these.
+    stored = bytes.fromhex("0195ae7b22706c616e223a2270726f227d91a3612d31a461636d65921181050881a37669709202cd03e8")
+    assert decode_profile(stored) == Profile('{"plan":"pro"}', ["a-1"], "acme", Seen(17, {5: 8}), {"vip": Computation(2, 1000)})
+
+
+@pytest.mark.parametrize("data", [b"", b"\x02\x90", b"\x01", b"\x01\xc1", b"\x01\x91\x05"])
+def test_other_bytes_are_no_profile(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode_profile(data)
+
+
+def test_two_new_profiles_share_nothing() -> None:
+    one, other = Profile(), Profile()
+    one.anonymous_ids.append("a-1")
+    one.seen.ages[1] = 1
+    one.computations["vip"] = Computation(1, 1)
+    assert other == Profile()
+
+
+def test_traits_have_a_bound() -> None:
+    refused = merge_traits("{}", {"a": "x" * MAX_TRAITS_BYTES})
+    assert isinstance(refused, Refused)
+    assert refused.code == "profile_too_large"
+
+
+def test_the_latest_anonymous_ids_are_kept() -> None:
+    known: list[str] = []
+    for number in range(MAX_ANONYMOUS_IDS + 5):
+        add_anonymous_id(known, f"a-{number}")
+        add_anonymous_id(known, "a-7" if number > 7 else f"a-{number}")
+    assert len(known) == len(set(known)) == MAX_ANONYMOUS_IDS
+    assert known[-1] == f"a-{MAX_ANONYMOUS_IDS + 4}"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (1, 1, True),
+        (1, 1.0, False),
+        (1, True, False),
+        (0, False, False),
+        ("1", 1, False),
+        (None, None, True),
+        ([1], [1], True),
+        ([1], [True], False),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+        ({"a": {"b": 1}}, {"a": {"b": 1.0}}, False),
+    ],
+)
+def test_same_json(one: object, other: object, same: bool) -> None:
+    assert same_json(one, other) is same
+
+
+def test_a_computed_trait_is_set_changed_and_removed() -> None:
+    profile = Profile(traits_json='{"plan":"pro"}')
+    assert set_computed(profile, "n", 1, Computation(1, 10)) == Changed('{"plan":"pro","computed":{"n":1}}', ["computed.n"])
+    profile = Profile(traits_json='{"plan":"pro","computed":{"n":1}}', computations={"n": Computation(1, 10)})
+    assert set_computed(profile, "n", 2, Computation(1, 11)) == Changed('{"plan":"pro","computed":{"n":2}}', ["computed.n"])
+    assert set_computed(profile, "n", None, Computation(1, 11)) == Changed('{"plan":"pro"}', ["computed.n"])
+    assert set_computed(profile, "n", 1, Computation(1, 11)) == Changed(profile.traits_json, [])
+
+
+@pytest.mark.parametrize(
+    ("computation", "older"),
+    [(Computation(1, 99), True), (Computation(2, 9), True), (Computation(2, 10), False), (Computation(3, 1), False)],
+)
+def test_an_older_computation_is_passed_over(computation: Computation, older: bool) -> None:
+    profile = Profile(traits_json='{"computed":{"n":1}}', computations={"n": Computation(2, 10)})
+    assert isinstance(set_computed(profile, "n", 5, computation), Skipped) is older
