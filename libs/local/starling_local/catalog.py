@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,8 @@ def product_of(row: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"unknown column {', '.join(unknown)}; there are {', '.join(_FIELDS)}")
     if row.get("product_id") in (None, ""):
         raise ValueError("product_id is missing")
-    price = row.get("price")
     texts = {name: _text(row.get(name)) for name in ("category", "brand", "name")}
-    return {"product_id": str(row["product_id"]), "price": None if price in (None, "") else float(str(price)), **texts}
+    return {"product_id": str(row["product_id"]), "price": _price(row.get("price")), **texts}
 
 
 def load(brokers: str, registry_url: str, workspace: str, found: Iterator[dict[str, Any]]) -> int:
@@ -88,3 +88,12 @@ def _json_row(line: str) -> Mapping[str, Any]:
 
 def _text(value: object) -> str | None:
     return None if value in (None, "") else str(value)
+
+
+def _price(value: object) -> float | None:
+    if value in (None, ""):
+        return None
+    price = float(str(value))
+    if not isfinite(price):  # `nan` and `inf` are floats to Python and no price to anybody
+        raise ValueError(f"price {value!r} is no number")
+    return price

@@ -16,7 +16,7 @@ from starling_local.instance import Instance, Options, Report
 from starling_local.options import Asked, first_options, next_options, parse_scale
 from starling_local.preflight import faults
 from starling_local.runtime import BUNDLES, fetch
-from starling_local.runtime.fetch import default_runtime_dir, is_fetched
+from starling_local.runtime.fetching import default_runtime_dir, is_fetched
 from starling_local.settle.broker import Offsetter
 from starling_local.settle.progress import PART_OF_STAGE, stages_of
 from starling_local.settle.settle import stage_lags

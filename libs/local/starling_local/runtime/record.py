@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from starling_local.runtime.bundles import BUNDLES
-from starling_local.runtime.fetch import copy_with_maven, digests
+from starling_local.runtime.fetching import copy_with_maven, digests
 
 
 def main(names: list[str]) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from starling_local.instance import Options
 from starling_local.java import Java
 from starling_local.runtime import BUNDLES, fetch
-from starling_local.runtime.fetch import default_runtime_dir
+from starling_local.runtime.fetching import default_runtime_dir
 from starling_local.stack.jvm_cassandra import cassandra_part
 from starling_local.stack.jvm_kafka import kafka_part
 from starling_local.stack.jvm_registry import registry_part

@@ -1,0 +1,43 @@
+"""Stacks of this folder's own: its tests kill, stop and fill them, which a shared one would not forgive."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from starling_local.testing import Addresses, embedded, free_base
+
+Starling = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="package")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    """Broker, database and registry with topics and schemas, on the event clock."""
+    with embedded({"deploy"}, tmp_path_factory.mktemp("deployed"), clock="event") as found:
+        yield found
+
+
+@pytest.fixture
+def base() -> Iterator[int]:
+    with free_base() as found:
+        yield found
+
+
+@pytest.fixture
+def starling() -> Starling:
+    """Run the command as a person would; the answer with its output."""
+
+    def run(data_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "starling_local", *arguments, "--data-dir", str(data_dir)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+
+    return run

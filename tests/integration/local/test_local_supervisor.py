@@ -1,0 +1,137 @@
+"""The supervisor with parts made for it: children that outlive, refuse to end, or never get ready."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from starling_local.instance import Instance, Options, Report
+from starling_local.stack.launch import clear_orphans, stop, supervisor_of
+from starling_local.stack.process import marked_processes
+
+PATIENCE_SECONDS = 30.0
+
+# A part that ignores TERM and has a child that does too; says so by writing both ids.
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", deaf])
+with open(sys.argv[1] + ".new", "w") as out:
+    out.write(f"{os.getpid()} {child.pid}")
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(600)
+"""
+
+SUPERVISE = """
+import sys
+from pathlib import Path
+from starling_local.instance import Instance
+from starling_local.stack.parts import HttpProbe, Part
+from starling_local.stack.supervisor import Supervisor
+
+home, script = Path(sys.argv[1]), sys.argv[2]
+stubborn = Part(
+    name="stubborn",
+    command=(sys.executable, "-c", script, str(home / "pids")),
+    probe=HttpProbe(sys.argv[3]),
+    grace_seconds=1.0,
+)
+after = Part(name="after", command=("sleep", "600"), probe=HttpProbe(sys.argv[3]), depends_on=("stubborn",))
+Supervisor(Instance(home), lambda _options: [stubborn, after]).run()
+"""
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+
+
+def pids(home: Path) -> list[int]:
+    return [int(pid) for pid in (home / "pids").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Instance:
+    found = Instance(tmp_path)
+    found.save_options(Options(instance_id=uuid.uuid4().hex, port_base=20_000))
+    return found
+
+
+@pytest.fixture
+def supervisor(instance: Instance) -> Iterator[subprocess.Popen[bytes]]:
+    # Nobody listens there: the first part runs, and never gets ready.
+    command = [sys.executable, "-c", SUPERVISE, str(instance.data_dir), STUBBORN, "http://127.0.0.1:9/"]
+    with subprocess.Popen(command) as process:
+        wait_for((instance.data_dir / "pids").exists)
+        yield process
+        stop(instance)
+        if process.poll() is None:
+            process.kill()
+
+
+def states(instance: Instance) -> dict[str, str]:
+    report = instance.report()
+    return {part.name: part.state for part in report.parts} if report else {}
+
+
+def test_a_part_that_ignores_term_is_killed_with_its_children(instance: Instance, supervisor: subprocess.Popen[bytes]) -> None:
+    found = pids(instance.data_dir)
+    wait_for(lambda: states(instance) == {"stubborn": "starting", "after": "waiting"})
+    supervisor.terminate()
+    assert supervisor.wait(PATIENCE_SECONDS) == 0
+    assert [pid for pid in found if alive(pid)] == []
+    assert states(instance) == {"stubborn": "stopped", "after": "stopped"}
+
+
+def test_what_a_killed_supervisor_left_is_ended_and_nothing_else(
+    instance: Instance, supervisor: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("starling_local.stack.launch._ORPHAN_GRACE_SECONDS", 1.0)
+    found = pids(instance.data_dir)
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        supervisor.kill()
+        supervisor.wait()
+        assert all(alive(pid) for pid in found)
+        assert clear_orphans(instance) == 2
+        assert [pid for pid in found if alive(pid)] == []
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_children_of_a_part_that_died_are_ended_before_it_starts_again(
+    instance: Instance, supervisor: subprocess.Popen[bytes]
+) -> None:
+    leader, child = pids(instance.data_dir)
+    (instance.data_dir / "pids").unlink()
+    os.kill(leader, signal.SIGKILL)
+    wait_for((instance.data_dir / "pids").exists)
+    assert not alive(child)
+    assert len(marked_processes(instance.options().instance_id)) == 2
+
+
+def test_a_second_supervisor_refuses(instance: Instance, supervisor: subprocess.Popen[bytes]) -> None:
+    command = [sys.executable, "-c", SUPERVISE, str(instance.data_dir), STUBBORN, "http://127.0.0.1:9/"]
+    second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    assert "has a supervisor already" in second.stderr
+    found = supervisor_of(instance)
+    assert found is not None
+    assert found.pid == supervisor.pid
+
+
+def test_a_pid_that_belongs_to_another_process_now_is_no_supervisor(instance: Instance) -> None:
+    instance.save_report(Report(supervisor_pid=os.getpid(), supervisor_started_at=1.0, revision=1))
+    assert supervisor_of(instance) is None

@@ -1,0 +1,119 @@
+from pathlib import Path
+
+import pytest
+
+from starling_local.instance import Options
+from starling_local.ports import Ports
+from starling_local.stack.jvm_cassandra import cassandra_part, render_yaml
+from starling_local.stack.jvm_kafka import kafka_part, render_properties
+from starling_local.stack.jvm_registry import registry_part
+from starling_local.stack.parts import ExitProbe, Part, PlanError, start_order, with_needs
+from starling_local.stack.services import Host, service_parts
+from starling_local.stack.wiring import needed_bundles, planned_parts
+
+PORTS = Ports(21_000)
+HOME = Path("/data")
+
+
+def options(**changed: object) -> Options:
+    return Options(**({"instance_id": "i", "port_base": 21_000} | changed))  # type: ignore[arg-type]
+
+
+def part(name: str, *needs: str) -> Part:
+    return Part(name=name, command=("true",), probe=ExitProbe(), depends_on=needs)
+
+
+def names(parts: list[Part]) -> list[str]:
+    return [one.name for one in parts]
+
+
+def properties() -> dict[str, str]:
+    lines = render_properties(HOME / "kafka", PORTS).splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def test_the_broker_listens_on_its_own_ports_of_the_loopback_address_only() -> None:
+    found = properties()
+    assert found["listeners"] == "PLAINTEXT://127.0.0.1:21003,CONTROLLER://127.0.0.1:21004"
+    assert found["advertised.listeners"] == "PLAINTEXT://127.0.0.1:21003"
+    assert found["controller.quorum.voters"] == "1@127.0.0.1:21004"
+    assert found["log.dirs"] == "/data/kafka"
+
+
+def test_the_broker_makes_no_topic_by_itself_and_works_alone() -> None:
+    found = properties()
+    assert found["auto.create.topics.enable"] == "false"
+    assert found["offsets.topic.replication.factor"] == "1"
+    assert found["transaction.state.log.replication.factor"] == "1"
+    assert found["transaction.state.log.min.isr"] == "1"
+    assert found["group.initial.rebalance.delay.ms"] == "0"
+
+
+def test_memory_of_every_jvm_is_capped() -> None:
+    assert "-Xmx512m" in kafka_part(HOME, HOME, PORTS, "java").command
+    assert "-Xmx1g" in cassandra_part(HOME, HOME, PORTS, "java").command
+    assert "-Xmx256m" in registry_part(HOME, HOME / "runner.jar", PORTS, "java").command
+
+
+def test_two_nodes_on_one_address_share_no_port() -> None:
+    one, other = (render_yaml(HOME, Ports(base)) for base in (21_000, 21_100))
+    assert "native_transport_port: 21005" in one
+    assert "storage_port: 21006" in one
+    assert '"127.0.0.1:21006"' in one
+    assert not {line for line in one.splitlines() if "port" in line} & set(other.splitlines())
+
+
+def test_services_come_after_the_deploy_step_and_that_after_the_stores() -> None:
+    order = names(planned_parts(HOME, options()))
+    assert max(order.index(store) for store in ("kafka", "cassandra", "registry")) < order.index("deploy")
+    assert order.index("deploy") < min(order.index(name) for name in ("ingest", "normalizer-0", "segmenter-0", "api", "spark"))
+
+
+def test_more_workers_have_their_own_name_port_and_state() -> None:
+    found = {one.name: one for one in service_parts(HOME, options(scale={"segmenter": 2}), Host("python", HOME))}
+    first, second = found["segmenter-0"].env, found["segmenter-1"].env
+    assert (first["STARLING_HTTP__PORT"], second["STARLING_HTTP__PORT"]) == ("21030", "21031")
+    assert (first["STARLING_INSTANCE_ID"], second["STARLING_INSTANCE_ID"]) == ("segmenter-0", "segmenter-1")
+    assert first["STARLING_STATE_DIR"] != second["STARLING_STATE_DIR"]
+
+
+def test_every_service_knows_the_stores_and_the_clock() -> None:
+    env = service_parts(HOME, options(clock="event"), Host("python", HOME))[1].env
+    assert env["STARLING_KAFKA__BROKERS"] == "127.0.0.1:21003"
+    assert env["STARLING_REGISTRY__URL"] == "http://127.0.0.1:21002/apis/ccompat/v7"
+    assert env["STARLING_CASSANDRA__PORT"] == "21005"
+    assert env["STARLING_CLOCK"] == "event"
+
+
+def test_no_spark_means_no_spark_and_none_of_its_jars() -> None:
+    assert "spark" not in names(planned_parts(HOME, options(spark=False)))
+    assert needed_bundles(options(spark=False)) == ["kafka", "cassandra", "registry"]
+    assert "spark" in needed_bundles(options())
+
+
+def test_only_brings_what_is_named_and_what_it_needs() -> None:
+    assert names(planned_parts(HOME, options(only=("deploy",)))) == ["kafka", "cassandra", "registry", "deploy"]
+    assert needed_bundles(options(only=("kafka",))) == ["kafka"]
+
+
+def test_only_with_an_unknown_name_tells_the_known_ones() -> None:
+    with pytest.raises(PlanError, match=r"no part is called frog; there are kafka, cassandra"):
+        planned_parts(HOME, options(only=("frog",)))
+
+
+def test_start_order_puts_each_part_after_its_needs() -> None:
+    assert names(start_order([part("c", "b"), part("b", "a"), part("a")])) == ["a", "b", "c"]
+
+
+def test_a_circle_is_named() -> None:
+    with pytest.raises(PlanError, match="circle among a, b"):
+        start_order([part("a", "b"), part("b", "a")])
+
+
+def test_a_missing_need_is_named() -> None:
+    with pytest.raises(PlanError, match="a depends on z"):
+        start_order([part("a", "z")])
+
+
+def test_needs_are_followed_to_the_end() -> None:
+    assert names(with_needs([part("a"), part("b", "a"), part("c", "b"), part("d")], ["c"])) == ["a", "b", "c"]

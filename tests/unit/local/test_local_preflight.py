@@ -1,0 +1,90 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from starling_local import preflight
+from starling_local.java import JavaError, find_java, parse_major
+
+GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("text", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('java version "1.8.0_392"', 8),
+        ("bash: java: command not found", None),
+    ],
+)
+def test_the_java_version_is_read(text: str, major: int | None) -> None:
+    assert parse_major(text) == major
+
+
+def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaError, match=f"Java 17 is missing in JAVA_HOME={tmp_path}: install Java 17"):
+        find_java()
+
+
+def test_another_java_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake = tmp_path / "bin" / "java"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaError, match=r"is Java 11, needed is 17: install"):
+        find_java()
+
+
+def test_no_java_at_all_is_a_fault_with_a_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "apt install openjdk-17" in (preflight.java_fault() or "")
+    assert "apt install maven" in (preflight.maven_fault() or "")
+
+
+def test_an_old_python_is_a_fault() -> None:
+    assert preflight.python_fault((3, 11)) is None
+    assert "this is Python 3.9, needed is 3.11" in (preflight.python_fault((3, 9)) or "")
+
+
+def test_little_disk_and_little_memory_are_faults(tmp_path: Path) -> None:
+    assert preflight.disk_fault(tmp_path, 3 * GIB) is None
+    assert "0.5 GiB are free" in (preflight.disk_fault(tmp_path, GIB // 2) or "")
+    assert preflight.memory_fault(4 * GIB) is None
+    assert "--no-spark" in (preflight.memory_fault(GIB) or "")
+
+
+def test_a_taken_port_is_named_with_the_setting_that_moves_it() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        (fault,) = preflight.port_faults({"kafka": port})
+    assert fault.startswith(f"port {port} (kafka) is taken")
+    assert "--port-base" in fault
+
+
+def test_a_free_port_is_no_fault() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    assert list(preflight.port_faults({"kafka": port})) == []
+
+
+def test_a_path_that_a_configuration_file_cannot_hold_is_refused(tmp_path: Path) -> None:
+    assert preflight.data_dir_fault(tmp_path / "a b") is None
+    assert "holds ," in (preflight.data_dir_fault(tmp_path / "a,b") or "")
+    assert "--data-dir" in (preflight.data_dir_fault(tmp_path / "a:b") or "")
+
+
+def test_all_faults_are_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        found = preflight.faults(tmp_path / "a;b", {"api": taken.getsockname()[1]}, fetching=True, whole_stack=False)
+    assert [fault.split()[0] for fault in found] == ["Java", "mvn", "the", "port"]
