@@ -31,17 +31,32 @@ class Read:
     refused: Refused | None
 
 
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the normalizer asks of its surroundings, in its own words."""
+
+    count: Callable[[str, str], None]
+    """Takes the source topic and the outcome of one ingest record."""
+    now_ms: Callable[[], int]
+    """The wall clock."""
+    problem: Callable[[], str | None]
+    """Why the catalog can no longer be relied on; None while it can."""
+
+
+class CatalogLost(Exception):
+    """The catalog stopped following its topic: events would be joined with what is no longer true."""
+
+
 class Normalizer:
     """A `Processor`: one `IngestReceived` in, one event and exactly one `IngestOutcome` out; computed traits on the side."""
 
-    def __init__(
-        self, codecs: Mapping[str, Codec], rules: Rules, count: Callable[[str, str], None], now_ms: Callable[[], int]
-    ) -> None:
-        """`codecs` by topic, of every topic read or written; `count` takes kind and outcome; `now_ms` is the wall clock."""
+    def __init__(self, codecs: Mapping[str, Codec], rules: Rules, world: World) -> None:
+        """`codecs` by topic, of every topic read or written."""
         self._codecs = codecs
         self._rules = rules
-        self._count = count
-        self._now_ms = now_ms
+        self._count = world.count
+        self._now_ms = world.now_ms
+        self._problem = world.problem
 
     def decode(self, topic: str, value: bytes) -> Decoded:
         """Raises: DecodeError."""
@@ -90,7 +105,7 @@ class Normalizer:
                 unit.refuse(record, code, message)
                 outcome = events.refused(work, step, origin, now_ms)
         self._emit(unit, record, OUTCOMES, outcome, headers)
-        self._count(work.received["kind"], outcome["outcome"])
+        self._count(record.topic, outcome["outcome"])
 
     def _process_computed(self, record: Inbound, unit: Unit[Profile]) -> None:
         profile = unit.get(record.key) or Profile()
@@ -109,7 +124,10 @@ class Normalizer:
         """Nothing here is ever due: no profile is put with an instant."""
 
     def adopt_plan(self) -> bytes:
-        """The inputs say it all."""
+        """The inputs say it all, as long as the catalog follows its topic. Raises: CatalogLost, and the worker starts anew."""
+        problem = self._problem()
+        if problem is not None:
+            raise CatalogLost(problem)
         return b""
 
     def before_switch(self, history: History) -> None:

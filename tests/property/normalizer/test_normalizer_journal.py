@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from starling_common.settings import Clock
 from starling_common.topics import BEHAVIOUR, INGEST_KINDS, OUTCOMES, PROFILE
-from starling_normalizer.agents import Normalizer, normalizer_service
+from starling_normalizer.agents import Normalizer, World, normalizer_service
 from starling_normalizer.enrich import Product
 from starling_normalizer.profile import Profile
 from starling_normalizer.testing import key_of, local_codecs, received
@@ -86,7 +86,8 @@ def arrivals(draw: st.DrawFn) -> Fed:
 
 def new_task(clock: Clock) -> MemoryTask[Profile]:
     rules = Rules(clock, lambda _workspace, product_id: Product("shoes", 1.5, None, None) if product_id == "sku-1" else None)
-    return MemoryTask(normalizer_service(Normalizer(CODECS, rules, lambda _kind, _outcome: None, lambda: 0), clock))
+    world = World(lambda _topic, _outcome: None, lambda: 0, lambda: None)
+    return MemoryTask(normalizer_service(Normalizer(CODECS, rules, world), clock))
 
 
 def check_journal(task: MemoryTask[Profile], fed: Fed) -> list[tuple[str, bytes, bytes]]:

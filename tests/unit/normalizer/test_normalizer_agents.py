@@ -10,7 +10,7 @@ from starling_common.headers import header
 from starling_common.settings import Clock
 from starling_common.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PROFILE
 from starling_common.values import deterministic_id
-from starling_normalizer.agents import Normalizer, normalizer_service
+from starling_normalizer.agents import CatalogLost, Normalizer, World, normalizer_service
 from starling_normalizer.dedupe import WINDOW_MS
 from starling_normalizer.enrich import Product
 from starling_normalizer.profile import MAX_TRAITS_BYTES, Profile
@@ -30,9 +30,10 @@ class Bench:
         self.counted: list[tuple[str, str]] = []
         catalog = {("default", "sku-1"): Product("shoes", 42.5, None, "Trail runner")}
         rules = Rules(clock, lambda workspace, product_id: catalog.get((workspace, product_id)))
-        normalizer = Normalizer(
-            self.codecs, rules, lambda kind, outcome: self.counted.append((kind, outcome)), lambda: RECEIVED_MS + 9
-        )
+        self.problem: str | None = None
+        count = self.counted.append
+        world = World(lambda topic, outcome: count((topic, outcome)), lambda: RECEIVED_MS + 9, lambda: self.problem)
+        normalizer = Normalizer(self.codecs, rules, world)
         self.task: MemoryTask[Profile] = MemoryTask(normalizer_service(normalizer, clock))
 
     def send(self, kind: str, item: dict[str, Any] | str, **fields: Any) -> None:
@@ -113,7 +114,7 @@ def test_a_track_call_becomes_an_event_and_an_outcome(bench: Bench) -> None:
         "decided_at": RECEIVED_MS + 9,
         "correlation_id": "c-1",
     }
-    assert bench.counted == [("track", "ACCEPTED")]
+    assert bench.counted == [("ingest.track", "ACCEPTED")]
 
 
 def test_outputs_carry_the_key_the_order_and_the_trace_of_their_source(bench: Bench) -> None:
@@ -210,7 +211,7 @@ def test_a_refused_item_is_in_the_outcomes_and_in_the_dead_letters_and_may_be_se
     assert bench.task.states() == {}
     bench.send("track", {"event": "A"})
     assert bench.take_one(OUTCOMES)["outcome"] == "ACCEPTED"
-    assert bench.counted == [("track", "REFUSED"), ("track", "ACCEPTED")]
+    assert bench.counted == [("ingest.track", "REFUSED"), ("ingest.track", "ACCEPTED")]
 
 
 @pytest.mark.parametrize(
@@ -316,3 +317,10 @@ def test_an_unchanged_profile_is_not_encoded_anew(bench: Bench) -> None:
     text = bench.take_one(PROFILE)["traits"]
     bench.send("identify", {"traits": {"a": 1.5}}, message_id="m-2")
     assert bench.take_one(PROFILE)["traits"] == text == msgspec.json.encode({"b": 1, "a": 1.5}).decode()
+
+
+def test_without_a_catalog_that_can_be_relied_on_the_worker_stops(bench: Bench) -> None:
+    bench.problem = "catalog.products: the view broke"
+    with pytest.raises(CatalogLost, match="the view broke"):
+        bench.send("track", {"event": "A"})
+    assert bench.task.outputs == []

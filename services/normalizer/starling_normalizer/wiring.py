@@ -1,0 +1,48 @@
+"""The only module that knows both the settings and the concrete classes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from starling_common.instants import wall_clock_ms
+from starling_common.metrics import Metrics
+from starling_common.topics import BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_catalogue
+from starling_common.wire import Codec, Registry
+from starling_normalizer.agents import INPUTS, Normalizer, World, normalizer_service
+from starling_normalizer.catalog import Catalog
+from starling_normalizer.profile import Profile
+from starling_normalizer.settings import Settings
+from starling_normalizer.work import Rules
+from starling_stream.processor import Service
+
+
+@contextmanager
+def built(settings: Settings) -> Iterator[Service[Profile]]:
+    """The service, with the whole catalog at hand, which is followed until the block ends.
+
+    Raises: RegistryUnavailable, SchemaMissing, BrokerUnavailable.
+    """
+    codec = _codecs(Registry(settings.registry.url))
+    catalog = Catalog(settings.kafka.brokers, codec(PRODUCTS))
+    catalog.start()
+    try:
+        codecs = {topic: codec(topic) for topic in (*INPUTS, BEHAVIOUR, PROFILE, OUTCOMES)}
+        world = World(_counter(Metrics()), wall_clock_ms, catalog.problem)
+        yield normalizer_service(Normalizer(codecs, Rules(settings.clock, catalog.find), world), settings.clock)
+    finally:
+        catalog.stop()
+
+
+def _codecs(registry: Registry) -> Callable[[str], Codec]:
+    topics = load_catalogue().topics
+    return lambda topic: registry.codec(topic, topics[topic].schema)
+
+
+def _counter(metrics: Metrics) -> Callable[[str, str], None]:
+    items = metrics.counter("starling_normalizer_items_total")
+
+    @cache
+    def series(topic: str, outcome: str) -> Callable[[], None]:
+        return items.labels(topic.partition(".")[2], outcome).inc
+
+    return lambda topic, outcome: series(topic, outcome)()

@@ -1,0 +1,216 @@
+"""The normalizer as a process of its own, on the real broker and registry."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from starling_common.instants import wall_clock_micros, wall_clock_ms
+from starling_common.kafka import consumer_config, producer_config
+from starling_common.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_catalogue
+from starling_common.values import record_key
+from starling_common.wire import Registry
+from starling_normalizer.catalog import Catalog
+from starling_normalizer.enrich import Product
+from starling_normalizer.testing import key_of, received
+from tests.conftest import Stack
+
+DEAD_LETTERS = "normalizer.dlq"
+PATIENCE_SECONDS = 120.0
+
+
+class Topics:
+    """The stack's topics as a test sees them: writes records, reads what came since the test began."""
+
+    def __init__(self, stack: Stack) -> None:
+        registry, catalogue = Registry(stack.registry_url), load_catalogue().topics
+        self.codecs = {name: registry.codec(name, topic.schema) for name, topic in catalogue.items() if "changelog" not in name}
+        self._producer = Producer(producer_config(stack.brokers))
+        self._consumer = Consumer(consumer_config(stack.brokers, "test-normalizer"))
+        read = [BEHAVIOUR, PROFILE, OUTCOMES, DEAD_LETTERS]
+        ends = [TopicPartition(name, number) for name in read for number in range(catalogue[name].partitions)]
+        for end in ends:
+            end.offset = self._consumer.get_watermark_offsets(end, timeout=10)[1]
+        self._consumer.assign(ends)
+        self.seen: dict[str, list[tuple[Message, dict[str, Any]]]] = {name: [] for name in read}
+
+    def write(self, topic: str, key: bytes, value: dict[str, Any] | bytes | None) -> None:
+        data = self.codecs[topic].encode(value) if isinstance(value, dict) else value
+        self._producer.produce(topic, data, key, headers=[("traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01")])
+        assert self._producer.flush(30) == 0
+
+    def send(self, workspace: str, kind: str, item: dict[str, Any] | str, **fields: Any) -> None:
+        record = received(kind, item, workspace=workspace, received_at=wall_clock_micros(), **fields)
+        self.write(f"ingest.{kind}", key_of(record), record)
+
+    def read_until(self, enough: Callable[[], bool]) -> None:
+        """Raises: AssertionError when it does not come."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not enough():
+            assert time.monotonic() < deadline, f"not seen in time: { ({name: len(found) for name, found in self.seen.items()}) }"
+            for message in self._consumer.consume(500, 0.2):
+                assert message.error() is None
+                topic = message.topic() or ""
+                self.seen[topic].append((message, self.codecs[topic].decode(message.value() or b"")))
+
+    def of(self, topic: str, workspace: str) -> list[dict[str, Any]]:
+        return [record for _, record in self.seen[topic] if record["workspace"] == workspace]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@pytest.fixture
+def topics(stack: Stack) -> Iterator[Topics]:
+    opened = Topics(stack)
+    yield opened
+    opened.close()
+
+
+class Worker:
+    """`python -m starling_normalizer`, ended by its own process id."""
+
+    def __init__(self, stack: Stack, state_dir: Path, instance_id: str) -> None:
+        self._log = (state_dir / "worker.log").open("ab")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        environment = {
+            **os.environ,
+            **stack.environment(),
+            "STARLING_HTTP__PORT": str(port),
+            "STARLING_INSTANCE_ID": instance_id,
+            "STARLING_STATE_DIR": str(state_dir),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "starling_normalizer"], env=environment, stdout=self._log, stderr=subprocess.STDOUT
+        )
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        try:
+            return self._process.wait(60)
+        finally:
+            self._process.kill()
+            self._log.close()
+
+
+@pytest.fixture
+def start_worker(stack: Stack, tmp_path: Path, workspace: str) -> Iterator[Callable[[], Worker]]:
+    started: list[Worker] = []
+
+    def start() -> Worker:
+        started.append(Worker(stack, tmp_path, f"normalizer-{workspace}"))
+        return started[-1]
+
+    yield start
+    for worker in started:
+        worker.stop()
+
+
+def test_the_catalog_follows_its_topic(stack: Stack, topics: Topics, workspace: str) -> None:
+    def listed(product_id: str, **fields: Any) -> dict[str, Any]:
+        nothing = {"category": None, "price": None, "brand": None, "name": None}
+        return {"workspace": workspace, "product_id": product_id, "listed_at": wall_clock_ms(), **nothing, **fields}
+
+    topics.write(PRODUCTS, record_key(workspace, "1"), listed("1", category="hats"))
+    topics.write(PRODUCTS, record_key(workspace, "2"), listed("2", category="gone"))
+    catalog = Catalog(stack.brokers, Registry(stack.registry_url).codec(PRODUCTS, "ProductListed"))
+    catalog.start()
+    try:
+        assert catalog.find(workspace, "1") == Product("hats", None, None, None)
+        topics.write(PRODUCTS, record_key(workspace, "2"), None)
+        topics.write(PRODUCTS, record_key(workspace, "1"), b"broken")
+        topics.write(PRODUCTS, record_key(workspace, "3"), listed("3", category="shoes", price=42.5))
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while catalog.find(workspace, "3") is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert catalog.find(workspace, "3") == Product("shoes", 42.5, None, None)
+        assert catalog.find(workspace, "2") is None
+        assert catalog.find(workspace, "1") == Product("hats", None, None, None)
+        assert catalog.problem() is None
+    finally:
+        catalog.stop()
+
+
+def test_items_become_events_across_a_restart(topics: Topics, workspace: str, start_worker: Callable[[], Worker]) -> None:
+    product = {
+        "workspace": workspace,
+        "product_id": "1",
+        "category": "hats",
+        "price": 9.5,
+        "brand": None,
+        "name": None,
+        "listed_at": 0,
+    }
+    topics.write(PRODUCTS, record_key(workspace, "1"), product)
+    topics.send(workspace, "identify", {"traits": {"plan": "pro"}}, message_id="m-1")
+    topics.send(
+        workspace, "track", {"event": "Order Completed", "properties": {"product_id": "1"}}, message_id="m-2", anonymous_id="a-1"
+    )
+    topics.write("ingest.track", record_key(workspace, "ada"), b"\x00\x00\x00\x00\x01")
+    topics.send(workspace, "track", "no JSON", message_id="m-3")
+    topics.send(workspace, "page", {"name": "Home"}, message_id="m-4")
+    worker = start_worker()
+    topics.read_until(lambda: len(topics.of(OUTCOMES, workspace)) >= 4)
+    assert [(outcome["message_id"], outcome["outcome"]) for outcome in topics.of(OUTCOMES, workspace)] == [
+        ("m-1", "ACCEPTED"),
+        ("m-2", "ACCEPTED"),
+        ("m-3", "REFUSED"),
+        ("m-4", "ACCEPTED"),
+    ]
+    purchase, page = topics.of(BEHAVIOUR, workspace)
+    assert json.loads(purchase["properties"]) == {"product_id": "1", "category": "hats", "price": 9.5}
+    assert (page["name"], page["anonymous_ids"], json.loads(page["traits"])) == ("Page Viewed", ["a-1"], {"plan": "pro"})
+    assert worker.stop() == 0
+
+    topics.send(workspace, "track", {"event": "Order Completed"}, message_id="m-2")
+    computed = {
+        "workspace": workspace,
+        "user_id": "ada",
+        "event_id": "e-1",
+        "trait_key": "n",
+        "trait_version": 1,
+        "value": "1",
+        "as_of": 7,
+    }
+    record = {**computed, "received_at": wall_clock_micros(), "correlation_id": "c-2"}
+    topics.write(AGGREGATES, record_key(workspace, "ada"), record)
+    topics.write(AGGREGATES, record_key(workspace, "ada"), record)
+    topics.send(workspace, "track", {"event": "Last"}, message_id="m-5")
+    start_worker()
+    topics.read_until(lambda: len(topics.of(OUTCOMES, workspace)) >= 6)
+    assert [outcome["outcome"] for outcome in topics.of(OUTCOMES, workspace)[4:]] == ["DUPLICATE", "ACCEPTED"]
+    last = topics.of(BEHAVIOUR, workspace)[2:]
+    assert [(event["name"], json.loads(event["traits"])) for event in last] == [("Last", {"plan": "pro", "computed": {"n": 1}})]
+    assert [changed["change"] for changed in topics.of(PROFILE, workspace)] == ["TRAITS", "COMPUTED"]
+
+
+def test_what_is_refused_is_kept_whole(topics: Topics, workspace: str, start_worker: Callable[[], Worker]) -> None:
+    key = record_key(workspace, "ada")
+    topics.write("ingest.track", key, b"\x00\x00\x00\x00\x01")
+    topics.send(workspace, "track", {"event": ""}, message_id="m-1", correlation_id="c-8")
+    start_worker()
+
+    def letters() -> list[dict[str, Any]]:
+        return [letter for _, letter in topics.seen[DEAD_LETTERS] if letter["key"] == key]
+
+    topics.read_until(lambda: len(letters()) >= 2 and len(topics.of(OUTCOMES, workspace)) >= 1)
+    by_code = {letter["code"]: letter for letter in letters()}
+    assert by_code.keys() <= {"missing_event", "broken_avro", "unknown_schema"}
+    assert len(by_code) == 2
+    refused = by_code["missing_event"]
+    source = topics.codecs["ingest.track"].decode(refused["value"])
+    assert (source["message_id"], refused["stage"], refused["origin_topic"]) == ("m-1", "normalizer", "ingest.track")
+    assert topics.of(OUTCOMES, workspace)[0]["message"] == refused["message"]
