@@ -85,7 +85,7 @@ class Database:
     def _prepare(self, statement: str, consistency: int) -> PreparedStatement:
         found = self._prepared.get((statement, consistency))
         if found is None:
-            found = self._opened().prepare(statement)
+            found = self._opened().prepare(statement, keyspace=self._settings.keyspace)
             found.consistency_level = consistency
             found.serial_consistency_level = ConsistencyLevel.LOCAL_SERIAL
             self._prepared[statement, consistency] = found
@@ -94,13 +94,7 @@ class Database:
     def _opened(self) -> Session:
         with self._lock:
             if self._session is None:
-                session = open_session(self._settings)
-                try:
-                    session.set_keyspace(self._settings.keyspace)
-                except Exception:
-                    session.cluster.shutdown()
-                    raise
-                self._session = session
+                self._session = open_session(self._settings)
             return self._session
 
 
