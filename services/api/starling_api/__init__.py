@@ -1,1 +1,1 @@
-
+"""Segments, computed traits and webhooks over HTTP: commands and queries."""

@@ -1,0 +1,30 @@
+"""`python -m starling_api`: start, run, stop."""
+
+import asyncio
+import signal
+import sys
+
+from starling_api.publisher import SERVICE
+from starling_api.settings import ApiSettings
+from starling_api.wiring import build_api
+from starling_common.logs import configure_logs
+
+
+async def run(settings: ApiSettings) -> None:
+    """Serves until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await build_api(settings).serve(stop)
+
+
+def main() -> int:
+    """Runs one process."""
+    settings = ApiSettings()
+    configure_logs(SERVICE, settings.log_level)
+    asyncio.run(run(settings))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Adapter: members, users and progress from the read models in Cassandra. Every method raises DatabaseUnavailable."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from starling_api.ports import Day, MemberRow, Membership, Profile, Reported, Version
+from starling_common.database import Database
+from starling_common.read_models import MEMBER_BUCKETS
+
+_PROGRESS: Final = "SELECT * FROM segmenter_progress WHERE id = 0"
+_VERSIONS: Final = (
+    "SELECT * FROM definition_versions "
+    "WHERE workspace = ? AND kind = ? AND key = ? AND (version, recorded_at_micros) > (?, ?) LIMIT ?"
+)
+_MEMBERS: Final = (
+    "SELECT bucket, user_id, entered_at_ms, sequence FROM segment_members "
+    "WHERE workspace = ? AND segment_key = ? AND bucket = ? AND user_id > ? LIMIT ?"
+)
+_COUNTS: Final = "SELECT entered, exited FROM segment_counts WHERE workspace = ? AND segment_key = ?"
+_DAYS: Final = "SELECT day, entered, exited FROM segment_days WHERE workspace = ? AND segment_key = ?"
+_USER_SEGMENTS: Final = "SELECT * FROM user_segments WHERE workspace = ? AND user_id = ?"
+_PROFILE: Final = "SELECT * FROM profiles WHERE workspace = ? AND user_id = ?"
+
+
+class CassandraAudience:
+    """Reads what the projector has written."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def progress(self) -> Mapping[int, Reported]:
+        """By partition."""
+        rows = self._database.read(_PROGRESS)
+        return {row["source_partition"]: Reported(row["stream_time_ms"], row["definitions"] or {}) for row in rows}
+
+    def versions(self, workspace: str, kind: str, key: str, after: tuple[int, int], most: int) -> Sequence[Version]:
+        """The oldest first."""
+        rows = self._database.read(_VERSIONS, (workspace, kind, key, *after, most))
+        return [
+            Version(row["version"], row["action"], row["actor"], row["recorded_at_micros"], msgspec.json.decode(row["document"]))
+            for row in rows
+        ]
+
+    def members(self, workspace: str, segment_key: str, after: tuple[int, str], most: int) -> Sequence[MemberRow]:
+        """Bucket by bucket until there are enough."""
+        first_bucket, user = after
+        found: list[MemberRow] = []
+        for bucket in range(max(0, first_bucket), MEMBER_BUCKETS):
+            start = user if bucket == first_bucket else ""
+            rows = self._database.read(_MEMBERS, (workspace, segment_key, bucket, start, most - len(found)))
+            found.extend(MemberRow(**row) for row in rows)
+            if len(found) >= most:
+                break
+        return found
+
+    def counts(self, workspace: str, segment_key: str) -> tuple[int, int]:
+        """Summed over the source partitions."""
+        rows = self._database.read(_COUNTS, (workspace, segment_key))
+        return sum(row["entered"] for row in rows), sum(row["exited"] for row in rows)
+
+    def days(self, workspace: str, segment_key: str) -> Sequence[Day]:
+        """Summed over the source partitions, in order."""
+        days: dict[int, Day] = {}
+        for row in self._database.read(_DAYS, (workspace, segment_key)):
+            before = days.get(row["day"], Day(row["day"], 0, 0))
+            days[row["day"]] = Day(row["day"], before.entered + row["entered"], before.exited + row["exited"])
+        return [days[day] for day in sorted(days)]
+
+    def memberships(self, workspace: str, users: Sequence[str]) -> Sequence[Sequence[Membership]]:
+        """The users side by side."""
+        found = self._database.read_each(_USER_SEGMENTS, [(workspace, user) for user in users])
+        return [
+            [
+                Membership(row["segment_key"], row["segment_version"], row["effective_at_ms"], row["sequence"])
+                for row in rows
+                if row["status"] == "ENTERED"
+            ]
+            for rows in found
+        ]
+
+    def profile(self, workspace: str, user_id: str) -> Profile | None:
+        """None for somebody never heard of."""
+        rows = self._database.read(_PROFILE, (workspace, user_id))
+        if not rows:
+            return None
+        row = rows[0]
+        traits = msgspec.json.decode(row["traits"] or "{}")
+        return Profile(row["user_id"], row["anonymous_ids"] or [], traits, row["group_id"], row["event_time_ms"])

@@ -1,0 +1,158 @@
+"""Pure core: what a definition is, and the rules of its versions and of its status."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starling_common.read_models import ARCHIVED, DEFINED
+from starling_common.values import Workspace, deterministic_id
+from starling_common.wire import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """On whose behalf something happens. `name` tells tokens apart without telling the token."""
+
+    workspace: Workspace
+    name: str
+    correlation_id: str
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The newest state of one definition. Times are wall clock, epoch microseconds; `status` as in the read models."""
+
+    kind: str
+    key: str
+    version: int
+    status: str
+    document: Mapping[str, Any]
+    created_at_micros: int
+    recorded_at_micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one definition: what is claimed, published and kept. Source: schemas/avro/DefinitionChanged.avsc."""
+
+    workspace: str
+    kind: str
+    key: str
+    version: int
+    action: str
+    document: Mapping[str, Any]
+    actor: str
+    correlation_id: str
+    created_at_micros: int
+    recorded_at_micros: int
+
+    @property
+    def event_id(self) -> str:
+        """The same for the same change, for ever."""
+        return deterministic_id(
+            "definition", self.workspace, self.kind, self.key, self.version, self.action, self.recorded_at_micros
+        )
+
+    def definition(self) -> Definition:
+        """The definition after this change."""
+        status = ARCHIVED if self.action == "ARCHIVED" else DEFINED
+        return Definition(self.kind, self.key, self.version, status, self.document, self.created_at_micros, self.recorded_at_micros)
+
+    def record(self, document_json: str) -> Record:
+        """The record for the definitions topic."""
+        return {
+            "recorded_at": self.recorded_at_micros,
+            "event_id": self.event_id,
+            "workspace": self.workspace,
+            "kind": self.kind,
+            "key": self.key,
+            "version": self.version,
+            "action": self.action,
+            "document": document_json,
+            "actor": self.actor,
+            "correlation_id": self.correlation_id,
+        }
+
+
+def defined(kind: str, author: Author, document: Mapping[str, Any], now_micros: int) -> Change:
+    """The first change of a key."""
+    return Change(
+        workspace=author.workspace,
+        kind=kind,
+        key=document["key"],
+        version=1,
+        action="DEFINED",
+        document=document,
+        actor=author.name,
+        correlation_id=author.correlation_id,
+        created_at_micros=now_micros,
+        recorded_at_micros=now_micros,
+    )
+
+
+def revised(before: Change, author: Author, document: Mapping[str, Any], meaning: frozenset[str], now_micros: int) -> Change:
+    """A new version when one of the fields in `meaning` changed, else the same version with other words."""
+    changed = any(before.document.get(field) != document.get(field) for field in meaning)
+    return _next(before, author, "REVISED", now_micros, (before.version + changed, document))
+
+
+def archived(before: Change, author: Author, now_micros: int) -> Change:
+    """The last change of a key."""
+    return _next(before, author, "ARCHIVED", now_micros, (before.version, before.document))
+
+
+def _next(before: Change, author: Author, action: str, now_micros: int, what: tuple[int, Mapping[str, Any]]) -> Change:
+    return Change(
+        workspace=before.workspace,
+        kind=before.kind,
+        key=before.key,
+        version=what[0],
+        action=action,
+        document=what[1],
+        actor=author.name,
+        correlation_id=author.correlation_id,
+        created_at_micros=before.created_at_micros,
+        # One more at least: the order of changes must not depend on which machine's clock is ahead.
+        recorded_at_micros=max(now_micros, before.recorded_at_micros + 1),
+    )
+
+
+def segment_status(definition: Definition, in_force: Mapping[int, int | None], partitions: int) -> str:
+    """`active` once every partition of the segmenter works by this version; until then `backfilling`.
+
+    Shape: `in_force` maps a partition that has reported to the version it works by (None: it does not know the segment).
+    """
+    if definition.status != DEFINED:
+        return definition.status
+    reached = sum(version is not None and version >= definition.version for version in in_force.values())
+    return "active" if reached >= partitions else "backfilling"
+
+
+def plain_status(definition: Definition) -> str:
+    """The status of what no segmenter has to take over."""
+    return "active" if definition.status == DEFINED else definition.status
+
+
+def references(document: object, field: str) -> frozenset[str]:
+    """Every text under `field`, however deep: the segments (`segment`) or traits (`trait`) that a condition uses."""
+    if isinstance(document, Mapping):
+        here = frozenset({document[field]}) if isinstance(document.get(field), str) else frozenset[str]()
+        return here.union(*(references(part, field) for part in document.values()))
+    if isinstance(document, list):
+        return frozenset[str]().union(*(references(part, field) for part in document))
+    return frozenset()
+
+
+_COMPUTED: Final = "computed."
+
+
+def used_segments(document: Mapping[str, Any]) -> frozenset[str]:
+    """Keys of the segments that a segment's condition names."""
+    return references(document.get("where"), "segment")
+
+
+def used_traits(document: Mapping[str, Any]) -> frozenset[str]:
+    """Keys of the computed traits that a segment's condition names; a path below the key counts as the key."""
+    paths = references(document.get("where"), "trait")
+    return frozenset(path.removeprefix(_COMPUTED).partition(".")[0] for path in paths if path.startswith(_COMPUTED))

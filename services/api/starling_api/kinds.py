@@ -1,0 +1,186 @@
+"""Pure core: the kinds of definitions. One entry each: where its changes go, what its meaning is, how it is read."""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starling_common.read_models import COMPUTED_TRAIT, SEGMENT, WEBHOOK
+from starling_common.topics import SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
+from starling_segments import DefinitionRefused, Fault, Known, parse_measure, parse_segment
+from starling_segments.document import KEY_PATTERN, MAX_NAME_CHARACTERS
+
+Document = dict[str, Any]
+
+READ_ONLY: Final = frozenset({"version", "status", "created_at", "updated_at"})
+"""What our answers carry and nobody can set; left out of what is sent back to us."""
+
+WEBHOOK_EVENTS: Final = ("entered", "exited")
+MAX_URL_CHARACTERS: Final = 2000
+_SECRET_MARK: Final = "whsec_"  # noqa: S105 - what every secret begins with
+_KEY = re.compile(KEY_PATTERN[:-1] + r"\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of definition. `read` gives the document to keep, and raises DefinitionRefused
+    with all faults. `hidden`: the field that only the answer to its creation shows."""
+
+    name: str
+    title: str
+    topic: str
+    meaning: frozenset[str]
+    read: Callable[[object, Known], Document]
+    hidden: str | None = None
+
+
+def read_segment(document: object, known: Known) -> Document:
+    """A segment as the language has it, with its defaults filled in."""
+    given = _writable(document)
+    segment = parse_segment(given, known)
+    return {
+        "key": segment.key,
+        "name": segment.name,
+        "description": segment.description,
+        "timezone": segment.timezone,
+        "where": given["where"],
+    }
+
+
+def read_trait(document: object, known: Known) -> Document:
+    """`{key, name?, event, where?, measure?, within?}`."""
+    given = _object(document)
+    faults = _key_faults(given, known) + _name_faults(given)
+    measured = {field: value for field, value in given.items() if field not in {"key", "name"} and value is not None}
+    try:
+        parse_measure(measured)
+    except DefinitionRefused as refused:
+        faults += refused.faults
+    _finish(faults)
+    return {"key": given["key"], "name": given.get("name") or given["key"], "measure": "count", **measured}
+
+
+def read_webhook(document: object, known: Known) -> Document:
+    """`{key, url, secret, segments?, events?}`; who calls has put in a secret where none was given."""
+    given = _object(document)
+    faults = _key_faults(given, known) + _url_faults(given) + _secret_faults(given) + _segments_faults(given, known)
+    faults += _events_faults(given)
+    allowed = {"key", "url", "secret", "segments", "events"}
+    faults += tuple(
+        Fault(
+            f"/{_escaped(field)}", "unknown_field", f"{field!r} is not a field of a webhook", "one of " + ", ".join(sorted(allowed))
+        )
+        for field in given
+        if field not in allowed
+    )
+    _finish(faults)
+    return {
+        "key": given["key"],
+        "url": given["url"],
+        "secret": given["secret"],
+        "segments": given.get("segments"),
+        "events": given.get("events") or list(WEBHOOK_EVENTS),
+    }
+
+
+def new_secret(random_bytes: bytes) -> str:
+    """A secret as Standard Webhooks writes it. Shape: 24 to 64 random bytes."""
+    return _SECRET_MARK + base64.b64encode(random_bytes).decode()
+
+
+SEGMENTS: Final = Kind(SEGMENT, "segment", SEGMENT_DEFINITIONS, frozenset({"where", "timezone"}), read_segment)
+TRAITS: Final = Kind(
+    COMPUTED_TRAIT, "computed trait", TRAIT_DEFINITIONS, frozenset({"event", "where", "measure", "within"}), read_trait
+)
+WEBHOOKS: Final = Kind(
+    WEBHOOK, "webhook", WEBHOOK_DEFINITIONS, frozenset({"url", "secret", "segments", "events"}), read_webhook, hidden="secret"
+)
+
+
+def _writable(document: object) -> Any:
+    if not isinstance(document, Mapping):
+        return document
+    return {field: value for field, value in document.items() if field not in READ_ONLY}
+
+
+def _object(document: object) -> Document:
+    given = _writable(document)
+    if not isinstance(given, dict):
+        raise DefinitionRefused((Fault("", "wrong_type", "it is no object", "a JSON object"),))
+    return given
+
+
+def _key_faults(given: Document, known: Known) -> tuple[Fault, ...]:
+    key = given.get("key")
+    if key is None:
+        return (Fault("", "missing_field", "it has no key", f'"key": {KEY_PATTERN}'),)
+    if not isinstance(key, str) or not _KEY.match(key):
+        return (Fault("/key", "bad_key", "it is no key", KEY_PATTERN),)
+    if key in known.taken_keys:
+        return (Fault("/key", "key_taken", f"{key!r} is or was another's", "a key never used before"),)
+    return ()
+
+
+def _name_faults(given: Document) -> tuple[Fault, ...]:
+    name = given.get("name")
+    if name is None or (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS):
+        return ()
+    return (Fault("/name", "wrong_type", "it is no name", f"text of 1 to {MAX_NAME_CHARACTERS} characters"),)
+
+
+def _url_faults(given: Document) -> tuple[Fault, ...]:
+    url = given.get("url")
+    expected = f"an http or https address of at most {MAX_URL_CHARACTERS} characters"
+    if url is None:
+        return (Fault("", "missing_field", "it has no url", f'"url": {expected}'),)
+    if isinstance(url, str) and len(url) <= MAX_URL_CHARACTERS and url.isprintable() and " " not in url:
+        try:
+            parts = urlsplit(url)
+            if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and not parts.username:
+                return ()
+        except ValueError:
+            pass  # a port that is no number, a bracket that is not closed: no address
+    return (Fault("/url", "wrong_type", "it is no address that can be called", expected),)
+
+
+def _secret_faults(given: Document) -> tuple[Fault, ...]:
+    secret = given.get("secret")
+    if isinstance(secret, str) and secret.startswith(_SECRET_MARK):
+        try:
+            if 24 <= len(base64.b64decode(secret.removeprefix(_SECRET_MARK), validate=True)) <= 64:
+                return ()
+        except (binascii.Error, ValueError):
+            pass  # not base64: no secret
+    return (Fault("/secret", "wrong_type", "it is no secret", "whsec_ and the base64 of 24 to 64 random bytes, or none at all"),)
+
+
+def _segments_faults(given: Document, known: Known) -> tuple[Fault, ...]:
+    segments = given.get("segments")
+    if segments is None:
+        return ()
+    if not isinstance(segments, list) or not segments:
+        return (Fault("/segments", "wrong_type", "it is no list of segments", "a list of keys; none at all for every segment"),)
+    return tuple(
+        Fault(f"/segments/{place}", "unknown_segment", f"there is no segment {key!r}", "the key of a segment")
+        for place, key in enumerate(segments)
+        if not isinstance(key, str) or key not in known.segments
+    )
+
+
+def _events_faults(given: Document) -> tuple[Fault, ...]:
+    events = given.get("events")
+    if events is None or (isinstance(events, list) and events and all(event in WEBHOOK_EVENTS for event in events)):
+        return ()
+    return (Fault("/events", "wrong_type", "it is no list of events", "some of " + ", ".join(WEBHOOK_EVENTS)),)
+
+
+def _escaped(step: str) -> str:
+    return step.replace("~", "~0").replace("/", "~1")
+
+
+def _finish(faults: tuple[Fault, ...]) -> None:
+    if faults:
+        raise DefinitionRefused(faults)

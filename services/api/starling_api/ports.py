@@ -1,0 +1,147 @@
+"""What the core needs from the world, in its own words. Every method may raise the `…Unavailable` of its store."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from starling_api.definitions import Change, Definition
+
+NowMicros: TypeAlias = Callable[[], int]
+Pause: TypeAlias = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The newest change of a key, and whether it is known to be published."""
+
+    change: Change
+    published: bool
+
+
+class Claims(Protocol):
+    """The command side's memory. Of two who claim after the same change, one is told False."""
+
+    def newest(self, workspace: str, kind: str, key: str) -> Claim | None:
+        """None while nobody ever used the key."""
+
+    def claim(self, change: Change, after: Change | None) -> bool:
+        """Make this the newest change, if `after` (None: nothing) still is."""
+
+    def mark_published(self, change: Change) -> None:
+        """The broker has it."""
+
+    def unpublished(self) -> Sequence[Change]:
+        """What was claimed and is not known to be published."""
+
+
+Publish: TypeAlias = Callable[[Change, str | None], None]
+"""Writes a change to its kind's topic, with the caller's trace context; returns once the broker has it."""
+
+
+class DefinitionReader(Protocol):
+    """The read model of definitions."""
+
+    def definition(self, workspace: str, kind: str, key: str) -> Definition | None:
+        """The newest state that the read model shows."""
+
+    def definitions(self, workspace: str, kind: str, after: str = "", most: int | None = None) -> Sequence[Definition]:
+        """Archived ones too, by key."""
+
+
+class Stored(NamedTuple):
+    """An answer to a write. `body` is JSON text; `status` 0: the request is still at work."""
+
+    status: int
+    body: str
+    etag: str | None
+
+
+class Answers(Protocol):
+    """Answers kept by idempotency key."""
+
+    def reserve(self, workspace: str, idempotency_key: str, fingerprint: str) -> tuple[str, Stored] | None:
+        """None: it is ours to answer. Else the fingerprint and the answer of the first request with that key."""
+
+    def keep(self, workspace: str, idempotency_key: str, fingerprint: str, answer: Stored) -> None:
+        """The answer, for a day."""
+
+    def release(self, workspace: str, idempotency_key: str) -> None:
+        """It came to nothing: the next request with that key is the first."""
+
+
+class MemberRow(NamedTuple):
+    """One member. `bucket` and `user_id` are the place in the order of members."""
+
+    bucket: int
+    user_id: str
+    entered_at_ms: int
+    sequence: int
+
+
+class Membership(NamedTuple):
+    """One segment that a user is in."""
+
+    segment_key: str
+    segment_version: int
+    entered_at_ms: int
+    sequence: int
+
+
+class Day(NamedTuple):
+    """Entries and exits on one day, in days since 1970-01-01 (UTC)."""
+
+    day: int
+    entered: int
+    exited: int
+
+
+class Profile(NamedTuple):
+    """What is known about one user."""
+
+    user_id: str
+    anonymous_ids: Sequence[str]
+    traits: Mapping[str, Any]
+    group_id: str | None
+    updated_at_ms: int
+
+
+class Reported(NamedTuple):
+    """How far one partition of the segmenter is, as far as the read models show it."""
+
+    stream_time_ms: int
+    definitions: Mapping[str, int]
+
+
+class Version(NamedTuple):
+    """One change in the history of a definition."""
+
+    version: int
+    action: str
+    actor: str
+    recorded_at_micros: int
+    document: Mapping[str, Any]
+
+
+class AudienceReader(Protocol):
+    """The read models of members, users and progress."""
+
+    def progress(self) -> Mapping[int, Reported]:
+        """By partition."""
+
+    def versions(self, workspace: str, kind: str, key: str, after: tuple[int, int], most: int) -> Sequence[Version]:
+        """The oldest first; `after`: version and time of recording."""
+
+    def members(self, workspace: str, segment_key: str, after: tuple[int, str], most: int) -> Sequence[MemberRow]:
+        """By bucket and user id."""
+
+    def counts(self, workspace: str, segment_key: str) -> tuple[int, int]:
+        """Entries and exits, of all time."""
+
+    def days(self, workspace: str, segment_key: str) -> Sequence[Day]:
+        """Days on which somebody entered or left, in order."""
+
+    def memberships(self, workspace: str, users: Sequence[str]) -> Sequence[Sequence[Membership]]:
+        """For each user the segments they are in, by key."""
+
+    def profile(self, workspace: str, user_id: str) -> Profile | None:
+        """None for somebody never heard of."""

@@ -1,0 +1,52 @@
+"""Adapter: definitions to their topics. Safe for use by several threads."""
+
+import threading
+from typing import Final
+
+from confluent_kafka import Producer
+
+from starling_api.definitions import Change
+from starling_api.kinds import SEGMENTS, TRAITS, WEBHOOKS
+from starling_api.repository import to_json
+from starling_common.headers import record_headers
+from starling_common.kafka import produce_and_wait, producer_config
+from starling_common.values import record_key
+from starling_common.wire import Codec, Registry
+
+SERVICE: Final = "api"
+
+_TOPICS: Final = {kind.name: kind.topic for kind in (SEGMENTS, TRAITS, WEBHOOKS)}
+
+_GIVE_UP_MS: Final = 5000
+"""Well below the age at which another process publishes a claim for us (service.py), so that ours cannot come after theirs."""
+
+
+class Publisher:
+    """Writes definitions with acks=all."""
+
+    def __init__(self, brokers: str, registry: Registry) -> None:
+        """Opens nothing; the first change does."""
+        self._config = producer_config(brokers, **{"linger.ms": 0, "message.timeout.ms": _GIVE_UP_MS})
+        self._registry = registry
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._codecs: dict[str, Codec] = {}
+
+    def publish(self, change: Change, traceparent: str | None) -> None:
+        """Returns once the broker has it. Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
+        topic = _TOPICS[change.kind]
+        with self._lock:
+            producer = self._opened()
+            value = self._codec(topic).encode(change.record(to_json(change.document)))
+        headers = record_headers(change.correlation_id, SERVICE, traceparent)
+        produce_and_wait(producer, topic, key=record_key(change.workspace, change.key), value=value, headers=headers)
+
+    def _opened(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer(self._config)
+        return self._producer
+
+    def _codec(self, topic: str) -> Codec:
+        if topic not in self._codecs:
+            self._codecs[topic] = self._registry.codec(topic, "DefinitionChanged")
+        return self._codecs[topic]

@@ -1,0 +1,189 @@
+"""Core: the queries. Everything comes from the read models; every answer says which stream time it reflects."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from starling_api.definitions import Definition, plain_status, segment_status
+from starling_api.errors import NotFound
+from starling_api.kinds import SEGMENTS, Kind
+from starling_api.pages import PageOf, cut
+from starling_api.ports import AudienceReader, DefinitionReader, Reported
+from starling_common.instants import format_instant
+from starling_common.read_models import ARCHIVED
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """What one can ask. `partitions`: how many the segmenter has. Every query may raise DatabaseUnavailable."""
+
+    reader: DefinitionReader
+    audience: AudienceReader
+    partitions: int
+
+    def definition(self, kind: Kind, workspace: str, key: str) -> tuple[Definition, Document]:
+        """Archived ones too. Raises: NotFound."""
+        found = self.reader.definition(workspace, kind.name, key)
+        if found is None:
+            raise NotFound(kind.title, key)
+        return found, self.shown(kind, workspace, found)
+
+    def definitions(self, kind: Kind, workspace: str, page: PageOf, *, archived: bool) -> Document:
+        """A page by key. Raises: BadRequest."""
+        (after,) = page.after(kind.name, ("",))
+        found = self.reader.definitions(workspace, kind.name, after)
+        wanted = [one for one in found if archived or one.status != ARCHIVED][: page.limit + 1]
+        rows, cursor = cut(wanted, page.limit, kind.name, lambda one: (one.key,))
+        progress = self.audience.progress()
+        return _page([_shown(kind, workspace, one, progress, self.partitions) for one in rows], cursor, progress)
+
+    def shown(self, kind: Kind, workspace: str, definition: Definition) -> Document:
+        """The document with what the server adds to it, and without its secret."""
+        progress = self.audience.progress() if kind is SEGMENTS else {}
+        return _shown(kind, workspace, definition, progress, self.partitions)
+
+    def versions(self, kind: Kind, workspace: str, key: str, page: PageOf) -> Document:
+        """Every change, the oldest first. Raises: NotFound, BadRequest."""
+        self._must_exist(kind, workspace, key)
+        name = f"versions of {key}"
+        version, recorded_at = page.after(name, (0, 0))
+        found = self.audience.versions(workspace, kind.name, key, (version, recorded_at), page.limit + 1)
+        rows, cursor = cut(found, page.limit, name, lambda one: (one.version, one.recorded_at_micros))
+        items = [
+            {
+                "version": one.version,
+                "action": one.action,
+                "actor": one.actor,
+                "recorded_at": _instant(one.recorded_at_micros),
+                "document": _public(kind, one.document),
+            }
+            for one in rows
+        ]
+        return _page(items, cursor, self.audience.progress())
+
+    def members(self, workspace: str, key: str, page: PageOf) -> Document:
+        """A page of members. Raises: NotFound, BadRequest."""
+        self._must_exist(SEGMENTS, workspace, key)
+        name = f"members of {key}"
+        bucket, user = page.after(name, (0, ""))
+        # Before the rows: what they show is then at least as new as that.
+        progress = self.audience.progress()
+        found = self.audience.members(workspace, key, (bucket, user), page.limit + 1)
+        rows, cursor = cut(found, page.limit, name, lambda row: (row.bucket, row.user_id))
+        items = [
+            {"user_id": row.user_id, "entered_at": format_instant(row.entered_at_ms), "sequence": row.sequence} for row in rows
+        ]
+        return _page(items, cursor, progress)
+
+    def size(self, workspace: str, key: str) -> Document:
+        """How many members there are now. Raises: NotFound."""
+        self._must_exist(SEGMENTS, workspace, key)
+        as_of = _as_of(self.audience.progress())
+        entered, exited = self.audience.counts(workspace, key)
+        return {"key": key, "size": entered - exited, "entered": entered, "exited": exited, "as_of": as_of}
+
+    def history(self, workspace: str, key: str, page: PageOf) -> Document:
+        """Days (UTC) on which somebody entered or left, and the size at their end. Raises: NotFound, BadRequest."""
+        self._must_exist(SEGMENTS, workspace, key)
+        name = f"history of {key}"
+        (after,) = page.after(name, (-(2**53),))
+        progress = self.audience.progress()
+        days, size = [], 0
+        for day in self.audience.days(workspace, key):
+            size += day.entered - day.exited
+            days.append((day, size))
+        rows, cursor = cut(
+            [one for one in days if one[0].day > after][: page.limit + 1], page.limit, name, lambda one: (one[0].day,)
+        )
+        items = [
+            {"day": _date(day.day), "entered": day.entered, "exited": day.exited, "size": size_then} for day, size_then in rows
+        ]
+        return _page(items, cursor, progress)
+
+    def profile(self, workspace: str, user_id: str) -> Document:
+        """What is known about a user. Raises: NotFound."""
+        as_of = _as_of(self.audience.progress())
+        found = self.audience.profile(workspace, user_id)
+        if found is None:
+            raise NotFound("user", user_id)
+        return {
+            "user_id": found.user_id,
+            "anonymous_ids": list(found.anonymous_ids),
+            "traits": found.traits,
+            "group_id": found.group_id,
+            "updated_at": format_instant(found.updated_at_ms),
+            "as_of": as_of,
+        }
+
+    def memberships(self, workspace: str, user_id: str, page: PageOf) -> Document:
+        """The segments that a user is in. Raises: BadRequest."""
+        name = f"segments of {user_id}"
+        (after,) = page.after(name, ("",))
+        progress = self.audience.progress()
+        (found,) = self.audience.memberships(workspace, [user_id])
+        rows, cursor = cut([one for one in found if one.segment_key > after], page.limit, name, lambda one: (one.segment_key,))
+        items = [
+            {
+                "segment": one.segment_key,
+                "version": one.segment_version,
+                "entered_at": format_instant(one.entered_at_ms),
+                "sequence": one.sequence,
+            }
+            for one in rows
+        ]
+        return _page(items, cursor, progress)
+
+    def lookup(self, workspace: str, users: Sequence[str], segments: Sequence[str] | None) -> Document:
+        """For each user which of the segments (None: of all) they are in."""
+        as_of = _as_of(self.audience.progress())
+        wanted = None if segments is None else set(segments)
+        found = self.audience.memberships(workspace, users)
+        memberships = {
+            user: [one.segment_key for one in their if wanted is None or one.segment_key in wanted]
+            for user, their in zip(users, found, strict=True)
+        }
+        return {"memberships": memberships, "as_of": as_of}
+
+    def _must_exist(self, kind: Kind, workspace: str, key: str) -> None:
+        if self.reader.definition(workspace, kind.name, key) is None:
+            raise NotFound(kind.title, key)
+
+
+def _shown(kind: Kind, workspace: str, definition: Definition, progress: Mapping[int, Reported], partitions: int) -> Document:
+    if kind is SEGMENTS:
+        name = f"{workspace}/{definition.key}"
+        status = segment_status(definition, {part: one.definitions.get(name) for part, one in progress.items()}, partitions)
+    else:
+        status = plain_status(definition)
+    return {
+        **_public(kind, definition.document),
+        "version": definition.version,
+        "status": status,
+        "created_at": _instant(definition.created_at_micros),
+        "updated_at": _instant(definition.recorded_at_micros),
+    }
+
+
+def _public(kind: Kind, document: Mapping[str, Any]) -> Document:
+    return {field: value for field, value in document.items() if field != kind.hidden}
+
+
+def _page(items: list[Document], cursor: str | None, progress: Mapping[int, Reported]) -> Document:
+    return {"items": items, "next_cursor": cursor, "as_of": _as_of(progress)}
+
+
+def _as_of(progress: Mapping[int, Reported]) -> str | None:
+    """The stream time up to which every partition is shown; a partition that has no time yet has no data either."""
+    times = [one.stream_time_ms for one in progress.values() if one.stream_time_ms > 0]
+    return format_instant(min(times)) if times else None
+
+
+def _instant(micros: int) -> str:
+    return format_instant(micros // 1000)
+
+
+def _date(day: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()

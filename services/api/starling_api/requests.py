@@ -1,0 +1,147 @@
+"""Edge: what the routes are given: who asks, the body, the page, the services. FastAPI calls these."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import Depends, Header, Query, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from starling_api.definitions import Author
+from starling_api.errors import BadRequest, Forbidden, TooLarge, Unauthenticated
+from starling_api.pages import DEFAULT_LIMIT, MAX_LIMIT, PageOf
+from starling_api.ports import Answers
+from starling_api.queries import Queries
+from starling_api.service import Commands
+from starling_api.tokens import Caller, Role, Tokens
+
+MAX_BODY_BYTES: Final = 1_048_576
+_ETAG: Final = re.compile(r'(?:W/)?"?(\d{1,9})"?')
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+_bearer = HTTPBearer(auto_error=False, description="A token of the installation; its role is viewer, marketer or admin.")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the routes call."""
+
+    commands: Commands
+    queries: Queries
+    answers: Answers
+    tokens: Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A write as asked for. `fingerprint`: of all that decides the answer."""
+
+    author: Author
+    document: Any
+    if_match: int | None
+    idempotency_key: str | None
+    fingerprint: str
+
+
+def services_of(request: Request) -> Services:
+    """The services that the app was built with."""
+    found: Services = request.app.state.services
+    return found
+
+
+UsedServices = Annotated[Services, Depends(services_of)]
+
+
+def at_least(role: Role) -> Callable[..., Caller]:
+    """A dependency that gives the caller, whose role must be that or a higher one."""
+
+    def caller(services: UsedServices, sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
+        found = services.tokens.caller(sent.credentials) if sent is not None else None
+        if found is None:
+            raise Unauthenticated("send `Authorization: Bearer <token>` with a token of this installation")
+        if found.role < role:
+            raise Forbidden(f"this needs the role {role.name.lower()}, the token has {found.role.name.lower()}")
+        return found
+
+    return caller
+
+
+Viewer = Annotated[Caller, Depends(at_least(Role.VIEWER))]
+
+
+async def body_of(request: Request) -> bytes:
+    """The body's bytes. Raises: TooLarge."""
+    parts: list[bytes] = []
+    size_bytes = 0
+    async for part in request.stream():
+        size_bytes += len(part)
+        if size_bytes > MAX_BODY_BYTES:
+            raise TooLarge(f"a body has at most {MAX_BODY_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+Body = Annotated[bytes, Depends(body_of)]
+
+
+def parse_json(body: bytes) -> Any:
+    """JSON, whatever the content type says. Raises: BadRequest (`not_json`)."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
+        raise BadRequest("not_json", f"the body is no JSON: {cause}") from cause
+
+
+def write_by(role: Role) -> Callable[..., Write]:
+    """A dependency that gives a write without a body."""
+
+    def write(
+        request: Request,
+        caller: Annotated[Caller, Depends(at_least(role))],
+        if_match: Annotated[str | None, Header(description="ETag (= version) that must still be the newest")] = None,
+        idempotency_key: Annotated[str | None, Header(description="the same key gives the same answer for a day")] = None,
+    ) -> Write:
+        print_ = hashlib.sha256(f"{request.method} {request.url.path} {if_match}\n".encode()).hexdigest()
+        return Write(author_of(request, caller), None, version_in(if_match), idempotency_key, print_)
+
+    return write
+
+
+def write_with_body(role: Role) -> Callable[..., Write]:
+    """A dependency that gives a write with its document."""
+
+    def write(bare: Annotated[Write, Depends(write_by(role))], body: Body) -> Write:
+        print_ = hashlib.sha256(bare.fingerprint.encode() + body).hexdigest()
+        return Write(bare.author, parse_json(body), bare.if_match, bare.idempotency_key, print_)
+
+    return write
+
+
+def author_of(request: Request, caller: Caller) -> Author:
+    """The caller, with the request's correlation id and trace context."""
+    trace = request.headers.get("traceparent", "")
+    return Author(caller.workspace, caller.name, request.state.correlation_id, trace if _TRACEPARENT.fullmatch(trace) else None)
+
+
+def version_in(if_match: str | None) -> int | None:
+    """The version in an If-Match header; None when there is none, or any (`*`) will do. Raises: BadRequest."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    found = _ETAG.fullmatch(if_match.strip())
+    if found is None:
+        raise BadRequest("bad_if_match", 'If-Match must be the ETag of a definition, such as "3"')
+    return int(found[1])
+
+
+def page_of(
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+    cursor: Annotated[str | None, Query(max_length=40_000, description="next_cursor of the page before")] = None,
+) -> PageOf:
+    """Which page of a list."""
+    return PageOf(limit, cursor)
+
+
+Page = Annotated[PageOf, Depends(page_of)]

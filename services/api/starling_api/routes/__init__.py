@@ -1,0 +1,1 @@
+"""The routes, one module a subject. They know HTTP, and nothing else."""

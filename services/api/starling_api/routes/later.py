@@ -1,0 +1,69 @@
+"""Edge: what the contract promises and this version does not do yet: answered 501, never by a fake."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from fastapi import APIRouter, Depends, Response
+
+from starling_api.errors import NotYet
+from starling_api.requests import at_least
+from starling_api.tokens import Role
+from starling_api.views import ProblemView
+
+
+class Later(NamedTuple):
+    """One route to come."""
+
+    method: str
+    path: str
+    role: Role
+    what: str
+
+
+LATER: Final = (
+    Later("POST", "/v1/segments/{key}/pause", Role.MARKETER, "stop evaluating a segment; its members stay as they are"),
+    Later("POST", "/v1/segments/{key}/resume", Role.MARKETER, "go on evaluating a paused segment"),
+    Later("POST", "/v1/segments/preview", Role.VIEWER, "estimate a segment's size before it is defined"),
+    Later("POST", "/v1/segments/{key}/diff", Role.VIEWER, "who would enter and leave under a changed condition"),
+    Later("GET", "/v1/users/{user_id:path}/events", Role.VIEWER, "a user's latest events"),
+    Later("GET", "/v1/users/{user_id:path}/explain/{key}", Role.VIEWER, "why a user is in or out of a segment"),
+    Later("GET", "/v1/users/{user_id:path}/export", Role.ADMIN, "everything known about a user"),
+    Later("DELETE", "/v1/users/{user_id:path}", Role.ADMIN, "forget a user"),
+    Later("GET", "/v1/feed", Role.VIEWER, "the membership feed as pages or as server-sent events"),
+    Later("GET", "/v1/lists/{key}", Role.VIEWER, "read an uploaded list"),
+    Later("PUT", "/v1/lists/{key}", Role.MARKETER, "make a list"),
+    Later("DELETE", "/v1/lists/{key}", Role.MARKETER, "drop a list"),
+    Later("GET", "/v1/lists/{key}/members", Role.VIEWER, "who is on a list"),
+    Later("PUT", "/v1/lists/{key}/members", Role.MARKETER, "replace who is on a list"),
+    Later("POST", "/v1/lists/{key}/members", Role.MARKETER, "add users to a list"),
+    Later("DELETE", "/v1/lists/{key}/members", Role.MARKETER, "take users off a list"),
+    Later("POST", "/v1/campaigns", Role.MARKETER, "define what to send on entry or exit"),
+    Later("GET", "/v1/campaigns", Role.VIEWER, "list campaigns"),
+    Later("GET", "/v1/campaigns/{key}", Role.VIEWER, "read a campaign"),
+    Later("PUT", "/v1/campaigns/{key}", Role.MARKETER, "change a campaign"),
+    Later("DELETE", "/v1/campaigns/{key}", Role.MARKETER, "archive a campaign"),
+)
+
+
+def later_routes() -> APIRouter:
+    """A route for each, in the OpenAPI document too."""
+    router = APIRouter(tags=["not yet"])
+    for one in LATER:
+        router.add_api_route(
+            one.path,
+            _not_yet(one),
+            methods=[one.method],
+            summary=f"Not yet: {one.what}",
+            operation_id=f"{one.method}_{one.path}",
+            dependencies=[Depends(at_least(one.role))],
+            status_code=501,
+            responses={501: {"model": ProblemView, "description": "not yet"}},
+        )
+    return router
+
+
+def _not_yet(one: Later) -> Callable[[], Response]:
+    def answer() -> Response:
+        raise NotYet(f"{one.method} {one.path} is not built yet; it will: {one.what}")
+
+    return answer

@@ -1,0 +1,19 @@
+"""What an operator may turn, read from STARLING_*."""
+
+from typing import Annotated
+
+from pydantic import Field, SecretStr
+
+from starling_common.settings import Cassandra, ServiceSettings
+
+
+class ApiSettings(ServiceSettings):
+    """Settings of one API process."""
+
+    cassandra: Cassandra
+    tokens: Annotated[SecretStr, Field(description="token=role:workspace, comma separated; roles viewer, marketer, admin")]
+    cors_origins: Annotated[str, Field(description="origins that a browser may call from, comma separated; empty: none")] = ""
+    profile_partitions: Annotated[
+        int | None, Field(ge=1, le=10_000, description="overrides topics.yaml, as in the deploy step")
+    ] = None
+    threads: Annotated[int, Field(ge=1, le=500, description="requests that may wait for a store at the same time")] = 40

@@ -1,0 +1,56 @@
+"""Pure core: who may do what. Tokens are kept as hashes; what is logged or stored of a caller never is the token."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from starling_common.values import Workspace
+
+
+class Role(IntEnum):
+    """Each role may do what the ones before it may."""
+
+    VIEWER = 1
+    MARKETER = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. `name` is the role and the first digits of the token's hash."""
+
+    workspace: Workspace
+    role: Role
+    name: str
+
+
+_ENTRY: Final = re.compile(r"(?P<token>[^\s=,]+)=(?P<role>[a-z]+):(?P<workspace>[a-z][a-z0-9_-]{0,63})")
+
+
+class Tokens:
+    """All tokens of an installation."""
+
+    def __init__(self, text: str) -> None:
+        """`text` is `token=role:workspace`, comma separated. Raises: ValueError that names the entry's place, not the token."""
+        self._callers: dict[bytes, Caller] = {}
+        for place, entry in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
+            found = _ENTRY.fullmatch(entry)
+            role = Role.__members__.get(found["role"].upper()) if found else None
+            if found is None or role is None:
+                raise ValueError(f"token {place}: expected token=role:workspace with role viewer, marketer or admin")
+            digest = _digest(found["token"])
+            self._callers[digest] = Caller(Workspace(found["workspace"]), role, f"{role.name.lower()}-{digest.hex()[:8]}")
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._callers)
+
+    def caller(self, token: str) -> Caller | None:
+        """None for a token that is not ours. Looked up by hash, so the time it takes tells nothing of a token."""
+        return self._callers.get(_digest(token))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

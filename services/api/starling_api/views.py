@@ -1,0 +1,180 @@
+"""Edge: the shapes of answers and bodies, for `/openapi.json`."""
+
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, Field
+
+from starling_common.read_models import COMPUTED_TRAIT, SEGMENT, WEBHOOK
+from starling_segments import json_schema
+
+T = TypeVar("T")
+
+_INSTANT = "ISO 8601, UTC"
+
+
+class PageView(BaseModel, Generic[T]):
+    """One page of a list."""
+
+    items: list[T]
+    next_cursor: str | None = Field(description="null on the last page")
+    as_of: str | None = Field(description="stream time that the answer reflects; null before the first event")
+
+
+class FaultView(BaseModel):
+    """One thing wrong with a definition."""
+
+    pointer: str = Field(description="JSON pointer to the node")
+    code: str
+    message: str
+    expected: str
+
+
+class ProblemView(BaseModel):
+    """Every error, as application/problem+json."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    message: str
+    success: Literal[False]
+    errors: list[FaultView] | None = None
+
+
+class DefinitionView(BaseModel):
+    """What the server adds to every definition."""
+
+    key: str
+    version: int
+    status: str
+    created_at: str = Field(description=_INSTANT)
+    updated_at: str = Field(description=_INSTANT)
+
+
+class SegmentView(DefinitionView):
+    """A segment."""
+
+    name: str
+    description: str
+    timezone: str
+    where: dict[str, Any]
+    status: Literal["backfilling", "active", "paused", "archived"]
+
+
+class TraitView(DefinitionView):
+    """A computed trait."""
+
+    name: str
+    event: str
+    where: dict[str, Any] | None = None
+    measure: Any
+    within: str | None = None
+    status: Literal["active", "archived"]
+
+
+class WebhookView(DefinitionView):
+    """A webhook."""
+
+    url: str
+    secret: str | None = Field(default=None, description="only in the answer that creates it")
+    segments: list[str] | None = Field(description="null: every segment")
+    events: list[Literal["entered", "exited"]]
+    status: Literal["active", "disabled", "archived"]
+
+
+class VersionView(BaseModel):
+    """One change of a definition."""
+
+    version: int
+    action: str
+    actor: str
+    recorded_at: str = Field(description=_INSTANT)
+    document: dict[str, Any]
+
+
+class MemberView(BaseModel):
+    """One member of a segment."""
+
+    user_id: str
+    entered_at: str = Field(description=_INSTANT)
+    sequence: int
+
+
+class SizeView(BaseModel):
+    """How many members a segment has."""
+
+    key: str
+    size: int
+    entered: int
+    exited: int
+    as_of: str | None
+
+
+class DayView(BaseModel):
+    """Entries and exits on one day (UTC), and the size at its end."""
+
+    day: str
+    entered: int
+    exited: int
+    size: int
+
+
+class ProfileView(BaseModel):
+    """What is known about one user."""
+
+    user_id: str
+    anonymous_ids: list[str]
+    traits: dict[str, Any]
+    group_id: str | None
+    updated_at: str = Field(description=_INSTANT)
+    as_of: str | None
+
+
+class UserSegmentView(BaseModel):
+    """One segment that a user is in."""
+
+    segment: str
+    version: int
+    entered_at: str = Field(description=_INSTANT)
+    sequence: int
+
+
+class LookupView(BaseModel):
+    """Segments by user."""
+
+    memberships: dict[str, list[str]]
+    as_of: str | None
+
+
+VIEWS: Final[dict[str, type[DefinitionView]]] = {SEGMENT: SegmentView, COMPUTED_TRAIT: TraitView, WEBHOOK: WebhookView}
+
+_KEY_SCHEMA: Final[dict[str, Any]] = {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,63}$"}
+_TRAIT_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["key", "event"],
+    "properties": {
+        "key": _KEY_SCHEMA,
+        "name": {"type": "string", "minLength": 1, "maxLength": 120},
+        "event": {"type": "string"},
+        "where": {"type": "object"},
+        "measure": {"anyOf": [{"const": "count"}, {"type": "object"}]},
+        "within": {"type": "string", "examples": ["30d"]},
+    },
+}
+_WEBHOOK_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["key", "url"],
+    "properties": {
+        "key": _KEY_SCHEMA,
+        "url": {"type": "string", "format": "uri"},
+        "secret": {"type": "string", "description": "whsec_…; made when missing"},
+        "segments": {"type": ["array", "null"], "items": {"type": "string"}, "description": "missing: every segment"},
+        "events": {"type": "array", "items": {"enum": ["entered", "exited"]}},
+    },
+}
+
+
+def body_schema(kind: str) -> dict[str, Any]:
+    """The JSON Schema of a definition as it is sent to us."""
+    return json_schema() if kind == SEGMENT else {COMPUTED_TRAIT: _TRAIT_SCHEMA, WEBHOOK: _WEBHOOK_SCHEMA}[kind]

@@ -1,0 +1,86 @@
+"""Settings -> the app and what it stands on; the only module that knows both."""
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass, field
+
+import anyio.to_thread
+from fastapi import FastAPI
+from granian.constants import Interfaces
+from granian.server.embed import Server
+
+from starling_api.app import build_app
+from starling_api.audience import CassandraAudience
+from starling_api.publisher import Publisher
+from starling_api.queries import Queries
+from starling_api.repository import CassandraAnswers, CassandraClaims, CassandraDefinitions
+from starling_api.requests import Services
+from starling_api.service import Commands
+from starling_api.settings import ApiSettings
+from starling_api.tokens import Tokens
+from starling_common.cassandra import DatabaseUnavailable
+from starling_common.database import Database
+from starling_common.instants import wall_clock_micros
+from starling_common.kafka import BrokerUnavailable
+from starling_common.logs import log
+from starling_common.metrics import Metrics
+from starling_common.topics import load_catalogue
+from starling_common.wire import Registry, RegistryUnavailable, SchemaMissing
+
+_SWEEP_SECONDS = 30.0
+"""How often we look for changes whose author died between claiming and publishing."""
+
+
+@dataclass
+class Api:
+    """One API process: the server, the sweep beside it, and the database session."""
+
+    app: FastAPI
+    settings: ApiSettings
+    commands: Commands
+    database: Database
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Answers until `stop` is set; requests at work are finished."""
+        anyio.to_thread.current_default_thread_limiter().total_tokens = self.settings.threads
+        http = self.settings.http
+        server = Server(self.app, http.host, http.port, interface=Interfaces.ASGINL, log_enabled=False)
+        sweep = threading.Thread(target=self._sweep, name="sweep", daemon=True)
+        sweep.start()
+        serving = asyncio.ensure_future(server.serve())
+        await asyncio.wait({serving, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        self._stopping.set()
+        server.stop()  # type: ignore[no-untyped-call]
+        await serving
+        self.database.close()
+
+    def _sweep(self) -> None:
+        while True:
+            try:
+                if finished := self.commands.finish_abandoned():
+                    log(__name__).warning("abandoned_changes_published", changes=finished)
+            except (DatabaseUnavailable, BrokerUnavailable, RegistryUnavailable, SchemaMissing) as error:
+                log(__name__).warning("sweep_postponed", error=str(error))
+            if self._stopping.wait(_SWEEP_SECONDS):
+                return
+
+
+def build_api(settings: ApiSettings) -> Api:
+    """Opens nothing yet. Raises: ValueError when the tokens cannot be read."""
+    database, metrics = Database(settings.cassandra), Metrics()
+    definitions = CassandraDefinitions(database)
+    publisher = Publisher(settings.kafka.brokers, Registry(settings.registry.url))
+    commands = Commands(CassandraClaims(database), definitions, publisher.publish, wall_clock_micros, time.sleep)
+    partitions = load_catalogue(settings.profile_partitions).profile_partitions
+    services = Services(
+        commands=commands,
+        queries=Queries(definitions, CassandraAudience(database), partitions),
+        answers=CassandraAnswers(database),
+        tokens=Tokens(settings.tokens.get_secret_value()),
+    )
+    origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
+    # Without the broker everything can still be read: only the database decides whether requests may come.
+    app = build_app(services, metrics, lambda: {"database": database.problem()}, origins)
+    return Api(app, settings, commands, database)
