@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from starling_common.metrics import Metrics
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, PROGRESS, load_catalogue
+from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, PROFILE, load_catalogue
 from starling_common.values import record_key
 from starling_common.wire import Codec
 from starling_segmenter.agents import Segmenter, describe
@@ -51,16 +51,16 @@ class MemorySegmenter:
         self.log = DefinitionLog(self.refused.append)
         self.task: MemoryTask[UserState] = MemoryTask(describe(self._processor(), clock))
         self._clock = clock
-        self._codecs = {topic: Codec(load_catalogue().topics[topic].schema, 1, _unknown) for topic in _TOPICS}
         self._numbers = count(1)
 
     def define(self, key: str, where: object, *, version: int = 1, action: str = "DEFINED", **more: Any) -> None:
         """One `DefinitionChanged`; `more` are fields of the segment's document."""
         document = {"key": key, "name": key.title(), "where": where, **more}
         self.record_definition(key, json.dumps(document), version=version, action=action)
+        self.task.settle()
 
     def record_definition(self, key: str, document: str, *, version: int = 1, action: str = "DEFINED") -> None:
-        """One `DefinitionChanged` with that text; the task takes it over."""
+        """One `DefinitionChanged` with that text. The task takes it over with the next record, or when it settles."""
         self.log.append(
             {
                 "kind": "segment",
@@ -72,11 +72,11 @@ class MemorySegmenter:
                 "correlation_id": f"definition-{key}-{version}-{action}",
             }
         )
-        self.task.settle()
 
     def archive(self, key: str, version: int = 1) -> None:
         """The segment is archived."""
         self.record_definition(key, "{}", version=version, action="ARCHIVED")
+        self.task.settle()
 
     def track(self, user: str, name: str, at_ms: int, properties: object = None, **more: Any) -> None:
         """One `BehaviourEvent`; `more` are fields of the record. Texts are taken as they are for JSON."""
@@ -103,7 +103,7 @@ class MemorySegmenter:
     def clock(self, instant_ms: int) -> None:
         """One `ClockAdvanced`."""
         record = {"received_at": NOW_MICROS, "instant": instant_ms, "correlation_id": "clock"}
-        self.task.feed(CLOCK, None, self._codecs[CLOCK].encode(record))
+        self.task.feed(CLOCK, None, _CODECS[CLOCK].encode(record))
 
     def restart(self) -> None:
         """A new process: every state through its bytes, the definitions read anew, nothing else kept."""
@@ -111,7 +111,7 @@ class MemorySegmenter:
 
     def records(self, topic: str = MEMBERSHIP) -> list[dict[str, Any]]:
         """What was written to a topic since last asked."""
-        return [self._codecs[topic].decode(output.value) for output in self.task.take_outputs(topic)]
+        return [_CODECS[topic].decode(output.value) for output in self.task.take_outputs(topic)]
 
     def changes(self) -> list[Seen]:
         """The membership feed since last asked."""
@@ -126,8 +126,7 @@ class MemorySegmenter:
         }
 
     def _processor(self) -> Segmenter:
-        formats = build_formats(lambda _topic, schema: Codec(schema, 1, _unknown))
-        return Segmenter(formats, self.log, Counts(self.metrics), lambda: NOW_MICROS)
+        return Segmenter(_FORMATS, self.log, Counts(self.metrics), lambda: NOW_MICROS)
 
     def _record(self, user: str, at_ms: int) -> dict[str, Any]:
         number = next(self._numbers)
@@ -142,10 +141,7 @@ class MemorySegmenter:
 
     def _feed(self, topic: str, user: str, record: Mapping[str, Any]) -> None:
         headers = [("traceparent", f"trace-of-{record['correlation_id']}".encode())]
-        self.task.feed(topic, record_key(self.workspace, user), self._codecs[topic].encode(record), list(headers))
-
-
-_TOPICS: Final = (BEHAVIOUR, PROFILE, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROGRESS)
+        self.task.feed(topic, record_key(self.workspace, user), _CODECS[topic].encode(record), list(headers))
 
 
 def _seen(record: Mapping[str, Any]) -> Seen:
@@ -161,3 +157,7 @@ def _seen(record: Mapping[str, Any]) -> Seen:
 
 def _unknown(schema_id: int) -> str:
     raise LookupError(schema_id)
+
+
+_CODECS: Final = {topic: Codec(entry.schema, 1, _unknown) for topic, entry in load_catalogue().topics.items()}
+_FORMATS: Final = build_formats(lambda topic, _schema: _CODECS[topic])

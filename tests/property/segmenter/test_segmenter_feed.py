@@ -1,0 +1,90 @@
+"""The feed of a whole task, with several users, definitions that change and restarts, against one oracle a user."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.segments.oracle import Oracle
+from tests.property.segments.stories import Step, stories
+from tests.unit.segmenter.segmenting import MemorySegmenter, Seen
+
+USERS = ("u1", "u2", "u3")
+
+
+@dataclass
+class World:
+    """The segmenter and the oracles, told the same."""
+
+    restarts: bool
+    segmenter: MemorySegmenter = field(default_factory=MemorySegmenter)
+    oracles: dict[str, Oracle] = field(default_factory=lambda: {user: Oracle({}) for user in USERS})
+    versions: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    now_ms: int = 0
+
+    def tell(self, step: Step, user: str) -> list[Seen]:
+        """What the oracles expect of one step, which the segmenter is told too."""
+        expected = self.advance(step.after_ms)
+        if step.event is not None:
+            happened = replace(step.event, time_ms=max(0, self.now_ms + step.event.time_ms))
+            self.now_ms = max(self.now_ms, happened.time_ms)
+            context = json.dumps(happened.context)
+            self.segmenter.track(user, happened.name, happened.time_ms, happened.properties, context=context)
+            expected += seen(user, self.oracles[user].event(happened, self.now_ms))
+        elif step.traits is not None:
+            self.segmenter.identify(user, step.traits, self.now_ms)
+            expected += seen(user, self.oracles[user].profile(dict(step.traits), self.now_ms))
+        elif step.kind == "define":
+            self.define(dict(step.definitions))
+            for name, oracle in self.oracles.items():
+                expected += seen(name, oracle.define(dict(step.definitions), self.now_ms))
+        return expected + self.advance(0)
+
+    def advance(self, by_ms: int) -> list[Seen]:
+        if by_ms:
+            self.now_ms += by_ms
+            self.segmenter.clock(self.now_ms)
+        return [one for user, oracle in self.oracles.items() for one in seen(user, oracle.advance(self.now_ms))]
+
+    def define(self, definitions: dict[str, Any]) -> None:
+        log = self.segmenter
+        for key, where in definitions.items():
+            before, version = self.versions.get(key, (None, 0))
+            if before != where:
+                self.versions[key] = (where, version + 1)
+                document = json.dumps({"key": key, "name": key, "where": where})
+                log.record_definition(key, document, version=version + 1, action="REVISED" if version else "DEFINED")
+        for key in [key for key in reversed(self.versions) if key not in definitions]:  # those built on others go first
+            del self.versions[key]
+            log.record_definition(key, "{}", action="ARCHIVED")
+        log.task.settle()
+
+
+def seen(user: str, changes: list[tuple[str, int, str, int, str]]) -> list[Seen]:
+    return [Seen(user, key, status, sequence, at, cause) for key, sequence, status, at, cause in changes]
+
+
+def in_order(changes: list[Seen]) -> list[Seen]:
+    """By user and instant; within one evaluation, and between users, the order says nothing."""
+    return sorted(changes, key=lambda change: (change.user, change.effective_at, change.segment, change.sequence))
+
+
+@settings(max_examples=100, deadline=None)
+@given(stories(), st.data(), st.booleans())
+def test_the_feed_says_what_the_oracles_see(story: list[Step], data: st.DataObject, restarts: bool) -> None:
+    world = World(restarts)
+    for step in story:
+        expected = world.tell(step, data.draw(st.sampled_from(USERS)))
+        changes = world.segmenter.changes()
+        assert in_order(changes) == in_order(expected), step
+        for user in USERS:
+            instants = [change.effective_at for change in changes if change.user == user]
+            assert instants == sorted(instants)
+        if world.restarts:
+            world.segmenter.restart()
+    assert world.segmenter.refused == []
+    assert world.segmenter.task.refusals == []

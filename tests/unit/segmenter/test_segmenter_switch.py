@@ -1,0 +1,188 @@
+"""What happens when definitions change: history first, the net difference announced, safe to break off and repeat."""
+
+import pytest
+from msgspec.structs import replace
+
+from starling_common.topics import PROGRESS
+from starling_segmenter.definition_log import DefinitionsLost
+from starling_segmenter.definitions import Definitions
+from tests.unit.segmenter.segmenting import MemorySegmenter, Seen
+
+DAY_MS = 86_400_000
+BUYERS = {"event": "Order Completed"}
+TWICE = {"event": "Order Completed", "op": "gte", "value": 2}
+TODAY = {"event": "Order Completed", "within": "1d"}
+
+
+def _bought(segmenter: MemorySegmenter, *orders: tuple[str, int]) -> None:
+    for user, at_ms in orders:
+        segmenter.track(user, "Order Completed", at_ms, {"revenue": 10})
+
+
+def _say_the_plan_was(segmenter: MemorySegmenter, name: bytes) -> None:
+    fold = segmenter.task._fold
+    fold.reset(replace(fold.meta, plan=name))
+
+
+def test_a_new_segment_counts_what_happened_before_it() -> None:
+    segmenter = MemorySegmenter()
+    _bought(segmenter, ("u1", 1000), ("u2", 2000), ("u1", 3000))
+    segmenter.define("twice", TWICE)
+    segmenter.define("spent", {"event": "Order Completed", "measure": {"sum": "revenue"}, "op": "gte", "value": 20})
+    assert segmenter.changes() == [
+        Seen("u1", "twice", "ENTERED", 1, 3000, "DEFINITION"),
+        Seen("u1", "spent", "ENTERED", 1, 3000, "DEFINITION"),
+    ]
+    _bought(segmenter, ("u2", 4000))
+    assert [seen[:4] for seen in segmenter.changes()] == [("u2", "twice", "ENTERED", 1), ("u2", "spent", "ENTERED", 1)]
+
+
+def test_a_new_window_runs_out_for_events_from_before_it() -> None:
+    segmenter = MemorySegmenter()
+    _bought(segmenter, ("u1", 1000))
+    segmenter.define("today", TODAY)
+    segmenter.clock(5 * DAY_MS)
+    assert segmenter.changes() == [
+        Seen("u1", "today", "ENTERED", 1, 1000, "DEFINITION"),
+        Seen("u1", "today", "EXITED", 2, DAY_MS + 1000, "TIMER"),
+    ]
+
+
+def test_events_of_before_that_are_out_of_the_window_do_not_count() -> None:
+    segmenter = MemorySegmenter()
+    _bought(segmenter, ("u1", 1000), ("u2", 3 * DAY_MS))
+    segmenter.define("today", TODAY)
+    assert segmenter.changes() == [Seen("u2", "today", "ENTERED", 1, 3 * DAY_MS, "DEFINITION")]
+
+
+def test_members_of_both_versions_stay_and_are_not_announced() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("keen", BUYERS)
+    _bought(segmenter, ("u1", 1000), ("u1", 2000), ("u2", 3000))
+    segmenter.changes()
+    segmenter.define("keen", TWICE, version=2, action="REVISED")
+    assert segmenter.changes() == [Seen("u2", "keen", "EXITED", 2, 3000, "DEFINITION")]
+    _bought(segmenter, ("u2", 4000))
+    (entered,) = segmenter.records()
+    assert (entered["sequence"], entered["segment_version"]) == (3, 2)
+
+
+def test_a_new_name_alone_switches_nothing_and_is_in_the_next_record() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("keen", BUYERS, name="Keen")
+    plan = segmenter.task.plan
+    segmenter.define("keen", BUYERS, name="Very keen", action="REVISED")
+    assert segmenter.task.plan == plan
+    _bought(segmenter, ("u1", 1000))
+    assert [record["segment_name"] for record in segmenter.records()] == ["Very keen"]
+
+
+def test_archiving_announces_an_exit_for_every_member_under_the_requests_id() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("keen", BUYERS, name="Keen")
+    _bought(segmenter, ("u1", 1000), ("u2", 2000))
+    segmenter.changes()
+    segmenter.archive("keen")
+    exits = segmenter.records()
+    assert [(exit_["user_id"], exit_["status"], exit_["sequence"], exit_["cause"]["kind"]) for exit_ in exits] == [
+        ("u1", "EXITED", 2, "DEFINITION"),
+        ("u2", "EXITED", 2, "DEFINITION"),
+    ]
+    assert {exit_["correlation_id"] for exit_ in exits} == {"definition-keen-1-ARCHIVED"}
+    assert {exit_["segment_name"] for exit_ in exits} == {"Keen"}
+    assert [exit_["memberships"] for exit_ in exits] == [[], []]
+    assert segmenter.members("keen") == set()
+
+
+def test_timers_of_the_old_rules_that_fell_due_before_the_switch_fire_first() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("today", TODAY)
+    _bought(segmenter, ("u1", 1000))
+    segmenter.changes()
+    # As after a kill: stream time was committed, the timers it made due have not had their turn yet.
+    fold = segmenter.task._fold
+    fold.reset(replace(fold.meta, stream_time_ms=3 * DAY_MS))
+    segmenter.define("today", BUYERS, version=2, action="REVISED")
+    assert segmenter.changes() == [
+        Seen("u1", "today", "EXITED", 2, DAY_MS + 1000, "TIMER"),
+        Seen("u1", "today", "ENTERED", 3, 3 * DAY_MS, "DEFINITION"),
+    ]
+
+
+def test_progress_names_the_versions_in_force_after_a_switch_and_the_clocks_instant() -> None:
+    segmenter = MemorySegmenter()
+    _bought(segmenter, ("u1", 1000))
+    segmenter.records(PROGRESS)
+    segmenter.define("keen", BUYERS, version=4)
+    segmenter.clock(DAY_MS)
+    told = [(record["partition"], record["stream_time"], record["definitions"]) for record in segmenter.records(PROGRESS)]
+    assert told == [(0, 1000, {"default/keen": 4}), (0, DAY_MS, {"default/keen": 4})]
+
+
+def test_a_switch_that_was_broken_off_is_repeated_with_the_same_result() -> None:
+    segmenter, broken_off = MemorySegmenter(), MemorySegmenter()
+    for each in (segmenter, broken_off):
+        _bought(each, ("u1", 1000), ("u1", 2000), ("u2", 3000))
+        each.define("twice", TWICE)
+    committed = segmenter.task.states()
+    # As a task that committed slices of a switch and was killed before the last: the rows are new, the plan is not.
+    _say_the_plan_was(broken_off, Definitions().name)
+    broken_off.changes()
+    broken_off.restart()
+    broken_off.task.settle()
+    assert broken_off.changes() == []
+    assert broken_off.task.states() == committed
+    assert broken_off.task.plan == segmenter.task.plan
+
+
+def test_a_plan_that_the_log_does_not_know_is_left_by_counting_all_history_anew() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("twice", TWICE)
+    _bought(segmenter, ("u1", 1000), ("u1", 2000), ("u2", 3000))
+    segmenter.changes()
+    members, kept = segmenter.members("twice"), [state.accumulators for state in segmenter.task.states().values()]
+    _say_the_plan_was(segmenter, b"of another life")
+    segmenter.task.settle()
+    assert segmenter.changes() == []
+    assert segmenter.members("twice") == members == {"u1"}
+    assert [state.accumulators for state in segmenter.task.states().values()] == kept
+
+
+def test_an_event_that_was_refused_is_no_history() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("shoes", {"event": "Viewed", "where": {"property": "kind", "op": "eq", "value": "shoes"}})
+    segmenter.track("u1", "Viewed", 1000, "{")
+    segmenter.track("u1", "Viewed", 2000, {"kind": "shoes"})
+    segmenter.task.feed("events.behaviour", b"default/u1", b"broken")
+    segmenter.define("views", {"event": "Viewed", "op": "gte", "value": 2})
+    assert "u1" not in segmenter.members("views")
+    segmenter.track("u1", "Viewed", 3000, {})
+    assert "u1" in segmenter.members("views")
+
+
+def test_a_definition_that_cannot_be_read_leaves_the_last_good_one_in_force() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("keen", BUYERS)
+    segmenter.define("keen", {"event": "Order Completed", "op": "of_the_future"}, version=2, action="REVISED")
+    segmenter.record_definition("keen", "{", version=3, action="REVISED")
+    _bought(segmenter, ("u1", 1000))
+    assert [refused.code for refused in segmenter.refused] == ["definition_refused", "definition_not_json"]
+    assert [record["definitions"] for record in segmenter.records(PROGRESS)][-1] == {"default/keen": 1}
+    assert [record["segment_version"] for record in segmenter.records()] == [1]
+
+
+def test_a_task_stops_when_definitions_cannot_come_in_any_more() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.log.problem = lambda: "the broker is gone"
+    with pytest.raises(DefinitionsLost, match="the broker is gone"):
+        _bought(segmenter, ("u1", 1000))
+
+
+def test_metrics_count_segments_and_changes() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("keen", BUYERS)
+    segmenter.define("twice", TWICE)
+    _bought(segmenter, ("u1", 1000))
+    value = segmenter.metrics.registry.get_sample_value
+    assert value("starling_segmenter_segments") == 2
+    assert value("starling_segmenter_changes_total", {"status": "ENTERED", "cause": "EVENT"}) == 1
