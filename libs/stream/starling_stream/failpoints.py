@@ -1,0 +1,31 @@
+"""Adapter: places where a test can have the process killed. Off unless the settings name one."""
+
+import os
+import signal
+from typing import Final
+
+AFTER_FOLD: Final = "after_fold"
+AFTER_PRODUCE: Final = "after_produce"
+AFTER_COMMIT: Final = "after_commit"
+AFTER_STORE: Final = "after_store"
+FAILPOINTS: Final = (AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE)
+
+
+class Failpoints:
+    """`armed` is like `after_commit:3`: at the third passage there, the process is killed as by kill -9."""
+
+    def __init__(self, armed: str | None) -> None:
+        """Raises: ValueError for a place that does not exist."""
+        name, _, count = (armed or "").partition(":")
+        if name and name not in FAILPOINTS:
+            raise ValueError(f"failpoint {name!r} is none of {', '.join(FAILPOINTS)}")
+        self._armed = name
+        self._left = int(count or 1)
+
+    def passed(self, name: str) -> None:
+        """Called wherever a worker could die; free when nothing is armed."""
+        if name != self._armed:
+            return
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)

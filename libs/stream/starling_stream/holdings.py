@@ -1,0 +1,182 @@
+"""Edge: the partitions that this worker holds: their tasks, their stores, and the restores under way."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any, Generic, NamedTuple
+
+from starling_common.instants import wall_clock_micros
+from starling_common.logs import log
+from starling_common.outcome import Refused
+from starling_stream.decoding import RawRecord, decode_record
+from starling_stream.fold import TaskFold
+from starling_stream.gauges import Gauges
+from starling_stream.processor import Inbound, S, Service
+from starling_stream.restore import Interrupted, Plan, Restored, history, restore
+from starling_stream.store import StoreMemory, TaskStore
+from starling_stream.task import Phase, Task
+from starling_stream.transport import End
+
+
+@dataclass
+class Held(Generic[S]):
+    """One partition. `stop` interrupts whatever reads the broker on its behalf."""
+
+    task: Task[S]
+    plan: Plan
+    stop: Event = field(default_factory=Event)
+    store: TaskStore | None = None
+    restoring: "asyncio.Task[None] | None" = None
+
+
+class Means(NamedTuple):
+    """What holding partitions takes."""
+
+    plan: Callable[[int], Plan]
+    memory: StoreMemory
+    gauges: Gauges
+    timers_per_unit: int
+    wake: Callable[[], None]
+    crash: Callable[[BaseException], None]
+
+
+class Holdings(Generic[S]):
+    """Used on the event loop only; restores run in threads of their own."""
+
+    def __init__(self, service: Service[S], means: Means) -> None:
+        self._service = service
+        self._means = means
+        self._held: dict[int, Held[S]] = {}
+        self._left: dict[int, Held[S]] = {}
+        """Revoked, with the store still open: it may come back in the next assignment."""
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="restore")
+
+    def tasks(self) -> list[Task[S]]:
+        """Every task of the current assignment."""
+        return [held.task for held in self._held.values()]
+
+    def running(self) -> list[Task[S]]:
+        """Those that are restored."""
+        return [held.task for held in self._held.values() if held.task.phase is Phase.RUNNING]
+
+    def store(self, partition: int) -> TaskStore:
+        """The store of a running task. Raises: RuntimeError for any other."""
+        held = self._held.get(partition)
+        if held is None or held.store is None:
+            raise RuntimeError(f"partition {partition} has no store here")
+        return held.store
+
+    def past(self, task: Task[S]) -> "PastOfTask":
+        """The history of a task."""
+        return PastOfTask(self._held[task.partition])
+
+    def assign(self, partitions: Sequence[int], generation: int) -> None:
+        """Begin to restore these; stores of others are closed. Returns at once."""
+        for number in partitions:
+            held = Held(Task(self._service, number, generation), self._means.plan(number))
+            before = self._left.pop(number, None)
+            self._held[number] = held
+            self._means.gauges.phase(number, held.task.phase)
+            held.restoring = asyncio.get_running_loop().create_task(self._restore(held, before))
+        gone, self._left = self._left, {}
+        for held in gone.values():
+            asyncio.get_running_loop().create_task(self._let_go(held))
+
+    def interrupt(self) -> None:
+        """Whatever reads the broker on behalf of a partition is to stop soon; the tasks stay."""
+        for held in self._held.values():
+            held.stop.set()
+
+    def revoke(self) -> None:
+        """Forget all in memory, interrupt what runs. Stores stay open until the next assignment says who keeps what."""
+        for number, held in self._held.items():
+            held.stop.set()
+            held.task.revoke()
+            self._means.gauges.phase(number, held.task.phase)
+            self._left[number] = held
+        self._held = {}
+
+    async def close(self) -> None:
+        """Close every store."""
+        self.revoke()
+        gone, self._left = self._left, {}
+        for held in gone.values():
+            await self._let_go(held)
+        self._threads.shutdown(wait=True)
+
+    def announce(self, batches: Mapping[Any, Sequence[RawRecord]], ends: Mapping[Any, End]) -> None:
+        """A fetch happened; both mappings go by (topic, partition)."""
+        for number, held in self._held.items():
+            counts = {tp.topic: 1 for tp in batches if tp.partition == number}
+            known = {tp.topic: end for tp, end in ends.items() if tp.partition == number}
+            held.task.announce(counts, known)
+
+    def arrive(self, topic: str, partition: int, records: Sequence[RawRecord]) -> None:
+        """A batch that was announced is here."""
+        held = self._held.get(partition)
+        if held is not None:
+            held.task.arrive(topic, records, wall_clock_micros())
+
+    async def _restore(self, held: Held[S], before: Held[S] | None) -> None:
+        task, means = held.task, self._means
+        try:
+            if before is not None:
+                # The directory is the same: whoever had it open must have closed it.
+                await self._let_go(before)
+            if held.stop.is_set():
+                return
+            task.phase = Phase.RESTORING
+            means.gauges.phase(task.partition, task.phase)
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._threads, restore, held.plan, means.memory, held.stop)
+            held.store = found.store
+            if not held.stop.is_set():
+                self._ready(held, found)
+        except Interrupted:
+            log(__name__).info("restore_interrupted", partition=task.partition)
+        except Exception as cause:  # noqa: BLE001 - whatever broke it, the worker must not go on without this partition
+            means.crash(cause)
+
+    def _ready(self, held: Held[S], found: Restored) -> None:
+        task, means = held.task, self._means
+        task.run(found.store, TaskFold(self._service, task.partition, found.meta, means.timers_per_unit), found.offsets)
+        means.gauges.phase(task.partition, task.phase)
+        means.gauges.restored(task.partition, found.seconds, found.records)
+        log(__name__).info(
+            "task_running", partition=task.partition, restored=found.records, seconds=round(found.seconds, 3), **found.offsets
+        )
+        means.wake()
+
+    async def _let_go(self, held: Held[S]) -> None:
+        if held.restoring is not None:
+            await held.restoring
+        if held.store is not None:
+            store, held.store = held.store, None
+            await asyncio.get_running_loop().run_in_executor(self._threads, store.close)
+
+
+class PastOfTask:
+    """A task's `History`: reads from the broker, in whichever thread asks."""
+
+    def __init__(self, held: Held[Any]) -> None:
+        task = held.task
+        self.partition = task.partition
+        self.stream_time_ms = task.committed_meta.stream_time_ms
+        self.applied_plan = task.committed_meta.plan
+        self._held = held
+
+    def records(self, topic: str) -> Iterator[Inbound]:
+        """As `History.records`; what could not be decoded was refused when it came, and is left out.
+
+        Raises: Interrupted when the partition is taken away meanwhile.
+        """
+        held = self._held
+        until = held.task.committed_offset(topic)
+        if until == 0:
+            return
+        for record in history(held.plan.brokers, topic, self.partition, until, held.stop):
+            inbound = decode_record(held.task.service, record)
+            if not isinstance(inbound.value, Refused):
+                yield inbound

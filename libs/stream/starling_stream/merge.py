@@ -1,0 +1,147 @@
+"""Pure core: the ordered merge. A task's inputs come out by `received_at`, the same whether live, lagging or replayed."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from starling_stream.processor import Inbound
+
+_NO_BOUND: Final = 1 << 62
+
+
+class _Batch:
+    """Records of one fetch, and how many of them are taken. `arrived_at` in microseconds of the wall clock."""
+
+    __slots__ = ("arrived_at", "records", "taken")
+
+    def __init__(self, records: Sequence[Inbound], arrived_at: int) -> None:
+        self.records = records
+        self.taken = 0
+        self.arrived_at = arrived_at
+
+    def head(self) -> Inbound:
+        return self.records[self.taken]
+
+    def take(self, last_received_at: int, limit: int) -> list[Inbound]:
+        """The next records while they were received up to and at that instant."""
+        records, start = self.records, self.taken
+        end = stop = min(len(records), start + limit)
+        for position in range(start, stop):
+            if records[position].received_at > last_received_at:
+                end = position
+                break
+        self.taken = end
+        return list(records[start:end])
+
+
+class _Input:
+    """One topic's fetched records. `at_end`: nothing is known to be unread behind them."""
+
+    __slots__ = ("at_end", "batches", "rank", "size")
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.batches: deque[_Batch] = deque()
+        self.size = 0
+        self.at_end = False
+
+    def order(self) -> tuple[int, int]:
+        return self.batches[0].head().received_at, self.rank
+
+    def take(self, last_received_at: int, held_until: int | None, limit: int) -> list[Inbound]:
+        """From the first batch only. `held_until`: what was received later has to wait still."""
+        batch = self.batches[0]
+        if held_until is not None and batch.arrived_at > held_until:
+            last_received_at = min(last_received_at, held_until)
+        taken = batch.take(last_received_at, limit)
+        self.size -= len(taken)
+        if batch.taken == len(batch.records):
+            self.batches.popleft()
+        return taken
+
+
+class OrderedMerge:
+    """Releases records in the order of `received_at`; ties go by the order of the topics.
+
+    A record is released when every other topic has a record at hand or is read to its end, and, where one is at its end,
+    the record was received at least `hold` ago (by the edge's clock or, should that run ahead, by our own since it came).
+    A topic that is known to have unread records is waited for.
+    """
+
+    def __init__(self, topics: Sequence[str], hold_ms: int) -> None:
+        self._hold_micros = hold_ms * 1000
+        self._inputs = {topic: _Input(rank) for rank, topic in enumerate(topics)}
+        self._in_rank_order = tuple(self._inputs.values())
+
+    def add(self, topic: str, records: Sequence[Inbound], arrived_at: int) -> None:
+        """Records of one topic, behind those it has. `arrived_at`: the wall clock now, in microseconds."""
+        if records:
+            waiting = self._inputs[topic]
+            waiting.batches.append(_Batch(records, arrived_at))
+            waiting.size += len(records)
+
+    def put_back(self, records: Iterable[Inbound]) -> None:
+        """Records that were taken last, in the order in which they were taken: they will be released again first."""
+        by_topic: dict[str, list[Inbound]] = {}
+        for record in records:
+            by_topic.setdefault(record.topic, []).append(record)
+        for topic, again in by_topic.items():
+            waiting = self._inputs[topic]
+            waiting.batches.appendleft(_Batch(again, 0))
+            waiting.size += len(again)
+
+    def drop_before(self, offsets: Mapping[str, int]) -> None:
+        """Forget the topics' records that lie before these offsets."""
+        for topic, first in offsets.items():
+            waiting = self._inputs[topic]
+            kept = [(batch, [r for r in batch.records[batch.taken :] if r.offset >= first]) for batch in waiting.batches]
+            waiting.batches = deque(_Batch(records, batch.arrived_at) for batch, records in kept if records)
+            waiting.size = sum(len(records) for _, records in kept)
+
+    def set_ends(self, ends: Mapping[str, bool]) -> None:
+        """Which topics are read to their end, everything that was read being here."""
+        for topic, at_end in ends.items():
+            self._inputs[topic].at_end = at_end
+
+    def size(self, topic: str) -> int:
+        """How many of the topic's records are here."""
+        return self._inputs[topic].size
+
+    def is_idle(self) -> bool:
+        """Nothing is here and nothing is known to come."""
+        return all(waiting.at_end and not waiting.size for waiting in self._in_rank_order)
+
+    def take(self, limit: int, now: int) -> list[Inbound]:
+        """At most that many records, in order. `now` in microseconds of the wall clock."""
+        out: list[Inbound] = []
+        while len(out) < limit:
+            full = [waiting for waiting in self._in_rank_order if waiting.size]
+            if not full or self._must_wait():
+                break
+            first = min(full, key=_Input.order)
+            held_until = None if len(full) == len(self._in_rank_order) else now - self._hold_micros
+            run = first.take(_last_before(first, full), held_until, limit - len(out))
+            if not run:
+                break
+            out += run
+        return out
+
+    def next_release(self) -> int | None:
+        """When the next record will have been held long enough, in microseconds; None when it waits for something else."""
+        full = [waiting for waiting in self._in_rank_order if waiting.size]
+        if not full or self._must_wait() or len(full) == len(self._in_rank_order):
+            return None
+        batch = min(full, key=_Input.order).batches[0]
+        return min(batch.head().received_at, batch.arrived_at) + self._hold_micros
+
+    def _must_wait(self) -> bool:
+        return any(not waiting.size and not waiting.at_end for waiting in self._in_rank_order)
+
+
+def _last_before(first: _Input, full: Sequence[_Input]) -> int:
+    """The last `received_at` that comes before every other topic's head."""
+    others = [waiting.order() for waiting in full if waiting is not first]
+    if not others:
+        return _NO_BOUND
+    received_at, rank = min(others)
+    return received_at if first.rank < rank else received_at - 1

@@ -1,0 +1,189 @@
+"""Adapter: brings a task's store to the state of the last committed transaction, from the changelog's tail."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Event
+from typing import Final, NamedTuple, cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from starling_common.kafka import consumer_config
+from starling_common.logs import log
+from starling_stream.changelog import decode_state_changed
+from starling_stream.decoding import ReadRecord
+from starling_stream.ports import Changed
+from starling_stream.rows import META_KEY, TaskMeta, decode_meta, row_of
+from starling_stream.store import Origin, StoreMemory, TaskStore
+
+_BATCH: Final = 10_000
+
+
+class Interrupted(Exception):
+    """The partition was taken away, or the worker stops."""
+
+
+class Plan(NamedTuple):
+    """What to restore. `inputs` are the topics whose committed offsets the task goes on from."""
+
+    brokers: str
+    group: str
+    changelog: str
+    partition: int
+    inputs: Sequence[str]
+    origin: Origin
+    path: Path
+    header: bytes
+    decode: Callable[[bytes], tuple[int, bytes]]
+    """For changelog records of another schema version."""
+
+
+class Restored(NamedTuple):
+    """A task's store, ready. `offsets`: the next record of each input, for those that have a committed one."""
+
+    store: TaskStore
+    meta: TaskMeta
+    offsets: Mapping[str, int]
+    records: int
+    seconds: float
+
+
+def restore(plan: Plan, memory: StoreMemory, stop: Event) -> Restored:
+    """Open the store and replay what it lacks. Blocks; only this task waits for it.
+
+    Raises: StoreMismatch, Interrupted, KafkaException.
+    """
+    began = time.monotonic()
+    consumer = Consumer(consumer_config(plan.brokers, plan.group, **{"enable.partition.eof": True, "check.crcs": True}))
+    try:
+        offsets = _stable_offsets(consumer, plan, stop)
+        # Whatever a committed transaction wrote lies before this, for its offsets are stable by now; its markers may still
+        # be on their way, so the tail is read up to here and not only up to what is stable at the moment.
+        start, end = _span(plan)
+        store = _open(plan, memory, start, end)
+        try:
+            records = _replay(consumer, plan, store, (start, end), stop)
+        except BaseException:
+            store.close()
+            raise
+        return Restored(store, store.meta(), offsets, records, time.monotonic() - began)
+    finally:
+        consumer.close()
+
+
+def history(brokers: str, topic: str, partition: int, until: int, stop: Event) -> Iterator[ReadRecord]:
+    """The records of an input from its start up to an offset, exclusive. Raises: Interrupted, KafkaException."""
+    consumer = Consumer(consumer_config(brokers, f"history-{topic}", **{"enable.partition.eof": True}))
+    try:
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+        for messages, position in _batches(consumer, until, stop):
+            yield from (_record(message) for message in messages if (message.offset() or 0) < until)
+            if position >= until:
+                return
+    finally:
+        consumer.close()
+
+
+def _stable_offsets(consumer: Consumer, plan: Plan, stop: Event) -> dict[str, int]:
+    """Committed offsets, no transaction that holds some being open: a `read_committed` client waits for those."""
+    wanted = [TopicPartition(topic, plan.partition) for topic in plan.inputs]
+    while not stop.is_set():
+        try:
+            found = consumer.committed(wanted, timeout=5)
+        except KafkaException as cause:
+            if not cause.args[0].retriable() and cause.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001
+                raise
+            log(__name__).warning("offsets_not_stable_yet", partition=plan.partition, error=cause.args[0].str())
+            continue
+        failed = [offset.error for offset in found if offset.error is not None]
+        if failed:
+            raise KafkaException(failed[0])
+        return {offset.topic: offset.offset for offset in found if offset.offset >= 0}
+    raise Interrupted
+
+
+def _span(plan: Plan) -> tuple[int, int]:
+    """First offset and end of the changelog, open transactions included."""
+    reader = Consumer(consumer_config(plan.brokers, plan.group, **{"isolation.level": "read_uncommitted"}))
+    try:
+        found = reader.get_watermark_offsets(TopicPartition(plan.changelog, plan.partition), timeout=30, cached=False)
+    finally:
+        reader.close()
+    if found is None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer about {plan.changelog}"))  # noqa: SLF001
+    return found
+
+
+def _open(plan: Plan, memory: StoreMemory, start: int, end: int) -> TaskStore:
+    store = TaskStore(plan.path, memory)
+    try:
+        store.check_origin(plan.origin)
+    except BaseException:
+        store.close()
+        raise
+    position = store.position()
+    if position is None or start <= position <= end:
+        return store
+    # Older than the log's start: what was deleted meanwhile would be missed. Newer than its end: the log lost records.
+    log(__name__).warning("store_started_over", partition=plan.partition, position=position, log_start=start, log_end=end)
+    store.close()
+    TaskStore.destroy(plan.path)
+    store = TaskStore(plan.path, memory)
+    store.check_origin(plan.origin)
+    return store
+
+
+def _replay(consumer: Consumer, plan: Plan, store: TaskStore, span: tuple[int, int], stop: Event) -> int:
+    start, end = span
+    position, count = store.position() or start, 0
+    if position >= end:
+        return 0
+    consumer.assign([TopicPartition(plan.changelog, plan.partition, position)])
+    for messages, reached in _batches(consumer, end, stop):
+        _apply(plan, store, messages, reached)
+        count += len(messages)
+        if reached >= end:
+            break
+    return count
+
+
+def _batches(consumer: Consumer, end: int, stop: Event) -> Iterator[tuple[list[Message], int]]:
+    """Messages, and the position after them, until stopped or the caller has seen the end."""
+    position = 0
+    while not stop.is_set():
+        messages: list[Message] = []
+        for message in consumer.consume(_BATCH, 0.5):
+            error = message.error()
+            if error is None:
+                messages.append(message)
+                position = (message.offset() or 0) + 1
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                # The offset of an end is beyond any markers; the last record's own would not be.
+                position = max(position, message.offset() or 0)
+            elif error.fatal() or not error.retriable():
+                raise KafkaException(error)
+        if messages or position >= end:
+            yield messages, position
+    raise Interrupted
+
+
+def _apply(plan: Plan, store: TaskStore, messages: Iterable[Message], position: int) -> None:
+    meta: TaskMeta | None = None
+    last: dict[bytes, bytes] = {}
+    for message in messages:
+        key, value = message.key() or b"", message.value() or b""
+        version, state = decode_state_changed(value) if value.startswith(plan.header) else plan.decode(value)
+        if key == META_KEY:
+            meta = decode_meta(state[8:])
+        else:
+            last[key] = row_of(version, state)
+    before = store.rows(list(last))
+    changes = {key: Changed(was, row) for (key, row), was in zip(last.items(), before, strict=True)}
+    store.apply(changes, meta, position)
+
+
+def _record(message: Message) -> ReadRecord:
+    pairs = cast("list[tuple[str, str | bytes | None]]", message.headers() or [])
+    headers = [(name, value if isinstance(value, bytes) else None) for name, value in pairs]
+    topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+    return ReadRecord(topic, partition, offset, message.timestamp()[1], message.key(), message.value(), headers)

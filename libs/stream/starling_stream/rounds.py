@@ -1,0 +1,107 @@
+"""Pure core: what the next round holds. One round is one transaction over all running tasks."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from starling_stream.processor import Inbound
+from starling_stream.task import Phase, Step, Task
+
+IDLE_UNIT_MICROS = 1_000_000
+"""How often an idle task under the wall clock says how far its time is, if anybody wants to know."""
+
+MARKERS_MICROS = 200_000
+"""How often offsets are committed that only move over transaction markers."""
+
+
+class Limits(NamedTuple):
+    """Bounds of one round: records of all tasks together, and keys that one task switches."""
+
+    records: int
+    switch_keys: int
+
+
+class Rounds:
+    """Takes steps of tasks together. `now` is the wall clock in microseconds everywhere."""
+
+    def __init__(self, limits: Limits, adopt_plan: Callable[[], bytes]) -> None:
+        self._limits = limits
+        self._adopt_plan = adopt_plan
+        self._plan = b""
+        self._first = 0
+        self._idle_unit_at: dict[int, int] = {}
+        self._markers_at: dict[int, int] = {}
+
+    def plan(self, tasks: Iterable[Task[Any]]) -> bytes:
+        """The plan in force; a new one is only adopted once every task is under the last."""
+        if not any(task.fold.switching for task in tasks):
+            self._plan = self._adopt_plan()
+        return self._plan
+
+    def to_begin(self, tasks: Iterable[Task[Any]]) -> list[Task[Any]]:
+        """The tasks that have to begin a switch before anything else."""
+        return [task for task in tasks if task.fold.meta.plan != self._plan and not task.fold.switching]
+
+    def collect(self, tasks: Sequence[Task[Any]], now: int) -> list[Step]:
+        """The steps of all tasks that have something to do; none when nothing is to be done now."""
+        running = [task for task in tasks if task.phase is Phase.RUNNING]
+        if not running:
+            return []
+        self._first = (self._first + 1) % len(running)
+        in_turn = running[self._first :] + running[: self._first]
+        taken = self._take(in_turn, now)
+        steps = (self._step(task, taken[task.partition], now) for task in in_turn)
+        return [step for step in steps if step is not None]
+
+    def next_release(self, tasks: Iterable[Task[Any]]) -> int | None:
+        """When the first record that is only held will be free."""
+        instants = [task.merge.next_release() for task in tasks if task.phase is Phase.RUNNING]
+        return min((instant for instant in instants if instant is not None), default=None)
+
+    def _take(self, tasks: Sequence[Task[Any]], now: int) -> dict[int, Sequence[Inbound]]:
+        """Everybody's share first, then what is left over to those with more, in turn."""
+        ready = [task for task in tasks if not task.fold.switching]
+        share = max(1, self._limits.records // max(1, len(ready)))
+        taken: dict[int, list[Inbound]] = {task.partition: [] for task in tasks}
+        left = self._limits.records
+        for task in ready:
+            taken[task.partition] = task.merge.take(min(share, left), now)
+            left -= len(taken[task.partition])
+        for task in ready:
+            if left > 0 and len(taken[task.partition]) == share:
+                more = task.merge.take(left, now)
+                taken[task.partition] += more
+                left -= len(more)
+        return dict(taken)
+
+    def _step(self, task: Task[Any], records: Sequence[Inbound], now: int) -> Step | None:
+        fold = task.fold
+        if fold.switching:
+            sealed = fold.switch_slice(self._plan, task.view, self._limits.switch_keys)
+            task.drained = False
+            return Step(task.partition, sealed, (), {})
+        idle = None if records else task.idle_instant(now)
+        if records or self._has_due(task, idle) or self._reports(task, idle, now):
+            sealed = fold.step(records, task.view, idle)
+            task.drained = sealed.drained
+            return Step(task.partition, sealed, records, task.offsets_after(records, sealed.drained))
+        return self._markers(task, now)
+
+    def _has_due(self, task: Task[Any], idle: int | None) -> bool:
+        until = max(task.fold.meta.stream_time_ms, idle or 0)
+        return not task.drained or bool(task.view.due(until, 1))
+
+    def _reports(self, task: Task[Any], idle: int | None, now: int) -> bool:
+        """Whether time has gone on for long enough without any record that it is worth a unit."""
+        if idle is None or task.service.on_stream_time is None or idle <= task.fold.meta.stream_time_ms:
+            return False
+        if now - self._idle_unit_at.get(task.partition, 0) < IDLE_UNIT_MICROS:
+            return False
+        self._idle_unit_at[task.partition] = now
+        return True
+
+    def _markers(self, task: Task[Any], now: int) -> Step | None:
+        if now - self._markers_at.get(task.partition, 0) < MARKERS_MICROS:
+            return None
+        self._markers_at[task.partition] = now
+        offsets = task.offsets_after((), task.drained)
+        return Step(task.partition, None, (), offsets) if offsets else None

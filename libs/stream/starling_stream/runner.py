@@ -1,0 +1,198 @@
+"""Edge: drives rounds. Folds the next round while the one before is on its way to the broker."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from starling_common.instants import wall_clock_micros
+from starling_common.logs import log
+from starling_stream.failpoints import AFTER_FOLD, AFTER_STORE, Failpoints
+from starling_stream.gauges import Gauges
+from starling_stream.holdings import Holdings
+from starling_stream.ports import BackingTier
+from starling_stream.restore import Interrupted
+from starling_stream.rounds import Rounds
+from starling_stream.task import Step, Task
+from starling_stream.transactions import Aborted, NotOwner, Offset, Round, Transactions
+from starling_stream.transport import Membership
+
+_IDLE_SECONDS: Final = 0.05
+"""The longest an idle loop sleeps: plans and the wall clock change without any record."""
+
+
+class LostGroup(Exception):
+    """This worker was put out of its group and was not let in again in time."""
+
+
+class Parts(NamedTuple):
+    """What a runner works with."""
+
+    holdings: Holdings[Any]
+    rounds: Rounds
+    transactions: Transactions
+    tier: BackingTier
+    gauges: Gauges
+    failpoints: Failpoints
+
+
+class _InFlight(NamedTuple):
+    steps: Sequence[Step]
+    done: "asyncio.Future[float]"
+    began: float
+
+
+class Runner:
+    """One loop a worker. `flow` is called between rounds: there the reading ahead is held back or let go."""
+
+    def __init__(self, parts: Parts, flow: Callable[[], None], rejoin_seconds: float) -> None:
+        self._parts = parts
+        self._flow = flow
+        self._rejoin_seconds = rejoin_seconds
+        self._membership: Membership | None = None
+        self._lost_at: float | None = None
+        self._in_flight: _InFlight | None = None
+        self._stopping = False
+        self._wake = asyncio.Event()
+        self._turn_lock = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+
+    def wake(self) -> None:
+        """Something may have to be done."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until stopped. Raises: Replaced, LostGroup, and whatever a processor raises; nothing of the round is done then."""
+        while not self._stopping:
+            async with self._turn_lock:
+                worked = not self._stopping and await self._turn()
+            if not worked:
+                await self._sleep()
+
+    async def stop(self) -> None:
+        """Finish what is on its way, begin nothing more."""
+        self._stopping = True
+        self._parts.holdings.interrupt()
+        self.wake()
+        async with self._turn_lock:
+            await self._land(())
+        self._thread.shutdown(wait=True)
+
+    async def assigned(self, partitions: Sequence[int], membership: Membership) -> None:
+        """The group gave these partition numbers to this worker."""
+        async with self._turn_lock:
+            self._membership = membership
+            self._lost_at = None
+            self._parts.holdings.assign(partitions, membership.generation)
+        self.wake()
+
+    async def revoked(self) -> None:
+        """The group takes all partitions back: what is on its way is finished first, nothing else."""
+        self._parts.holdings.interrupt()
+        async with self._turn_lock:
+            await self._land(())
+            self._parts.holdings.revoke()
+
+    async def _turn(self) -> bool:
+        """One round; False when there was nothing to do."""
+        parts = self._parts
+        self._check_lost()
+        self._flow()
+        tasks = parts.holdings.running()
+        if not await self._begin_switches(tasks):
+            return True
+        began = monotonic()
+        steps = parts.rounds.collect(tasks, wall_clock_micros())
+        if not steps:
+            if self._in_flight is not None and self._in_flight.done.done():
+                await self._land(())
+            return False
+        parts.failpoints.passed(AFTER_FOLD)
+        if await self._land(steps):
+            self._launch(steps, began)
+        return True
+
+    async def _begin_switches(self, tasks: Sequence[Task[Any]]) -> bool:
+        """Let tasks look at their past before they are switched; False when the round has to start over."""
+        parts = self._parts
+        parts.rounds.plan(tasks)
+        for task in parts.rounds.to_begin(tasks):
+            if not await self._land(()):
+                return False
+            past = parts.holdings.past(task)
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, task.fold.begin_switch, past)
+            except Interrupted:
+                return False
+        return True
+
+    def _launch(self, steps: Sequence[Step], began: float) -> None:
+        membership = self._membership
+        if membership is None:
+            raise RuntimeError("a round without a membership")
+        by_partition = {task.partition: task for task in self._parts.holdings.running()}
+        for step in steps:
+            by_partition[step.partition].submitted(step.sealed)
+        units = [step.sealed for step in steps if step.sealed is not None]
+        offsets = [Offset(topic, step.partition, at) for step in steps for topic, at in step.offsets.items()]
+        done = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, Round(units, offsets, membership))
+        done.add_done_callback(lambda _: self._wake.set())
+        self._in_flight = _InFlight(steps, done, began)
+
+    def _commit(self, work: Round) -> float:
+        """In the commit thread: the transaction, then the stores. Returns the seconds of the transaction."""
+        began, parts = monotonic(), self._parts
+        positions = parts.transactions.commit(work)
+        seconds = monotonic() - began
+        for sealed in work.units:
+            position = positions[sealed.partition]
+            parts.holdings.store(sealed.partition).apply(sealed.changes, sealed.meta, position)
+            parts.tier.committed(sealed.partition, sealed.changes, position)
+        parts.failpoints.passed(AFTER_STORE)
+        return seconds
+
+    async def _land(self, following: Sequence[Step]) -> bool:
+        """Wait for the round on its way. False when it did not happen: `following` was folded on it and is given back too."""
+        in_flight, self._in_flight = self._in_flight, None
+        if in_flight is None:
+            return True
+        tasks = {task.partition: task for task in self._parts.holdings.running()}
+        try:
+            seconds = await in_flight.done
+        except Aborted as cause:
+            log(__name__).warning("round_aborted", reason=cause.reason, error=str(cause))
+            self._parts.gauges.aborted(cause.reason)
+            _give_back(tasks, [*in_flight.steps, *following])
+            await asyncio.sleep(0.2)
+            return False
+        except NotOwner as cause:
+            log(__name__).warning("fenced", error=str(cause))
+            self._parts.gauges.aborted("fenced")
+            self._parts.holdings.revoke()
+            self._lost_at = monotonic()
+            return False
+        for step in in_flight.steps:
+            tasks[step.partition].landed(step)
+        self._parts.gauges.committed(in_flight.steps, seconds, monotonic() - in_flight.began)
+        return True
+
+    def _check_lost(self) -> None:
+        if self._lost_at is not None and monotonic() - self._lost_at > self._rejoin_seconds:
+            raise LostGroup(f"fenced, and not back in the group after {self._rejoin_seconds} s")
+
+    async def _sleep(self) -> None:
+        seconds = _IDLE_SECONDS
+        release = self._parts.rounds.next_release(self._parts.holdings.tasks())
+        if release is not None:
+            seconds = min(seconds, max(0.0005, (release - wall_clock_micros()) / 1e6))
+        handle = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        await self._wake.wait()
+        handle.cancel()
+        self._wake.clear()
+
+
+def _give_back(tasks: dict[int, Task[Any]], steps: Sequence[Step]) -> None:
+    """Return the steps that did not happen, each task's in their order."""
+    for partition in {step.partition for step in steps}:
+        tasks[partition].give_back([step for step in steps if step.partition == partition])

@@ -1,0 +1,199 @@
+"""Adapter: a task's rows on local disk, one RocksDB a task. It only ever holds what a committed transaction holds.
+
+Keys: `s` + key: the row · `t` + due (8 bytes) + key: a timer · `m` + name: position, task meta, origin.
+The write-ahead log is on, without fsync: a crash of the process loses nothing, a crash of the machine falls back to the
+changelog's tail.
+"""
+
+import shutil
+import struct
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+)
+
+from starling_stream.ports import Changed
+from starling_stream.rows import TaskMeta, decode_meta, due_bytes, due_ms, encode_meta, row_due
+
+_U64: Final = struct.Struct(">Q")
+_STATE, _TIMER, _META = b"s", b"t", b"m"
+_POSITION, _TASK, _ORIGIN = b"mposition", b"mtask", b"morigin"
+_FIRST_DUE: Final = bytes(8)
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """What a store was built from; frozen when it is first written. `topic_id` is the broker's id of the changelog."""
+
+    changelog: str
+    topic_id: str
+    partitions: int
+
+
+class StoreMismatch(Exception):
+    """The store on disk belongs to another log; the message says what to do."""
+
+
+class StoreMemory(NamedTuple):
+    """What all stores of a process share, so that memory does not grow with partitions."""
+
+    cache: Cache
+    buffers: WriteBufferManager
+
+
+def store_memory(cache_bytes: int, buffer_bytes: int) -> StoreMemory:
+    """`buffer_bytes` of writes not yet on disk count towards the cache."""
+    cache = Cache(cache_bytes)
+    return StoreMemory(cache, WriteBufferManager.new_write_buffer_manager_with_cache(buffer_bytes, False, cache))
+
+
+class TaskStore:
+    """A `StateView` on disk. `apply` may run in another thread than the reads."""
+
+    def __init__(self, path: Path, memory: StoreMemory) -> None:
+        """Opens, or creates. Raises: what RocksDB raises when the directory is broken or in use."""
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._db: Any = Rdict(str(path), _options(memory))
+        self._timers = _bounded(_TIMER)
+        self._states = _bounded(_STATE)
+        self._lock = threading.Lock()
+        self._writes = 0
+        self._earliest = _FIRST_DUE
+        """No timer is due before this; keeps the scan off the tombstones of those that fired."""
+
+    def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """As `StateView.rows`."""
+        found: list[bytes | None] = self._db.get([_STATE + key for key in keys])
+        return found
+
+    def due(self, until_ms: int, limit: int) -> list[tuple[int, bytes]]:
+        """As `StateView.due`."""
+        with self._lock:
+            writes, earliest = self._writes, self._earliest
+        until = due_bytes(until_ms)
+        if earliest > until:
+            return []
+        found: list[tuple[int, bytes]] = []
+        first = b"\xff" * 8
+        timers: Iterable[bytes] = self._db.keys(from_key=_TIMER + earliest, read_opt=self._timers)
+        for timer in timers:
+            due = timer[1:9]
+            if not found:
+                first = due
+            if due > until or len(found) == limit:
+                break
+            found.append((due_ms(due) or 0, timer[9:]))
+        with self._lock:
+            if self._writes == writes:
+                self._earliest = first
+        return found
+
+    def keys(self, after: bytes, limit: int) -> list[bytes]:
+        """As `StateView.keys`."""
+        found: list[bytes] = []
+        rows: Iterable[tuple[bytes, bytes]] = self._db.items(from_key=_STATE + after + b"\x00", read_opt=self._states)
+        for key, row in rows:
+            if len(found) == limit:
+                break
+            if len(row) >= 16:
+                found.append(key[1:])
+        return found
+
+    def apply(self, changes: Mapping[bytes, Changed], meta: TaskMeta | None, position: int | None) -> None:
+        """Everything of one committed unit, in one batch. `position`: the changelog offset after it."""
+        batch = WriteBatch(raw_mode=True)
+        earliest = b"\xff" * 8
+        put, delete = batch.put, batch.delete
+        for key, (before, after) in changes.items():
+            put(_STATE + key, after)
+            was, now = row_due(before), row_due(after)
+            if was != now:
+                if was is not None:
+                    delete(_TIMER + was + key)
+                if now is not None:
+                    put(_TIMER + now + key, b"")
+                    earliest = min(earliest, now)
+        if meta is not None:
+            put(_TASK, encode_meta(meta))
+        if position is not None:
+            put(_POSITION, _U64.pack(position))
+        self._db.write(batch)
+        with self._lock:
+            self._writes += 1
+            self._earliest = min(self._earliest, earliest)
+
+    def position(self) -> int | None:
+        """The changelog offset up to which this store holds everything, exclusive; None for a new store."""
+        found = self._db.get(_POSITION)
+        return None if found is None else int(_U64.unpack(found)[0])
+
+    def meta(self) -> TaskMeta:
+        """The task's own row."""
+        found = self._db.get(_TASK)
+        return TaskMeta() if found is None else decode_meta(found)
+
+    def check_origin(self, origin: Origin) -> None:
+        """Freeze where the store comes from, or compare. Raises: StoreMismatch."""
+        found = self._db.get(_ORIGIN)
+        if found is None:
+            self._db[_ORIGIN] = msgspec.msgpack.encode(origin)
+            return
+        known = msgspec.msgpack.decode(found, type=Origin)
+        if known != origin:
+            raise StoreMismatch(
+                f"{self.path} was built from {known}, but the broker has {origin}: if that is meant, delete the directory "
+                "and start again, the state is then rebuilt from the changelog; if not, restore the topic"
+            )
+
+    def all_rows(self) -> Iterable[tuple[bytes, bytes]]:
+        """Every row, for comparison in tests and tools."""
+        rows: Iterable[tuple[bytes, bytes]] = self._db.items(from_key=_STATE, read_opt=self._states)
+        for key, row in rows:
+            yield key[1:], row
+
+    def close(self) -> None:
+        """Write out and free the directory."""
+        self._db.close()
+
+    @staticmethod
+    def destroy(path: Path) -> None:
+        """Remove a closed store."""
+        shutil.rmtree(path, ignore_errors=False)
+
+
+def _bounded(prefix: bytes) -> ReadOptions:
+    options = ReadOptions()
+    options.set_iterate_upper_bound(bytes((prefix[0] + 1,)))
+    return options
+
+
+def _options(memory: StoreMemory) -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_manager(memory.buffers)
+    options.set_write_buffer_size(16 * 1024 * 1024)
+    options.set_max_write_buffer_number(3)
+    options.set_max_background_jobs(2)
+    options.set_max_open_files(128)
+    options.set_max_total_wal_size(64 * 1024 * 1024)
+    options.set_keep_log_file_num(2)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_use_fsync(False)
+    blocks = BlockBasedOptions()
+    blocks.set_block_cache(memory.cache)
+    blocks.set_bloom_filter(10, False)
+    blocks.set_cache_index_and_filter_blocks(True)
+    options.set_block_based_table_factory(blocks)
+    return options

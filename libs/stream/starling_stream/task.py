@@ -1,0 +1,189 @@
+"""Pure core: the life of one partition number, from assignment to revocation, and what it can commit at any moment."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Generic, NamedTuple
+
+from starling_common.settings import Clock
+from starling_stream.decoding import RawRecord, all_topics, decode_record
+from starling_stream.fold import TaskFold
+from starling_stream.merge import OrderedMerge
+from starling_stream.ports import Changed, Sealed, StateView
+from starling_stream.processor import Inbound, S, Service
+from starling_stream.rows import TaskMeta, due_ms, row_due
+
+
+class Phase(StrEnum):
+    """ASSIGNED -> RESTORING -> RUNNING -> REVOKED; a task never goes back."""
+
+    ASSIGNED = "assigned"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    REVOKED = "revoked"
+
+
+class Step(NamedTuple):
+    """One task's part of a round. `offsets`: for each input whose next offset moves, where to."""
+
+    partition: int
+    sealed: Sealed | None
+    records: Sequence[Inbound]
+    offsets: Mapping[str, int]
+
+
+class Layered:
+    """A `StateView` of a store with the changes of a transaction that is on its way on top."""
+
+    def __init__(self, below: StateView, pending: Mapping[bytes, Changed]) -> None:
+        self._below = below
+        self._pending = pending
+
+    def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """As `StateView.rows`."""
+        pending = self._pending
+        found = dict(zip(asked, self._below.rows(asked), strict=True)) if (asked := [k for k in keys if k not in pending]) else {}
+        return [pending[key].after if key in pending else found[key] for key in keys]
+
+    def due(self, until_ms: int, limit: int) -> list[tuple[int, bytes]]:
+        """As `StateView.due`."""
+        pending = self._pending
+        stored = [entry for entry in self._below.due(until_ms, limit + len(pending)) if entry[1] not in pending]
+        waiting = ((due_ms(due), key) for key, changed in pending.items() if (due := row_due(changed.after)) is not None)
+        return sorted(stored + [(due, key) for due, key in waiting if due is not None and due <= until_ms])[:limit]
+
+    def keys(self, after: bytes, limit: int) -> list[bytes]:
+        """As `StateView.keys`."""
+        pending = self._pending
+        stored = [key for key in self._below.keys(after, limit + len(pending)) if key not in pending]
+        return sorted(stored + [key for key, changed in pending.items() if key > after and len(changed.after) >= 16])[:limit]
+
+
+class Task(Generic[S]):
+    """All co-partitioned inputs of one partition number, in one generation of the group.
+
+    Used by one thread. Units are taken one after the other; at most one is on its way while the next is being made.
+    """
+
+    def __init__(self, service: Service[S], partition: int, generation: int) -> None:
+        self.service = service
+        self.partition = partition
+        self.generation = generation
+        self.phase = Phase.ASSIGNED
+        self.topics = all_topics(service)
+        self.merge = OrderedMerge(self.topics, service.hold_ms)
+        self.drained = True
+        self.committed_meta = TaskMeta()
+        self._accepted: dict[str, int] = {}
+        self._processed: dict[str, int] = {}
+        self._submitted: dict[str, int] = {}
+        self._committed: dict[str, int] = {}
+        self._in_transit = dict.fromkeys(self.topics, 0)
+        self._ends: dict[str, int] = {}
+        self._pending: Mapping[bytes, Changed] = {}
+        self._below: StateView | None = None
+        self._fold: TaskFold[S] | None = None
+
+    def run(self, below: StateView, fold: TaskFold[S], offsets: Mapping[str, int]) -> None:
+        """The store is ready; `offsets` are those committed with it. What was read before them is dropped."""
+        self.phase = Phase.RUNNING
+        self._below, self._fold = below, fold
+        self.committed_meta = fold.meta
+        self._committed = dict(offsets)
+        self._submitted = dict(offsets)
+        self._processed = dict(offsets)
+        self.merge.drop_before(offsets)
+
+    @property
+    def fold(self) -> TaskFold[S]:
+        """Raises: RuntimeError before `run`."""
+        if self._fold is None:
+            raise RuntimeError(f"partition {self.partition} is {self.phase}, it has no state yet")
+        return self._fold
+
+    @property
+    def view(self) -> StateView:
+        """The task's rows, what is on its way included. Raises: RuntimeError before `run`."""
+        if self._below is None:
+            raise RuntimeError(f"partition {self.partition} is {self.phase}, it has no state yet")
+        return Layered(self._below, self._pending) if self._pending else self._below
+
+    def announce(self, counts: Mapping[str, int], ends: Mapping[str, tuple[int | None, int | None]]) -> None:
+        """A fetch happened: so many batches of these topics are on their way here, and that is how far each is read."""
+        for topic, count in counts.items():
+            self._in_transit[topic] += count
+        for topic, (position, last_stable) in ends.items():
+            if position is None or last_stable is None or position < last_stable:
+                self._ends.pop(topic, None)
+            else:
+                self._ends[topic] = position
+        self._tell_ends()
+
+    def arrive(self, topic: str, records: Sequence[RawRecord], now: int) -> None:
+        """A batch that was announced is here. `now` in microseconds. Records that were here before are dropped."""
+        self._in_transit[topic] -= 1
+        first = max(self._accepted.get(topic, 0), self._committed.get(topic, 0))
+        service = self.service
+        fresh = [decode_record(service, record) for record in records if record.offset >= first]
+        if fresh:
+            self._accepted[topic] = fresh[-1].offset + 1
+            self.merge.add(topic, fresh, now)
+        self._tell_ends()
+
+    def offsets_after(self, records: Sequence[Inbound], drained: bool) -> dict[str, int]:
+        """The next offsets of the inputs once these records are processed, for those that move.
+
+        A topic that is read to its end moves beyond the markers of transactions that lie there. A clock topic stays
+        behind while timers are left that are due.
+        """
+        processed = self._processed
+        for record in records:
+            processed[record.topic] = record.offset + 1
+        for topic, end in self._ends.items():
+            if not self._in_transit[topic] and not self.merge.size(topic) and end > processed.get(topic, -1):
+                processed[topic] = end
+        held = () if drained else self.service.clock_topics
+        moved = {
+            topic: offset for topic, offset in processed.items() if topic not in held and offset > self._submitted.get(topic, 0)
+        }
+        self._submitted.update(moved)
+        return moved
+
+    def submitted(self, sealed: Sealed | None) -> None:
+        """The step is on its way to the broker: the next one reads through its changes."""
+        self._pending = sealed.changes if sealed is not None else {}
+
+    def landed(self, step: Step) -> None:
+        """The step was committed and is in the store."""
+        self._committed.update(step.offsets)
+        self._pending = {}
+        if step.sealed is not None:
+            self.committed_meta = step.sealed.meta
+
+    def give_back(self, steps: Sequence[Step]) -> None:
+        """These steps, in their order, did not happen: their records will be released again, from the committed state."""
+        for step in reversed(steps):
+            self.merge.put_back(step.records)
+        self._pending = {}
+        self._submitted = dict(self._committed)
+        self._processed = dict(self._committed)
+        self.fold.reset(self.committed_meta)
+        self.drained = False
+
+    def committed_offset(self, topic: str) -> int:
+        """The next record of the input after the last commit; 0 when there was none."""
+        return self._committed.get(topic, 0)
+
+    def idle_instant(self, now: int) -> int | None:
+        """Under the wall clock, what stream time may move to when no record is at hand. `now` in microseconds."""
+        if self.service.clock is Clock.WALL and self.merge.is_idle():
+            return now // 1000 - self.service.hold_ms
+        return None
+
+    def revoke(self) -> None:
+        """Forget everything in memory."""
+        self.phase = Phase.REVOKED
+        self.merge = OrderedMerge(self.topics, self.service.hold_ms)
+        self._pending, self._below, self._fold = {}, None, None
+
+    def _tell_ends(self) -> None:
+        self.merge.set_ends({topic: topic in self._ends and not self._in_transit[topic] for topic in self.topics})

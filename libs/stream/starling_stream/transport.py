@@ -1,0 +1,161 @@
+"""Edge: Faust's transport, in whole fetches. Used through `broker="batched://host:port"`.
+
+Differences from the aiokafka transport it extends: a message is a partition's fetch (its value is a `Fetched`), only committed
+records are read, partitions of one number meet on one worker (range assignment), and nothing is ever committed from here:
+offsets go through the worker's transactions.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import aiokafka
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+
+from starling_stream.decoding import RawRecord
+
+Assignment = object
+"""Stands for one assignment of partitions; compared by identity. A generation would not do: it can stay over a rejoin."""
+
+
+class Fetched(NamedTuple):
+    """What one fetch brought of one partition, and the assignment it was read under."""
+
+    assignment: Assignment
+    records: Sequence[RawRecord]
+
+
+class End(NamedTuple):
+    """How far a partition is read. Both are offsets of next records; None while not known. Markers of transactions count."""
+
+    position: int | None
+    last_stable_offset: int | None
+
+
+class Fetch(NamedTuple):
+    """One turn of the consumer's thread: records by partition, and the ends as of the same instant."""
+
+    assignment: Assignment
+    records: Mapping[TP, Sequence[RawRecord]]
+    ends: Mapping[TP, End]
+
+
+class Membership(NamedTuple):
+    """Who this worker is in its group; fences what it commits."""
+
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+
+
+OnFetch = Callable[[Fetch], Awaitable[bool]]
+"""Told of each fetch; False refuses it, because it was read under an assignment that is over."""
+
+
+class ConsumerThread(driver.AIOKafkaConsumerThread):
+    """Owns the aiokafka consumer, on a loop of its own, so that heartbeats never wait for processing."""
+
+    def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
+        conf = self.app.conf
+        return aiokafka.AIOKafkaConsumer(
+            client_id=conf.broker_client_id,
+            group_id=conf.id,
+            group_instance_id=conf.consumer_group_instance_id,
+            bootstrap_servers=driver.server_list(transport.url, transport.default_port),
+            # Tasks are partition numbers: every topic's partitions of one number must meet on one worker.
+            partition_assignment_strategy=[RangePartitionAssignor],
+            enable_auto_commit=False,
+            auto_offset_reset=conf.consumer_auto_offset_reset,
+            isolation_level="read_committed",
+            max_poll_interval_ms=int(conf.broker_max_poll_interval * 1000),
+            max_partition_fetch_bytes=conf.consumer_max_fetch_size,
+            fetch_max_wait_ms=transport.fetch_wait_ms(),
+            request_timeout_ms=int(conf.broker_request_timeout * 1000),
+            session_timeout_ms=int(conf.broker_session_timeout * 1000),
+            rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
+            heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
+            check_crcs=conf.broker_check_crcs,
+            metadata_max_age_ms=conf.consumer_metadata_max_age_ms,
+            connections_max_idle_ms=conf.consumer_connections_max_idle_ms,
+        )
+
+    def fetch(self, active: frozenset[TP], timeout_seconds: float) -> "Future[Fetch]":
+        """Ask the thread for records of the active partitions; it answers at the latest after the time-out."""
+        return asyncio.run_coroutine_threadsafe(self._fetch(active, timeout_seconds), self.thread_loop)
+
+    def membership(self) -> Membership:
+        """As of the last time the group was joined."""
+        coordinator = self._ensure_consumer()._coordinator  # noqa: SLF001 - aiokafka shows it nowhere else
+        instance_id = self.app.conf.consumer_group_instance_id
+        return Membership(self.app.conf.id, coordinator.generation, coordinator.member_id, instance_id)
+
+    async def _fetch(self, active: frozenset[TP], timeout_seconds: float) -> Fetch:
+        consumer = self._ensure_consumer()
+        consumer._coordinator.check_errors()  # noqa: SLF001
+        records = await self._fetch_records(consumer, set(active), timeout=timeout_seconds)
+        # Nothing is awaited from here on: assignment, records and ends belong together.
+        assignment = self.assignment_held()
+        return Fetch(assignment, records, _ends(assignment))
+
+    def assignment_held(self) -> Assignment:
+        """The assignment in force; None before the first."""
+        subscription = self._ensure_consumer()._subscription.subscription  # noqa: SLF001
+        return None if subscription is None else subscription.assignment
+
+
+def _ends(assignment: Any) -> dict[TP, End]:
+    if assignment is None:
+        return {}
+    states = ((tp, assignment.state_value(tp)) for tp in assignment.tps)
+    return {tp: End(state.position if state.has_valid_position else None, state.lso) for tp, state in states}
+
+
+class Consumer(driver.Consumer):
+    """Yields whole fetches. `on_fetch` hears of every fetch, also of empty ones, before its messages are delivered."""
+
+    POLL_SECONDS = 0.025
+    """How old the ends may get while nothing comes: a sibling topic's record waits for them."""
+
+    on_fetch: OnFetch | None = None
+    _thread: ConsumerThread
+
+    def _new_consumer_thread(self) -> ConsumerThread:
+        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:  # noqa: ARG002, ASYNC109 - the framework's signature
+        """One message for each partition that has records."""
+        if not self.flow_active:
+            await self.wait(self.can_resume_flow)  # type: ignore[arg-type] # anything with wait() will do
+        active = frozenset(self._get_active_partitions())
+        if not active or self.should_stop:
+            await self.sleep(self.POLL_SECONDS)
+            return
+        fetch = await asyncio.wrap_future(self._thread.fetch(active, self.POLL_SECONDS))
+        if self.should_stop or self.on_fetch is None or not await self.on_fetch(fetch):
+            return
+        for tp, records in fetch.records.items():
+            message = self._to_message(tp, records[-1])
+            message.value = Fetched(fetch.assignment, records)  # type: ignore[assignment] # passed through as it is
+            yield tp, message
+
+    def membership(self) -> Membership:
+        """Who this worker is in its group."""
+        return self._thread.membership()
+
+    def assignment_held(self) -> Assignment:
+        """The assignment in force."""
+        return self._thread.assignment_held()
+
+
+class Transport(driver.Transport):
+    """`batched://host:port?fetch_wait_ms=100`; the wait is how long an idle fetch stays at the broker."""
+
+    Consumer = Consumer
+
+    def fetch_wait_ms(self) -> int:
+        """Faust itself would wait 1500 ms."""
+        return int(self.url[0].query.get("fetch_wait_ms", 100))

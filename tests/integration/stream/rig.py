@@ -1,0 +1,174 @@
+"""What the stream tests share: topics of their own, worker processes of their own, and a plain fold to compare with."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from starling_common.kafka import consumer_config, producer_config
+from starling_common.wire import Registry
+from tests.unit.stream.counting import event
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    """Returns when the condition holds; fails the test, saying what was waited for, when it never does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.05)
+
+
+@dataclass
+class Worker:
+    process: "subprocess.Popen[bytes]"
+    log: Path
+    port: int
+
+    def ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+
+@dataclass
+class Rig:
+    brokers: str
+    registry_url: str
+    directory: Path
+    partitions: int = 4
+    stage: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:10]}")
+    workers: list[Worker] = field(default_factory=list)
+    sent: int = 0
+
+    @property
+    def inputs(self) -> tuple[str, str]:
+        return f"{self.stage}.a", f"{self.stage}.b"
+
+    @property
+    def group(self) -> str:
+        return f"starling-{self.stage}"
+
+    def create(self) -> None:
+        changelog, dlq = f"{self.stage}-state-changelog", f"{self.stage}.dlq"
+        names = [*self.inputs, f"{self.stage}.clock", f"{self.stage}.out"]
+        topics = [NewTopic(name, self.partitions, 1) for name in names]
+        topics.append(NewTopic(changelog, self.partitions, 1, config={"cleanup.policy": "compact"}))
+        topics.append(NewTopic(dlq, 1, 1))
+        admin = AdminClient({"bootstrap.servers": self.brokers})
+        for future in admin.create_topics(topics).values():
+            future.result()
+        registry = Registry(self.registry_url)
+        registry.register(f"{changelog}-value", "StateChanged", "FULL_TRANSITIVE")
+        registry.register(f"{dlq}-value", "DeadLetter", "FULL_TRANSITIVE")
+
+    def destroy(self) -> None:
+        for worker in self.workers:
+            if worker.alive():
+                worker.kill()
+        names = [*self.inputs, *(f"{self.stage}{end}" for end in (".clock", ".out", ".dlq", "-state-changelog"))]
+        admin = AdminClient({"bootstrap.servers": self.brokers})
+        for future in admin.delete_topics(names).values():
+            future.result()
+
+    def start(self, instance: str = "w0", disk: str | None = None, **environment: str) -> Worker:
+        port = free_port()
+        settings = {
+            "COUNTER_STAGE": self.stage,
+            "STARLING_KAFKA__BROKERS": self.brokers,
+            "STARLING_REGISTRY__URL": self.registry_url,
+            "STARLING_HTTP__PORT": str(port),
+            "STARLING_INSTANCE_ID": instance,
+            "STARLING_STATE_DIR": str(self.directory / (disk or instance)),
+            "STARLING_SESSION_TIMEOUT_SECONDS": "6",
+            "STARLING_HEARTBEAT_INTERVAL_SECONDS": "0.5",
+            "STARLING_TRANSACTION_TIMEOUT_SECONDS": "5",
+        }
+        log = self.directory / f"{instance}-{len(self.workers)}.log"
+        with log.open("wb") as out:
+            command = [sys.executable, "-m", "tests.integration.stream.counter_worker"]
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=os.environ | settings | environment, stdout=out, stderr=subprocess.STDOUT
+            )
+        worker = Worker(process, log, port)
+        self.workers.append(worker)
+        return worker
+
+    def send(self, records: Iterable[tuple[str, bytes | None, bytes]], topic: str | None = None) -> None:
+        """(topic, key, value) each; without a key to partition 0."""
+        producer = Producer(producer_config(self.brokers))
+        for topic_name, key, value in records:
+            producer.produce(topic or topic_name, value, key, -1 if key else 0)
+        assert producer.flush(30) == 0
+
+    def events(self, count: int, users: int) -> list[tuple[str, bytes, bytes]]:
+        """Events over both inputs, a second of event time apart, that go on from those made before."""
+        made = []
+        for number in range(self.sent, self.sent + count):
+            received_at = int(time.time() * 1e6) - 60_000_000 + number
+            key = b"default/u%d" % (number * 7919 % users)
+            made.append((self.inputs[number % 2], key, event(received_at, number * 1000)))
+        self.sent += count
+        return made
+
+    def read(self, topic: str) -> list[tuple[int, bytes, bytes]]:
+        """(partition, key, value) of every committed record, in the order of each partition."""
+        consumer = Consumer(consumer_config(self.brokers, f"read-{uuid.uuid4().hex}", **{"enable.partition.eof": True}))
+        count = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(count)])
+        found, ended = [], 0
+        while ended < count:
+            for message in consumer.consume(1000, 1):
+                if message.error() is not None:
+                    ended += 1
+                else:
+                    found.append((message.partition() or 0, message.key() or b"", message.value() or b""))
+        consumer.close()
+        return found
+
+    def settled(self) -> bool:
+        """Whether the group has committed up to the end of every input."""
+        consumer = Consumer(consumer_config(self.brokers, self.group))
+        try:
+            parts = [TopicPartition(topic, number) for topic in self.inputs for number in range(self.partitions)]
+            committed = consumer.committed(parts, timeout=10)
+            ends = [consumer.get_watermark_offsets(part, timeout=10, cached=False) for part in parts]
+            return all(end is not None and max(0, at.offset) >= end[1] for at, end in zip(committed, ends, strict=True))
+        finally:
+            consumer.close()
+
+    def wait_settled(self, workers: Sequence[Worker] = ()) -> None:
+        for worker in workers:
+            wait_until(lambda w=worker: w.ready() or not w.alive(), "the worker to be ready")  # type: ignore[misc]
+        wait_until(self.settled, "every input to be processed")
