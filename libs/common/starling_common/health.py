@@ -23,7 +23,7 @@ class HealthServer:
         }
         self._server = ThreadingHTTPServer(address, _handler(routes))
         self._server.daemon_threads = True
-        self._thread = Thread(target=self._server.serve_forever, name="health", daemon=True)
+        self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="health", daemon=True)
 
     @property
     def port(self) -> int:

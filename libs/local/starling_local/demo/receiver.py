@@ -23,7 +23,7 @@ class Receiver:
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, name="webhook-receiver", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="webhook-receiver", daemon=True)
         self._thread.start()
 
     @property

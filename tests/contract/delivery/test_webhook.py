@@ -1,0 +1,110 @@
+"""The webhook channel against a real HTTP server that verifies with the published library."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import ClassVar
+
+import httpx
+import pytest
+
+from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message
+from starling_delivery.channels.webhook import WebhookChannel
+from starling_local.demo.receiver import Receiver
+from tests.contract.delivery.channel_contract import ChannelContract
+from tests.unit.delivery.making import SECRET, definition, targets
+
+
+class TestWebhook(ChannelContract):
+    receiver: Receiver
+
+    @pytest.fixture(autouse=True)
+    def _receiving(self) -> Iterator[None]:
+        self.receiver = Receiver(SECRET)
+        yield
+        self.receiver.close()
+
+    def open(self, *, allow_private: bool = True) -> Channel:
+        client = httpx.AsyncClient(timeout=5, follow_redirects=False, trust_env=False)
+        return WebhookChannel(client, targets(definition()), allow_private=allow_private)
+
+    def open_broken(self) -> Channel:
+        self.receiver.close()
+        return self.open()
+
+    def message(self, delivery_id: str = "d1") -> Message:
+        body = '{"type":"segment.entered","timestamp":"1970-01-01T00:00:01.000Z","data":{"name":"Zoë"}}'
+        return Message("default", "ada", delivery_id, f"m-{delivery_id}", "hook", self.receiver.url, body, 1)
+
+    def received(self) -> list[str]:
+        return [call["id"] for call in self.receiver.calls]
+
+    def test_every_call_is_genuine_by_the_published_library(self) -> None:
+        self.send(self.open, self.message())
+        assert self.receiver.forged == 0
+        assert self.receiver.calls[0]["data"] == {"name": "Zoë"}
+
+    def test_a_wrong_secret_would_be_noticed(self) -> None:
+        self.receiver.secret = "whsec_" + "WFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhY"
+        [answer] = self.send(self.open, self.message())
+        assert isinstance(answer, Again)
+        assert (self.receiver.forged, answer.status_code) == (1, 401)
+
+    def test_a_private_address_is_refused_before_anything_is_sent(self) -> None:
+        message = replace(self.message(), address=self.receiver.url.replace("http:", "https:"))
+        [answer] = self.send(lambda: self.open(allow_private=False), message)
+        assert answer == Impossible("the address leads into a private network")
+        assert self.receiver.calls == []
+
+    def test_a_webhook_that_was_archived_gets_nothing(self) -> None:
+        [answer] = self.send(self.open, replace(self.message(), target_key="archived"))
+        assert isinstance(answer, Impossible)
+        assert self.receiver.calls == []
+
+
+class _Answering(BaseHTTPRequestHandler):
+    status: ClassVar[int] = 200
+    headers_out: ClassVar[dict[str, str]] = {}
+    calls: ClassVar[int] = 0
+
+    def do_POST(self) -> None:
+        type(self).calls += 1
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(self.status)
+        for name, value in {"Content-Length": "0", **self.headers_out}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        return None
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "answer"),
+    [
+        pytest.param(200, {}, Delivered(200), id="200"),
+        pytest.param(204, {}, Delivered(204), id="204"),
+        pytest.param(302, {"Location": "/elsewhere"}, Again("the endpoint answered 302", 302), id="a redirect is not followed"),
+        pytest.param(400, {}, Again("the endpoint answered 400", 400), id="400"),
+        pytest.param(410, {}, Gone("the endpoint answered 410 Gone", 410), id="gone"),
+        pytest.param(429, {"Retry-After": "17"}, Again("the endpoint answered 429", 429, 17.0), id="429 with a wish"),
+        pytest.param(503, {"Retry-After": "soon"}, Again("the endpoint answered 503", 503), id="a wish that is none"),
+        pytest.param(503, {"Retry-After": "999999"}, Again("the endpoint answered 503", 503, 3600.0), id="a wish beyond belief"),
+    ],
+)
+def test_what_each_status_means(status: int, headers: dict[str, str], answer: Answer) -> None:
+    class handler(_Answering):
+        pass
+
+    handler.status, handler.headers_out, handler.calls = status, headers, 0
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        contract = TestWebhook()
+        message = Message("default", "ada", "d", "m", "hook", f"http://127.0.0.1:{server.server_port}/hook", "{}", 1)
+        assert contract.send(contract.open, message) == [answer]
+        assert handler.calls == 1
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,58 @@
+"""No message is sent into our own network, whatever a URL says."""
+
+import asyncio
+
+import pytest
+
+from starling_delivery.addresses import AddressRefused, Place, is_public, resolve
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("93.184.215.14", True),
+        ("2606:2800:21f:cb07:6820:80da:af6b:8b2c", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("0.0.0.0", False),
+        ("100.64.0.1", False),
+        ("224.0.0.1", False),
+        ("::1", False),
+        ("fe80::1%eth0", False),
+        ("fd00::1", False),
+        ("::ffff:10.0.0.1", False),
+        ("::ffff:93.184.215.14", True),
+    ],
+)
+def test_only_addresses_that_anybody_may_have_are_public(address: str, public: bool) -> None:
+    assert is_public(address) is public
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("https://127.0.0.1/hook", "private network"),
+        ("https://localhost/hook", "private network"),
+        ("https://[::1]/hook", "private network"),
+        ("https://2130706433/hook", "private network"),
+        ("http://93.184.215.14/hook", "https"),
+        ("ftp://93.184.215.14/hook", "http or https"),
+        ("https:///hook", "http or https"),
+    ],
+)
+def test_anything_else_is_refused(url: str, why: str) -> None:
+    with pytest.raises(AddressRefused, match=why):
+        asyncio.run(resolve(url, allow_private=False))
+
+
+def test_the_address_that_was_checked_is_the_one_that_is_used() -> None:
+    place = asyncio.run(resolve("https://user:secret@93.184.215.14:8443/a/b?c=d", allow_private=False))
+    assert place == Place("https://93.184.215.14:8443/a/b?c=d", "93.184.215.14", "93.184.215.14:8443")
+
+
+def test_a_local_stack_may_send_to_itself() -> None:
+    place = asyncio.run(resolve("http://127.0.0.1:9/x", allow_private=True))
+    assert place.url == "http://127.0.0.1:9/x"

@@ -1,0 +1,77 @@
+"""Many at once, in order a user and webhook, and nobody waits for somebody else's dead endpoint."""
+
+import asyncio
+from typing import Any
+
+from starling_common.instants import wall_clock_ms
+from starling_delivery.channel import Again, Answer, Channel, Delivered, Message
+from starling_delivery.dispatch import Dispatcher
+from starling_delivery.policy import Schedule, Step
+from tests.unit.delivery.making import definition, request, targets
+
+
+class Scripted:
+    """A channel that answers what it is told to, and remembers who was under way with whom."""
+
+    name = "scripted"
+
+    def __init__(self, answers: dict[str, Answer] | None = None) -> None:
+        self.answers = answers or {}
+        self.sent: list[str] = []
+        self.under_way = 0
+        self.most_under_way = 0
+
+    async def send(self, message: Message) -> Answer:
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        await asyncio.sleep(0.001)
+        self.under_way -= 1
+        self.sent.append(message.delivery_id)
+        return self.answers.get(message.target_key, Delivered(200))
+
+    async def close(self) -> None:
+        return None
+
+
+def send(channel: Channel, requests: list[dict[str, Any]], known: Any = None, in_flight: int = 8) -> list[tuple[str, Step]]:
+    steps: list[tuple[str, Step]] = []
+    dispatcher = Dispatcher(channel, known or targets(), Schedule((1.0,), 60.0), in_flight, failures_before_pause=3)
+    asyncio.run(dispatcher.send(requests, lambda made, step: steps.append((made["delivery_id"], step))))
+    return steps
+
+
+def test_every_request_gets_one_step() -> None:
+    requests = [request(user=f"u{n % 7}", delivery_id=f"d{n}") for n in range(50)]
+    steps = send(Scripted(), requests)
+    assert sorted(name for name, _ in steps) == sorted(made["delivery_id"] for made in requests)
+    assert {step.outcome for _, step in steps} == {"DELIVERED"}
+
+
+def test_one_persons_messages_go_out_in_order() -> None:
+    channel = Scripted()
+    send(channel, [request(delivery_id=f"d{n}") for n in range(20)])
+    assert channel.sent == [f"d{n}" for n in range(20)]
+    assert channel.most_under_way == 1
+
+
+def test_different_people_do_not_wait_for_one_another_but_for_a_place() -> None:
+    channel = Scripted()
+    send(channel, [request(user=f"u{n}", delivery_id=f"d{n}") for n in range(40)], in_flight=5)
+    assert channel.most_under_way == 5
+
+
+def test_a_dead_endpoint_is_asked_a_few_times_only() -> None:
+    channel = Scripted({"hook": Again("down")})
+    requests = [request(user=f"u{n}", delivery_id=f"d{n}", first_attempt_at=wall_clock_ms()) for n in range(30)]
+    steps = send(channel, requests, in_flight=1)
+    assert len(channel.sent) == 3
+    assert {step.outcome for _, step in steps} == {"RETRYING"}
+    assert sum("put off" in (step.detail or "") for _, step in steps) == 27
+
+
+def test_nothing_is_sent_to_a_webhook_that_is_off_or_gone() -> None:
+    channel = Scripted()
+    known = targets(definition("off", disabled=True))
+    steps = send(channel, [request(target_key="off"), request(target_key="gone", user="bob")], known)
+    assert [step.outcome for _, step in steps] == ["SUPPRESSED", "SUPPRESSED"]
+    assert channel.sent == []

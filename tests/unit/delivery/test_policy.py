@@ -1,0 +1,98 @@
+"""Who is told of what, and what follows an attempt."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from starling_delivery.channel import Again, Delivered, Gone, Impossible
+from starling_delivery.policy import Schedule, after, message_of, requests_for
+from tests.unit.delivery.making import change, definition, request, targets
+
+SCHEDULE = Schedule((5.0, 300.0, 1800.0), 86_400.0)
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        pytest.param({}, True, id="everything, when nothing is said"),
+        pytest.param({"segments": ["vip", "other"]}, True, id="a segment that is listed"),
+        pytest.param({"segments": ["other"]}, False, id="a segment that is not"),
+        pytest.param({"segments": []}, True, id="an empty list is no list"),
+        pytest.param({"events": ["entered"]}, True, id="entries only"),
+        pytest.param({"events": ["exited"]}, False, id="exits only"),
+        pytest.param({"disabled": True}, False, id="switched off"),
+    ],
+)
+def test_a_webhook_hears_what_it_asked_for(document: dict[str, Any], told: bool) -> None:
+    assert bool(requests_for(change(), targets(definition(**document)), "webhook", 0)) is told
+
+
+def test_an_archived_or_foreign_webhook_hears_nothing() -> None:
+    known = targets(definition(), definition(action="ARCHIVED"), {**definition("far"), "workspace": "other"})
+    assert requests_for(change(), known, "webhook", 0) == []
+
+
+def test_a_message_is_whole_and_the_same_at_every_attempt() -> None:
+    [made] = requests_for(change(status="EXITED"), targets(), "webhook", 7)
+    body = json.loads(made["payload"])
+    assert body["type"] == "segment.exited"
+    assert body["timestamp"] == "1970-01-01T00:00:01.000Z"
+    assert body["data"]["traits"] == {"plan": "pro"}
+    assert body["data"]["cause"] == {"kind": "EVENT", "message_id": "m1", "event_name": "Order Completed"}
+    assert message_of(made).message_id == change(status="EXITED")["event_id"]
+    [again] = requests_for(change(status="EXITED"), targets(), "webhook", 99)
+    assert (again["delivery_id"], again["payload"]) == (made["delivery_id"], made["payload"])
+
+
+def test_two_webhooks_get_two_messages_with_ids_of_their_own() -> None:
+    made = requests_for(change(), targets(definition("a"), definition("b")), "webhook", 0)
+    assert [item["target_key"] for item in made] == ["a", "b"]
+    assert made[0]["delivery_id"] != made[1]["delivery_id"]
+
+
+def test_delivered_needs_nothing_more() -> None:
+    step = after(request(), Delivered(204), SCHEDULE, 0, 0.5)
+    assert (step.outcome, step.status_code, step.retry, step.dead, step.disable) == ("DELIVERED", 204, None, None, False)
+
+
+def test_gone_switches_the_webhook_off_and_keeps_the_message() -> None:
+    step = after(request(), Gone("410", 410), SCHEDULE, 0, 0.5)
+    assert (step.outcome, step.disable, step.dead) == ("FAILED", True, "410")
+
+
+def test_impossible_is_not_tried_again() -> None:
+    step = after(request(), Impossible("a private network"), SCHEDULE, 0, 0.5)
+    assert (step.outcome, step.retry, step.dead) == ("FAILED", None, "a private network")
+
+
+def test_a_failure_is_tried_again_with_everything_but_the_attempt_unchanged() -> None:
+    made = request()
+    step = after(made, Again("503", 503), SCHEDULE, 1_000, 0.5)
+    assert step.outcome == "RETRYING"
+    assert step.retry == made | {"attempt": 2, "not_before": 6_000, "last_error": "503"}
+
+
+def test_the_other_sides_own_wish_is_a_floor() -> None:
+    step = after(request(), Again("429", 429, retry_after_seconds=60.0), SCHEDULE, 0, 0.5)
+    assert step.retry is not None
+    assert step.retry["not_before"] == 60_000
+
+
+def test_after_a_day_it_goes_to_the_dead_letters() -> None:
+    step = after(request(attempt=9), Again("503", 503), SCHEDULE, 86_400_000, 0.5)
+    assert (step.outcome, step.retry) == ("FAILED", None)
+    assert step.dead == "given up after 9 attempts: 503"
+
+
+@given(st.integers(1, 50), st.floats(0, 1, exclude_max=True), st.integers(0, 86_400_000))
+def test_every_wait_is_the_schedules_within_a_fifth(attempt: int, luck: float, now_ms: int) -> None:
+    due = SCHEDULE.next_attempt_ms(request(attempt=attempt), now_ms, None, luck)
+    delay = SCHEDULE.delays_seconds[min(attempt, 3) - 1] * 1000
+    if due is None:
+        assert now_ms + delay * 1.2 >= 86_400_000 - 1
+    else:
+        assert now_ms + delay * 0.8 - 1 <= due <= now_ms + delay * 1.2
+        assert due <= 86_400_000

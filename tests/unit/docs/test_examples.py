@@ -1,0 +1,31 @@
+"""Every JSON example in the marketer's guide is a definition that the platform accepts."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from starling_segments import Known, parse_measure, parse_segment
+
+ROOT = Path(__file__).parents[3]
+
+
+def blocks(path: str, kind: str) -> list[dict[str, Any]]:
+    text = (ROOT / path).read_text()
+    found = re.findall(r"^```json *([a-z-]*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [json.loads(body) for tag, body in found if tag == kind]
+
+
+def test_every_segment_of_the_marketers_guide_is_accepted() -> None:
+    documents = blocks("docs/guides/marketer.md", "")
+    assert len(documents) >= 9
+    traits = frozenset(document["key"] for document in blocks("docs/guides/marketer.md", "computed-trait"))
+    known: dict[str, frozenset[str]] = {}
+    for document in documents:
+        segment = parse_segment(document, Known(segments=known, computed_traits=traits, taken_keys=frozenset()))
+        known[segment.key] = frozenset(segment.uses)
+
+
+def test_every_computed_trait_of_the_marketers_guide_is_accepted() -> None:
+    for document in blocks("docs/guides/marketer.md", "computed-trait"):
+        assert parse_measure({name: document[name] for name in ("event", "measure")})
