@@ -2,11 +2,10 @@
 
 import sys
 
-from starling_stream.worker import run_service
-
 from starling_common.logs import configure_logs
 from starling_segmenter.settings import Settings
 from starling_segmenter.wiring import built
+from starling_stream.worker import run_service
 
 
 def main() -> int:

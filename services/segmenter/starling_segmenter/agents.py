@@ -32,8 +32,9 @@ _REPORT_ID: Final = deterministic_id("segmenter", "progress")
 class Segmenter:
     """A `Processor`: events and profiles in, membership changes out; the state of a key is a `UserState`."""
 
-    def __init__(self, formats: Formats, log: DefinitionLog, counts: Counts, now_micros: Callable[[], int]) -> None:
-        """`now_micros` is the wall clock."""
+    def __init__(self, formats: Formats, log: DefinitionLog, counts: Counts, clock: Clock, now_micros: Callable[[], int]) -> None:
+        """`clock` is what stream time goes by; `now_micros` is the wall clock."""
+        self.clock = clock
         self._formats = formats
         self._log = log
         self._counts = counts
@@ -41,7 +42,7 @@ class Segmenter:
         self._definitions = Definitions()
         self._rules: Mapping[bytes, Rules] = {}
         self._switches: dict[int, Switch] = {}
-        self._reporter = Reporter()
+        self._reporter = Reporter(clock)
         self._switched_in: Unit[UserState] | None = None
 
     def decode(self, topic: str, value: bytes) -> Decoded:
@@ -53,7 +54,6 @@ class Segmenter:
             received_at, event_time, *rest = self._formats.profile(value)
             return Decoded(Profile(*rest), received_at, event_time)
         record = self._formats.clock.decode(value)
-        self._reporter.clock_ms = max(self._reporter.clock_ms, record["instant"])
         return Decoded(None, record["received_at"], record["instant"])
 
     def encode_state(self, state: UserState) -> bytes:
@@ -183,14 +183,14 @@ def _behaviour(history: History) -> Iterable[tuple[bytes, Behaviour]]:
     return ((record.key, record.value) for record in history.records(BEHAVIOUR) if isinstance(record.value, Behaviour))
 
 
-def describe(segmenter: Segmenter, clock: Clock) -> Service[UserState]:
+def describe(segmenter: Segmenter) -> Service[UserState]:
     """The segmenter and its place."""
     return Service(
         stage=STAGE,
         inputs=INPUTS,
         processor=segmenter,
         hold_ms=_HOLD_MS,
-        clock=clock,
+        clock=segmenter.clock,
         clock_topics=(CLOCK,),
         on_stream_time=segmenter.on_stream_time,
     )

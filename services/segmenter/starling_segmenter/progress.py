@@ -4,24 +4,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-_PAUSE_MS: Final = 1000
-"""A busy partition tells its stream time about this often; more would only be more records for the projector."""
+from starling_common.settings import Clock
+
+_PAUSE_MS: Final = {Clock.WALL: 1000, Clock.EVENT: 0}
+"""Under the wall clock time always goes on, so a report that is held back is soon made good. Under the event clock the
+last one might be the last for a long time: there every unit of work that moves time reports."""
 
 
 @dataclass(slots=True)
 class Reporter:
-    """Remembers what each partition said last. `clock_ms`: the latest instant that a clock record asked for."""
+    """Remembers what each partition said last."""
 
-    clock_ms: int = -1
+    clock: Clock
     _said: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Partition -> (stream time, wall clock) of its last report."""
+    """Partition -> (stream time, wall clock in ms) of its last report."""
 
     def is_due(self, partition: int, stream_time_ms: int, now_ms: int) -> bool:
-        """Whether the partition should report: it moved, and it either was silent for a while or reached the clock."""
+        """Whether the partition moved and was silent for long enough."""
         told_ms, told_at_ms = self._said.get(partition, (-1, 0))
-        if stream_time_ms == told_ms:
-            return False
-        return now_ms - told_at_ms >= _PAUSE_MS or told_ms < self.clock_ms <= stream_time_ms
+        return stream_time_ms != told_ms and now_ms - told_at_ms >= _PAUSE_MS[self.clock]
 
     def said(self, partition: int, stream_time_ms: int, now_ms: int) -> None:
         """The partition has reported."""

@@ -34,7 +34,7 @@ def built(settings: Settings) -> Iterator[Service[UserState]]:
     definitions.problem = view.problem
     view.start()
     try:
-        yield describe(Segmenter(formats, definitions, counts, wall_clock_micros), settings.clock)
+        yield describe(Segmenter(formats, definitions, counts, settings.clock, wall_clock_micros))
     finally:
         view.stop()
 

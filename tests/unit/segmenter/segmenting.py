@@ -49,8 +49,8 @@ class MemorySegmenter:
         self.refused: list[Refused] = []
         self.metrics = Metrics(CollectorRegistry())
         self.log = DefinitionLog(self.refused.append)
-        self.task: MemoryTask[UserState] = MemoryTask(describe(self._processor(), clock))
         self._clock = clock
+        self.task: MemoryTask[UserState] = MemoryTask(describe(self._processor()))
         self._numbers = count(1)
 
     def define(self, key: str, where: object, *, version: int = 1, action: str = "DEFINED", **more: Any) -> None:
@@ -107,7 +107,7 @@ class MemorySegmenter:
 
     def restart(self) -> None:
         """A new process: every state through its bytes, the definitions read anew, nothing else kept."""
-        self.task = self.task.restart(describe(self._processor(), self._clock))
+        self.task = self.task.restart(describe(self._processor()))
 
     def records(self, topic: str = MEMBERSHIP) -> list[dict[str, Any]]:
         """What was written to a topic since last asked."""
@@ -126,7 +126,7 @@ class MemorySegmenter:
         }
 
     def _processor(self) -> Segmenter:
-        return Segmenter(_FORMATS, self.log, Counts(self.metrics), lambda: NOW_MICROS)
+        return Segmenter(_FORMATS, self.log, Counts(self.metrics), self._clock, lambda: NOW_MICROS)
 
     def _record(self, user: str, at_ms: int) -> dict[str, Any]:
         number = next(self._numbers)

@@ -3,9 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from starling_common.settings import Clock
 from starling_common.topics import PROGRESS
 from starling_segmenter.definition_log import DefinitionsLost
 from starling_segmenter.definitions import Definitions
+from starling_segmenter.progress import Reporter
 from tests.unit.segmenter.segmenting import MemorySegmenter, Seen
 
 DAY_MS = 86_400_000
@@ -117,6 +119,16 @@ def test_progress_names_the_versions_in_force_after_a_switch_and_the_clocks_inst
     segmenter.clock(DAY_MS)
     told = [(record["partition"], record["stream_time"], record["definitions"]) for record in segmenter.records(PROGRESS)]
     assert told == [(0, 1000, {"default/keen": 4}), (0, DAY_MS, {"default/keen": 4})]
+
+
+def test_under_the_wall_clock_a_partition_reports_about_once_a_second() -> None:
+    reporter = Reporter(Clock.WALL)
+    assert reporter.is_due(0, 5000, 10_000)
+    reporter.said(0, 5000, 10_000)
+    assert not reporter.is_due(0, 5500, 10_999)
+    assert not reporter.is_due(0, 5000, 60_000)
+    assert reporter.is_due(0, 5500, 11_000)
+    assert reporter.is_due(1, 5500, 10_001)
 
 
 def test_a_switch_that_was_broken_off_is_repeated_with_the_same_result() -> None:
