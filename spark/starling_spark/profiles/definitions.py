@@ -1,0 +1,92 @@
+"""Pure core: which computed traits are in force, as told by the records of `computed-traits.definitions`."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starling_segments import DefinitionRefused, parse_measure
+from starling_segments.tree import Measure
+
+_MEASURE_FIELDS = ("event", "where", "measure", "within", "between_ago", "after", "before", "calendar")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One computed trait as text, so that it travels to workers and can be named by a hash.
+
+    `document` is the version in force as JSON, None when the trait is archived; `former` are the earlier versions'.
+    """
+
+    workspace: str
+    key: str
+    version: int
+    document: str | None
+    former: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """One computed trait, compiled. `measure` None: no value; `former`: whoever these matched had a value once."""
+
+    workspace: str
+    key: str
+    version: int
+    measure: Measure | None
+    former: tuple[Measure, ...]
+
+
+class Definitions:
+    """A fold of `DefinitionChanged` records."""
+
+    def __init__(self) -> None:
+        self._versions: dict[tuple[str, str], dict[int, str]] = {}
+        self._archived: dict[tuple[str, str], int] = {}
+
+    def apply(self, record: Mapping[str, Any]) -> None:
+        """Fold one record; a repeat changes nothing."""
+        name = (record["workspace"], record["key"])
+        if record["action"] == "ARCHIVED":
+            self._archived[name] = record["version"]
+        self._versions.setdefault(name, {}).setdefault(record["version"], record["document"])
+
+    def in_force(self) -> tuple[Definition, ...]:
+        """All traits there are or were, by workspace and key."""
+        return tuple(self._definition(name) for name in sorted(self._versions))
+
+    def _definition(self, name: tuple[str, str]) -> Definition:
+        newest, *older = sorted(self._versions[name].items(), reverse=True)
+        if name in self._archived:
+            texts = dict.fromkeys(text for _, text in (newest, *older))
+            return Definition(*name, max(newest[0], self._archived[name]), None, tuple(texts))
+        former = dict.fromkeys(text for _, text in older if text != newest[1])
+        return Definition(*name, newest[0], newest[1], tuple(former))
+
+
+def compile_definitions(definitions: Sequence[Definition]) -> tuple[tuple[Trait, ...], tuple[str, ...]]:
+    """A trait for each definition, in order, and what is wrong with those that cannot be computed."""
+    problems: list[str] = []
+
+    def measure(definition: Definition, text: str) -> Measure | None:
+        try:
+            document = json.loads(text)
+            return parse_measure({name: document[name] for name in _MEASURE_FIELDS if name in document})
+        except (DefinitionRefused, ValueError, TypeError) as error:
+            problems.append(f"{definition.workspace}/{definition.key}: {error}")
+            return None
+
+    def trait(definition: Definition) -> Trait:
+        current = None if definition.document is None else measure(definition, definition.document)
+        former = [measure(definition, text) for text in definition.former]
+        return Trait(
+            definition.workspace, definition.key, definition.version, current, tuple(one for one in former if one is not None)
+        )
+
+    return tuple(trait(definition) for definition in definitions), tuple(problems)
+
+
+def fingerprint(definitions: Sequence[Definition], *more: object) -> str:
+    """A short name for exactly these definitions; state kept under one name is never read under another."""
+    facts = [[d.workspace, d.key, d.version, d.document, d.former] for d in definitions]
+    return hashlib.blake2b(json.dumps([facts, more], default=str).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,236 @@
+"""Computed traits as DataFrame in, DataFrame out: no session, no broker.
+
+State is in Spark's RocksDB state store, by Kafka partition and in it by user. It is not grouped by user, because a
+window must end at its partition's own stream time (as everywhere in the product), in the very micro-batch that
+brought that time: Spark's watermark is one for the whole query, drops what is late though it may still be inside a
+window, and fires timers only one batch later. A partition's clock and its wheel of due users lie beside its users.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, types
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from starling_common.headers import header
+from starling_common.instants import wall_clock_micros, wall_clock_ms
+from starling_common.settings import Clock as ClockMode
+from starling_common.values import deterministic_id, split_key
+from starling_spark.codec import decoder, topic_codec
+from starling_spark.profiles.definitions import Definition, compile_definitions
+from starling_spark.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal
+from starling_spark.profiles.matches import ChunkBuilder, Raw, Reading
+from starling_spark.profiles.matching import Matcher
+from starling_spark.profiles.wheel import Slot
+from starling_spark.sinks import OUTPUT
+from starling_spark.sources import RECORDS
+
+STAGE = "profiles"
+_CHUNKS = types.StructType([types.StructField("partition", types.IntegerType()), types.StructField("chunk", types.BinaryType())])
+_CHUNKS_IN_ARROW = pa.schema([("partition", pa.int32()), ("chunk", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What the job reads and writes."""
+
+    events: str
+    clock: str
+    aggregates: str
+    dead_letters: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that a worker needs to know; small, and the same for every micro-batch of a query.
+
+    `refused_before`: (topic, partition) -> offset below which bad records are in the dead letters already.
+    """
+
+    definitions: tuple[Definition, ...]
+    topics: Topics
+    registry_url: str
+    clock: ClockMode
+    started_ms: int
+    refused_before: tuple[tuple[str, int, int], ...] = ()
+
+
+def computed_traits(records: DataFrame, job: Job) -> DataFrame:
+    """The records to publish: changed values and dead letters.
+
+    Shape:  in `sources.RECORDS`; out `sinks.OUTPUT`.
+    Units:  `timestamp_ms` epoch ms. State only where `records` is a stream.
+    """
+    fields = [field.name for field in RECORDS.fields]
+    chunks = records.select(*fields).mapInArrow(_match(job), _CHUNKS)
+    return chunks.groupBy("partition").transformWithState(_Processor(job), OUTPUT, "Update", "None")
+
+
+def _match(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def match(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        matcher = Matcher(_traits(job.definitions))
+        reading = _reading(job)
+        for batch in batches:
+            builder = ChunkBuilder(reading, matcher)
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                builder.add(Raw(*row))
+            chunks = builder.chunks()
+            encoded = [msgspec.msgpack.encode(chunk) for chunk in chunks.values()]
+            yield pa.RecordBatch.from_pydict({"partition": list(chunks), "chunk": encoded}, _CHUNKS_IN_ARROW)
+
+    return match
+
+
+@cache
+def _traits(definitions: tuple[Definition, ...]) -> Any:
+    return compile_definitions(definitions)[0]
+
+
+def _reading(job: Job) -> Reading:
+    topics = job.topics
+    decode = decoder(job.registry_url, {topics.events: "BehaviourEvent", topics.clock: "ClockAdvanced"})
+    dead_letter = topic_codec(job.registry_url, topics.dead_letters, "DeadLetter")
+    before = {(topic, partition): offset for topic, partition, offset in job.refused_before}
+
+    def refuse(raw: Raw, code: str, message: str) -> Refusal | None:
+        if raw.offset < before.get((raw.topic or "", raw.partition), 0):
+            return None
+        headers = [(entry["key"], entry["value"]) for entry in raw.headers or ()]
+        correlation_id = header(headers, "correlation_id") or ""
+        record = _dead_letter(raw, code, message) | {"headers": _last_of_each(headers), "correlation_id": correlation_id or None}
+        return Refusal(raw.key, dead_letter.encode(record), raw.timestamp_ms, correlation_id)
+
+    not_before_ms = job.started_ms if job.clock is ClockMode.WALL else 0
+    return Reading(topics.events, job.clock, not_before_ms, decode, refuse)
+
+
+def _last_of_each(headers: list[tuple[str, bytes | None]]) -> Mapping[str, bytes]:
+    return {key: value for key, value in headers if value is not None}
+
+
+def _dead_letter(raw: Raw, code: str, message: str) -> dict[str, Any]:
+    return {
+        "received_at": raw.timestamp_ms * 1000,
+        "stage": STAGE,
+        "code": code,
+        "message": message,
+        "origin_topic": raw.topic,
+        "origin_partition": raw.partition,
+        "origin_offset": raw.offset,
+        "key": raw.key,
+        "value": raw.value or b"",
+        "workspace": _workspace(raw.key),
+        "refused_at": wall_clock_ms(),
+    }
+
+
+def _workspace(key: bytes | None) -> str | None:
+    try:
+        return split_key(key or b"")[0]
+    except ValueError:
+        return None
+
+
+class _Processor(StatefulProcessor):
+    """Spark's edge to `PartitionFold`: the key is a Kafka partition."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state; called in the worker, before any key."""
+        self._store = _SparkStore(handle)
+        self._traits = _traits(self._job.definitions)
+        self._aggregates = topic_codec(self._job.registry_url, self._job.topics.aggregates, "AggregateComputed")
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        rows: Any,
+        timerValues: Any,  # noqa: ARG002, N803 - Spark's name
+    ) -> Iterator[Row]:
+        """One partition's part of a micro-batch."""
+        partition = key[0]
+        folding = PartitionFold(self._traits, self._store)
+        for row in rows:
+            chunk = msgspec.msgpack.decode(row["chunk"], type=Chunk)
+            folding.take(chunk)
+            for refusal in chunk.refused:
+                yield self._refused(refusal)
+        for computed in folding.finish(wall_clock_micros()):
+            yield self._computed(partition, computed)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _refused(self, refusal: Refusal) -> Row:
+        topic = self._job.topics.dead_letters
+        return _row(topic, -1, refusal.key, refusal.value, refusal.timestamp_ms, refusal.correlation_id)
+
+    def _computed(self, partition: int, computed: Computed) -> Row:
+        value = self._aggregates.encode(aggregate_record(computed))
+        key = computed.user.encode()
+        topic = self._job.topics.aggregates
+        return _row(topic, partition, key, value, computed.received_at // 1000, computed.correlation_id)
+
+
+def aggregate_record(computed: Computed) -> dict[str, Any]:
+    """The `AggregateComputed` record. Told twice (after a crash), it has the same `event_id`."""
+    workspace, user_id = split_key(computed.user.encode())
+    trait = computed.trait
+    value = None if computed.value is None else msgspec.json.encode(computed.value).decode()
+    return {
+        "received_at": computed.received_at,
+        "workspace": workspace,
+        "user_id": user_id,
+        "event_id": deterministic_id(workspace, user_id, trait.key, trait.version, value, computed.as_of),
+        "trait_key": trait.key,
+        "trait_version": trait.version,
+        "value": value,
+        "as_of": computed.as_of,
+        "correlation_id": computed.correlation_id,
+    }
+
+
+def _row(*values: Any) -> Row:
+    return Row(**dict(zip(OUTPUT.fieldNames(), values, strict=True)))
+
+
+class _SparkStore:
+    """Adapter: `folding.Store` over Spark's state variables of the current key."""
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._clock = handle.getValueState("clock", "state binary")
+        self._users = handle.getMapState("users", "user string", "state binary")
+        self._slots = handle.getMapState("slots", "start long, exponent int", "users binary")
+
+    def clock(self) -> Clock:
+        found = self._clock.get()
+        return Clock() if found is None else msgspec.msgpack.decode(bytes(found[0]), type=Clock)
+
+    def put_clock(self, clock: Clock) -> None:
+        self._clock.update((msgspec.msgpack.encode(clock),))
+
+    def user(self, user: str) -> bytes | None:
+        found = self._users.getValue((user,))
+        return None if found is None else bytes(found[0])
+
+    def put_user(self, user: str, state: bytes | None) -> None:
+        if state is None:
+            self._users.removeKey((user,))
+        else:
+            self._users.updateValue((user,), (state,))
+
+    def slot(self, slot: Slot) -> list[str]:
+        found = self._slots.getValue(tuple(slot))
+        return [] if found is None else msgspec.msgpack.decode(bytes(found[0]), type=list[str])
+
+    def put_slot(self, slot: Slot, users: list[str]) -> None:
+        if users:
+            self._slots.updateValue(tuple(slot), (msgspec.msgpack.encode(users),))
+        elif self._slots.containsKey(tuple(slot)):
+            self._slots.removeKey(tuple(slot))

@@ -1,0 +1,57 @@
+"""Adapter: Kafka topics and a heartbeat as streaming DataFrames of one shape, `RECORDS`."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession, functions, types
+
+RECORDS = types.StructType(
+    [
+        types.StructField("topic", types.StringType()),
+        types.StructField("partition", types.IntegerType()),
+        types.StructField("offset", types.LongType()),
+        types.StructField("timestamp_ms", types.LongType()),
+        types.StructField("key", types.BinaryType()),
+        types.StructField("value", types.BinaryType()),
+        types.StructField(
+            "headers",
+            types.ArrayType(
+                types.StructType([types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())])
+            ),
+        ),
+    ]
+)
+"""A record as it is in Kafka; a heartbeat has no topic, only a partition and a time."""
+
+
+def kafka_records(spark: SparkSession, brokers: str, topics: Sequence[str]) -> DataFrame:
+    """`RECORDS` of these topics: committed ones, from the first on, and never with a silent gap."""
+    stream = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", brokers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", ",".join(topics))
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+        .load()
+    )
+    # One task a core, not one a partition: in a small batch most of a task's time is its start.
+    return stream.coalesce(spark.sparkContext.defaultParallelism).select(
+        "topic", "partition", "offset", functions.unix_millis("timestamp").alias("timestamp_ms"), "key", "value", "headers"
+    )
+
+
+def heartbeats(spark: SparkSession, partitions: int) -> DataFrame:
+    """`RECORDS` that say what time it is: one a second for each partition, none of them for the time the job was down."""
+    seconds = spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
+    fresh = seconds.where(functions.col("timestamp") > functions.current_timestamp() - functions.expr("INTERVAL 5 SECONDS"))
+    every = fresh.select(
+        functions.explode(functions.sequence(functions.lit(0), functions.lit(partitions - 1))).alias("partition"),
+        functions.unix_millis("timestamp").alias("timestamp_ms"),
+    )
+    return every.select(
+        *[
+            functions.col(field.name) if field.name in every.columns else functions.lit(None).cast(field.dataType).alias(field.name)
+            for field in RECORDS.fields
+        ]
+    )
