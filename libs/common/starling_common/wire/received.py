@@ -106,14 +106,16 @@ class ReceivedEncoder:
 
 def encode_receipt(receipt: Receipt) -> tuple[bytes, bytes]:
     """The encoded workspace and tail that all records of one request share."""
-    tail = (
-        b"\x01" if receipt.imported else b"\x00",
-        _text(receipt.correlation_id),
-        _optional(receipt.remote_address),
-        _optional(receipt.user_agent),
-        _text(receipt.edge),
+    start = b"\x01" if receipt.imported else b"\x00"
+    return _text(receipt.workspace), start + _text(receipt.correlation_id) + _sender(
+        receipt.remote_address, receipt.user_agent, receipt.edge
     )
-    return _text(receipt.workspace), b"".join(tail)
+
+
+@lru_cache(maxsize=4096)
+def _sender(remote_address: str | None, user_agent: str | None, edge: str) -> bytes:
+    # The same few clients send again and again.
+    return _optional(remote_address) + _optional(user_agent) + _text(edge)
 
 
 def _time(micros: int) -> bytes:
