@@ -1,1 +1,1 @@
-
+"""HTTP in, ingest topics out."""

@@ -1,0 +1,249 @@
+"""Edge: HTTP by granian's RSGI protocol. Knows HTTP and nothing else."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from starling_common.health import Checks, checks_answer
+from starling_common.kafka import BrokerUnavailable
+from starling_common.logs import log
+from starling_common.outcome import Done, Outcome, Refused
+from starling_common.topics import INGEST_KINDS
+from starling_common.wire import Receipt
+from starling_ingest import answers, request
+from starling_ingest.accept import Reading, accept_batch, accept_single
+from starling_ingest.answers import Answer
+from starling_ingest.counts import Counts
+from starling_ingest.identifiers import Identifiers
+from starling_ingest.intake import Intake, Origin
+from starling_ingest.limits import RateLimits
+from starling_ingest.publish import QueueFull
+
+BROKER_RETRY_SECONDS: Final = 5
+QUEUE_RETRY_SECONDS: Final = 1
+_DRAINED_BYTES: Final = 4 * 2**20
+"""Of a body that is too large, so much is read and dropped before the answer: a client that is still writing would not see it."""
+
+_POST: Final = "POST, OPTIONS"
+_GET: Final = "GET, OPTIONS"
+_BROWSER_SETTINGS: Final = re.compile(r"/v1/projects/([^/]+)/settings")
+_WELL: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_NO_KEY: Final = "no write key: send it as the user name of HTTP Basic, as X-Write-Key, as ?writeKey= or as writeKey in the body"
+
+
+class Scope(Protocol):
+    """What granian tells of a request."""
+
+    method: str
+    path: str
+    query_string: str
+    scheme: str
+    client: str
+    authority: str | None
+
+    @property
+    def headers(self) -> request.Headers: ...  # noqa: D102
+
+
+class Exchange(Protocol):
+    """One request's body and the way to answer it."""
+
+    def __call__(self) -> Awaitable[bytes]: ...  # noqa: D102
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    def response_bytes(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None: ...  # noqa: D102
+
+
+class Route(msgspec.Struct, frozen=True):
+    """A path that takes items. `kind` is None where the body is a batch; `name` is its long form, for metrics."""
+
+    name: str
+    kind: str | None
+    imported: bool = False
+
+
+class Doorway(msgspec.Struct, frozen=True):
+    """What the edge is given. `write_keys` is key -> workspace, `edge` the name of this process."""
+
+    write_keys: Mapping[str, str]
+    edge: str
+    limits: RateLimits
+    counts: Counts
+    alive: Checks
+    ready: Checks
+
+
+def _routes() -> dict[str, Route]:
+    routes = {f"/v1/{kind}": Route(f"/v1/{kind}", kind) for kind in INGEST_KINDS}
+    routes["/v1/batch"] = Route("/v1/batch", None)
+    # The browser client calls every path by its first letter.
+    routes |= {f"/v1/{path[4]}": route for path, route in routes.items()}
+    return routes | {"/v1/import": Route("/v1/import", None, imported=True)}
+
+
+ROUTES: Final = _routes()
+
+
+class App:
+    """One edge process. Answers 503 until `open` has given it an intake, and again from `close` on."""
+
+    def __init__(self, doorway: Doorway) -> None:
+        self.requests_open = 0
+        self._doorway = doorway
+        self._counts = doorway.counts
+        self._identifiers = Identifiers()
+        self._intake: Intake | None = None
+        self._drained: asyncio.Event | None = None
+
+    def open(self, intake: Intake) -> None:
+        """Begin to take items."""
+        self._intake = intake
+
+    async def close(self) -> None:
+        """Take nothing more; returns once every request that is open has its answer."""
+        self._intake = None
+        self._drained = asyncio.Event()
+        if self.requests_open:
+            await self._drained.wait()
+
+    async def __rsgi__(self, scope: Scope, exchange: Exchange) -> None:
+        self.requests_open += 1
+        try:
+            await self._serve(scope, exchange)
+        except Exception:  # noqa: BLE001 - whatever broke, the client is answered and the process goes on
+            log(__name__).exception("request_broke", path=scope.path)
+            answer = answers.failed(500, "internal_error", "the fault is ours: the same request may be sent again", "none")
+            exchange.response_bytes(answer.status, answer.headers, answer.body)
+            self._counts.answered("other", "500", None)
+        finally:
+            self.requests_open -= 1
+            if self._drained is not None and not self.requests_open:
+                self._drained.set()
+
+    async def _serve(self, scope: Scope, exchange: Exchange) -> None:
+        route = ROUTES.get(scope.path)
+        if route is None or scope.method != "POST":
+            name, answer = self._page(scope)
+            exchange.response_bytes(answer.status, answer.headers, answer.body)
+            self._counts.answered(name, str(answer.status), None)
+            return
+        answer, started = await self._items(route, scope, exchange)
+        exchange.response_bytes(answer.status, answer.headers, answer.body)
+        self._counts.answered(route.name, str(answer.status), time.perf_counter() - started)
+
+    async def _items(self, route: Route, scope: Scope, exchange: Exchange) -> tuple[Answer, float]:
+        headers = scope.headers
+        correlation_id = request.correlation_id(headers, self._identifiers)
+        length = headers.get("content-length")
+        fits = length is not None and length.isdecimal() and int(length) <= request.MAX_WIRE_BYTES
+        packed = await exchange() if fits else await _read(exchange)
+        started = time.perf_counter()
+        read = self._reading(route, headers, packed)
+        if isinstance(read, Refused):
+            return answers.refused(read, correlation_id), started
+        key = request.write_key(headers, scope.query_string) or read.write_key
+        workspace = self._doorway.write_keys.get(key or "")
+        if workspace is None:
+            why = Refused("unknown_write_key", "this write key is not known here" if key else _NO_KEY)
+            return answers.refused(why, correlation_id), started
+        receipt = Receipt(
+            workspace, route.imported, correlation_id, _address(scope.client), headers.get("user-agent"), self._doorway.edge
+        )
+        return await self._take(
+            read, Origin(receipt, scope.path, request.traceparent(headers, self._identifiers)), started
+        ), started
+
+    def _reading(self, route: Route, headers: request.Headers, packed: bytes | None) -> Reading | Refused:
+        if packed is None:
+            return request.too_large()
+        body = request.unpack(packed, headers.get("content-encoding"))
+        if not isinstance(body, Done):
+            return _as_refused(body)
+        read = accept_batch(body.value) if route.kind is None else accept_single(body.value, route.kind)
+        if isinstance(read, Done):
+            return read.value
+        # The type counts only where the body is no JSON: clients send JSON under any name.
+        if (headers.get("content-type") or "").startswith("application/x-protobuf"):
+            return Refused("not_yet", "the Protocol Buffers form is not served yet: send JSON")
+        return _as_refused(read)
+
+    async def _take(self, reading: Reading, origin: Origin, now_seconds: float) -> Answer:
+        correlation_id = origin.receipt.correlation_id
+        if self._intake is None:
+            return answers.try_later(503, "not_ready", "this process is starting or stopping", QUEUE_RETRY_SECONDS, correlation_id)
+        count = len(reading.items) + len(reading.faults)
+        if wait_seconds := self._doorway.limits.take(origin.receipt.workspace, count, now_seconds):
+            message = "the workspace sends more than its rate limit"
+            return answers.try_later(429, "rate_limited", message, wait_seconds, correlation_id)
+        try:
+            await self._intake.take(reading, origin)
+        except QueueFull as full:
+            return answers.try_later(429, "queue_full", str(full), QUEUE_RETRY_SECONDS, correlation_id)
+        except BrokerUnavailable as away:
+            log(__name__).warning("not_acknowledged", correlation_id=correlation_id, reason=str(away))
+            message = "the broker cannot take this now: send it again with the same messageIds"
+            return answers.try_later(503, "broker_unavailable", message, BROKER_RETRY_SECONDS, correlation_id)
+        self._counts.taken(reading)
+        return _told(reading, correlation_id)
+
+    def _page(self, scope: Scope) -> tuple[str, Answer]:
+        correlation_id = request.correlation_id(scope.headers, self._identifiers)
+        path = scope.path
+        found = _BROWSER_SETTINGS.fullmatch(path)
+        if path not in ROUTES and path not in _WELL and found is None:
+            return "other", answers.failed(404, "no_such_path", "nothing is served at this path", correlation_id)
+        name = "/v1/projects/{writeKey}/settings" if found else ROUTES[path].name if path in ROUTES else path
+        allow = _POST if path in ROUTES else _GET
+        if scope.method == "OPTIONS":
+            return name, answers.preflight(allow)
+        if path in ROUTES or scope.method != "GET":
+            return name, answers.wrong_method(allow, correlation_id)
+        return name, self._browser_settings(found[1], scope, correlation_id) if found else self._wellness(path)
+
+    def _wellness(self, path: str) -> Answer:
+        if path == "/metrics":
+            return answers.plain(200, *self._counts.exposition())
+        return answers.plain(*checks_answer(self._doorway.alive() if path == "/healthz" else self._doorway.ready()))
+
+    def _browser_settings(self, key: str, scope: Scope, correlation_id: str) -> Answer:
+        if key not in self._doorway.write_keys:
+            return answers.refused(Refused("unknown_write_key", "this write key is not known here"), correlation_id)
+        name = request.host(scope.headers, scope.authority)
+        if name is None:
+            return answers.failed(400, "bad_host", "the Host header is no host name", correlation_id)
+        scheme = "https" if scope.headers.get("x-forwarded-proto") == "https" else scope.scheme
+        return answers.browser_settings(key, f"{name}/v1", scheme)
+
+
+async def _read(exchange: Exchange) -> bytes | None:
+    """A body whose length is not told or too large; None when it is longer than any body we take."""
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in exchange:
+        size += len(chunk)
+        if size <= request.MAX_WIRE_BYTES:
+            parts.append(chunk)
+        elif size > _DRAINED_BYTES:
+            return None
+    return b"".join(parts) if size <= request.MAX_WIRE_BYTES else None
+
+
+def _told(reading: Reading, correlation_id: str) -> Answer:
+    if not reading.faults:
+        return answers.accepted(correlation_id)
+    if not reading.items:
+        return answers.nothing_usable(reading.faults, correlation_id)
+    return answers.partly_accepted(len(reading.items), reading.faults, correlation_id)
+
+
+def _address(client: str) -> str | None:
+    return client.rpartition(":")[0].strip("[]") or None
+
+
+def _as_refused(outcome: Outcome[Any]) -> Refused:
+    if isinstance(outcome, Refused):
+        return outcome
+    raise TypeError(f"neither read nor refused: {outcome!r}")

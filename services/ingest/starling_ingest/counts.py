@@ -1,0 +1,81 @@
+"""Adapter: what this service counts, as Prometheus reads it.
+
+The tallies are plain numbers of the event loop's thread, made into samples only when `/metrics` asks: the client library's
+own counters and histograms lock once a number, which took 3 of the 18 µs that a small request needs.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from starling_common.metrics import telemetry
+from starling_ingest.accept import Reading
+
+_REQUESTS: Final = "starling_ingest_requests_total"
+_ITEMS: Final = "starling_ingest_items_total"
+_SECONDS: Final = "starling_ingest_request_seconds"
+_QUEUE: Final = "starling_ingest_queue_records"
+
+
+class Counts(Collector):
+    """Metrics of the edge; their words, labels and buckets are in `telemetry.yaml`."""
+
+    def __init__(self, registry: CollectorRegistry, queue_records: Callable[[], int]) -> None:
+        """Raises: KeyError if the catalogue lacks one of the metrics."""
+        self._registry = registry
+        self._queue_records = queue_records
+        self._requests: dict[tuple[str, str], int] = {}
+        self._items: dict[tuple[str, str], int] = {}
+        self._bounds: tuple[float, ...] = tuple(telemetry()[_SECONDS]["buckets"])
+        self._seconds: dict[str, list[int]] = {}
+        self._seconds_sum: dict[str, float] = {}
+        registry.register(self)
+
+    def answered(self, path: str, status: str, seconds: float | None) -> None:
+        """One request; `seconds` from the last byte of its body to the answer, None where no body was read."""
+        key = (path, status)
+        self._requests[key] = self._requests.get(key, 0) + 1
+        if seconds is None:
+            return
+        tally = self._seconds.get(path)
+        if tally is None:
+            tally = self._seconds[path] = [0] * (len(self._bounds) + 1)
+        tally[bisect_left(self._bounds, seconds)] += 1
+        self._seconds_sum[path] = self._seconds_sum.get(path, 0.0) + seconds
+
+    def taken(self, reading: Reading) -> None:
+        """The items of one request, all of them acknowledged."""
+        for item in reading.items:
+            key = (item.kind, "accepted")
+            self._items[key] = self._items.get(key, 0) + 1
+        if reading.faults:
+            key = ("unknown", "rejected")
+            self._items[key] = self._items.get(key, 0) + len(reading.faults)
+
+    def exposition(self) -> tuple[str, bytes]:
+        """Content type and body of `/metrics`."""
+        return CONTENT_TYPE_LATEST, generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Samples of everything counted so far."""
+        yield _counter(_REQUESTS, self._requests.items())
+        yield _counter(_ITEMS, self._items.items())
+        yield GaugeMetricFamily(_QUEUE, telemetry()[_QUEUE]["help"], value=self._queue_records())
+        family = HistogramMetricFamily(_SECONDS, telemetry()[_SECONDS]["help"], labels=telemetry()[_SECONDS]["labels"])
+        for path, tally in self._seconds.items():
+            names = [*map(str, self._bounds), "+Inf"]
+            family.add_metric([path], list(zip(names, accumulate(tally), strict=True)), self._seconds_sum[path])
+        yield family
+
+
+def _counter(name: str, tallies: Iterable[tuple[tuple[str, str], int]]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, telemetry()[name]["help"], labels=telemetry()[name]["labels"])
+    for labels, count in tallies:
+        family.add_metric(list(labels), count)
+    return family

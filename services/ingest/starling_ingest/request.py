@@ -1,0 +1,102 @@
+"""Pure core: what the headers and the query of one request say, and its body unpacked."""
+
+import base64
+import binascii
+import re
+import zlib
+from typing import Final, Protocol
+from urllib.parse import parse_qs
+
+from starling_common.outcome import Done, Outcome, Refused
+from starling_ingest.identifiers import Identifiers
+
+MAX_BODY_BYTES: Final = 512 * 1024
+"""Unpacked (contract, part 3)."""
+
+MAX_WIRE_BYTES: Final = MAX_BODY_BYTES + 1024
+"""Packed: what cannot be packed grows by a few bytes."""
+
+_CORRELATION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
+
+
+class Headers(Protocol):
+    """Request headers by lower-case name."""
+
+    def get(self, key: str) -> str | None: ...  # noqa: D102 - as of a mapping
+
+
+def write_key(headers: Headers, query: str) -> str | None:
+    """The key as the request names it outside its body: Basic user name, then `X-Write-Key`, then `?writeKey=`."""
+    authorization = headers.get("authorization")
+    if authorization and (user := _basic_user(authorization)):
+        return user
+    if key := headers.get("x-write-key"):
+        return key
+    if query:
+        return next(iter(parse_qs(query).get("writeKey", ())), None)
+    return None
+
+
+def correlation_id(headers: Headers, identifiers: Identifiers) -> str:
+    """The sender's, where it can be copied everywhere without harm; else a new one."""
+    sent = headers.get("x-correlation-id")
+    return sent if sent and _CORRELATION_ID.fullmatch(sent) else identifiers.uuid()
+
+
+def traceparent(headers: Headers, identifiers: Identifiers) -> str:
+    """The sender's trace context, if it is a valid one; else a new one."""
+    sent = headers.get("traceparent")
+    return sent if sent and _TRACEPARENT.fullmatch(sent) else identifiers.traceparent()
+
+
+def host(headers: Headers, authority: str | None) -> str | None:
+    """The name under which the client reached us, if it is a plain one."""
+    name = headers.get("host") or authority or ""
+    return name if _HOST.fullmatch(name) else None
+
+
+def unpack(body: bytes, encoding: str | None) -> Outcome[bytes]:
+    """Undo the `Content-Encoding`, never beyond `MAX_BODY_BYTES`."""
+    match (encoding or "identity").strip().lower():
+        case "identity" | "":
+            return too_large() if len(body) > MAX_BODY_BYTES else Done(body)
+        case "gzip" | "x-gzip":
+            return _gunzip(body)
+        case other:
+            return Refused("unsupported_encoding", f"Content-Encoding: {other[:40]!r} is not known: send gzip or none")
+
+
+def too_large() -> Refused:
+    """The answer to a body over the limit."""
+    return Refused("body_too_large", f"the body is over {MAX_BODY_BYTES} bytes unpacked: send several smaller requests")
+
+
+def _gunzip(body: bytes) -> Outcome[bytes]:
+    out = b""
+    rest = body
+    while rest or not out:
+        unpacker = zlib.decompressobj(wbits=31)
+        try:
+            out += unpacker.decompress(rest, MAX_BODY_BYTES + 1 - len(out))
+        except zlib.error as error:
+            return Refused("bad_gzip", f"the body is not gzip although Content-Encoding says so: {error}")
+        if len(out) > MAX_BODY_BYTES:
+            return too_large()
+        if not unpacker.eof:
+            return Refused("bad_gzip", "the gzip body ends too early")
+        rest = unpacker.unused_data
+        if not out and not rest:
+            break
+    return Done(out)
+
+
+def _basic_user(authorization: str) -> str | None:
+    scheme, _, credentials = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        return base64.b64decode(credentials.strip(), validate=True).decode().partition(":")[0] or None
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return None

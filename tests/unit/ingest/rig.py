@@ -1,0 +1,126 @@
+"""An edge with nothing real behind it: requests are made up, records end in a list."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from starling_common.headers import Headers
+from starling_common.topics import INGEST_KINDS
+from starling_common.wire import Codec, ReceivedEncoder
+from starling_ingest.app import App, Doorway
+from starling_ingest.counts import Counts
+from starling_ingest.intake import ArrivalClock, Intake
+from starling_ingest.limits import RateLimits
+from starling_ingest.publish import Outgoing
+
+NOW = 1_700_000_000_000_000
+RECEIVED = Codec("IngestReceived", 7, lambda _id: "")
+DEAD = Codec("DeadLetter", 8, lambda _id: "")
+DEFAULT_HEADERS = {"x-write-key": "key", "host": "edge.example"}
+
+
+@dataclass
+class MemoryLog:
+    """Stands in for the broker: keeps records, or fails as told."""
+
+    records: list[Outgoing] = field(default_factory=list)
+    headers: list[Headers] = field(default_factory=list)
+    full: Exception | None = None
+    away: Exception | None = None
+    held: asyncio.Event | None = None
+
+    def __call__(self, records: Sequence[Outgoing], headers: Headers) -> Awaitable[None]:
+        if self.full is not None:
+            raise self.full
+        return self._acknowledge(list(records), headers)
+
+    async def _acknowledge(self, records: list[Outgoing], headers: Headers) -> None:
+        if self.held is not None:
+            await self.held.wait()
+        if self.away is not None:
+            raise self.away
+        self.records += records
+        self.headers.append(headers)
+
+
+@dataclass
+class Request:
+    """One request as the server would tell it; `chunked` leaves its length out."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=lambda: dict(DEFAULT_HEADERS))
+    query_string: str = ""
+    scheme: str = "http"
+    client: str = "10.1.2.3:40000"
+    authority: str | None = None
+
+
+@dataclass
+class Exchange:
+    body: bytes
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    answer: bytes = b""
+    bytes_read: int = 0
+
+    async def __call__(self) -> bytes:
+        self.bytes_read = len(self.body)
+        return self.body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self.body), 65_536):
+            chunk = self.body[start : start + 65_536]
+            self.bytes_read += len(chunk)
+            yield chunk
+
+    def response_bytes(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        assert self.status == 0, "a request is answered once"
+        self.status, self.headers, self.answer = status, dict(headers), body
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.answer)
+
+
+@dataclass
+class Edge:
+    """An app, and what it wrote."""
+
+    log: MemoryLog = field(default_factory=MemoryLog)
+    limits: RateLimits = field(default_factory=lambda: RateLimits(1e6, 1e6))
+    ready: dict[str, str | None] = field(default_factory=lambda: {"start": None})
+
+    def __post_init__(self) -> None:
+        self.registry = CollectorRegistry()
+        counts = Counts(self.registry, lambda: len(self.log.records))
+        keys = {"key": "acme", "id:secret": "other"}
+        self.app = App(Doorway(keys, "edge-0", self.limits, counts, lambda: {"producer": None}, lambda: self.ready))
+
+    def open(self) -> "Edge":
+        encoder = ReceivedEncoder(dict.fromkeys(INGEST_KINDS, RECEIVED))
+        self.app.open(Intake(encoder, DEAD, self.log, ArrivalClock(lambda: NOW)))
+        return self
+
+    def ask(self, method: str, path: str, body: Any = b"", *, chunked: bool = False, **more: Any) -> Exchange:
+        """Send one request and return what came back."""
+        return asyncio.run(self.answer(method, path, body, chunked=chunked, **more))
+
+    async def answer(self, method: str, path: str, body: Any = b"", *, chunked: bool = False, **more: Any) -> Exchange:
+        raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        request = Request(method, path, raw, **more)
+        if not chunked:
+            request.headers = {**request.headers, "content-length": str(len(raw))}
+        exchange = Exchange(raw)
+        await self.app.__rsgi__(request, exchange)
+        return exchange
+
+    def received(self) -> list[dict[str, Any]]:
+        return [RECEIVED.decode(record.value) for record in self.log.records if record.topic != "ingest.dlq"]
+
+    def dead(self) -> list[dict[str, Any]]:
+        return [DEAD.decode(record.value) for record in self.log.records if record.topic == "ingest.dlq"]
