@@ -1,0 +1,103 @@
+"""Adapter for tests: a service as a real process on a free port, gone again when the block ends."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+
+T = TypeVar("T")
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running process. Its log is one JSON object a line."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def kill(self) -> None:
+        """As the kernel does when memory is short."""
+        self.process.kill()
+        self.process.wait(_STOP_SECONDS)
+
+    def stop(self) -> int:
+        """Ask to end, and wait until it did. Gives the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(_STOP_SECONDS)
+
+    def is_ready(self) -> bool:
+        """What `/readyz` says; False too while nobody answers."""
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=15, trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+@contextmanager
+def running(module: str, environment: Mapping[str, str], log: Path, *, ready: bool = True) -> Iterator[Service]:
+    """`python -m module` with these settings; yields when it is ready (`ready` False: at once).
+
+    Raises: RuntimeError with the end of its log when it does not get ready.
+    """
+    port = free_port()
+    own = {"STARLING_HTTP__PORT": str(port), "STARLING_INSTANCE_ID": f"{module}-{port}"}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STARLING_")}
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module], env={**inherited, **environment, **own}, stdout=output, stderr=subprocess.STDOUT
+        )
+    service = Service(f"http://127.0.0.1:{port}", process, log)
+    try:
+        if ready:
+            _wait_ready(service)
+        yield service
+    finally:
+        if process.poll() is None:
+            _end(service)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_ready(service: Service) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not service.is_ready():
+        if service.process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the service did not get ready:\n{service.log.read_text()[-4000:]}")
+        time.sleep(0.1)
+
+
+def _end(service: Service) -> None:
+    try:
+        service.stop()
+    except subprocess.TimeoutExpired:
+        service.kill()
+
+
+def eventually(what: Callable[[], T | None], timeout_seconds: float = 45.0) -> T:
+    """The first answer that is true. Raises: TimeoutError with the last answer; the time-out is no claim about speed."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        answer = what()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"still {answer!r} after {timeout_seconds:g} s")
+        time.sleep(0.05)
