@@ -17,6 +17,9 @@ _NO_ANSWER_SECONDS = 10.0
 _PATIENCE_MS = 900_000
 """How long the database may be away before the broker gives our partitions to another projector, which is harmless."""
 
+_SILENCE_MS = 10_000
+"""How long after a crash our partitions wait for the next projector; a restart of the process takes about as long."""
+
 
 @dataclass(slots=True)
 class Taken:
@@ -31,7 +34,8 @@ class Source:
 
     def __init__(self, brokers: str, group: str, topics: Sequence[str]) -> None:
         """Opens nothing; `start` does."""
-        self._config = consumer_config(brokers, group, **{"enable.partition.eof": True, "max.poll.interval.ms": _PATIENCE_MS})
+        more = {"enable.partition.eof": True, "max.poll.interval.ms": _PATIENCE_MS, "session.timeout.ms": _SILENCE_MS}
+        self._config = consumer_config(brokers, group, **more)
         self._brokers = brokers
         self._topics = list(topics)
         self._taken: dict[Partition, int] = {}

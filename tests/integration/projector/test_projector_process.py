@@ -1,0 +1,248 @@
+"""The real projector between the real broker and the real database."""
+
+import json
+import random
+import uuid
+from typing import Any
+
+import httpx
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from starling_common.database import Database
+from starling_common.kafka import consumer_config, producer_config
+from starling_common.read_models import MEMBER_BUCKETS
+from starling_common.settings import Cassandra
+from starling_common.testing import eventually
+from starling_common.topics import load_catalogue
+from tests.conftest import Stack
+from tests.integration.projector.conftest import Log, Start
+from tests.integration.projector.gate import Gate
+
+MEMBERS = "SELECT user_id, sequence FROM segment_members WHERE workspace = ? AND segment_key = ? AND bucket = ?"
+COUNTS = "SELECT source_partition, entered, exited, counted_offset FROM segment_counts WHERE workspace = ? AND segment_key = ?"
+DAYS = "SELECT day, entered, exited FROM segment_days WHERE workspace = ? AND segment_key = ?"
+DEFINITIONS = "SELECT * FROM definitions WHERE workspace = ? AND kind = 'segment'"
+VERSIONS = "SELECT * FROM definition_versions WHERE workspace = ? AND kind = 'segment' AND key = 'vip'"
+PROFILE = "SELECT * FROM profiles WHERE workspace = ? AND user_id = 'ada'"
+ONE_USER = "SELECT status, sequence FROM user_segments WHERE workspace = ? AND user_id = ? AND segment_key = ?"
+DAY_MS = 86_400_000
+PARTITIONS = load_catalogue().profile_partitions
+
+
+def members(tables: Database, log: Log, segment: str) -> dict[str, int]:
+    each = [(log.workspace, segment, bucket) for bucket in range(MEMBER_BUCKETS)]
+    return {row["user_id"]: row["sequence"] for rows in tables.read_each(MEMBERS, each) for row in rows}
+
+
+def totals(tables: Database, log: Log, segment: str) -> tuple[int, int]:
+    rows = tables.read(COUNTS, (log.workspace, segment))
+    return sum(row["entered"] for row in rows), sum(row["exited"] for row in rows)
+
+
+def write_history(log: Log, segment: str, seed: int) -> dict[str, int]:
+    """Entries and exits of 40 users, each in its own order, mixed with one another. Gives each user's last sequence."""
+    random_order = random.Random(seed)
+    last = {f"user-{number}": random_order.randint(1, 6) for number in range(40)}
+    written = dict.fromkeys(last, 0)
+    while waiting := [user for user in last if written[user] < last[user]]:
+        user = random_order.choice(waiting)
+        written[user] += 1
+        log.change(user, segment, written[user], effective_at=written[user] * DAY_MS)
+    return last
+
+
+def expected(last: dict[str, int]) -> tuple[dict[str, int], tuple[int, int]]:
+    entered, exited = sum((n + 1) // 2 for n in last.values()), sum(n // 2 for n in last.values())
+    return {user: sequence for user, sequence in last.items() if sequence % 2}, (entered, exited)
+
+
+def test_the_same_records_twice_by_two_projectors_and_a_crash_count_once(log: Log, start: Start, tables: Database) -> None:
+    last = write_history(log, "vip", seed=7)
+    everybody, counts = expected(last)
+    group = f"test-{uuid.uuid4().hex}"
+    with start(group, ready=False) as first:
+        eventually(lambda: tables.read(COUNTS, (log.workspace, "vip")))
+        first.kill()
+    with start(group) as second:
+        eventually(lambda: totals(tables, log, "vip") == counts and members(tables, log, "vip") == everybody)
+        assert second.stop() == 0
+    before = tables.read(COUNTS, (log.workspace, "vip")), tables.read(DAYS, (log.workspace, "vip"))
+    with start():  # a new group: every record once more, from the first
+        log.change("latecomer", "vip", 1)
+        eventually(lambda: "latecomer" in members(tables, log, "vip"))
+        eventually(lambda: totals(tables, log, "vip") == (counts[0] + 1, counts[1]))
+    assert members(tables, log, "vip") == {**everybody, "latecomer": 1}
+    after = {row["day"]: (row["entered"], row["exited"]) for row in _by_day(tables.read(DAYS, (log.workspace, "vip")))}
+    assert after == {**{row["day"]: (row["entered"], row["exited"]) for row in _by_day(before[1])}, 0: (1, 0)}
+
+
+def _by_day(rows: list[dict[str, int]]) -> list[dict[str, int]]:
+    days = {row["day"] for row in rows}
+    return [
+        {"day": day, **{name: sum(row[name] for row in rows if row["day"] == day) for name in ("entered", "exited")}}
+        for day in sorted(days)
+    ]
+
+
+def test_an_older_change_that_comes_later_changes_nothing(log: Log, start: Start, tables: Database) -> None:
+    for sequence in (3, 2, 1):
+        log.change("ada", "vip", sequence)
+    log.change("ada", "marker", 1)
+    with start():
+        eventually(lambda: members(tables, log, "marker"))
+        assert members(tables, log, "vip") == {"ada": 3}
+        assert tables.read(ONE_USER, (log.workspace, "ada", "vip")) == [{"status": "ENTERED", "sequence": 3}]
+        log.change("ada", "vip", 4)
+        eventually(lambda: not members(tables, log, "vip"))
+
+
+def test_profiles_and_definitions_show_their_newest_state(log: Log, start: Start, tables: Database) -> None:
+    for plan in ("free", "pro"):
+        log.write("events.profile", "ada", _profile(log, {"plan": plan}))
+    for version, action in ((1, "DEFINED"), (2, "REVISED"), (2, "ARCHIVED")):
+        log.write("segments.definitions", "vip", _definition(log, version, action))
+    with start():
+        found = eventually(
+            lambda: tables.read("SELECT * FROM definitions WHERE workspace = ?  AND kind = 'segment'", (log.workspace,))
+        )
+        eventually(lambda: tables.read("SELECT * FROM profiles WHERE workspace = ? AND user_id = 'ada'", (log.workspace,)))
+    (profile,) = tables.read("SELECT * FROM profiles WHERE workspace = ? AND user_id = 'ada'", (log.workspace,))
+    assert json.loads(profile["traits"]) == {"plan": "pro"}
+    assert (found[0]["version"], found[0]["status"], found[0]["created_at_micros"]) == (2, "archived", 101)
+    history = tables.read(
+        "SELECT * FROM definition_versions WHERE workspace = ? AND kind = 'segment' AND key = 'vip'", (log.workspace,)
+    )
+    assert [(row["version"], row["action"]) for row in history] == [(1, "DEFINED"), (2, "REVISED"), (2, "ARCHIVED")]
+
+
+def test_bad_records_go_to_the_dead_letters_and_the_rest_goes_on(stack: Stack, log: Log, start: Start, tables: Database) -> None:
+    mark = uuid.uuid4().hex.encode()
+    bad = {
+        b"not framed " + mark: "bad_framing",
+        b"\x00\x7f\xff\xff\xff" + mark: "unknown_schema",
+        log.encode("segments.membership", log.membership("ada", "vip", 1))[:5] + b"\xff" + mark: "broken_avro",
+        log.encode("segments.membership", {**log.membership("", "vip", 1), "event_id": mark.decode()}): "bad_identifier",
+    }
+    for value in bad:
+        log.write_raw("segments.membership", "ada", value)
+    log.change("ada", "vip", 1)
+    with start():
+        eventually(lambda: members(tables, log, "vip") == {"ada": 1})
+    letters = {letter["value"]: letter for letter in _dead_letters(stack, log) if mark in letter["value"]}
+    assert {value: letters[value]["code"] for value in bad} == bad
+    assert {(one["stage"], one["origin_topic"], one["key"]) for one in letters.values()} == {
+        ("projector", "segments.membership", f"{log.workspace}/ada".encode())
+    }
+
+
+def test_offsets_pass_the_markers_that_transactions_leave(stack: Stack, log: Log, start: Start, tables: Database) -> None:
+    """So that 'caught up' can be told by offsets alone, and aborted records are never projected."""
+    producer = Producer(producer_config(stack.brokers, **{"transactional.id": f"test-{uuid.uuid4().hex}"}))
+    producer.init_transactions(30)
+    for user, ends in (("ada", producer.commit_transaction), ("bob", producer.abort_transaction)):
+        producer.begin_transaction()
+        key = f"{log.workspace}/{user}".encode()
+        producer.produce("segments.membership", log.encode("segments.membership", log.membership(user, "vip", 1)), key)
+        producer.flush(30)
+        ends(30)
+    group = f"test-{uuid.uuid4().hex}"
+    with start(group):
+        eventually(lambda: members(tables, log, "vip"))
+        eventually(lambda: _is_caught_up(stack, group))
+        assert members(tables, log, "vip") == {"ada": 1}
+
+
+def _is_caught_up(stack: Stack, group: str) -> bool:
+    consumer = Consumer(consumer_config(stack.brokers, group))
+    try:
+        parts = [TopicPartition("segments.membership", number) for number in range(PARTITIONS)]
+        ends = [consumer.get_watermark_offsets(part, timeout=10) for part in parts]
+        done = consumer.committed(parts, timeout=10)
+        return all(end is not None and (end[1] == end[0] or part.offset == end[1]) for end, part in zip(ends, done, strict=True))
+    finally:
+        consumer.close()
+
+
+def test_progress_appears_when_what_it_tells_of_is_there(log: Log, start: Start, tables: Database) -> None:
+    name = f"{log.workspace}/vip"
+    log.change("ada", "vip", 1)
+    for partition in range(PARTITIONS):
+        record = {"recorded_at": 1, "partition": partition, "stream_time": 5_000 + partition, "definitions": {name: 4}}
+        log.write("segments.progress", str(partition), record)
+    with start():
+        rows = eventually(lambda: _progress(tables, name))
+        assert rows == {partition: 5_000 + partition for partition in range(PARTITIONS)}
+        assert members(tables, log, "vip") == {"ada": 1}
+
+
+def _progress(tables: Database, name: str) -> dict[int, int] | None:
+    rows = tables.read("SELECT * FROM segmenter_progress WHERE id = 0")
+    found = {row["source_partition"]: row["stream_time_ms"] for row in rows if (row["definitions"] or {}).get(name) == 4}
+    return found if len(found) == PARTITIONS else None
+
+
+def test_with_the_database_away_it_waits_and_says_so(log: Log, start: Start, tables: Database, own_cassandra: Cassandra) -> None:
+    with Gate("127.0.0.1", own_cassandra.port) as gate:
+        through_gate = own_cassandra.model_copy(update={"contact_points": "127.0.0.1", "port": gate.port})
+        with start(cassandra=through_gate) as service:
+            log.change("ada", "vip", 1)
+            eventually(lambda: members(tables, log, "vip") == {"ada": 1})
+            gate.shut()
+            log.change("bob", "vip", 1)
+            eventually(lambda: not service.is_ready(), timeout_seconds=60)
+            answer = httpx.get(f"{service.url}/readyz", trust_env=False).json()
+            assert "Cassandra" in answer["checks"]["stores"]
+            assert members(tables, log, "vip") == {"ada": 1}
+            gate.open()
+            eventually(lambda: members(tables, log, "vip") == {"ada": 1, "bob": 1}, timeout_seconds=90)
+            eventually(service.is_ready)
+            metrics = httpx.get(f"{service.url}/metrics", trust_env=False).text
+            assert 'starling_projector_rows_total{table="segment_members"}' in metrics
+
+
+def _profile(log: Log, traits: dict[str, str]) -> dict[str, object]:
+    return {
+        "received_at": 1,
+        "workspace": log.workspace,
+        "user_id": "ada",
+        "anonymous_ids": ["cookie-1"],
+        "event_id": str(uuid.uuid4()),
+        "message_id": None,
+        "change": "TRAITS",
+        "event_time": 1,
+        "changed": ["plan"],
+        "traits": json.dumps(traits),
+        "group_id": None,
+        "group_traits": "{}",
+        "previous_id": None,
+        "context": "{}",
+        "correlation_id": "test",
+    }
+
+
+def _definition(log: Log, version: int, action: str) -> dict[str, object]:
+    return {
+        "recorded_at": 100 + version + (action == "ARCHIVED"),
+        "event_id": str(uuid.uuid4()),
+        "workspace": log.workspace,
+        "kind": "segment",
+        "key": "vip",
+        "version": version,
+        "action": action,
+        "document": "{}",
+        "actor": "test",
+        "correlation_id": "test",
+    }
+
+
+def _dead_letters(stack: Stack, log: Log) -> list[dict[str, Any]]:
+    codec = log.registry.codec("projector.dlq", "DeadLetter")
+    consumer = Consumer(consumer_config(stack.brokers, f"test-{uuid.uuid4().hex}", **{"enable.partition.eof": True}))
+    consumer.assign([TopicPartition("projector.dlq", 0, 0)])
+    found: list[dict[str, Any]] = []
+    try:
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            found.append(codec.decode(message.value() or b""))
+    finally:
+        consumer.close()
+    return found

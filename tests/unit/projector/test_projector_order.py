@@ -1,0 +1,157 @@
+"""One place knows the order of effects: rows, counts, dead letters, and only then the offsets."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Message
+from prometheus_client import CollectorRegistry
+
+from starling_common.cassandra import DatabaseUnavailable
+from starling_common.metrics import Metrics
+from starling_common.wire import DecodeError, Record
+from starling_projector.agents import Parts, Projector
+from starling_projector.dead_letters import DeadLetters
+from starling_projector.decoder import Decoder
+from starling_projector.source import Source, Taken
+from starling_projector.store import Store
+from starling_projector.tallies import Counted, Tally
+
+ENTRY = {
+    "workspace": "acme",
+    "user_id": "ada",
+    "segment_key": "vip",
+    "segment_version": 1,
+    "status": "ENTERED",
+    "sequence": 1,
+    "effective_at": 0,
+}
+
+
+class Read:
+    """A message as the consumer gives it; only what the edge asks for."""
+
+    def __init__(self, topic: str, offset: int, value: bytes) -> None:
+        self._topic, self._offset, self._value = topic, offset, value
+
+    def topic(self) -> str:
+        return self._topic
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes:
+        return b"acme/ada"
+
+    def value(self) -> bytes:
+        return self._value
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return []
+
+
+class World:
+    """Every effect, in order, in one list; and a place to pull the plug."""
+
+    def __init__(self, messages: Sequence[Read], away: Sequence[str] = (), stop_at: str = "commit") -> None:
+        self.journal: list[str] = []
+        self.messages = [cast("Message", message) for message in messages]
+        self.away = list(away)
+        self.stop_at = stop_at
+        self.was_away = ""
+        self.problem: str | None = None
+        self.problems: list[str | None] = []
+        parts = Parts(
+            cast("Source", self),
+            cast("Decoder", self),
+            cast("Store", self),
+            cast("DeadLetters", self),
+            Metrics(CollectorRegistry()),
+        )
+        self.projector = Projector(parts, 100)
+
+    def happens(self, what: str) -> None:
+        if self.was_away == what:
+            self.problems.append(self.projector.problems()["stores"])
+        if what in self.away:
+            self.away.remove(what)
+            self.was_away = what
+            raise DatabaseUnavailable(f"{what} does not answer")
+        self.journal.append(what)
+
+    def start(self) -> None:
+        """Of the source and of the decoder."""
+
+    def stop_if(self, here: str) -> None:
+        if here == self.stop_at:
+            self.projector.stop()
+
+    def take(self, _wait_seconds: float, _most: int) -> Taken:
+        self.stop_if("take")
+        return Taken(self.messages)
+
+    def commit(self, limits: dict[tuple[str, int], int]) -> None:
+        self.happens(f"committed{sorted(limits.values()) or ''}")
+        self.problems.append(self.projector.problems()["stores"])
+        self.stop_if("commit")
+
+    def committed(self, _topic: str, numbers: Sequence[int]) -> dict[int, int]:
+        return dict.fromkeys(numbers, 0)
+
+    def ends(self, _topic: str, numbers: set[int]) -> dict[int, int]:
+        return dict.fromkeys(numbers, 1)
+
+    def close(self) -> None:
+        self.happens("closed")
+
+    def decode(self, topic: str, value: bytes) -> Record:
+        if value == b"?":
+            raise DecodeError("broken_avro", "no record")
+        if topic == "segments.progress":
+            return {"partition": 0, "stream_time": 1, "definitions": {}, "recorded_at": 1}
+        return ENTRY
+
+    def write_rows(self, rows: Sequence[Any]) -> dict[str, int]:
+        self.happens(f"rows {len(rows)}")
+        return {}
+
+    def tallies(self, keys: Sequence[Counted]) -> dict[Counted, Tally]:
+        return dict.fromkeys(keys, Tally())
+
+    def write_tallies(self, tallies: dict[Counted, Tally]) -> None:
+        self.happens(f"counts {sorted(tally.entered for tally in tallies.values())}")
+
+    def write_progress(self, shown: Sequence[Any]) -> None:
+        self.happens(f"progress {len(shown)}")
+
+    def bury(self, refused: Sequence[Any]) -> None:
+        self.happens(f"buried {len(refused)}")
+
+
+def test_offsets_are_committed_last() -> None:
+    world = World([Read("segments.membership", 0, b"!"), Read("segments.membership", 1, b"?")])
+    world.projector.run()
+    assert world.journal == ["rows 2", "counts [1, 1]", "buried 1", "committed", "closed"]
+
+
+@pytest.mark.parametrize("away", ["rows 2", "counts [1, 1]", "buried 0"])
+def test_what_is_away_is_waited_for_and_nothing_is_counted_twice(away: str) -> None:
+    world = World([Read("segments.membership", 0, b"!")], away=[away])
+    world.projector.run()
+    assert world.journal == ["rows 2", "counts [1, 1]", "buried 0", "committed", "closed"]
+    assert world.problems == [f"{away} does not answer", None]
+
+
+def test_asked_to_stop_while_a_store_is_away_it_leaves_without_committing() -> None:
+    world = World([Read("segments.membership", 0, b"!")], away=["rows 2"], stop_at="take")
+    world.projector.run()
+    assert world.journal == ["closed"]
+
+
+def test_progress_holds_its_own_offset_back_until_membership_is_there() -> None:
+    world = World([Read("segments.progress", 8, b"!")])
+    world.projector.run()
+    assert world.journal == ["rows 0", "counts []", "buried 0", "committed[8]", "progress 0", "committed[8]", "closed"]

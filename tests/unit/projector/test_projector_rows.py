@@ -1,0 +1,107 @@
+"""What a record means for the read models."""
+
+from typing import Any
+
+import pytest
+
+from starling_common.outcome import Done, Refused
+from starling_common.read_models import member_bucket
+from starling_projector.rows import MAX_IDENTIFIER_BYTES, Into, rows_of
+
+CHANGE: dict[str, Any] = {
+    "workspace": "acme",
+    "user_id": "ada",
+    "segment_key": "vip",
+    "segment_version": 3,
+    "status": "ENTERED",
+    "sequence": 5,
+    "effective_at": 1_000,
+}
+TOO_LONG = "x" * (MAX_IDENTIFIER_BYTES + 1)
+DEFINITION: dict[str, Any] = {
+    "workspace": "acme",
+    "kind": "segment",
+    "key": "vip",
+    "version": 2,
+    "action": "REVISED",
+    "document": "{}",
+    "actor": "me",
+    "recorded_at": 77,
+}
+
+
+def rows(topic: str, record: dict[str, Any], offset: int = 0) -> dict[Into, tuple[Any, ...]]:
+    outcome = rows_of(topic, record, offset)
+    assert isinstance(outcome, Done)
+    return dict(outcome.value)
+
+
+def test_an_entry_is_a_member_written_at_its_sequence() -> None:
+    found = rows("segments.membership", CHANGE)
+    assert found == {
+        Into.MEMBER: ("acme", "vip", member_bucket("ada"), "ada", 1_000, 5, 5),
+        Into.USER_SEGMENT: ("acme", "ada", "vip", "ENTERED", 5, 1_000, 3, 5),
+    }
+
+
+def test_an_exit_deletes_at_its_sequence() -> None:
+    found = rows("segments.membership", {**CHANGE, "status": "EXITED", "sequence": 6})
+    assert found[Into.MEMBER_GONE] == (6, "acme", "vip", member_bucket("ada"), "ada")
+    assert Into.MEMBER not in found
+
+
+@pytest.mark.parametrize(
+    ("action", "status"),
+    [
+        ("DEFINED", "defined"),
+        ("REVISED", "defined"),
+        ("RESUMED", "defined"),
+        ("ARCHIVED", "archived"),
+        ("PAUSED", "paused"),
+        ("DISABLED", "disabled"),
+    ],
+)
+def test_the_action_decides_the_status(action: str, status: str) -> None:
+    found = rows("webhooks.definitions", {**DEFINITION, "action": action}, offset=41)
+    assert found[Into.DEFINITION] == ("acme", "segment", "vip", 2, status, "{}", "me", 77, 42)
+
+
+def test_only_the_first_change_says_when_it_was_made() -> None:
+    assert Into.DEFINITION_CREATED not in rows("segments.definitions", DEFINITION)
+    found = rows("segments.definitions", {**DEFINITION, "action": "DEFINED"}, offset=9)
+    assert found[Into.DEFINITION_CREATED] == ("acme", "segment", "vip", 77, 10)
+
+
+@pytest.mark.parametrize(
+    ("topic", "record", "code"),
+    [
+        pytest.param("segments.definitions", {**DEFINITION, "action": "MELTED"}, "unknown_action", id="an action of tomorrow"),
+        pytest.param("segments.definitions", {**DEFINITION, "key": ""}, "bad_identifier", id="no key"),
+        pytest.param("segments.membership", {**CHANGE, "user_id": ""}, "bad_identifier", id="no user"),
+        pytest.param(
+            "segments.membership",
+            {**CHANGE, "user_id": TOO_LONG},
+            "bad_identifier",
+            id="longer than a row's key",
+        ),
+        pytest.param("stream.clock", {}, "unknown_topic", id="a topic without a read model"),
+    ],
+)
+def test_what_fits_no_row_is_refused(topic: str, record: dict[str, Any], code: str) -> None:
+    outcome = rows_of(topic, record, 0)
+    assert isinstance(outcome, Refused)
+    assert outcome.code == code
+
+
+def test_an_identifier_of_the_greatest_length_is_taken() -> None:
+    assert isinstance(rows_of("segments.membership", {**CHANGE, "user_id": "x" * MAX_IDENTIFIER_BYTES}, 0), Done)
+
+
+def test_a_definition_is_written_after_its_version() -> None:
+    order = list(Into)
+    assert order.index(Into.DEFINITION_VERSION) < order.index(Into.DEFINITION)
+    assert order.index(Into.DEFINITION_CREATED) < order.index(Into.DEFINITION)
+
+
+def test_buckets_never_move() -> None:
+    assert [member_bucket(user) for user in ("ada", "carol", "über", "")] == [8, 3, 8, 0]
