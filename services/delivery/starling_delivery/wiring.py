@@ -88,8 +88,13 @@ def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: M
 
 
 def _consumer(settings: Settings, suffix: str) -> Consumer:
-    # A batch against an endpoint that times out takes a while; the group must not take that for a death.
-    more = {"max.poll.interval.ms": 900_000, "session.timeout.ms": 30_000}
+    more = {
+        # A batch against an endpoint that times out takes a while; the group must not take that for a death.
+        "max.poll.interval.ms": 900_000,
+        "session.timeout.ms": 30_000,
+        # A process that was killed and comes back under its name goes on at once, without the group waiting for its ghost.
+        "group.instance.id": settings.instance_id,
+    }
     return Consumer(consumer_config(settings.kafka.brokers, settings.group + suffix, **more))
 
 

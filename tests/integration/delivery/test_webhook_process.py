@@ -1,0 +1,237 @@
+"""The webhook process against the real broker: delivered, retried, given up, switched off; killed and started again."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from starling_common.deploy import create_topics
+from starling_common.kafka import consumer_config, produce_and_wait, producer_config
+from starling_common.topics import Topic
+from starling_common.values import record_key
+from starling_common.wire import Registry
+from starling_local.demo.receiver import Receiver
+from tests.conftest import Stack
+from tests.unit.delivery.making import SECRET, change
+
+SCHEMAS = {
+    "membership": "SegmentMembershipChanged",
+    "definitions": "DefinitionChanged",
+    "retry": "DeliveryRequested",
+    "outcome": "DeliveryReported",
+    "dead_letter": "DeadLetter",
+}
+WAIT_SECONDS = 60.0
+
+
+@dataclass
+class World:
+    """Topics of one test's own, and a way to write and read them."""
+
+    stack: Stack
+    prefix: str
+    registry: Registry
+    producer: Producer
+
+    def topic(self, name: str) -> str:
+        return f"{self.prefix}.{name}"
+
+    def write(self, name: str, key: bytes, record: dict[str, Any]) -> None:
+        value = self.registry.codec(self.topic(name), SCHEMAS[name]).encode(record)
+        produce_and_wait(self.producer, self.topic(name), key=key, value=value, headers=[])
+
+    def define(self, url: str, key: str = "hook", **more: Any) -> None:
+        record = {
+            "recorded_at": 1,
+            "event_id": str(uuid.uuid4()),
+            "workspace": "default",
+            "kind": "webhook",
+            "key": key,
+            "version": 1,
+            "action": "DEFINED",
+            "document": json.dumps({"key": key, "url": url, "secret": SECRET} | more),
+            "actor": "a test",
+            "correlation_id": "c",
+        }
+        self.write("definitions", record_key("default", key), record)
+
+    def change(self, user: str, **more: Any) -> None:
+        self.write("membership", record_key("default", user), change(user, **more))
+
+    def records(self, name: str) -> list[dict[str, Any]]:
+        """All that the topic holds now."""
+        codec = self.registry.codec(self.topic(name), SCHEMAS[name])
+        consumer = Consumer(consumer_config(self.stack.brokers, f"{self.prefix}-reader", **{"enable.partition.eof": True}))
+        found: list[dict[str, Any]] = []
+        try:
+            consumer.assign([TopicPartition(self.topic(name), 0, OFFSET_BEGINNING)])
+            while True:
+                for message in consumer.consume(500, 0.3):
+                    error = message.error()
+                    if error is None:
+                        found.append(codec.decode(message.value() or b""))
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        return found
+        finally:
+            consumer.close()
+
+    def outcomes(self) -> list[str]:
+        return [record["outcome"] for record in self.records("outcome")]
+
+    @contextmanager
+    def process(self, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+        """`python -m starling_delivery` on this world's topics."""
+        port = _free_port()
+        environment = {
+            **os.environ,
+            **self.stack.environment(),
+            "STARLING_HTTP__PORT": str(port),
+            "STARLING_INSTANCE_ID": "delivery-0",
+            "STARLING_ALLOW_PRIVATE_ADDRESSES": "true",
+            "STARLING_GROUP": self.prefix,
+            "STARLING_RETRY_DELAYS_SECONDS": "[0.2, 0.2, 0.4]",
+            **{f"STARLING_{name.upper()}_TOPIC": self.topic(name) for name in SCHEMAS if name != "definitions"},
+            "STARLING_DEFINITIONS_TOPIC": self.topic("definitions"),
+            **settings,
+        }
+        process = subprocess.Popen([sys.executable, "-m", "starling_delivery"], env=environment)
+        try:
+            wait_for(lambda: _status(port) == 200)
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            finally:
+                process.kill()
+
+
+@pytest.fixture
+def world(stack: Stack) -> Iterator[World]:
+    prefix = f"test{uuid.uuid4().hex[:10]}"
+    made = World(stack, prefix, Registry(stack.registry_url), Producer(producer_config(stack.brokers)))
+    admin = AdminClient({"bootstrap.servers": stack.brokers})
+    topics = [Topic(made.topic(name), schema, 1, False, "delete", 3_600_000, "FULL_TRANSITIVE") for name, schema in SCHEMAS.items()]
+    create_topics(admin, topics, 1)
+    for topic in topics:
+        made.registry.register(topic.subject, topic.schema, topic.compatibility)
+    yield made
+    for pending in admin.delete_topics([topic.name for topic in topics]).values():
+        pending.result()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver(SECRET)
+    yield made
+    made.close()
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.1)
+
+
+def _status(port: int) -> int:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code
+    except httpx.TransportError:
+        return 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_changes_are_delivered_once_each_and_reported(world: World, receiver: Receiver) -> None:
+    world.define(receiver.url, segments=["vip"])
+    for user in ("ada", "bob", "cyd"):
+        world.change(user)
+    world.change("dan", segment="other")
+    with world.process():
+        wait_for(lambda: world.outcomes() == ["DELIVERED"] * 3)
+    assert sorted(call["data"]["user_id"] for call in receiver.calls) == ["ada", "bob", "cyd"]
+    assert receiver.forged == 0
+    assert {record["status_code"] for record in world.records("outcome")} == {204}
+
+
+def test_a_failing_endpoint_is_tried_again_until_it_takes_it(world: World, receiver: Receiver) -> None:
+    receiver.failures = 3
+    world.define(receiver.url)
+    world.change("ada")
+    with world.process():
+        wait_for(lambda: len(receiver.calls) == 1)
+        wait_for(lambda: world.outcomes() == ["RETRYING"] * 3 + ["DELIVERED"])
+    assert [record["attempt"] for record in world.records("outcome")] == [1, 2, 3, 4]
+
+
+def test_what_cannot_be_delivered_goes_to_the_dead_letters_whole(world: World, receiver: Receiver) -> None:
+    receiver.failures = 1_000
+    world.define(receiver.url)
+    world.change("ada")
+    with world.process(STARLING_GIVE_UP_AFTER_SECONDS="1"):
+        wait_for(lambda: "FAILED" in world.outcomes())
+    [letter] = world.records("dead_letter")
+    assert (letter["stage"], letter["code"]) == ("delivery", "not_delivered")
+    kept = world.registry.codec(world.topic("retry"), "DeliveryRequested").decode(letter["value"])
+    assert kept["user_id"] == "ada"
+    assert receiver.calls == []
+
+
+def test_an_endpoint_that_is_gone_is_switched_off_for_good(world: World, receiver: Receiver) -> None:
+    receiver.failures, receiver.failure_status = 1, 410
+    world.define(receiver.url)
+    world.change("ada")
+    with world.process():
+        wait_for(lambda: world.outcomes() == ["FAILED"])
+        world.change("bob")
+        world.change("cyd")
+        time.sleep(1.0)
+    last = world.records("definitions")[-1]
+    assert (last["action"], json.loads(last["document"])["disabled"]) == ("DISABLED", True)
+    with world.process():
+        world.change("dan")
+        time.sleep(1.0)
+    assert receiver.calls == []
+
+
+def test_a_record_that_cannot_be_read_does_not_stop_the_others(world: World, receiver: Receiver) -> None:
+    world.define(receiver.url)
+    produce_and_wait(world.producer, world.topic("membership"), key=b"default/x", value=b"\x00garbage", headers=[])
+    world.change("ada")
+    with world.process():
+        wait_for(lambda: len(receiver.calls) == 1)
+    [letter] = world.records("dead_letter")
+    assert letter["value"] == b"\x00garbage"
+    assert letter["code"] in {"unknown_schema", "bad_framing", "broken_avro"}
+
+
+def test_a_killed_process_loses_nothing_and_a_waiting_retry_survives(world: World, receiver: Receiver) -> None:
+    receiver.failures = 1
+    world.define(receiver.url)
+    world.change("ada")
+    with world.process(STARLING_RETRY_DELAYS_SECONDS="[4]") as process:
+        wait_for(lambda: world.outcomes() == ["RETRYING"])
+        process.kill()
+    world.change("bob")
+    with world.process():
+        wait_for(lambda: {call["data"]["user_id"] for call in receiver.calls} == {"ada", "bob"})
+    assert len(receiver.calls) == 2
