@@ -5,7 +5,7 @@ written before that moment; the offset of a definition is passed only when its t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 
@@ -16,12 +16,11 @@ from starling_common.instants import wall_clock_ms
 from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
 from starling_common.metrics import Metrics
-from starling_common.settings import Clock
 from starling_spark.profiles.catalogue import TraitCatalogue
 from starling_spark.profiles.definitions import Definition, compile_definitions
 from starling_spark.profiles.positions import GroupPositions, Position
 from starling_spark.profiles.queries import Batch, Place, Progress, TraitQuery
-from starling_spark.profiles.transform import Job, Topics
+from starling_spark.profiles.transform import Job
 
 _POLL_SECONDS = 0.1
 _IDLE_SECONDS = 1.0
@@ -41,13 +40,12 @@ class Parts:
 class ProfilesJob:
     """Runs until told to stop. Any failure of the query is the process's: whoever supervises it starts it again."""
 
-    def __init__(self, parts: Parts, topics: Topics, place: Place, registry_url: str, clock: Clock) -> None:
+    def __init__(self, parts: Parts, place: Place, job: Job) -> None:
+        """`job` without definitions: they come and go."""
         self._parts = parts
-        self._topics = topics
-        self._inputs = (topics.events, topics.clock)
         self._place = place
-        self._registry_url = registry_url
-        self._clock = clock
+        self._plain = job
+        self._inputs = (job.topics.events, job.topics.clock)
         self._state = "starting"
         self._broker_problem: str | None = None
 
@@ -130,12 +128,12 @@ class ProfilesJob:
 
     def _job(self, definitions: tuple[Definition, ...]) -> Job:
         read = tuple((topic, number, offset) for (topic, number), offset in self._parts.positions.read_up_to().items())
-        return Job(definitions, self._topics, self._registry_url, self._clock, wall_clock_ms(), read)
+        return replace(self._plain, definitions=definitions, started_ms=wall_clock_ms(), refused_before=read)
 
     def _count(self, batch: Batch) -> None:
         rows = self._parts.metrics.counter("starling_profiles_rows_total")
-        rows.labels("computed").inc(batch.published.get(self._topics.aggregates, 0))
-        rows.labels("refused").inc(batch.published.get(self._topics.dead_letters, 0))
+        rows.labels("computed").inc(batch.published.get(self._plain.topics.aggregates, 0))
+        rows.labels("refused").inc(batch.published.get(self._plain.topics.dead_letters, 0))
         self._parts.metrics.histogram("starling_profiles_batch_seconds").observe(batch.seconds)
 
     def _set_state(self, state: str) -> None:

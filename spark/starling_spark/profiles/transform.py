@@ -20,7 +20,7 @@ from starling_common.headers import header
 from starling_common.instants import wall_clock_micros, wall_clock_ms
 from starling_common.settings import Clock as ClockMode
 from starling_common.values import deterministic_id, split_key
-from starling_spark.codec import decoder, topic_codec
+from starling_spark.codec import Wire
 from starling_spark.profiles.definitions import Definition, compile_definitions
 from starling_spark.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal
 from starling_spark.profiles.matches import ChunkBuilder, Raw, Reading
@@ -51,11 +51,11 @@ class Job:
     `refused_before`: (topic, partition) -> offset below which bad records are in the dead letters already.
     """
 
-    definitions: tuple[Definition, ...]
     topics: Topics
-    registry_url: str
+    wire: Wire
     clock: ClockMode
-    started_ms: int
+    definitions: tuple[Definition, ...] = ()
+    started_ms: int = 0
     refused_before: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -92,8 +92,8 @@ def _traits(definitions: tuple[Definition, ...]) -> Any:
 
 def _reading(job: Job) -> Reading:
     topics = job.topics
-    decode = decoder(job.registry_url, {topics.events: "BehaviourEvent", topics.clock: "ClockAdvanced"})
-    dead_letter = topic_codec(job.registry_url, topics.dead_letters, "DeadLetter")
+    codecs = {topic: job.wire.codec(topic) for topic in (topics.events, topics.clock)}
+    dead_letter = job.wire.codec(topics.dead_letters)
     before = {(topic, partition): offset for topic, partition, offset in job.refused_before}
 
     def refuse(raw: Raw, code: str, message: str) -> Refusal | None:
@@ -105,7 +105,7 @@ def _reading(job: Job) -> Reading:
         return Refusal(raw.key, dead_letter.encode(record), raw.timestamp_ms, correlation_id)
 
     not_before_ms = job.started_ms if job.clock is ClockMode.WALL else 0
-    return Reading(topics.events, job.clock, not_before_ms, decode, refuse)
+    return Reading(topics.events, job.clock, not_before_ms, lambda topic, value: codecs[topic].decode(value), refuse)
 
 
 def _last_of_each(headers: list[tuple[str, bytes | None]]) -> Mapping[str, bytes]:
@@ -145,7 +145,7 @@ class _Processor(StatefulProcessor):
         """Declare the state; called in the worker, before any key."""
         self._store = _SparkStore(handle)
         self._traits = _traits(self._job.definitions)
-        self._aggregates = topic_codec(self._job.registry_url, self._job.topics.aggregates, "AggregateComputed")
+        self._aggregates = self._job.wire.codec(self._job.topics.aggregates)
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,

@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 from starling_common.health import HealthServer
 from starling_common.metrics import Metrics
 from starling_common.wire import Registry
+from starling_spark.codec import agree
 from starling_spark.profiles.catalogue import TraitCatalogue
 from starling_spark.profiles.job import Parts, ProfilesJob
 from starling_spark.profiles.positions import GroupPositions
 from starling_spark.profiles.queries import Place
 from starling_spark.profiles.settings import ProfilesSettings
-from starling_spark.profiles.transform import Topics
+from starling_spark.profiles.transform import Job, Topics
 from starling_spark.session import open_session
 
 
@@ -32,7 +33,7 @@ def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
     spark, close_spark = _opened_once(settings)
     metrics = Metrics(CollectorRegistry())
     parts = Parts(catalogue, positions, spark, metrics)
-    job = ProfilesJob(parts, _topics(settings), _place(settings), settings.registry.url, settings.clock)
+    job = ProfilesJob(parts, _place(settings), _job(settings, registry))
     health = HealthServer((settings.http.host, settings.http.port), metrics.registry, alive=dict, ready=job.checks)
     health.start()
     try:
@@ -60,13 +61,20 @@ def _opened_once(settings: ProfilesSettings) -> tuple[Callable[[], SparkSession]
     return spark, close
 
 
-def _topics(settings: ProfilesSettings) -> Topics:
-    return Topics(
+def _job(settings: ProfilesSettings, registry: Registry) -> Job:
+    topics = Topics(
         events=settings.profiles_events_topic,
         clock=settings.profiles_clock_topic,
         aggregates=settings.profiles_aggregates_topic,
         dead_letters=settings.profiles_dead_letters_topic,
     )
+    records = {
+        topics.events: "BehaviourEvent",
+        topics.clock: "ClockAdvanced",
+        topics.aggregates: "AggregateComputed",
+        topics.dead_letters: "DeadLetter",
+    }
+    return Job(topics, agree(registry, settings.registry.url, records.items()), settings.clock)
 
 
 def _place(settings: ProfilesSettings) -> Place:

@@ -174,7 +174,7 @@ class Instance:
         assert self.producer.flush(30) == 0
 
     def send(self, topic: str, key: bytes, value: bytes) -> None:
-        headers = [("correlation_id", b"c-header")]
+        headers: list[tuple[str, str | bytes | None]] = [("correlation_id", b"c-header")]
         self.producer.produce(self.topics[topic], value, key, headers=headers)
         assert self.producer.flush(30) == 0
 

@@ -1,0 +1,111 @@
+"""What a partition tells, micro-batch by micro-batch."""
+
+from typing import Any
+
+import pytest
+
+from starling_spark.profiles import folding
+from starling_spark.profiles.folding import Chunk, Hit
+from starling_spark.profiles.matching import EventView
+from tests.unit.spark.keeping import DAY_MS, ORDERS, START_MS, Partition, defined, record, values
+
+SPENT_30D = {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"}
+ORDERS_30D = {"event": "Order Completed", "within": "30d"}
+
+
+def order(user: str, time_ms: int, **properties: Any) -> tuple[str, int, str, dict[str, Any]]:
+    return user, time_ms, "Order Completed", properties
+
+
+def test_a_value_is_told_when_it_changes_and_only_then() -> None:
+    partition = Partition(defined("orders", ORDERS), defined("skus", {"event": "*", "measure": {"distinct": "sku"}}))
+    first = partition.batch([order("ann", START_MS, sku="a"), order("ann", START_MS + 1, sku="a")])
+    assert values(first) == {("ann", "orders"): 2, ("ann", "skus"): 1}
+    assert values(partition.batch([order("ann", START_MS + 2, sku="a")])) == {("ann", "orders"): 3}
+    assert partition.batch([("ann", START_MS + 3, "Page Viewed", {"sku": "a"})]) == []
+
+
+def test_a_window_that_ends_is_told_though_nothing_happened() -> None:
+    partition = Partition(defined("spent", SPENT_30D), defined("orders", ORDERS_30D))
+    partition.batch([order("ann", START_MS, revenue=10), order("ann", START_MS + DAY_MS, revenue=5)])
+    assert partition.batch([], START_MS + 30 * DAY_MS - 1) == []
+    told = partition.batch([], START_MS + 30 * DAY_MS)
+    assert values(told) == {("ann", "spent"): 5, ("ann", "orders"): 1}
+    assert [(computed.as_of, computed.correlation_id) for computed in told] == [(START_MS + 30 * DAY_MS, "c-clock")] * 2
+    assert values(partition.batch([], START_MS + 90 * DAY_MS)) == {("ann", "spent"): None, ("ann", "orders"): 0}
+
+
+def test_nothing_is_kept_of_a_window_that_is_empty() -> None:
+    partition = Partition(defined("spent", SPENT_30D))
+    partition.batch([order(f"u{i}", START_MS + i, revenue=1) for i in range(100)])
+    assert len(partition.store.users) == 100
+    partition.batch([], START_MS + 40 * DAY_MS)
+    assert partition.store.users == {}
+    assert partition.store.slots == {}
+    assert partition.store.kept_clock.slots == set()
+
+
+def test_a_late_event_corrects_the_value_while_its_window_is_open() -> None:
+    partition = Partition(defined("spent", SPENT_30D))
+    partition.batch([order("ann", START_MS + 29 * DAY_MS, revenue=1)])
+    assert values(partition.batch([order("ann", START_MS, revenue=10)])) == {("ann", "spent"): 11}
+    assert values(partition.batch([order("bob", START_MS - 2 * DAY_MS, revenue=10)])) == {}
+    assert values(partition.batch([], START_MS + 30 * DAY_MS)) == {("ann", "spent"): 1}
+
+
+def test_a_backlog_tells_final_values_only() -> None:
+    partition = Partition(defined("spent", SPENT_30D))
+    told = partition.batch([order("ann", START_MS + day * DAY_MS, revenue=1) for day in range(365)])
+    assert values(told) == {("ann", "spent"): 30}
+
+
+def test_stream_time_never_goes_back() -> None:
+    partition = Partition(defined("orders", ORDERS_30D))
+    partition.batch([], START_MS + DAY_MS)
+    told = partition.batch([order("ann", START_MS)])
+    assert told[0].as_of == START_MS + DAY_MS
+
+
+def test_an_event_from_the_future_counts_when_its_time_has_come() -> None:
+    partition = Partition(defined("orders", ORDERS_30D), defined("ever", ORDERS))
+    event = EventView(record("Order Completed", START_MS + 60_000, {}))
+    ahead = Hit("w/ann", event.time_ms, START_MS, "c-ann", partition._matcher.match("w", event))
+    assert values(partition.fold([Chunk(START_MS, "", [ahead], [])])) == {("ann", "orders"): 0, ("ann", "ever"): 1}
+    assert partition.batch([], START_MS + 59_999) == []
+    assert values(partition.batch([], START_MS + 60_000)) == {("ann", "orders"): 1}
+    assert values(partition.batch([], START_MS + 60_000 + 30 * DAY_MS)) == {("ann", "orders"): 0}
+
+
+def test_received_at_grows_with_every_value_even_when_the_wall_clock_goes_back() -> None:
+    partition = Partition(defined("orders", ORDERS))
+    partition.store.kept_clock.received_at = 5_000_000_000
+    told = partition.batch([order("ann", START_MS), order("bob", START_MS)]) + partition.batch([order("ann", START_MS)])
+    times = [computed.received_at for computed in told]
+    assert times == sorted(set(times))
+    assert times[0] > 5_000_000_000
+
+
+def test_more_users_than_fit_at_hand_are_folded_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [order(f"u{i % 7}", START_MS + i * DAY_MS, revenue=i) for i in range(200)]
+    at_once = Partition(defined("spent", SPENT_30D))
+    expected = values(at_once.batch(events))
+    monkeypatch.setattr(folding, "MOST_USERS_AT_HAND", 2)
+    in_rounds = Partition(defined("spent", SPENT_30D))
+    assert values(in_rounds.batch(events)) == expected
+    assert in_rounds.store.users == at_once.store.users
+
+
+def test_whoever_a_former_version_matched_is_told_the_new_value() -> None:
+    partition = Partition(defined("n", {"event": "Refund"}, ORDERS), defined("spent", SPENT_30D, ORDERS))
+    told = partition.batch([order("ann", START_MS), ("bob", START_MS, "Refund", {})])
+    assert values(told) == {("ann", "n"): 0, ("bob", "n"): 1, ("ann", "spent"): None}
+
+
+def test_an_archived_trait_loses_its_values() -> None:
+    archived = defined("n", {"event": "Refund"}, ORDERS)
+    gone = type(archived)(archived.workspace, archived.key, 3, None, archived.former)
+    assert values(Partition(gone).batch([order("ann", START_MS)])) == {("ann", "n"): None}
+
+
+def test_another_workspace_is_another_world() -> None:
+    assert Partition(defined("n", ORDERS, workspace="other")).batch([order("ann", START_MS)]) == []
