@@ -58,5 +58,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
         position += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if number & 1:
+                raise ValueError("the changelog holds a negative number where none can be")
             return number >> 1, position
         shift += 7

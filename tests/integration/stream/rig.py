@@ -57,6 +57,13 @@ class Worker:
         self.process.kill()
         self.process.wait()
 
+    def pause(self) -> None:
+        """Until it is resumed or has been asleep for longer than the group waits for it."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=30)
@@ -132,6 +139,20 @@ class Rig:
             producer.produce(topic or topic_name, value, key, -1 if key else 0)
         assert producer.flush(30) == 0
 
+    def send_to_each_partition(self, records: Iterable[tuple[str, bytes | None, bytes]]) -> None:
+        producer = Producer(producer_config(self.brokers))
+        for topic, key, value in records:
+            for number in range(self.partitions):
+                producer.produce(topic, value, key, number)
+        assert producer.flush(30) == 0
+
+    def recreate_changelog(self) -> None:
+        """The topic as somebody would have it who deleted it and created it anew."""
+        admin, name = AdminClient({"bootstrap.servers": self.brokers}), f"{self.stage}-state-changelog"
+        admin.delete_topics([name])[name].result()
+        wait_until(lambda: name not in admin.list_topics(timeout=10).topics, "the topic to be gone")
+        admin.create_topics([NewTopic(name, self.partitions, 1, config={"cleanup.policy": "compact"})])[name].result()
+
     def events(self, count: int, users: int) -> list[tuple[str, bytes, bytes]]:
         """Events over both inputs, a second of event time apart, that go on from those made before."""
         made = []
@@ -159,9 +180,16 @@ class Rig:
 
     def settled(self) -> bool:
         """Whether the group has committed up to the end of every input."""
+        return self._committed_to_end(self.inputs)
+
+    def clock_settled(self) -> bool:
+        """Whether every task has reached the last instant of the clock topic."""
+        return self._committed_to_end([f"{self.stage}.clock"])
+
+    def _committed_to_end(self, topics: Sequence[str]) -> bool:
         consumer = Consumer(consumer_config(self.brokers, self.group))
         try:
-            parts = [TopicPartition(topic, number) for topic in self.inputs for number in range(self.partitions)]
+            parts = [TopicPartition(topic, number) for topic in topics for number in range(self.partitions)]
             committed = consumer.committed(parts, timeout=10)
             ends = [consumer.get_watermark_offsets(part, timeout=10, cached=False) for part in parts]
             return all(end is not None and max(0, at.offset) >= end[1] for at, end in zip(committed, ends, strict=True))

@@ -1,0 +1,146 @@
+"""A real worker on a real broker, killed wherever it can die: every output is there exactly once, in order.
+
+The oracle is the plain fold: a user's outputs are 1, 2, 3 … up to the number of that user's events.
+"""
+
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import pytest
+
+from starling_common.wire import Registry
+from starling_stream.failpoints import AFTER_COMMIT, AFTER_FOLD, AFTER_PRODUCE, AFTER_STORE
+from tests.integration.stream.rig import Rig, Worker, wait_until
+from tests.unit.stream.counting import event
+
+USERS = 40
+
+Sent = Sequence[tuple[str, bytes, bytes]]
+
+
+def _counts(rig: Rig) -> dict[bytes, list[int]]:
+    found: dict[bytes, list[int]] = defaultdict(list)
+    for _, key, value in rig.read(f"{rig.stage}.out"):
+        if not value.startswith(b"quiet"):
+            found[key].append(int(value))
+    return dict(found)
+
+
+def _expected(sent: Sent) -> dict[bytes, list[int]]:
+    return {key: list(range(1, count + 1)) for key, count in Counter(key for _, key, _ in sent).items()}
+
+
+def _send(rig: Rig, count: int) -> list[tuple[str, bytes, bytes]]:
+    made = rig.events(count, USERS)
+    rig.send(made)
+    return made
+
+
+def _dead(worker: Worker) -> bool:
+    return not worker.alive()
+
+
+@pytest.mark.parametrize("place", [AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE])
+def test_outputs_are_exactly_once_over_a_kill_at_each_place(rig: Rig, place: str) -> None:
+    sent = _send(rig, 600)
+    victim = rig.start(STARLING_FAILPOINT=f"{place}:2", STARLING_UNIT_MAX_RECORDS="200")
+    wait_until(lambda: _dead(victim), "the worker to kill itself")
+    sent += _send(rig, 600)
+    rig.wait_settled([rig.start()])
+    assert _counts(rig) == _expected(sent)
+
+
+def test_a_lost_disk_is_rebuilt_from_the_changelog(rig: Rig) -> None:
+    sent = _send(rig, 600)
+    first = rig.start()
+    rig.wait_settled([first])
+    assert first.terminate() == 0
+    shutil.rmtree(rig.directory / "w0")
+    sent += _send(rig, 600)
+    rig.wait_settled([rig.start()])
+    assert _counts(rig) == _expected(sent)
+
+
+def test_a_disk_that_is_behind_is_brought_up_to_the_changelog(rig: Rig) -> None:
+    sent = _send(rig, 300)
+    first = rig.start()
+    rig.wait_settled([first])
+    assert first.terminate() == 0
+    shutil.copytree(rig.directory / "w0", rig.directory / "old")
+    sent += _send(rig, 300)
+    second = rig.start()
+    rig.wait_settled([second])
+    second.kill()
+    sent += _send(rig, 300)
+    rig.wait_settled([rig.start(disk="old")])
+    assert _counts(rig) == _expected(sent)
+
+
+def test_a_second_worker_takes_its_share_and_gives_it_back(rig: Rig) -> None:
+    sent = _send(rig, 400)
+    first = rig.start("w0")
+    wait_until(first.ready, "the first worker")
+    second = rig.start("w1")
+    sent += _send(rig, 400)
+    rig.wait_settled([first, second])
+    assert b"task_running" in second.log.read_bytes()
+    second.kill()
+    sent += _send(rig, 400)
+    rig.wait_settled([first])
+    assert first.alive()
+    assert _counts(rig) == _expected(sent)
+
+
+def test_a_worker_that_slept_past_its_session_commits_nothing_of_what_it_held(rig: Rig) -> None:
+    sent = _send(rig, 400)
+    zombie = rig.start("w0", STARLING_UNIT_MAX_RECORDS="50")
+    wait_until(zombie.ready, "the first worker")
+    zombie.pause()
+    sent += _send(rig, 400)
+    heir = rig.start("w1")
+    rig.wait_settled([heir])
+    zombie.resume()
+    sent += _send(rig, 400)
+    wait_until(lambda: _dead(zombie) or zombie.ready(), "the zombie to leave or to rejoin clean")
+    rig.wait_settled([heir])
+    assert _counts(rig) == _expected(sent)
+
+
+def test_a_record_that_cannot_be_decoded_goes_to_the_dead_letters_and_the_rest_goes_on(rig: Rig) -> None:
+    broken = (rig.inputs[0], b"default/u1", b"{not json")
+    rig.send([broken])
+    sent = _send(rig, 100)
+    worker = rig.start()
+    rig.wait_settled([worker])
+    assert _counts(rig) == _expected(sent)
+    [(_, key, value)] = rig.read(f"{rig.stage}.dlq")
+    letter = Registry(rig.registry_url).codec(f"{rig.stage}.dlq", "DeadLetter").decode(value)
+    assert (key, letter["value"], letter["code"]) == (b"default/u1", b"{not json", "not_json")
+    assert (letter["origin_topic"], letter["stage"], letter["workspace"]) == (rig.inputs[0], rig.stage, "default")
+
+
+def test_timers_survive_a_lost_disk_and_fire_once_when_the_clock_is_advanced(rig: Rig) -> None:
+    _send(rig, 200)
+    first = rig.start()
+    rig.wait_settled([first])
+    first.kill()
+    shutil.rmtree(rig.directory / "w0")
+    ticks = [(f"{rig.stage}.clock", None, event(1, 10**9))]
+    rig.send_to_each_partition(ticks)
+    rig.wait_settled([rig.start()])
+    wait_until(rig.clock_settled, "the clock to be reached everywhere")
+    quiet = Counter(key for _, key, value in rig.read(f"{rig.stage}.out") if value.startswith(b"quiet"))
+    assert quiet == Counter(b"default/u%d" % number for number in range(USERS))
+
+
+def test_a_store_of_another_log_is_refused_with_the_way_out(rig: Rig) -> None:
+    _send(rig, 100)
+    first = rig.start()
+    rig.wait_settled([first])
+    assert first.terminate() == 0
+    rig.recreate_changelog()
+    second = rig.start()
+    wait_until(lambda: _dead(second), "the worker to refuse")
+    assert second.process.returncode == 1
+    assert b"delete the directory" in second.log.read_bytes()

@@ -1,0 +1,57 @@
+"""The hand-written changelog bytes against the general codec."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from starling_common.wire import Codec
+from starling_stream.changelog import decode_state_changed, encode_state_changed
+from starling_stream.rows import TaskMeta, decode_meta, due_bytes, due_ms, encode_meta, row_due, row_of, row_state, row_version
+
+HEADER = b"\0\0\0\0\7"
+
+
+def _codec() -> Codec:
+    return Codec("StateChanged", 7, lambda _: "")
+
+
+@given(st.integers(0, 2**62), st.binary(max_size=300))
+def test_the_bytes_are_those_of_the_general_codec(version: int, state: bytes) -> None:
+    encoded = encode_state_changed(HEADER, version, state)
+    assert encoded == _codec().encode({"version": version, "state": state or None})
+    assert decode_state_changed(encoded) == (version, state)
+
+
+@given(st.lists(st.integers(0, 4), max_size=12).map(bytes) | st.binary(max_size=12))
+def test_bytes_that_are_none_are_refused_and_never_half_read(junk: bytes) -> None:
+    try:
+        version, state = decode_state_changed(HEADER + junk)
+    except ValueError:
+        return
+    decoded = _codec().decode(HEADER + junk)
+    assert (decoded["version"], decoded["state"] or b"") == (version, state)
+
+
+@pytest.mark.parametrize("cut", range(5, 14))
+def test_a_record_that_ends_early_is_refused(cut: int) -> None:
+    whole = encode_state_changed(HEADER, 300, b"state")
+    with pytest.raises(ValueError, match="changelog"):
+        decode_state_changed(whole[: min(cut, len(whole) - 1)])
+
+
+@given(st.lists(st.integers(-(2**62), 2**62), min_size=2))
+def test_due_bytes_sort_as_the_instants_do(instants: list[int]) -> None:
+    assert sorted(instants) == [due_ms(data) for data in sorted(map(due_bytes, instants))]
+    assert all(due_bytes(instant) < due_bytes(None) for instant in instants)
+
+
+def test_a_row_without_an_instant_waits_for_nothing() -> None:
+    assert row_due(row_of(3, due_bytes(None) + b"state")) is None
+    assert row_due(row_of(3, b"")) is None
+    assert (row_version(row_of(3, b"")), row_state(row_of(3, b""))) == (3, b"")
+
+
+def test_a_tasks_row_of_a_newer_format_is_refused() -> None:
+    assert decode_meta(encode_meta(TaskMeta(4, 5, b"p"))) == TaskMeta(4, 5, b"p")
+    with pytest.raises(ValueError, match="newer version"):
+        decode_meta(b"\x02rest")

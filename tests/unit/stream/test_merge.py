@@ -1,0 +1,119 @@
+"""The ordered merge: whatever way the records come in, they come out in the same order."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from starling_stream.merge import OrderedMerge
+from starling_stream.processor import Inbound
+
+TOPICS = ("a", "b", "c")
+LONG_AGO, NOW = 0, 10**15
+
+
+def _record(topic: str, offset: int, received_at: int) -> Inbound:
+    return Inbound(topic, 0, offset, b"k", None, received_at, None, (), b"")
+
+
+def _logs(times: Sequence[Sequence[int]]) -> dict[str, list[Inbound]]:
+    return {
+        topic: [_record(topic, offset, at) for offset, at in enumerate(column)] for topic, column in zip(TOPICS, times, strict=True)
+    }
+
+
+def _all_at_once(logs: dict[str, list[Inbound]]) -> list[Inbound]:
+    merge = OrderedMerge(TOPICS, 20)
+    for topic, log in logs.items():
+        merge.add(topic, log, LONG_AGO)
+    merge.set_ends(dict.fromkeys(TOPICS, True))
+    return merge.take(10**6, NOW)
+
+
+columns = st.tuples(*[st.lists(st.integers(0, 40), max_size=25)] * 3)
+
+
+@given(columns, st.data())
+def test_any_interleaving_of_fetches_gives_the_same_order(times: tuple[list[int], ...], data: st.DataObject) -> None:
+    logs = _logs(times)
+    merge, out, left = OrderedMerge(TOPICS, 20), [], {topic: list(log) for topic, log in logs.items()}
+    merge.set_ends({topic: not log for topic, log in left.items()})
+    while any(left.values()):
+        topic = data.draw(st.sampled_from([topic for topic, log in left.items() if log]))
+        count = data.draw(st.integers(1, len(left[topic])))
+        merge.add(topic, left[topic][:count], LONG_AGO)
+        del left[topic][:count]
+        merge.set_ends({topic: not left[topic]})
+        taken = merge.take(data.draw(st.integers(0, 10)), NOW)
+        if taken and data.draw(st.booleans()):
+            merge.put_back(taken)
+        else:
+            out += taken
+    out += merge.take(10**6, NOW)
+    assert out == _all_at_once(logs)
+
+
+@given(
+    st.tuples(*[st.lists(st.integers(0, 2_000_000), max_size=25).map(sorted)] * 3),
+    st.lists(st.integers(0, 49), min_size=75, max_size=75),
+)
+def test_a_live_run_whose_records_come_within_the_hold_gives_the_order_of_a_replay(
+    times: tuple[list[int], ...], delays_ms: list[int]
+) -> None:
+    logs = _logs(times)
+    delays = iter(delays_ms)
+    arrivals: list[tuple[int, str, Inbound]] = []
+    for topic, log in logs.items():
+        latest = 0
+        for record in log:
+            # A partition's records come in their order, each within the hold of its being received.
+            latest = max(latest, record.received_at + next(delays) * 1000)
+            arrivals.append((latest, topic, record))
+    arrivals.sort(key=lambda arrival: arrival[0])
+    merge, out = OrderedMerge(TOPICS, 50), []
+    merge.set_ends(dict.fromkeys(TOPICS, True))
+    for now, topic, record in arrivals:
+        out += merge.take(10**6, now - 1)
+        merge.add(topic, [record], now)
+    out += merge.take(10**6, NOW)
+    assert out == _all_at_once(logs)
+
+
+def test_a_topic_with_unread_records_is_waited_for() -> None:
+    merge = OrderedMerge(("a", "b"), 20)
+    merge.add("a", [_record("a", 0, 5)], LONG_AGO)
+    merge.set_ends({"a": True, "b": False})
+    assert merge.take(10, NOW) == []
+    merge.set_ends({"b": True})
+    assert len(merge.take(10, NOW)) == 1
+
+
+def test_a_record_is_held_for_its_siblings_and_says_until_when() -> None:
+    merge = OrderedMerge(("a", "b"), 20)
+    merge.set_ends({"a": True, "b": True})
+    merge.add("a", [_record("a", 0, 1_000_000)], 1_003_000)
+    assert merge.take(10, 1_019_999) == []
+    assert merge.next_release() == 1_020_000
+    assert len(merge.take(10, 1_020_000)) == 1
+
+
+def test_an_edge_whose_clock_runs_ahead_holds_nothing_up() -> None:
+    merge = OrderedMerge(("a", "b"), 20)
+    merge.set_ends({"a": True, "b": True})
+    merge.add("a", [_record("a", 0, 9_000_000_000)], 1_000_000)
+    assert merge.next_release() == 1_020_000
+    assert len(merge.take(10, 1_020_000)) == 1
+
+
+def test_a_single_topic_is_never_held() -> None:
+    merge = OrderedMerge(("a",), 20)
+    merge.add("a", [_record("a", 0, 1_000_000)], 1_000_000)
+    assert len(merge.take(10, 1_000_000)) == 1
+
+
+def test_what_lies_before_the_committed_offset_is_dropped() -> None:
+    merge = OrderedMerge(("a",), 20)
+    merge.add("a", [_record("a", offset, offset) for offset in range(5)], LONG_AGO)
+    merge.drop_before({"a": 3})
+    assert [record.offset for record in merge.take(10, NOW)] == [3, 4]
+    assert merge.size("a") == 0
