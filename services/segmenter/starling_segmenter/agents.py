@@ -155,6 +155,7 @@ class Segmenter:
 
     def on_stream_time(self, partition: int, stream_time_ms: int, unit: Unit[UserState]) -> None:
         """Say how far the partition is, now and then; not while it is being switched: its versions are neither nor."""
+        self._counts.publish()
         if self._switched_in is unit:
             self._switched_in = None
         elif self._reporter.is_due(partition, stream_time_ms, self._now_micros() // 1000):
@@ -167,16 +168,18 @@ class Segmenter:
         unit.emit(PROGRESS, str(partition).encode(), value, now, record_headers(_REPORT_ID, STAGE))
 
     def _announce(self, changes: Sequence[Change], subject: Subject, cause: Cause, unit: Unit[UserState]) -> None:
-        now = self._now_micros()
-        received_at = now if cause.record is None else cause.record.received_at
-        traceparent = None if cause.record is None else header(cause.record.headers, "traceparent")
-        for record in announcements(changes, subject, cause, Moment(received_at, now // 1000)):
-            ours = record["cause"]["kind"] == "EVENT"
-            value = self._formats.membership(record)
-            headers = record_headers(record["correlation_id"], STAGE, traceparent if ours else None)
-            unit.emit(MEMBERSHIP, subject.key, value, received_at, headers)
-            unit.emit(MEMBERSHIP_STATE, state_key(subject.key, record["segment_key"]), value, received_at, headers)
-            self._counts.changed(record["status"], record["cause"]["kind"])
+        now, key, record = self._now_micros(), subject.key, cause.record
+        received_at = now if record is None else record.received_at
+        traceparent = None if record is None else header(record.headers, "traceparent")
+        moment = Moment(received_at, now // 1000)
+        emit, counts, known_id = unit.emit, self._counts.changes, ""
+        for change, correlation_id, value in announcements(changes, subject, cause, moment, self._formats.membership):
+            if correlation_id != known_id:
+                headers = record_headers(correlation_id, STAGE, traceparent if change.cause == "EVENT" else None)
+                known_id = correlation_id
+            emit(MEMBERSHIP, key, value, received_at, headers)
+            emit(MEMBERSHIP_STATE, state_key(key, change.segment_key), value, received_at, headers)
+            counts[change.status, change.cause] += 1
 
 
 def _behaviour(history: History) -> Iterable[tuple[bytes, Behaviour]]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, PROFILE, PROGRESS, SEGMENT_DEFINITIONS, load_catalogue
-from starling_common.wire import Codec, FieldReader, Record, RecordWriter
+from starling_common.wire import Codec, FieldReader
 from starling_segmenter.events import BEHAVIOUR_FIELDS, PROFILE_FIELDS
+from starling_segmenter.membership import Parts, membership_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class Formats:
     profile: Callable[[bytes], tuple[Any, ...]]
     clock: Codec
     definition: Codec
-    membership: Callable[[Record], bytes]
+    membership: Parts
     progress: Codec
 
 
@@ -33,6 +34,6 @@ def build_formats(codec: Callable[[str, str], Codec]) -> Formats:
         profile=FieldReader(of(PROFILE), PROFILE_FIELDS),
         clock=of(CLOCK),
         definition=of(SEGMENT_DEFINITIONS),
-        membership=RecordWriter(of(MEMBERSHIP)),
+        membership=membership_parts(of(MEMBERSHIP)),
         progress=of(PROGRESS),
     )

@@ -1,7 +1,8 @@
 """Pure core: each workspace's definitions, compiled once and asked for every event."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from starling_segmenter.definitions import Definition, Definitions
@@ -12,22 +13,31 @@ from starling_segments import Plan, compile_plan
 class Rules:
     """One workspace's segments. `definitions` has the archived ones too, `plan` has not.
 
-    `reads_context`: whether any of them looks at the context of events.
+    `touches`: whether any of them may want events of a name; `reads_context`: whether they look at events' context.
     """
 
     plan: Plan
     definitions: Mapping[str, Definition]
+    touches: Callable[[str], bool]
     reads_context: bool
 
 
-NO_RULES: Final = Rules(compile_plan(()), {}, reads_context=False)
+def compiled(definitions: Mapping[str, Definition]) -> Rules:
+    """Raises: BrokenPlan if segments are built on others that are not there; the fold of definitions keeps that from happening."""
+    in_force = [definition for definition in definitions.values() if not definition.archived]
+    plan = compile_plan([definition.segment for definition in in_force])
+    reads_context = any(definition.reads_context for definition in in_force)
+    return Rules(plan, definitions, lru_cache(4096)(plan.touches), reads_context)
+
+
+NO_RULES: Final = compiled({})
 """Of a workspace without segments: its users are kept as known, so that a later segment finds them."""
 
 
 def compile_rules(definitions: Definitions, before: Mapping[bytes, Rules]) -> Mapping[bytes, Rules]:
     """Workspace (as in record keys) -> its rules; what did not change since `before` is not compiled again."""
     return {
-        workspace.encode(): _unchanged(before.get(workspace.encode()), here) or _compile(here)
+        workspace.encode(): _unchanged(before.get(workspace.encode()), here) or compiled(here)
         for workspace, here in definitions.by_workspace.items()
     }
 
@@ -39,9 +49,3 @@ def workspace_of(key: bytes) -> bytes:
 
 def _unchanged(rules: Rules | None, definitions: Mapping[str, Definition]) -> Rules | None:
     return rules if rules is not None and rules.definitions is definitions else None
-
-
-def _compile(definitions: Mapping[str, Definition]) -> Rules:
-    in_force = [definition for definition in definitions.values() if not definition.archived]
-    plan = compile_plan([definition.segment for definition in in_force])
-    return Rules(plan, definitions, any(definition.reads_context for definition in in_force))

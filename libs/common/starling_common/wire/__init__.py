@@ -1,7 +1,7 @@
 """Bytes <-> values: the only package that imports an Avro library."""
 
 from starling_common.wire.codec import Codec, DecodeError, Record, UnknownSchema, writer_id
-from starling_common.wire.compiled import FieldReader, RecordWriter
+from starling_common.wire.compiled import FieldReader, record_parts
 from starling_common.wire.received import Receipt, ReceivedEncoder, ReceivedItem, encode_receipt
 from starling_common.wire.registry import Registry, RegistryUnavailable, SchemaMissing
 
@@ -13,11 +13,11 @@ __all__ = [
     "ReceivedEncoder",
     "ReceivedItem",
     "Record",
-    "RecordWriter",
     "Registry",
     "RegistryUnavailable",
     "SchemaMissing",
     "UnknownSchema",
     "encode_receipt",
+    "record_parts",
     "writer_id",
 ]
