@@ -5,6 +5,7 @@ python benchmarks/normalizer_fold.py [items] [users]      prints one JSON docume
 
 import json
 import random
+import statistics
 import sys
 import time
 
@@ -60,18 +61,22 @@ def main(count: int, users: int) -> dict[str, object]:
     rules = Rules(Clock.WALL, lambda workspace, product_id: catalog.get((workspace, product_id)))
     normalizer = Normalizer(local_codecs(), rules, World(lambda _topic, _outcome: None, lambda: RECEIVED_MS, lambda: None))
     task = MemoryTask(normalizer_service(normalizer, Clock.WALL))
-    began, cpu_began = time.perf_counter(), time.process_time()
+    durations, cpu_began = [], time.process_time()
     for start in range(0, count, UNIT_RECORDS):
+        began = time.perf_counter()
         task.feed_all(feed[start : start + UNIT_RECORDS])
         task.take_outputs()
-    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+        durations.append(time.perf_counter() - began)
+    cpu_seconds = time.process_time() - cpu_began
     return {
         "benchmark": "normalizer_fold",
         "items": count,
         "users": users,
-        "seconds": round(seconds, 3),
-        "items_per_second": round(count / seconds),
+        "seconds": round(sum(durations), 3),
+        "items_per_second": round(count / sum(durations)),
         "items_per_cpu_second": round(count / cpu_seconds),
+        # What the code can do where other processes want the same cores: the tenth of the units that they disturbed least.
+        "items_per_second_of_fastest_tenth": round(UNIT_RECORDS / statistics.quantiles(durations, n=10)[0]),
     }
 
 
