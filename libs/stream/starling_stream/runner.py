@@ -58,6 +58,11 @@ class Runner:
         self._turn_lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
 
+    @property
+    def fenced(self) -> bool:
+        """Put out of the group, and not back yet."""
+        return self._lost_at is not None
+
     def wake(self) -> None:
         """Something may have to be done."""
         self._wake.set()

@@ -257,7 +257,7 @@ class _Worker(Generic[S]):
         return HealthServer((http.host, http.port), self._metrics.registry, alive=dict, ready=self._ready)
 
     def _ready(self) -> Mapping[str, str | None]:
-        if not self._assigned:
+        if not self._assigned or self._runner.fenced:
             return {"group": "no assignment yet"}
         waiting = [task.partition for task in self._holdings.tasks() if task.phase is not Phase.RUNNING]
         return {"group": None, "tasks": f"partitions {waiting} are not running yet" if waiting else None}

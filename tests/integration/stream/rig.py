@@ -57,9 +57,8 @@ class Worker:
         self.process.kill()
         self.process.wait()
 
-    def pause(self) -> None:
-        """Until it is resumed or has been asleep for longer than the group waits for it."""
-        self.process.send_signal(signal.SIGSTOP)
+    def asleep(self) -> bool:
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
 
     def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)

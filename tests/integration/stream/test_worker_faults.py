@@ -92,17 +92,18 @@ def test_a_second_worker_takes_its_share_and_gives_it_back(rig: Rig) -> None:
     assert _counts(rig) == _expected(sent)
 
 
-def test_a_worker_that_slept_past_its_session_commits_nothing_of_what_it_held(rig: Rig) -> None:
-    sent = _send(rig, 400)
-    zombie = rig.start("w0", STARLING_UNIT_MAX_RECORDS="50")
-    wait_until(zombie.ready, "the first worker")
-    zombie.pause()
-    sent += _send(rig, 400)
+@pytest.mark.parametrize("place", [AFTER_FOLD, AFTER_PRODUCE])
+def test_a_worker_that_slept_past_its_session_commits_nothing_of_what_it_held(rig: Rig, place: str) -> None:
+    sent = _send(rig, 600)
+    zombie = rig.start("w0", STARLING_FAILPOINT=f"{place}:2:stop", STARLING_UNIT_MAX_RECORDS="200")
+    wait_until(zombie.asleep, "the worker to fall asleep with a round in its hands")
     heir = rig.start("w1")
     rig.wait_settled([heir])
+    assert _counts(rig) == _expected(sent)
     zombie.resume()
-    sent += _send(rig, 400)
+    wait_until(lambda: b"fenced" in zombie.log.read_bytes().lower(), "the broker to refuse what the zombie held")
     wait_until(lambda: _dead(zombie) or zombie.ready(), "the zombie to leave or to rejoin clean")
+    sent += _send(rig, 400)
     rig.wait_settled([heir])
     assert _counts(rig) == _expected(sent)
 

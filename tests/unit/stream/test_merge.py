@@ -36,7 +36,8 @@ columns = st.tuples(*[st.lists(st.integers(0, 40), max_size=25)] * 3)
 @given(columns, st.data())
 def test_any_interleaving_of_fetches_gives_the_same_order(times: tuple[list[int], ...], data: st.DataObject) -> None:
     logs = _logs(times)
-    merge, out, left = OrderedMerge(TOPICS, 20), [], {topic: list(log) for topic, log in logs.items()}
+    merge, left = OrderedMerge(TOPICS, 20), {topic: list(log) for topic, log in logs.items()}
+    out: list[Inbound] = []
     merge.set_ends({topic: not log for topic, log in left.items()})
     while any(left.values()):
         topic = data.draw(st.sampled_from([topic for topic, log in left.items() if log]))
@@ -44,8 +45,9 @@ def test_any_interleaving_of_fetches_gives_the_same_order(times: tuple[list[int]
         merge.add(topic, left[topic][:count], LONG_AGO)
         del left[topic][:count]
         merge.set_ends({topic: not left[topic]})
-        taken = merge.take(data.draw(st.integers(0, 10)), NOW)
-        if taken and data.draw(st.booleans()):
+        limit, back = data.draw(st.tuples(st.integers(0, 10), st.booleans()))
+        taken = merge.take(limit, NOW)
+        if back:
             merge.put_back(taken)
         else:
             out += taken
@@ -70,7 +72,8 @@ def test_a_live_run_whose_records_come_within_the_hold_gives_the_order_of_a_repl
             latest = max(latest, record.received_at + next(delays) * 1000)
             arrivals.append((latest, topic, record))
     arrivals.sort(key=lambda arrival: arrival[0])
-    merge, out = OrderedMerge(TOPICS, 50), []
+    merge = OrderedMerge(TOPICS, 50)
+    out: list[Inbound] = []
     merge.set_ends(dict.fromkeys(TOPICS, True))
     for now, topic, record in arrivals:
         out += merge.take(10**6, now - 1)
