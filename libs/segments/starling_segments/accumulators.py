@@ -19,21 +19,21 @@ EXACT = 256
 LOOK_AHEAD = 8
 """How many departures are tried out for the next change of truth before a timer is set for good measure."""
 
-Holds = Callable[[Any], bool]
+Holds = Callable[[Any, int], bool]
 
 
-class _Lifetime(msgspec.Struct):
+class _Lifetime(msgspec.Struct, gc=False):
     """What is kept for ever: nothing leaves it, so its value never changes by itself."""
 
     def forget(self, cutoff: int) -> None:
         """Nothing to forget."""
 
-    def next_departure(self, threshold: int | None, holds: Holds) -> int | None:  # noqa: ARG002 - one shape for all
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002 - one shape for all
         """Never."""
         return None
 
 
-class Tally(_Lifetime, array_like=True, tag=1):
+class Tally(_Lifetime, array_like=True, tag=1, gc=False):
     """`count` over a lifetime."""
 
     n: int = 0
@@ -47,7 +47,7 @@ class Tally(_Lifetime, array_like=True, tag=1):
         return self.n
 
 
-class Total(_Lifetime, array_like=True, tag=2):
+class Total(_Lifetime, array_like=True, tag=2, gc=False):
     """`sum` over a lifetime, exact: parts that do not overlap (Shewchuk 1997), so the order of arrival does not count."""
 
     parts: list[float] = msgspec.field(default_factory=list)
@@ -69,7 +69,7 @@ class Total(_Lifetime, array_like=True, tag=2):
         return fsum(self.parts) if self.parts else None
 
 
-class Values(_Lifetime, array_like=True, tag=3):
+class Values(_Lifetime, array_like=True, tag=3, gc=False):
     """`distinct` over a lifetime."""
 
     seen: dict[str, int] = msgspec.field(default_factory=dict)
@@ -83,7 +83,7 @@ class Values(_Lifetime, array_like=True, tag=3):
         return len(self.seen)
 
 
-class Earliest(_Lifetime, array_like=True, tag=4):
+class Earliest(_Lifetime, array_like=True, tag=4, gc=False):
     """The time of the very first match."""
 
     at: int | None = None
@@ -98,7 +98,7 @@ class Earliest(_Lifetime, array_like=True, tag=4):
         return self.at
 
 
-class RecentTimes(msgspec.Struct, array_like=True, tag=5):
+class RecentTimes(msgspec.Struct, array_like=True, tag=5, gc=False):
     """`count` in a window. `times` ascending; `panes`: (time of the last match, matches), ascending."""
 
     times: list[int] = msgspec.field(default_factory=list)
@@ -127,8 +127,8 @@ class RecentTimes(msgspec.Struct, array_like=True, tag=5):
         n = len(self.times)
         return n + sum(pane[1] for pane in self.panes) if self.panes else n
 
-    def next_departure(self, threshold: int | None, holds: Holds) -> int | None:
-        """The time of the match whose leaving can next change the truth of `holds(value)`.
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
+        """The time of the match whose leaving can next change the truth of `holds(value, now)`.
 
         `threshold`: the truth turns where the count passes it, and nowhere else.
         """
@@ -137,10 +137,10 @@ class RecentTimes(msgspec.Struct, array_like=True, tag=5):
             return min(self.panes[0][0], times[0]) if times else self.panes[0][0]
         if threshold is not None:
             return times[n - threshold] if 0 < threshold <= n else None
-        return _first_turn(times, range(n - 1, -1, -1), n, holds)
+        return _first_turn(times, range(n - 1, -1, -1), n, holds, now)
 
 
-class RecentAmounts(msgspec.Struct, array_like=True, tag=6):
+class RecentAmounts(msgspec.Struct, array_like=True, tag=6, gc=False):
     """`sum` in a window. `times` ascending with their `amounts`; `panes`: (time of the last match, sum), ascending."""
 
     times: list[int] = msgspec.field(default_factory=list)
@@ -172,16 +172,16 @@ class RecentAmounts(msgspec.Struct, array_like=True, tag=6):
             return fsum([*self.amounts, *(amount for _, amount in self.panes)])
         return fsum(self.amounts) if self.amounts else None
 
-    def next_departure(self, threshold: int | None, holds: Holds) -> int | None:  # noqa: ARG002
-        """The time of the match whose leaving can next change the truth of `holds(value)`."""
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
         times, amounts = self.times, self.amounts
         if self.panes:
             return min(self.panes[0][0], times[0]) if times else self.panes[0][0]
         left = (fsum(amounts[i:]) if i < len(amounts) else None for i in range(1, len(amounts) + 1))
-        return _first_turn(times, left, self.value(), holds)
+        return _first_turn(times, left, self.value(), holds, now)
 
 
-class RecentValues(msgspec.Struct, array_like=True, tag=7):
+class RecentValues(msgspec.Struct, array_like=True, tag=7, gc=False):
     """`distinct` in a window: each value with the time it was last seen, ascending. Grows with the values."""
 
     latest: dict[str, int] = msgspec.field(default_factory=dict)
@@ -206,12 +206,12 @@ class RecentValues(msgspec.Struct, array_like=True, tag=7):
         """The measure now."""
         return len(self.latest)
 
-    def next_departure(self, threshold: int | None, holds: Holds) -> int | None:
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
         """As for `RecentTimes`, over the times at which the values were last seen."""
         n = len(self.latest)
         if threshold is not None:
             return next(islice(self.latest.values(), n - threshold, None)) if 0 < threshold <= n else None
-        return _first_turn(list(islice(self.latest.values(), LOOK_AHEAD)), range(n - 1, -1, -1), n, holds)
+        return _first_turn(list(islice(self.latest.values(), LOOK_AHEAD)), range(n - 1, -1, -1), n, holds, now)
 
 
 Accumulator: TypeAlias = Tally | Total | Values | Earliest | RecentTimes | RecentAmounts | RecentValues
@@ -221,11 +221,11 @@ def _second(item: tuple[str, int]) -> int:
     return item[1]
 
 
-def _first_turn(times: list[int], values_left: Any, value: Any, holds: Holds) -> int | None:
+def _first_turn(times: list[int], values_left: Any, value: Any, holds: Holds, now: int) -> int | None:
     """The time of the first departure that changes the truth; of the last one tried when there are too many to try."""
-    truth = holds(value)
+    truth = holds(value, now)
     for i, left in enumerate(islice(values_left, LOOK_AHEAD)):
-        if holds(left) is not truth or i == LOOK_AHEAD - 1:
+        if holds(left, now) is not truth or i == LOOK_AHEAD - 1:
             return times[i]
     return None
 

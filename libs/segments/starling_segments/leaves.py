@@ -37,7 +37,10 @@ class EventView(Protocol):
 
 @dataclass(slots=True)
 class Question:
-    """What one or more segments ask of a leaf's value: a predicate, or whether an instant is within `within_ms` of now."""
+    """What one segment asks of a leaf's value: a predicate, or whether an instant is within `within_ms` of now.
+
+    `threshold`: the truth, or the falsehood, is "at least that many"; `mask`: the segment.
+    """
 
     holds: Test
     threshold: int | None = None
@@ -84,10 +87,14 @@ class EventLeaf:
                 kept.forget(now - window_ms)
             before = kept.value()
         kept.add(time, payload, (window_ms or 0) // EXACT)
-        after = kept.value()
+        after: Any = kept.value()
         changed = 0
         for question in self.questions:
-            if question.holds(before, now) is not question.holds(after, now):
+            k = question.threshold
+            if k is not None:  # two comparisons instead of two calls: the usual question, a tenth of a step
+                if (before >= k) is not (after >= k):
+                    changed |= question.mask
+            elif question.holds(before, now) is not question.holds(after, now):
                 changed |= question.mask
         if self.waits:
             self._set_timer(state, kept, now)
@@ -123,9 +130,8 @@ class EventLeaf:
             return turn if turn is not None and turn > now else None
         if self.window_ms is None:
             return None
-        holds = question.holds
-        leaving = kept.next_departure(question.threshold, lambda value: holds(value, now))
-        return None if leaving is None else int(leaving) + self.window_ms
+        leaving = kept.next_departure(question.threshold, question.holds, now)
+        return None if leaving is None else leaving + self.window_ms
 
     def _set_timer(self, state: UserState, kept: Accumulator, now: int) -> None:
         earliest = None

@@ -35,7 +35,7 @@ class Waiting(msgspec.Struct, array_like=True, gc=False):
     payload: Any
 
 
-class UserState(msgspec.Struct, array_like=True):
+class UserState(msgspec.Struct, array_like=True, gc=False):
     """All that is kept about one user. Times are epoch ms.
 
     `known`: an event or a profile record was seen. `clock`: the last instant evaluated. `traits`: the profile's

@@ -1,0 +1,134 @@
+"""What holds for every predicate and every value: an answer, exact negation, and no change of truth that was not foretold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from starling_segments import Known, parse_condition
+from starling_segments.accumulators import Total
+from starling_segments.measures import amount, distinct_key
+from starling_segments.operators import OPERATORS
+from starling_segments.tree import Predicate, Trait
+from tests.property.segments.oracle import GRID_MS
+
+OPERANDS: dict[str, dict[str, Any]] = {
+    **{op: {"value": value} for op in ("eq", "neq") for value in ["a"]},
+    **{op: {"value": ["a", 1, True]} for op in ("in", "not_in", "has_any", "has_none", "has_all")},
+    **{op: {"value": 1} for op in ("gt", "gte", "lt", "lte", "size_eq", "size_gt", "size_lt", "day_is", "month_is")},
+    **{op: {"value": [0, 1]} for op in ("between", "not_between")},
+    **{op: {} for op in ("exists", "missing", "empty", "not_empty")},
+    **{
+        op: {"value": ["a", ""]}
+        for op in ("contains", "not_contains", "starts_with", "not_starts_with", "ends_with", "not_ends_with")
+    },
+    **{op: {"value": "[a-z]+"} for op in ("matches", "not_matches")},
+    **{op: {"value": "1.0.0-rc.1"} for op in ("semver_eq", "semver_gt", "semver_gte", "semver_lt", "semver_lte")},
+    **{op: {"value": "2026-03-01"} for op in ("before", "after", "on", "not_on")},
+    **{op: {"value": "2s"} for op in ("within_last", "older_than", "within_next", "later_than", "anniversary_within_next")},
+    **{
+        op: {"where": {"any": [{"item": "a", "op": "gt", "value": 0}, {"op": "eq", "value": 1}]}}
+        for op in ("any_item", "all_items")
+    },
+    "is_type": {"value": "number"},
+    "mod": {"value": [2, 1]},
+    "between_dates": {"value": ["2026-03-01", "2026-03-02"]},
+    "weekday_is": {"value": "monday"},
+    "within_km": {"value": {"lat": 0, "lon": 0, "km": 100}},
+    "in_box": {"value": {"north": 1, "south": -1, "east": 1, "west": -1}},
+}
+HORIZON_MS = 60 * GRID_MS
+NEGATIONS = {
+    "neq": "eq", "not_in": "in", "not_between": "between", "missing": "exists", "not_empty": "empty", "not_contains": "contains",
+    "not_starts_with": "starts_with", "not_ends_with": "ends_with", "not_matches": "matches", "not_on": "on", "has_none": "has_any",
+}  # fmt: skip
+texts = st.one_of(
+    st.text(max_size=6),
+    st.sampled_from(["a", "1.0.0", "1.0.0-rc.1", "2026-03-01", "2026-03-01T10:00:00Z", "0001-01-01", "9999-12-31T23:59:59Z"]),
+)
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.integers(-2, 2), st.floats(allow_nan=False, allow_infinity=False), texts
+)
+places = st.fixed_dictionaries({"lat": scalars, "lon": scalars})
+values = st.recursive(
+    st.one_of(scalars, places),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.sampled_from(["a", "b", "lat"]), inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+def predicate(op: str, timezone: str = "Europe/Berlin", **operand: Any) -> Predicate:
+    leaf = parse_condition({"trait": "v", "op": op, **(operand or OPERANDS[op])}, timezone, Known())
+    assert isinstance(leaf, Trait)
+    return leaf.predicate
+
+
+ALL = {op: predicate(op) for op in OPERATORS}
+
+
+@given(values, st.integers(-(10**14), 10**14))
+@example("9999-12-31", 0)
+@example(-62135596800000, 0)
+@example(10**400, 0)
+def test_every_predicate_has_an_answer_for_every_value(value: Any, now: int) -> None:
+    for op, asked in ALL.items():
+        assert type(asked.holds(value, now)) is bool, op
+        turn = asked.next_change(value, now) if asked.next_change else None
+        assert turn is None or turn > now, op
+
+
+@given(values, st.integers(0, 10**13))
+def test_a_negative_operator_is_the_exact_negation(value: Any, now: int) -> None:
+    for negative, positive in NEGATIONS.items():
+        assert ALL[negative].holds(value, now) is not ALL[positive].holds(value, now), negative
+
+
+@pytest.mark.parametrize("op", [op for op, asked in ALL.items() if asked.next_change])
+@given(st.integers(0, 24), st.integers(0, 24))
+def test_a_moving_date_does_not_change_before_it_said(op: str, t: int, n: int) -> None:
+    asked = ALL[op]  # for an anniversary, t is early on 1 January 1970, and so is now
+    assert asked.next_change is not None
+    now = n * GRID_MS
+    turn = asked.next_change(t * GRID_MS, now)
+    until = now + HORIZON_MS if turn is None else min(turn, now + HORIZON_MS)
+    for instant in range(now, until, GRID_MS):
+        assert asked.holds(t * GRID_MS, instant) is asked.holds(t * GRID_MS, now)
+
+
+@given(st.lists(st.integers(0, 24), max_size=3), st.integers(0, 24))
+def test_nor_does_any_item_of_a_list(times: list[int], n: int) -> None:
+    asked = predicate(
+        "any_item", where={"all": [{"op": "within_next", "value": "2s"}, {"not": {"op": "within_last", "value": "1s"}}]}
+    )
+    assert asked.next_change is not None
+    items, now = [t * GRID_MS for t in times], n * GRID_MS
+    turn = asked.next_change(items, now)
+    until = now + HORIZON_MS if turn is None else min(turn, now + HORIZON_MS)
+    for instant in range(now, until, GRID_MS):
+        assert asked.holds(items, instant) is asked.holds(items, now)
+
+
+@given(st.lists(st.floats(-1e12, 1e12), max_size=20), st.randoms())
+def test_a_lifetime_sum_does_not_depend_on_the_order_of_arrival(amounts: list[float], random: Any) -> None:
+    one, other = Total(), Total()
+    for value in amounts:
+        one.add(0, value, 0)
+    random.shuffle(amounts)
+    for value in amounts:
+        other.add(0, value, 0)
+    assert one.value() == other.value()
+
+
+@given(values)
+def test_anything_can_be_measured(value: Any) -> None:
+    assert amount(value) is None or isinstance(amount(value), float)
+    assert (distinct_key(value) is None) is (value is None)
+
+
+@given(scalars, scalars)
+def test_distinct_keys_are_equal_for_equal_values_only(left: Any, right: Any) -> None:
+    equal = left == right and isinstance(left, bool) == isinstance(right, bool)
+    assert (distinct_key(left) == distinct_key(right)) is equal

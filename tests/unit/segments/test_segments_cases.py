@@ -1,0 +1,93 @@
+"""The shared cases beside the package, one folder an operator family or leaf: predicates row by row, stories step by step.
+
+A predicate's rows are told through a whole segment: a trait of that value, and is the user a member?
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import starling_segments
+from starling_segments import Change, Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment
+
+CASES = Path(starling_segments.__file__).parent.parent / "cases"
+FAMILIES = (
+    "array", "date_fixed", "date_moving", "equality", "event_count", "event_distinct", "event_sum", "everyone", "existence",
+    "first_time", "geo", "groups", "number", "order", "paths", "pattern", "segment", "text", "trait", "version",
+)  # fmt: skip
+Doc = dict[str, Any]
+
+
+def ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1_000)
+
+
+def cases() -> Iterator[Any]:
+    for path in sorted(CASES.glob("*/*.json")):
+        for case in json.loads(path.read_text())["cases"]:
+            yield pytest.param(case, id=f"{path.parent.name}/{path.stem}: {case['name']}")
+
+
+def test_every_family_has_cases() -> None:
+    assert sorted(path.name for path in CASES.iterdir()) == sorted(FAMILIES)
+
+
+@pytest.mark.parametrize("case", list(cases()))
+def test_case(case: Doc) -> None:
+    if "predicate" in case:
+        for row in case["rows"]:
+            assert holds(case, row) is row["holds"], row
+    else:
+        tell(case)
+
+
+def holds(case: Doc, row: Doc) -> bool:
+    path = case.get("path", "v")
+    document = {"key": "s", "name": "s", "timezone": case.get("timezone", "UTC"), "where": {"trait": path, **case["predicate"]}}
+    traits = row.get("traits") or ({"v": row["value"]} if "value" in row else {})
+    state = UserState()
+    compile_plan([parse_segment(document, Known())]).on_profile(state, traits, [], ms(case.get("now", "2026-01-01T00:00:00Z")))
+    return "s" in state.memberships and state.memberships["s"].member
+
+
+def tell(case: Doc) -> None:
+    known = Known(
+        {segment["key"]: frozenset() for segment in case["segments"]}, computed_traits=frozenset(case.get("computed_traits", []))
+    )
+    plan = compile_plan([parse_segment(document, known) for document in case["segments"]])
+    state = UserState()
+    for step in case["steps"]:
+        state = decode_state(encode_state(state))
+        changes = [told(change) for change in take(plan, state, step)]
+        assert sorted(changes) == sorted(expected(step)), step
+    assert sorted(key for key, membership in state.memberships.items() if membership.member) == case["members"]
+
+
+def take(plan: Plan, state: UserState, step: Doc) -> list[Change]:
+    now = ms(step["at"])
+    if "event" in step:
+        event = SimpleNamespace(
+            name=step["event"],
+            time_ms=ms(step["time"] if "time" in step else step["at"]),
+            properties=step.get("properties", {}),
+            context=step.get("context", {}),
+        )
+        return plan.on_event(state, event, now)
+    if "profile" in step:
+        return plan.on_profile(state, step["profile"], [], now)
+    return plan.on_timer(state, now)
+
+
+def told(change: Change) -> tuple[Any, ...]:
+    return (change.effective_at, change.segment_key, change.status, change.sequence, change.cause)
+
+
+def expected(step: Doc) -> list[tuple[Any, ...]]:
+    return [(ms(c["effective_at"]), c["key"], c["status"], c["sequence"], c["cause"]) for c in step["changes"]]

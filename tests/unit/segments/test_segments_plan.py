@@ -1,0 +1,237 @@
+"""Plans: what is shared, in which order, what an event meets; history, explanation, panes and bytes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from starling_segments import (
+    BrokenPlan,
+    Known,
+    Plan,
+    UnknownStateFormat,
+    UserState,
+    compile_plan,
+    decode_state,
+    encode_state,
+    parse_segment,
+)  # fmt: skip
+from starling_segments.accumulators import EXACT, RecentAmounts, RecentTimes
+
+DAY = 86_400_000
+KEYS = Known({key: frozenset() for key in "abcdefgh"})
+
+
+def plan_of(**conditions: dict[str, Any]) -> Plan:
+    return compile_plan([parse_segment({"key": key, "name": key, "where": where}, KEYS) for key, where in conditions.items()])
+
+
+def event(name: str, time_ms: int, **properties: Any) -> Any:
+    return SimpleNamespace(name=name, time_ms=time_ms, properties=properties, context={})
+
+
+def count(op: str, value: int, within: str = "30d") -> dict[str, Any]:
+    return {"event": "Buy", "op": op, "value": value, "within": within}
+
+
+def test_leaves_that_differ_in_threshold_only_are_one() -> None:
+    assert len(plan_of(a=count("gte", 3), b=count("lt", 10)).leaves) == 1
+
+
+def test_leaves_that_differ_in_window_event_where_or_measure_are_others() -> None:
+    where = {"property": "k", "op": "eq", "value": 1}
+    conditions: list[dict[str, Any]] = [
+        count("gte", 3),
+        count("gte", 3, "31d"),
+        {"event": "Buy"},
+        {"event": "Buy", "where": where},
+        {"event": "Buy", "where": {**where, "value": True}},
+        {"event": "Buy", "measure": {"sum": "v"}, "op": "gte", "value": 3},
+        {"event": "Buy", "measure": {"sum": "w"}, "op": "gte", "value": 3},
+        {"first_time": {"event": "Buy"}, "within": "1d"},
+    ]
+    assert len(plan_of(**dict(zip("abcdefgh", conditions, strict=True))).leaves) == len(conditions)
+
+
+def test_an_identity_is_the_same_in_every_process() -> None:
+    """State on disk is keyed by it: when it changes, every stored state loses its accumulators."""
+    where = {"all": [{"property": "k", "op": "eq", "value": "x"}, {"property": "d", "op": "on", "value": "2026-03-01"}]}
+    assert plan_of(a={"event": "Buy", "where": where, "within": "30d"}).leaves == ("OWBaLPi2",)
+
+
+def test_order_inside_a_group_does_not_make_another_leaf() -> None:
+    one, two = {"property": "k", "op": "eq", "value": 1}, {"property": "v", "op": "exists"}
+    both = plan_of(a={"event": "Buy", "where": {"all": [one, two]}}, b={"event": "Buy", "where": {"all": [two, one]}})
+    assert len(both.leaves) == 1
+
+
+def test_dates_of_another_timezone_are_another_leaf() -> None:
+    where = {"event": "Buy", "where": {"property": "d", "op": "on", "value": "2026-03-01"}}
+    segments = [
+        parse_segment({"key": key, "name": key, "timezone": zone, "where": where}, KEYS)
+        for key, zone in (("a", "UTC"), ("b", "Asia/Tokyo"))
+    ]
+    assert len(compile_plan(segments).leaves) == 2
+
+
+def test_segments_that_do_not_fit_together_make_no_plan() -> None:
+    with pytest.raises(BrokenPlan, match="a → b → a"):
+        plan_of(a={"segment": "b"}, b={"segment": "a"})
+    with pytest.raises(BrokenPlan, match="'a' uses 'b'"):
+        plan_of(a={"segment": "b"})
+
+
+def test_touches() -> None:
+    plan = plan_of(a={"event": "Buy"}, b={"event": "Email *"})
+    assert [plan.touches(name) for name in ("Buy", "Email Opened", "Email", "Look")] == [True, True, False, False]
+
+
+def test_properties_are_not_read_when_no_leaf_needs_them() -> None:
+    class Sealed:
+        name, time_ms = "Buy", DAY
+
+        @property
+        def properties(self) -> dict[str, Any]:
+            raise AssertionError("read")
+
+        context = properties
+
+    state = UserState()
+    plan = plan_of(a=count("gte", 1), b={"event": "Look", "where": {"property": "v", "op": "exists"}})
+    assert [change.segment_key for change in plan.on_event(state, Sealed(), DAY)] == ["a"]
+
+
+def test_history_goes_to_the_leaves_asked_for_and_nowhere_else() -> None:
+    old, new = plan_of(a=count("gte", 2)), plan_of(a=count("gte", 2), b=count("gte", 2, "60d"))
+    state = UserState()
+    past = [event("Buy", day * DAY) for day in (1, 35)]
+    for seen in past:
+        old.on_event(state, seen, seen.time_ms)
+    history = new.restricted_to(set(new.leaves) - set(old.leaves))
+    for seen in past:
+        history.fold_history(state, seen)
+    changes = new.on_definition(state, 40 * DAY, old)
+    assert [(change.segment_key, change.status, change.cause, change.effective_at) for change in changes] == [
+        ("b", "ENTERED", "DEFINITION", 40 * DAY)
+    ]
+    assert new.next_due(state) == 61 * DAY
+
+
+def test_a_state_made_of_history_alone_announces_only_the_present() -> None:
+    plan, state = plan_of(a=count("gte", 1)), UserState()
+    for day in (1, 50, 99):
+        plan.restricted_to(plan.leaves).fold_history(state, event("Buy", day * DAY))
+    changes = plan.on_definition(state, 100 * DAY, None)
+    assert [(change.status, change.effective_at) for change in changes] == [("ENTERED", 100 * DAY)]
+    assert plan.next_due(state) == 129 * DAY
+
+
+def test_archiving_announces_the_exit_once() -> None:
+    plan, state = plan_of(a={"everyone": True}, b={"event": "Buy"}), UserState()
+    plan.on_event(state, event("Look", DAY), DAY)
+    empty = plan_of()
+    exits = empty.on_definition(state, 2 * DAY, plan)
+    assert [(change.segment_key, change.status, change.sequence, change.cause) for change in exits] == [
+        ("a", "EXITED", 2, "DEFINITION")
+    ]
+    assert empty.on_definition(state, 3 * DAY, empty) == []
+
+
+def test_a_profile_nobody_has_seen_is_in_nothing() -> None:
+    plan, state = plan_of(a={"everyone": True}), UserState()
+    assert plan.on_definition(state, DAY, None) == []
+    assert plan.on_timer(state, 2 * DAY) == []
+
+
+def test_time_does_not_go_back() -> None:
+    plan, state = plan_of(a=count("gte", 1)), UserState()
+    plan.on_event(state, event("Look", 5 * DAY), 5 * DAY)
+    changes = plan.on_event(state, event("Buy", 4 * DAY), 4 * DAY)
+    assert [change.effective_at for change in changes] == [5 * DAY]
+
+
+def test_a_timer_call_with_nothing_due_leaves_the_state_as_it_is() -> None:
+    plan, state = plan_of(a=count("gte", 1)), UserState()
+    plan.on_event(state, event("Buy", DAY), DAY)
+    before = encode_state(state)
+    assert plan.on_timer(state, 2 * DAY) == []
+    assert encode_state(state) == before
+
+
+def test_timers_are_set_for_what_can_change_only() -> None:
+    """Five matches, three needed: it is the third-last that decides, not the first."""
+    plan, state = plan_of(a=count("gte", 3)), UserState()
+    for day in range(1, 6):
+        plan.on_event(state, event("Buy", day * DAY), day * DAY)
+    assert plan.next_due(state) == 33 * DAY
+
+
+def test_explain() -> None:
+    plan = plan_of(a={"all": [count("gte", 2), {"not": {"segment": "b"}}]}, b={"trait": "plan", "op": "eq", "value": "pro"})
+    state = UserState()
+    plan.on_profile(state, {"plan": "free"}, [], 0)
+    for day in (1, 2):
+        plan.on_event(state, event("Buy", day * DAY), day * DAY)
+    before = encode_state(state)
+    assert plan.explain(state, "a", 3 * DAY) == {
+        "member": True,
+        "as_of": 3 * DAY,
+        "tree": {
+            "node": "/where", "kind": "all", "truth": True, "observed": None, "next_change_at": 31 * DAY,
+            "children": [
+                {"node": "/where/all/0", "kind": "event", "truth": True, "observed": 2, "next_change_at": 31 * DAY, "children": []},
+                {
+                    "node": "/where/all/1", "kind": "not", "truth": True, "observed": None, "next_change_at": None,
+                    "children": [
+                        {
+                            "node": "/where/all/1/not", "kind": "segment", "truth": False, "observed": "b", "next_change_at": None,
+                            "children": [],
+                        }
+                    ],
+                },
+            ],
+        },
+    }  # fmt: skip
+    assert plan.explain(state, "a", 31 * DAY)["member"] is False
+    assert encode_state(state) == before
+    with pytest.raises(KeyError):
+        plan.explain(state, "c", 3 * DAY)
+
+
+@pytest.mark.parametrize("kind", [RecentTimes, RecentAmounts])
+def test_above_256_matches_a_window_is_late_by_less_than_a_pane(kind: type[RecentTimes | RecentAmounts]) -> None:
+    window, kept, pane = 256_000, kind(), 256_000 // EXACT
+    times = [i * 97 for i in range(2_000)]
+    for time in times:
+        kept.add(time, 1.0, pane)
+    assert len(kept.times) == EXACT
+    assert 0 < len(kept.panes) <= EXACT
+    for now in range(times[-1], times[-1] + window + 2 * pane, 333):
+        kept.forget(now - window)
+        exact = sum(now - window < time for time in times)
+        at_most = sum(now - window - pane < time for time in times)
+        assert exact <= (kept.value() or 0) <= at_most
+        if exact <= EXACT:
+            assert (kept.value() or 0) == exact
+    assert not kept.value()
+
+
+def test_a_late_match_among_panes_counts() -> None:
+    kept = RecentTimes()
+    for time in range(0, 600_000, 1_000):
+        kept.add(time, None, 4_000)
+    kept.add(1_500, None, 4_000)
+    kept.add(599_500, None, 4_000)
+    assert kept.value() == 602
+    assert kept.times == sorted(kept.times)
+    assert kept.panes == sorted(kept.panes)
+
+
+def test_bytes_of_another_format_are_refused() -> None:
+    data = encode_state(UserState())
+    assert data[0] == 1
+    for broken in (b"", b"\x02" + data[1:], data[:-1], data + b"x"):
+        with pytest.raises(UnknownStateFormat):
+            decode_state(broken)

@@ -1,0 +1,110 @@
+"""The JSON Schema says what the parser says, as far as a schema can."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import starling_segments
+from starling_segments import json_schema
+from starling_segments.operators import OPERATORS
+
+CASES = Path(starling_segments.__file__).parent.parent / "cases"
+SHOES = {"property": "category", "op": "eq", "value": "shoes"}
+VERSION = {"context": "app.version", "op": "semver_gte", "value": "2.0.0"}
+Doc = dict[str, Any]
+
+LAPSING_VIPS = {
+    "key": "lapsing-vips",
+    "name": "Lapsing VIPs",
+    "description": "Big spenders who stopped coming",
+    "timezone": "Asia/Tokyo",
+    "where": {
+        "all": [
+            {"event": "Order Completed", "measure": {"sum": "revenue"}, "op": "gte", "value": 50000, "within": "365d"},
+            {"not": {"event": "Page Viewed", "within": "30d"}},
+            {"trait": "consent.email", "op": "eq", "value": True},
+        ]
+    },
+}
+ACCEPTED: list[Doc] = [
+    LAPSING_VIPS["where"],  # type: ignore[list-item]
+    {"everyone": True},
+    {"trait": "plan", "op": "eq", "value": "pro"},
+    {"trait": "name", "op": "in", "value": ["a"], "ignore_case": True},
+    {"event": "Order Completed", "where": {"all": [SHOES, VERSION]}, "measure": "count", "op": "gte", "value": 3, "within": "30d"},
+    {"event": "Message *"},
+    {"first_time": {"event": "Order Completed"}, "within": "7d"},
+    {"segment": "other-key"},
+    {"none": [{"any": [{"not": {"event": "X", "within": "30d"}}]}]},
+    {"trait": "cart", "op": "all_items", "where": {"any": [{"item": "sku", "op": "eq", "value": "a"}, {"op": "eq", "value": 1}]}},
+]
+REFUSED: list[Doc] = [
+    {},
+    {"all": []},
+    {"all": [{"everyone": True}] * 65},
+    {"all": [{"everyone": True}], "any": [{"everyone": True}]},
+    {"everyone": False},
+    {"trait": "plan"},
+    {"trait": "plan", "op": "eq"},
+    {"trait": "plan", "op": "like", "value": "x"},
+    {"trait": "plan", "op": "exists", "value": 1},
+    {"trait": "plan", "op": "gt", "value": True},
+    {"trait": "plan", "op": "gt", "value": 1, "ignore_case": True},
+    {"trait": "plan", "op": "eq", "value": "a", "held_for": "7d"},
+    {"trait": "a..b", "op": "exists"},
+    {"trait": "cart", "op": "any_item", "value": 1},
+    {"event": "X", "within": "1y"},
+    {"event": "X", "value": 3},
+    {"event": "X", "measure": {"sum": "v"}},
+    {"event": "X", "measure": {"avg": "v"}, "op": "gt", "value": 1},
+    {"event": "X", "op": "contains", "value": "x"},
+    {"event": "X", "where": {"event": "Y"}},
+    {"event": "X", "where": {"op": "exists"}},
+    {"first_time": {"event": "X", "within": "7d"}},
+    {"list": "vip-upload"},
+]
+VALIDATOR = Draft202012Validator(json_schema())
+
+
+def document(where: object) -> Doc:
+    return {"key": "mine", "name": "Mine", "where": where}
+
+
+def test_it_is_a_schema() -> None:
+    Draft202012Validator.check_schema(json_schema())
+    assert json.loads(json.dumps(json_schema())) == json_schema()
+
+
+def test_the_documented_segment_is_valid() -> None:
+    assert list(VALIDATOR.iter_errors(LAPSING_VIPS)) == []
+
+
+@pytest.mark.parametrize("where", ACCEPTED, ids=lambda where: json.dumps(where)[:60])
+def test_accepts(where: Doc) -> None:
+    assert list(VALIDATOR.iter_errors(document(where))) == []
+
+
+@pytest.mark.parametrize("where", REFUSED, ids=lambda where: json.dumps(where)[:60])
+def test_refuses(where: Doc) -> None:
+    assert not VALIDATOR.is_valid(document(where))
+
+
+@pytest.mark.parametrize("change", [{"key": "Mine"}, {"name": ""}, {"name": "x" * 121}, {"owner": 1}, {"timezone": 5}], ids=str)
+def test_refuses_a_segment_with(change: Doc) -> None:
+    assert not VALIDATOR.is_valid({**document({"everyone": True}), **change})
+
+
+def test_accepts_every_shared_case_and_knows_every_operator() -> None:
+    used = set()
+    for path in CASES.glob("*/*.json"):
+        for case in json.loads(path.read_text())["cases"]:
+            documents = case.get("segments") or [document({"trait": "v", **case["predicate"]})]
+            used.add(case.get("predicate", {}).get("op"))
+            for found in documents:
+                assert list(VALIDATOR.iter_errors(found)) == [], found
+    assert used - {None} == OPERATORS.keys()
