@@ -1,0 +1,204 @@
+"""The segmenter as a process of its own, on the real broker and registry, read as a subscriber reads it."""
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from starling_common.instants import wall_clock_micros, wall_clock_ms
+from starling_common.kafka import consumer_config, producer_config
+from starling_common.topics import (
+    BEHAVIOUR,
+    MEMBERSHIP,
+    MEMBERSHIP_STATE,
+    PROFILE,
+    PROGRESS,
+    SEGMENT_DEFINITIONS,
+    load_catalogue,
+)
+from starling_common.values import deterministic_id, record_key
+from starling_common.wire import Registry
+from tests.conftest import Stack
+from tests.integration.stream.rig import Worker, free_port, wait_until
+
+DEAD_LETTERS = "segmenter.dlq"
+TWICE = {"event": "Order Completed", "op": "gte", "value": 2}
+
+
+class World:
+    """One workspace on the stack: writes the segmenter's inputs, reads what came out since the test began."""
+
+    def __init__(self, stack: Stack, workspace: str) -> None:
+        registry, catalogue = Registry(stack.registry_url), load_catalogue().topics
+        self.workspace = workspace
+        self._codecs = {name: registry.codec(name, topic.schema) for name, topic in catalogue.items() if "changelog" not in name}
+        self._producer = Producer(producer_config(stack.brokers))
+        self._consumer = Consumer(consumer_config(stack.brokers, f"test-{workspace}"))
+        read = [MEMBERSHIP, MEMBERSHIP_STATE, PROGRESS, DEAD_LETTERS]
+        starts = [TopicPartition(name, number) for name in read for number in range(catalogue[name].partitions)]
+        for start in starts:
+            start.offset = self._consumer.get_watermark_offsets(start, timeout=30)[1]
+        self._consumer.assign(starts)
+        self._seen: dict[str, list[tuple[Message, dict[str, Any]]]] = {name: [] for name in read}
+        self._numbers = itertools.count(1)
+
+    def define(self, key: str, where: object, version: int = 1, action: str = "DEFINED") -> None:
+        document = json.dumps({"key": key, "name": key, "where": where})
+        fields = {"kind": "segment", "key": key, "version": version, "action": action, "document": document, "actor": "test"}
+        self._write(SEGMENT_DEFINITIONS, key, {"recorded_at": wall_clock_micros(), **fields})
+
+    def track(self, user: str, name: str, at_ms: int | None = None) -> int:
+        """Returns the event's time."""
+        at_ms = wall_clock_ms() if at_ms is None else at_ms
+        texts = {"kind": "track", "name": name, "properties": '{"revenue": 5}', "context": "{}", "traits": "{}"}
+        message_id = f"message-{next(self._numbers)}"
+        times = {"received_at": wall_clock_micros(), "event_time": at_ms}
+        self._write(BEHAVIOUR, user, {"user_id": user, "message_id": message_id, **times, **texts})
+        return at_ms
+
+    def identify(self, user: str, traits: dict[str, Any]) -> None:
+        texts = {"change": "TRAITS", "traits": json.dumps(traits), "group_traits": "{}", "context": "{}"}
+        times = {"received_at": wall_clock_micros(), "event_time": wall_clock_ms()}
+        self._write(PROFILE, user, {"user_id": user, **times, **texts})
+
+    def poison(self, user: str) -> None:
+        self._producer.produce(BEHAVIOUR, b"\x00\x00\x00\x00\x01broken", record_key(self.workspace, user))
+        self.flush()
+
+    def flush(self) -> None:
+        assert self._producer.flush(30) == 0
+
+    def _write(self, topic: str, identifier: str, record: dict[str, Any]) -> None:
+        number = next(self._numbers)
+        ids = {"workspace": self.workspace, "event_id": f"event-{number}", "correlation_id": f"request-{number}"}
+        self._producer.produce(topic, self._codecs[topic].encode(record | ids), record_key(self.workspace, identifier))
+        if topic == SEGMENT_DEFINITIONS:
+            self.flush()
+
+    def of(self, topic: str) -> list[tuple[Message, dict[str, Any]]]:
+        """What came to a topic, for this workspace where the record has one."""
+        for message in self._consumer.consume(1000, 0.1):
+            assert message.error() is None
+            name = message.topic() or ""
+            self._seen[name].append((message, self._codecs[name].decode(message.value() or b"")))
+        return [
+            (message, record) for message, record in self._seen[topic] if record.get("workspace", self.workspace) == self.workspace
+        ]
+
+    def feed(self, segment: str) -> list[tuple[str, str, int, str]]:
+        return [
+            (record["user_id"], record["status"], record["sequence"], record["cause"]["kind"])
+            for _, record in self.of(MEMBERSHIP)
+            if record["segment_key"] == segment
+        ]
+
+    def in_force(self, segment: str, version: int) -> bool:
+        """Whether every partition says so."""
+        place = f"{self.workspace}/{segment}"
+        told = {record["partition"] for _, record in self.of(PROGRESS) if record["definitions"].get(place) == version}
+        return told == set(range(load_catalogue().profile_partitions))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@pytest.fixture
+def world(stack: Stack, workspace: str) -> Iterator[World]:
+    opened = World(stack, workspace)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def start(stack: Stack, workspace: str, tmp_path: Path) -> Iterator[Callable[[str], Worker]]:
+    """Starts `python -m starling_segmenter` on a disk of that name, and waits until it is ready."""
+    started: list[Worker] = []
+
+    def start(disk: str) -> Worker:
+        port, log = free_port(), tmp_path / f"worker-{len(started)}.log"
+        environment = {
+            **os.environ,
+            **stack.environment(),
+            "STARLING_HTTP__PORT": str(port),
+            "STARLING_INSTANCE_ID": f"segmenter-{workspace}",
+            "STARLING_STATE_DIR": str(tmp_path / disk),
+        }
+        with log.open("wb") as out:
+            command = [sys.executable, "-m", "starling_segmenter"]
+            worker = Worker(subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT), log, port)
+        started.append(worker)
+        wait_until(lambda: worker.ready() or not worker.alive(), "the worker to get ready", 120)
+        assert worker.alive(), log.read_text()[-3000:]
+        return worker
+
+    yield start
+    for worker in started:
+        if worker.alive():
+            worker.kill()
+
+
+def test_people_enter_by_events_and_traits_and_leave_by_time(world: World, start: Callable[[str], Worker]) -> None:
+    world.define("lately", {"event": "Order Completed", "within": "4s"})
+    worker = start("disk")
+    wait_until(lambda: world.in_force("lately", 1), "the definition to be in force")
+    world.poison("ada")
+    at_ms = world.track("ada", "Order Completed")
+    world.flush()
+    wait_until(lambda: len(world.feed("lately")) == 2, "ada to enter and leave")
+    announced = world.of(MEMBERSHIP)
+    entered, exited = [record for _, record in announced]
+    assert (entered["status"], entered["cause"]["kind"], entered["cause"]["event_name"]) == ("ENTERED", "EVENT", "Order Completed")
+    assert (exited["status"], exited["cause"]["kind"], exited["effective_at"]) == ("EXITED", "TIMER", at_ms + 4000)
+    assert entered["event_id"] == deterministic_id(world.workspace, "ada", "lately", 1)
+    assert [message.key() for message, _ in announced] == [record_key(world.workspace, "ada")] * 2
+    headers = announced[0][0].headers()
+    assert isinstance(headers, list)
+    assert dict(headers).keys() == {"correlation_id", "traceparent", "produced_by"}
+    wait_until(lambda: len(world.of(MEMBERSHIP_STATE)) == 2, "the state topic")
+    assert [message.key() for message, _ in world.of(MEMBERSHIP_STATE)] == [record_key(world.workspace, "ada/lately")] * 2
+    letters = [record for message, record in world.of(DEAD_LETTERS) if message.key() == record_key(world.workspace, "ada")]
+    assert [(letter["origin_topic"], letter["code"]) for letter in letters] == [(BEHAVIOUR, "broken_avro")]
+
+    world.identify("ada", {"plan": "pro"})
+    world.define("buying-pro", {"all": [{"event": "Order Completed"}, {"trait": "plan", "op": "eq", "value": "pro"}]})
+    wait_until(lambda: len(world.feed("buying-pro")) == 1, "history to count")
+    assert world.feed("buying-pro")[0][0:3] == ("ada", "ENTERED", 1)
+    world.define("buying-pro", {}, action="ARCHIVED")
+    wait_until(lambda: len(world.feed("buying-pro")) == 2, "the archived segment's exit")
+    assert world.feed("buying-pro")[1] == ("ada", "EXITED", 2, "DEFINITION")
+    assert worker.terminate() == 0
+
+
+def test_every_change_is_there_once_whatever_is_killed(world: World, start: Callable[[str], Worker]) -> None:
+    dice = random.Random(5)
+    world.define("odd", {"event": "Toggled", "measure": "count", "op": "mod", "value": [2, 1]})
+    world.define("twice", TWICE)
+    worker = start("disk")
+    toggles = dict.fromkeys((f"u{number}" for number in range(30)), 0)
+    for wave, disk in enumerate(["disk", "new disk", None]):
+        for user in dice.choices(list(toggles), k=150):
+            toggles[user] += 1
+            world.track(user, "Toggled")
+        for user in toggles:
+            world.track(user, "Order Completed")
+        world.flush()
+        told = len(world.feed("odd"))
+        wait_until(lambda told=told: len(world.feed("odd")) > told, f"wave {wave} to begin to come out")  # type: ignore[misc]
+        if disk is not None:
+            worker.kill()
+            worker = start(disk)
+    expected = sum(toggles.values())
+    wait_until(lambda: len(world.feed("odd")) >= expected and len(world.feed("twice")) >= 30, "all changes", 120)
+    assert worker.terminate() == 0
+    for user, count in toggles.items():
+        changes = [(status, sequence) for who, status, sequence, _ in world.feed("odd") if who == user]
+        assert changes == [("ENTERED" if number % 2 else "EXITED", number) for number in range(1, count + 1)], user
+    assert sorted(world.feed("twice")) == sorted((user, "ENTERED", 1, "EVENT") for user in toggles)
