@@ -95,21 +95,27 @@ def load(brokers: str, stage: str, events: int, users: int) -> None:
     assert producer.flush(60) == 0
 
 
-def watch(brokers: str, stage: str, events: int, process: "subprocess.Popen[bytes]") -> float:
-    """Seconds from the first committed round to the last, scaled to all events."""
+def cpu_seconds(pid: int) -> float:
+    times = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def watch(brokers: str, stage: str, events: int, process: "subprocess.Popen[bytes]") -> tuple[float, float]:
+    """Seconds, and the worker's CPU seconds, from the first committed round to the last, scaled to all events."""
     consumer = Consumer(consumer_config(brokers, f"starling-{stage}"))
     parts = [TopicPartition(f"{stage}.in", number) for number in range(PARTITIONS)]
-    first: tuple[float, int] | None = None
+    first: tuple[float, int, float] | None = None
     while True:
         if process.poll() is not None:
             raise RuntimeError("the worker stopped")
         done = sum(max(0, at.offset) for at in consumer.committed(parts, timeout=30))
         now = time.monotonic()
         if done and first is None:
-            first = (now, done)
+            first = (now, done, cpu_seconds(process.pid))
         if first is not None and done >= events:
             consumer.close()
-            return (now - first[0]) * events / max(1, done - first[1])
+            scale = events / max(1, done - first[1])
+            return (now - first[0]) * scale, (cpu_seconds(process.pid) - first[2]) * scale
         time.sleep(0.02)
 
 
@@ -135,9 +141,7 @@ def main() -> int:
         wrap = ["-m", "cProfile", "-o", chosen.profile] if chosen.profile else []
         process = subprocess.Popen([sys.executable, *wrap, str(Path(__file__).resolve())], env=environment)
         try:
-            seconds = watch(brokers, stage, chosen.events, process)
-            times = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-            cpu_seconds = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+            seconds, busy = watch(brokers, stage, chosen.events, process)
         finally:
             process.terminate()
             process.wait()
@@ -151,8 +155,8 @@ def main() -> int:
         "partitions": PARTITIONS,
         "seconds": round(seconds, 2),
         "events_per_second": round(chosen.events / seconds),
-        "worker_cpu_seconds": round(cpu_seconds, 2),
-        "events_per_cpu_second": round(chosen.events / cpu_seconds),
+        "worker_cpu_seconds": round(busy, 2),
+        "events_per_cpu_second": round(chosen.events / busy),
         "load_average_1m": round(os.getloadavg()[0], 2),
     }
     print(json.dumps(result))

@@ -19,7 +19,7 @@ class StreamSettings(ServiceSettings):
     switch_keys_per_unit: Annotated[int, Field(ge=1, le=100_000, description="keys a task switches in one transaction")] = 2_000
     buffered_records: Annotated[
         int, Field(ge=1_000, le=10_000_000, description="read ahead of processing, for each topic and partition")
-    ] = 40_000
+    ] = 20_000
     fetch_wait_ms: Annotated[int, Field(ge=1, le=5_000, description="the longest an idle fetch waits at the broker")] = 100
     fetch_max_bytes: Annotated[int, Field(ge=1_024, le=64 * _MIB, description="of one partition in one fetch")] = 4 * _MIB
     session_timeout_seconds: Annotated[

@@ -8,7 +8,7 @@ offsets go through the worker's transactions.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import aiokafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -19,6 +19,10 @@ from starling_stream.decoding import RawRecord
 
 Assignment = object
 """Stands for one assignment of partitions; compared by identity. A generation would not do: it can stay over a rejoin."""
+
+
+_RECORDS_PER_TURN: Final = 10_000
+"""A compressed fetch can unpack to hundreds of thousands; taken at once they would stall the loop and fill the memory."""
 
 
 class Fetched(NamedTuple):
@@ -96,7 +100,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     async def _fetch(self, active: frozenset[TP], timeout_seconds: float) -> Fetch:
         consumer = self._ensure_consumer()
         consumer._coordinator.check_errors()  # noqa: SLF001
-        records = await self._fetch_records(consumer, set(active), timeout=timeout_seconds)
+        records = await self._fetch_records(consumer, set(active), timeout=timeout_seconds, max_records=_RECORDS_PER_TURN)
         # Nothing is awaited from here on: assignment, records and ends belong together.
         assignment = self.assignment_held()
         return Fetch(assignment, records, _ends(assignment))

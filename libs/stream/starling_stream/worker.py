@@ -1,6 +1,7 @@
 """Edge: a stateful service as a Faust worker. `run_service` is all that a service's `__main__` calls."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from signal import SIGINT, SIGTERM
 from typing import Any, Final, Generic, cast
@@ -76,6 +77,7 @@ class _Worker(Generic[S]):
         stop = asyncio.Event()
         for number in (SIGTERM, SIGINT):
             loop.add_signal_handler(number, stop.set)
+        _calm_collector()
         health = self._health()
         health.start()
         try:
@@ -261,6 +263,13 @@ class _Worker(Generic[S]):
             return {"group": "no assignment yet"}
         waiting = [task.partition for task in self._holdings.tasks() if task.phase is not Phase.RUNNING]
         return {"group": None, "tasks": f"partitions {waiting} are not running yet" if waiting else None}
+
+
+def _calm_collector() -> None:
+    """Let the cycle collector run seldom: what records become has no cycles, and looking for some took a third of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 def faust_app(group: str, topics: Sequence[str], settings: StreamSettings) -> faust.App:
