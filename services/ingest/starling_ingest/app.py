@@ -110,7 +110,9 @@ class App:
             await self._drained.wait()
 
     async def __rsgi__(self, scope: Scope, exchange: Exchange) -> None:
-        self.requests_open += 1
+        # Requests that come after `close` only wait for their 503: a stop must not wait for them, for they may never end.
+        admitted = self._intake is not None
+        self.requests_open += admitted
         try:
             await self._serve(scope, exchange)
         except Exception:  # noqa: BLE001 - whatever broke, the client is answered and the process goes on
@@ -119,7 +121,7 @@ class App:
             exchange.response_bytes(answer.status, answer.headers, answer.body)
             self._counts.answered("other", "500", None)
         finally:
-            self.requests_open -= 1
+            self.requests_open -= admitted
             if self._drained is not None and not self.requests_open:
                 self._drained.set()
 

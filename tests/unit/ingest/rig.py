@@ -87,6 +87,17 @@ class Exchange:
         return msgspec.json.decode(self.answer)
 
 
+class NeverSent(Exchange):
+    """A client that opens a request and never sends its body."""
+
+    def __init__(self) -> None:
+        super().__init__(b"")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+
 @dataclass
 class Edge:
     """An app, and what it wrote."""

@@ -12,7 +12,7 @@ from starling_common.kafka import BrokerUnavailable
 from starling_common.topics import INGEST_KINDS
 from starling_ingest.limits import RateLimits
 from starling_ingest.publish import QueueFull
-from tests.unit.ingest.rig import NOW, Edge, Exchange
+from tests.unit.ingest.rig import NOW, Edge, Exchange, NeverSent, Request
 
 FIELDS: dict[str, dict[str, Any]] = {
     "track": {"event": "Order Completed"},
@@ -311,3 +311,21 @@ def test_everything_is_counted(edge: Edge) -> None:
     assert value("starling_ingest_request_seconds_count", path="/v1/track") == 2
     assert value("starling_ingest_request_seconds_bucket", path="/v1/track", le="+Inf") == 2
     assert value("starling_ingest_queue_records") == 5
+
+
+def test_closing_does_not_wait_for_those_who_come_too_late() -> None:
+    async def story() -> bool:
+        edge = Edge().open()
+        edge.log.held = asyncio.Event()
+        early = asyncio.create_task(edge.answer("POST", "/v1/track", GOOD))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(edge.app.close())
+        await asyncio.sleep(0)
+        endless = asyncio.create_task(edge.app.__rsgi__(Request("POST", "/v1/track"), NeverSent()))
+        await asyncio.sleep(0)
+        edge.log.held.set()
+        await asyncio.wait_for(closing, 30)
+        endless.cancel()
+        return (await early).status == 200
+
+    assert asyncio.run(story())

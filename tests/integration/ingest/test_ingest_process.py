@@ -1,0 +1,169 @@
+"""The edge's life: start without what it needs, stop in the middle of the work, and a broker that is not there."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from starling_common.kafka import BrokerUnavailable
+from starling_common.wire import Registry
+from starling_ingest.publish import Outgoing, Publisher, QueueFull
+from tests.conftest import Stack
+from tests.integration.ingest.edge_process import EdgeProcess, records, running
+
+TRACK = {"userId": "u-1", "event": "e"}
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """An address at which nobody answers, held so that nobody else takes it."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{holder.getsockname()[1]}"
+
+
+def send_until_refused(edge: EdgeProcess, taken: list[str], started: threading.Event) -> None:
+    with httpx.Client(headers={"x-write-key": "key"}, timeout=30) as client:
+        while True:
+            message_id = uuid.uuid4().hex
+            try:
+                answer = client.post(f"{edge.url}/v1/track", json={**TRACK, "messageId": message_id})
+            except httpx.TransportError:
+                return
+            if answer.status_code != 200:
+                assert answer.status_code == 503, answer.text
+                assert answer.json()["code"] == "not_ready"
+                return
+            taken.append(message_id)
+            if len(taken) > 100:
+                started.set()
+
+
+def test_a_stop_in_the_middle_of_the_work_loses_nothing_that_was_acknowledged(stack: Stack, workspace: str, tmp_path: Path) -> None:
+    taken: list[str] = []
+    started = threading.Event()
+    with running(stack.environment() | {"STARLING_WRITE_KEYS": f"key={workspace}"}, tmp_path) as edge:
+        senders = [threading.Thread(target=send_until_refused, args=(edge, taken, started)) for _ in range(8)]
+        for sender in senders:
+            sender.start()
+        assert started.wait(60)
+        assert edge.stop() == 0
+        for sender in senders:
+            sender.join(30)
+    codec = Registry(stack.registry_url).codec("ingest.track", "IngestReceived")
+    written = [codec.decode(message.value() or b"")["message_id"] for message in records(stack.brokers, "ingest.track", workspace)]
+    assert set(taken) <= set(written)
+    assert '"requests_given_up": 0' in edge.log.read_text()
+
+
+@pytest.mark.parametrize("missing", ["STARLING_KAFKA__BROKERS", "STARLING_REGISTRY__URL"])
+def test_without_what_it_needs_it_waits_and_says_for_what(stack: Stack, tmp_path: Path, missing: str) -> None:
+    with nobody() as address:
+        settings = stack.environment() | {
+            "STARLING_WRITE_KEYS": "key=w",
+            missing: address if "KAFKA" in missing else f"http://{address}",
+        }
+        with running(settings, tmp_path, until_ready=False) as edge:
+            answer = httpx.get(f"{edge.url}/readyz")
+            assert answer.status_code == 503
+            assert answer.json()["checks"]["start"] != "ok"
+            refused = httpx.post(f"{edge.url}/v1/track", json=TRACK, headers={"x-write-key": "key"})
+            assert refused.status_code == 503
+            assert refused.json()["code"] == "not_ready"
+            assert int(refused.headers["retry-after"]) >= 1
+            assert httpx.get(f"{edge.url}/healthz").status_code == 200
+            assert edge.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "write_keys"),
+        ({"STARLING_WRITE_KEYS": "nonsense"}, "key=workspace"),
+        ({"STARLING_WRITE_KEYS": "k=w", "STARLING_HTTP__PORT": "0"}, "port"),
+    ],
+)
+def test_settings_that_cannot_be_end_it_at_once(settings: dict[str, str], words: str) -> None:
+    needed = {
+        "STARLING_KAFKA__BROKERS": "127.0.0.1:1",
+        "STARLING_REGISTRY__URL": "http://127.0.0.1:1",
+        "STARLING_HTTP__PORT": "1",
+        "STARLING_INSTANCE_ID": "edge",
+    }
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("STARLING_")}
+    ended = subprocess.run(
+        [sys.executable, "-m", "starling_ingest"],
+        env=plain | needed | settings,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert words in ended.stderr
+
+
+def test_a_port_that_is_taken_ends_it() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        settings = {
+            "STARLING_KAFKA__BROKERS": "127.0.0.1:1",
+            "STARLING_REGISTRY__URL": "http://127.0.0.1:1",
+            "STARLING_HTTP__PORT": str(holder.getsockname()[1]),
+            "STARLING_INSTANCE_ID": "edge",
+            "STARLING_WRITE_KEYS": "key=w",
+        }
+        ended = subprocess.run(
+            [sys.executable, "-m", "starling_ingest"],
+            env=os.environ | settings,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert "in use" in ended.stderr
+
+
+def test_records_that_nobody_takes_fail_in_time_and_leave_the_queue() -> None:
+    async def story(address: str) -> None:
+        publisher = Publisher(address, ack_timeout_ms=500, high_water_records=3, high_water_bytes=2**20)
+        two = [Outgoing("ingest.track", b"w/u", b"value", 1), Outgoing("ingest.track", b"w/u", b"value", 2)]
+        waiting = publisher.publish(two, [])
+        assert publisher.records_under_way == 2
+        with pytest.raises(QueueFull):
+            publisher.publish(two, [])
+        assert publisher.records_under_way == 2
+        with pytest.raises(BrokerUnavailable):
+            await waiting
+        assert publisher.records_under_way == 0
+        with pytest.raises(BrokerUnavailable):
+            await publisher.publish(two, [])
+        with pytest.raises(BrokerUnavailable):
+            await asyncio.to_thread(publisher.topics, 0.2)
+        assert await publisher.close(1) == 0
+
+    with nobody() as address:
+        asyncio.run(story(address))
+
+
+def test_bytes_are_bounded_as_well() -> None:
+    async def story(address: str) -> None:
+        publisher = Publisher(address, ack_timeout_ms=500, high_water_records=100, high_water_bytes=2**20)
+        with pytest.raises(QueueFull):
+            publisher.publish([Outgoing("ingest.track", b"w/u", bytes(2**20 + 1), 1)], [])
+        assert publisher.records_under_way == 0
+        assert await publisher.close(1) == 0
+
+    with nobody() as address:
+        asyncio.run(story(address))
