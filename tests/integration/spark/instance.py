@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -180,7 +180,7 @@ class Instance:
 
     # -- what came of it
 
-    def settle(self, seconds: float = 90.0) -> None:
+    def settle(self, seconds: float = 300.0) -> None:
         """Until the job's group has passed all that was sent before."""
         ends = self._ends()
         wait_for(lambda: self._lag(ends) == {}, seconds, lambda: f"lag {self._lag(ends)}\n{self.log_tail()}")
@@ -211,21 +211,25 @@ class Instance:
 
     def read(self, name: str) -> list["Written"]:
         """Every record of one of the topics, in the order of offsets a partition."""
+        return [Written(message, self._codecs[name].decode(message.value() or b"")) for message in self.messages(name)]
+
+    def messages(self, name: str) -> list[Message]:
+        """As `read`, without decoding."""
         consumer = Consumer(consumer_config(self.brokers, f"{self.group}-reader", **{"enable.partition.eof": True}))
         count = 1 if name == "dead_letters" else PARTITIONS
         consumer.assign([TopicPartition(self.topics[name], number, OFFSET_BEGINNING) for number in range(count)])
-        written: list[Written] = []
+        found: list[Message] = []
         at_end: set[int] = set()
         try:
             while len(at_end) < count:
                 for message in consumer.consume(500, 5.0):
-                    if message.error() is not None:
-                        at_end.add(message.partition() or 0)
+                    if message.error() is None:
+                        found.append(message)
                     else:
-                        written.append(Written(message, self._codecs[name].decode(message.value() or b"")))
+                        at_end.add(message.partition() or 0)
         finally:
             consumer.close()
-        return written
+        return found
 
     def values(self) -> dict[tuple[str, str], Any]:
         """(user, trait) -> the value told last, for each that was ever told one."""

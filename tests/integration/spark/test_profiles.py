@@ -1,23 +1,167 @@
-"""The job `profiles` on a real broker and registry, as a process."""
+"""The job `profiles` as a process, on a real broker and registry."""
 
-from tests.integration.spark.instance import Instance
+import json
+import random
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+from starling_common.values import record_key
+from tests.integration.spark.instance import Instance, wait_for
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
 SPENT_30D = {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"}
 ORDERS = {"event": "Order Completed"}
+UNKNOWN_SCHEMA_ID = 999_999_999
 
 
-def test_values_follow_events_and_the_clock(instance: Instance) -> None:
+def test_the_life_of_computed_traits(instance: Instance) -> None:
+    """One process, step by step: each start of Spark costs more than all that happens here."""
+    _without_a_definition_nothing_is_told_and_nothing_lags(instance)
+    _definitions_count_history(instance)
+    _bad_records_are_dead_letters_and_other_writers_are_read(instance)
+    _a_late_event_corrects_and_the_clock_ends_windows(instance)
+    _definitions_may_come_and_change_at_any_time(instance)
+    _records_are_as_the_contract_says(instance)
+    assert instance.stop() == 0
+
+
+def _without_a_definition_nothing_is_told_and_nothing_lags(instance: Instance) -> None:
+    instance.event("ann", START_MS, revenue=10, sku="a")
+    instance.event("bob", START_MS + DAY_MS, revenue=5)
+    instance.send("events", record_key("w", "ann"), b"passed by unread")
+    instance.start()
+    wait_for(instance.is_ready, 120, instance.log_tail)
+    instance.settle()
+    assert instance.read("aggregates") == []
+    assert instance.read("dead_letters") == []
+
+
+def _definitions_count_history(instance: Instance) -> None:
     instance.define("spent", SPENT_30D)
     instance.define("orders", ORDERS)
-    instance.event("ann", START_MS, revenue=10)
-    instance.event("bob", START_MS + DAY_MS, revenue=5)
-    instance.start()
     instance.settle()
     assert instance.values() == {("ann", "spent"): 10, ("ann", "orders"): 1, ("bob", "spent"): 5, ("bob", "orders"): 1}
-    instance.event("ann", START_MS + 2 * DAY_MS, revenue=2.5)
+    assert [letter.record["value"] for letter in instance.read("dead_letters")] == [b"passed by unread"]
+    instance.event("ann", START_MS + 2 * DAY_MS, revenue=2.5, sku="a")
     instance.settle()
+    assert len(instance.read("aggregates")) == 4 + 2
+    assert (instance.values()[("ann", "spent")], instance.values()[("ann", "orders")]) == (12.5, 2)
+
+
+def _bad_records_are_dead_letters_and_other_writers_are_read(instance: Instance) -> None:
+    key, topic = record_key("w", "cid"), instance.topics["events"]
+    newer_id = _register_a_newer_writer(instance)
+    good = instance._codecs["events"].encode(instance.event_record("cid", START_MS, "Order Completed", {"revenue": 1}))
+    newer = struct.pack(">bI", 0, newer_id) + good[5:] + b"\x02\x04eu"
+    unknown = struct.pack(">bI", 0, UNKNOWN_SCHEMA_ID) + good[5:]
+    for value in (good, newer, good[:-4], unknown, newer, good):
+        instance.send("events", key, value)
+    instance.settle()
+    assert (instance.values()[("cid", "orders")], instance.values()[("cid", "spent")]) == (4, 4)
+    letters = {(one.record["code"], one.record["value"]) for one in instance.read("dead_letters")[1:]}
+    assert letters == {("broken_avro", good[:-4]), ("unknown_schema", unknown)}
+    assert {one.record["origin_topic"] for one in instance.read("dead_letters")} == {topic}
+    assert instance.metric('starling_profiles_rows_total{outcome="refused"}') == 3
+
+
+def _register_a_newer_writer(instance: Instance) -> int:
+    """The schema of a writer that is one version ahead: a field more, at the end."""
+    client = SchemaRegistryClient({"url": instance.registry_url})
+    subject = f"{instance.topics['events']}-value"
+    document = json.loads(client.get_latest_version(subject).schema.schema_str or "")
+    document["fields"].append({"name": "region", "type": ["null", "string"], "default": None})
+    return client.register_schema(subject, Schema(json.dumps(document), "AVRO"))
+
+
+def _a_late_event_corrects_and_the_clock_ends_windows(instance: Instance) -> None:
+    instance.advance(START_MS + 29 * DAY_MS)
+    instance.settle()
+    instance.event("bob", START_MS + DAY_MS + 5, revenue=7)
+    instance.settle()
+    assert instance.values()[("bob", "spent")] == 12
     instance.advance(START_MS + 31 * DAY_MS)
     instance.settle()
-    assert instance.values()[("ann", "spent")] == 2.5
+    values = instance.values()
+    assert (values[("ann", "spent")], values[("bob", "spent")], values[("cid", "spent")]) == (2.5, 7, None)
+    assert (values[("ann", "orders")], values[("bob", "orders")], values[("cid", "orders")]) == (2, 2, 4)
+
+
+def _definitions_may_come_and_change_at_any_time(instance: Instance) -> None:
+    before = len(instance.read("aggregates"))
+    instance.define("skus", {"event": "*", "measure": {"distinct": "sku"}})
+    instance.define("orders", {"event": "Order Completed", "where": {"property": "revenue", "op": "gte", "value": 6}}, 2, "REVISED")
+    instance.event("ann", START_MS + 31 * DAY_MS, revenue=100, sku="b")
+    instance.settle()
+    values = instance.values()
+    assert (values[("ann", "skus")], values[("bob", "skus")]) == (2, 0)
+    assert (values[("ann", "orders")], values[("bob", "orders")], values[("cid", "orders")]) == (2, 1, 0)
+    assert values[("ann", "spent")] == 102.5
+    # Under new definitions everyone is told once at most for each trait: the history is not played again.
+    assert len(instance.read("aggregates")) - before <= 3 * 3
+    assert len(instance.read("dead_letters")) == 3
+    assert instance.metric("starling_profiles_definitions") == 3
+    assert len(list((instance.directory / "checkpoints" / "profiles").iterdir())) == 1
+
+
+def _records_are_as_the_contract_says(instance: Instance) -> None:
+    homes = {message.key(): message.partition() for message in instance.messages("events")}
+    told = instance.read("aggregates")
+    assert {one.key: one.partition for one in told}.items() <= homes.items()
+    last: dict[int, int] = {}
+    for one in told:
+        assert one.timestamp_ms == one.record["received_at"] // 1000
+        assert one.headers["produced_by"] == b"starling-profiles"
+        assert one.headers["correlation_id"].decode() == one.record["correlation_id"] != ""
+        assert one.record["received_at"] > last.get(one.partition, 0)
+        last[one.partition] = one.record["received_at"]
+
+
+def test_killed_at_any_moment_it_ends_with_the_right_values(instance: Instance) -> None:
+    chance = random.Random(11)
+    instance.define("spent", SPENT_30D)
+    instance.define("orders", ORDERS)
+    purchases: list[tuple[str, int, int]] = []
+    for kill_after_seconds in (None, 6.0, 12.0):
+        for _ in range(60):
+            day = len(purchases) // 3 - chance.choice([0, 0, 5])
+            purchases.append((f"u{chance.randrange(9)}", START_MS + day * DAY_MS, chance.randrange(1, 50)))
+            instance.event(purchases[-1][0], purchases[-1][1], revenue=purchases[-1][2])
+        instance.start()
+        if kill_after_seconds is None:
+            instance.settle()
+            instance.event("late", START_MS, revenue=1)
+            purchases.append(("late", START_MS, 1))
+            time.sleep(chance.random())
+        else:
+            time.sleep(kill_after_seconds + chance.random())
+        instance.kill()
+    instance.start()
+    until_ms = START_MS + 70 * DAY_MS
+    instance.advance(until_ms)
+    instance.settle()
+    assert instance.values() == _expected(purchases, until_ms)
+
+
+def _expected(purchases: Sequence[tuple[str, int, int]], until_ms: int) -> dict[tuple[str, str], Any]:
+    users = {user for user, _, _ in purchases}
+    expected: dict[tuple[str, str], Any] = {}
+    for user in users:
+        inside = [n for who, time_ms, n in purchases if who == user and time_ms > until_ms - 30 * DAY_MS]
+        expected[user, "orders"] = sum(who == user for who, _, _ in purchases)
+        expected[user, "spent"] = sum(inside) if inside else None
+    return expected
+
+
+def test_with_the_wall_clock_a_window_ends_by_itself(instance: Instance) -> None:
+    instance.define("recent", {"event": "Order Completed", "within": "20s"})
+    instance.start(STARLING_CLOCK="wall")
+    instance.settle()
+    instance.event("ann", time.time_ns() // 1_000_000)
+    wait_for(lambda: instance.values() == {("ann", "recent"): 1} or None, 200, instance.log_tail)
+    wait_for(lambda: instance.values() == {("ann", "recent"): 0} or None, 200, instance.log_tail)
+    assert instance.stop() == 0

@@ -75,10 +75,11 @@ def test_values_equal_the_evaluators_after_every_micro_batch(document: Mapping[s
             told[computed.user.removeprefix("w/")] = computed.value
         done += size
         until_ms = partition.store.kept_clock.now_ms
-        for user, value in told.items():
-            assert value == observed(document, events[:done], user, until_ms)
-            seen += value not in {None, 0}
-    assert seen > 20
+        for user in ("u0", "u1", "u2"):
+            expected = observed(document, events[:done], user, until_ms)
+            assert told[user] == expected if user in told else not expected
+            seen += bool(expected)
+    assert seen > 5
     partition.batch([], partition.store.kept_clock.now_ms + 1200 * DAY_MS)
     assert bool(partition.store.users) is ("within" not in document)
 

@@ -1,0 +1,46 @@
+"""One small local Spark for the tests of transforms, in a time zone that must not matter."""
+
+import gc
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from starling_common.settings import Http, Kafka, SchemaRegistry
+from starling_local.runtime import runtime_jars
+from starling_spark.session import open_session
+from starling_spark.settings import SparkSettings
+
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            # The library leaves sockets to its Java side to be closed by the collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = open_session("tests", spark_settings(tmp_path_factory.mktemp("spark")))
+    session.conf.set("spark.sql.session.timeZone", "Pacific/Chatham")
+    assert session.streams.active == []  # asking starts what keeps track of state, which a query without a stream does not
+    yield session
+    session.stop()
+    gc.collect()  # so that what it leaves unclosed is found here, not in somebody else's test
+
+
+def spark_settings(directory: Path) -> SparkSettings:
+    return SparkSettings(
+        kafka=Kafka(brokers="127.0.0.1:1"),
+        registry=SchemaRegistry(url="http://127.0.0.1:1"),
+        http=Http(port=1),
+        instance_id="test",
+        spark_jars=os.pathsep.join(str(jar) for jar in runtime_jars("spark")),
+        spark_state_partitions=1,
+        checkpoint_dir=directory,
+    )

@@ -1,0 +1,156 @@
+"""Computed traits as DataFrame in, DataFrame out: no broker, no registry."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from starling_common.settings import Clock
+from starling_spark.codec import Carried, Wire
+from starling_spark.profiles.definitions import Definition
+from starling_spark.profiles.transform import Job, Topics, computed_traits
+from starling_spark.session import JarMissing, open_session
+from starling_spark.sources import RECORDS
+from tests.spark.conftest import spark_settings
+
+DAY_MS = 86_400_000
+START_MS = 1_700_000_000_000
+TOPICS = Topics("events", "clock", "aggregates", "dlq")
+NAMES = {"events": "BehaviourEvent", "clock": "ClockAdvanced", "aggregates": "AggregateComputed", "dlq": "DeadLetter"}
+WIRE = Wire("http://127.0.0.1:1", tuple(Carried(topic, name, i + 1) for i, (topic, name) in enumerate(NAMES.items())))
+SPENT = {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"}
+JOB = Job(TOPICS, WIRE, Clock.EVENT, (Definition("w", "spent", 3, json.dumps(SPENT), ()),))
+
+
+def event(user: str, time_ms: int, properties: str) -> bytes:
+    record = {
+        "received_at": 1,
+        "workspace": "w",
+        "user_id": user,
+        "event_id": "e",
+        "message_id": "m",
+        "kind": "track",
+        "name": "Order Completed",
+        "event_time": time_ms,
+        "properties": properties,
+        "context": "{}",
+        "traits": "{}",
+        "correlation_id": f"c-{user}",
+    }
+    return WIRE.codec("events").encode(record)
+
+
+def tick(instant_ms: int) -> bytes:
+    return WIRE.codec("clock").encode({"received_at": 1, "instant": instant_ms, "correlation_id": "c-clock"})
+
+
+def raw(topic: str | None, partition: int, offset: int, value: bytes | None, timestamp_ms: int = 5) -> tuple[Any, ...]:
+    headers = [("correlation_id", b"c-header"), ("produced_by", b"test")]
+    return topic, partition, offset, timestamp_ms, b"w/key", value, headers
+
+
+def outputs(spark: SparkSession, records: list[tuple[Any, ...]], job: Job) -> list[Row]:
+    return computed_traits(spark.createDataFrame(records, RECORDS), job).collect()
+
+
+def told(rows: list[Row]) -> dict[tuple[int, str], Mapping[str, Any]]:
+    """(partition, user) -> the record, of the values among the outputs."""
+    values = [row for row in rows if row["topic"] == TOPICS.aggregates]
+    records = [(row["partition"], WIRE.codec(TOPICS.aggregates).decode(bytes(row["value"]))) for row in values]
+    return {(partition, record["user_id"]): record for partition, record in records}
+
+
+BAD = {
+    "broken_avro": event("ann", START_MS, "{}")[:-3],
+    "bad_framing": b"\x01" + event("ann", START_MS, "{}")[1:],
+    "bad_event": event("ann", START_MS, "[1]"),
+}
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession) -> list[Row]:
+    """What two partitions come to: values, an end of a window, and a bad record of every kind between good ones."""
+    records = [
+        raw("events", 0, 0, event("ann", START_MS, '{"revenue": 10}')),
+        raw("events", 0, 1, event("ann", START_MS + DAY_MS, '{"revenue": 2.5}')),
+        raw("clock", 0, 0, tick(START_MS + 30 * DAY_MS)),
+        *[raw("events", 1, offset, value) for offset, value in enumerate(BAD.values())],
+        raw("events", 1, 3, None),
+        raw("events", 1, 4, event("bob", START_MS, '{"revenue": 7}')),
+        raw("clock", 1, 5, b"junk"),
+        *[raw("events", 2, offset, b"junk") for offset in range(3)],
+    ]
+    return outputs(spark, records, Job(TOPICS, WIRE, Clock.EVENT, JOB.definitions, refused_before=(("events", 2, 2),)))
+
+
+def test_each_partition_tells_its_values_at_its_own_stream_time(rows: list[Row]) -> None:
+    found = told(rows)
+    assert found.keys() == {(0, "ann"), (1, "bob")}
+    ann, bob = found[0, "ann"], found[1, "bob"]
+    assert (ann["value"], ann["as_of"], bob["value"], bob["as_of"]) == ("2.5", START_MS + 30 * DAY_MS, "7.0", START_MS)
+    assert (ann["workspace"], ann["trait_key"], ann["trait_version"], ann["correlation_id"]) == ("w", "spent", 3, "c-ann")
+    values = [row for row in rows if row["topic"] == TOPICS.aggregates]
+    assert {bytes(row["key"]) for row in values} == {b"w/ann", b"w/bob"}
+    assert {row["timestamp_ms"] for row in values} == {record["received_at"] // 1000 for record in found.values()}
+
+
+def test_bad_records_go_to_the_dead_letters_and_the_others_go_on(rows: list[Row]) -> None:
+    codec = WIRE.codec(TOPICS.dead_letters)
+    letters = [codec.decode(bytes(row["value"])) for row in rows if row["topic"] == TOPICS.dead_letters]
+    found = {(one["origin_topic"], one["origin_partition"], one["origin_offset"]): (one["code"], one["value"]) for one in letters}
+    expected = {("events", 1, offset): (code, value) for offset, (code, value) in enumerate(BAD.items())}
+    expected |= {("events", 1, 3): ("bad_framing", b""), ("clock", 1, 5): ("bad_framing", b"junk")}
+    # Of the third partition what lies before offset 2 was refused before.
+    assert found == expected | {("events", 2, 2): ("bad_framing", b"junk")}
+    for letter in letters:
+        assert (letter["stage"], letter["workspace"], letter["key"], letter["correlation_id"]) == (
+            "profiles",
+            "w",
+            b"w/key",
+            "c-header",
+        )
+        assert letter["headers"] == {"correlation_id": b"c-header", "produced_by": b"test"}
+
+
+def test_with_the_wall_clock_heartbeats_move_stream_time_and_clock_records_do_not(spark: SparkSession) -> None:
+    records = [
+        raw("events", 0, 0, event("ann", START_MS, '{"revenue": 10}'), START_MS + 20),
+        raw("clock", 0, 0, tick(START_MS + 90 * DAY_MS)),
+        raw("events", 1, 0, event("bob", START_MS, '{"revenue": 10}'), START_MS + 20),
+        raw(None, 1, 0, None, START_MS + 31 * DAY_MS),
+    ]
+    found = told(outputs(spark, records, Job(TOPICS, WIRE, Clock.WALL, JOB.definitions, started_ms=START_MS + 10)))
+    assert {who: (record["value"], record["as_of"]) for who, record in found.items()} == {(0, "ann"): ("10.0", START_MS + 20)}
+
+
+def test_a_stream_keeps_its_state_between_micro_batches(spark: SparkSession, tmp_path: Path) -> None:
+    batches: list[dict[tuple[int, str], Any]] = []
+    (tmp_path / "in").mkdir()
+    stream = spark.readStream.schema(RECORDS).parquet(str(tmp_path / "in"))
+    query = (
+        computed_traits(stream, JOB)
+        .writeStream.outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .foreachBatch(lambda rows, _: batches.append({who: one["value"] for who, one in told(rows.collect()).items()}))
+        .start()
+    )
+    purchases = [("ann", START_MS, 10), ("bob", START_MS, 1), ("ann", START_MS + DAY_MS, 5)]
+    events = [
+        raw("events", 0, at, event(user, time_ms, json.dumps({"revenue": n}))) for at, (user, time_ms, n) in enumerate(purchases)
+    ]
+    try:
+        for records in (events[:2], events[2:], [raw("clock", 0, 0, tick(START_MS + 30 * DAY_MS))]):
+            spark.createDataFrame(records, RECORDS).coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert batches == [{(0, "ann"): "10.0", (0, "bob"): "1.0"}, {(0, "ann"): "15.0"}, {(0, "ann"): "5.0", (0, "bob"): None}]
+
+
+def test_a_missing_jar_is_named(tmp_path: Path) -> None:
+    settings = spark_settings(tmp_path).model_copy(update={"spark_jars": str(tmp_path / "absent.jar")})
+    with pytest.raises(JarMissing, match=r"absent\.jar"):
+        open_session("tests", settings)
