@@ -99,18 +99,18 @@ def _fresh(instance: Instance) -> None:
 
 
 def _define(scene: _Scene) -> Receiver:
-    """Catalog, computed trait, webhook, segments: what a shop would set up before the first order."""
+    """Catalog, computed trait, segments, webhook: what a shop would set up before the first order."""
     options = scene.options
     count = load_catalog(options.ports.address("kafka"), registry_url(options.ports), WORKSPACE, iter(CATALOG))
     scene.step(f"loaded {count} products into the catalog")
     scene.api.create("/v1/computed-traits", COMPUTED_TRAIT)
     scene.step(f"asked Spark to keep computed.{COMPUTED_TRAIT['key']} of everybody")
-    webhook, receiver = _webhook(scene.api)
-    scene.step(f"registered webhook {webhook['key']} at {receiver.url} for {', '.join(DELIVERED)}")
     for segment in SEGMENTS:
         scene.api.create("/v1/segments", segment)
     scene.settle()
     scene.step(f"defined {len(SEGMENTS)} segments")
+    webhook, receiver = _webhook(scene.api)
+    scene.step(f"registered webhook {webhook['key']} at {receiver.url} for {', '.join(DELIVERED)}")
     return receiver
 
 
