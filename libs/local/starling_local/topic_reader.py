@@ -22,16 +22,15 @@ def read_topic(brokers: str, topic: str) -> Iterator[Message]:
         unfinished = set(found.partitions) if found else set()
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in sorted(unfinished)])
         while unfinished:
-            messages = consumer.consume(500, _TIMEOUT_SECONDS)
-            if not messages:
+            message = consumer.poll(_TIMEOUT_SECONDS)
+            if message is None:
                 raise BrokerUnavailable(f"{topic}: the broker did not hand out records in time")
-            for message in messages:
-                if (error := message.error()) is None:
-                    yield message
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
-                    unfinished.discard(message.partition() or 0)
-                else:
-                    raise BrokerUnavailable(f"{topic}: {error.str()}")
+            if (error := message.error()) is None:
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
+                unfinished.discard(message.partition() or 0)
+            else:
+                raise BrokerUnavailable(f"{topic}: {error.str()}")
     except KafkaException as cause:
         raise BrokerUnavailable(f"{topic}: {cause.args[0].str()}") from cause
     finally:

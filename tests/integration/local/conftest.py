@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from starling_common.deploy import create_topics, register_schemas
+from starling_common.topics import load_catalogue
+from starling_common.wire import Registry
 from starling_local.testing import Addresses, embedded, free_base
 
 Starling = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -15,8 +19,11 @@ Starling = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="package")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    """Broker, database and registry with topics and schemas, on the event clock."""
-    with embedded({"deploy"}, tmp_path_factory.mktemp("deployed"), clock="event") as found:
+    """Broker and registry with topics and schemas, on the event clock."""
+    with embedded({"kafka", "registry"}, tmp_path_factory.mktemp("deployed"), clock="event") as found:
+        topics = list(load_catalogue().topics.values())
+        create_topics(AdminClient({"bootstrap.servers": found.kafka}), topics, replication_factor=1)
+        register_schemas(Registry(found.registry_url), topics)
         yield found
 
 

@@ -47,7 +47,8 @@ def document(starling: Starling, data_dir: Path) -> dict[str, Any]:
 
 
 def create_topic(base: int, name: str) -> None:
-    AdminClient({"bootstrap.servers": f"127.0.0.1:{base + 3}"}).create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{base + 3}"})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
 
 
 def topics(base: int) -> set[str]:

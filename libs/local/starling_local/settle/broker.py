@@ -1,17 +1,34 @@
 """Adapter: asks the broker how far groups are, with few and large questions."""
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+import time
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # left out of the library's list
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from starling_common.kafka import BrokerUnavailable, consumer_config
 from starling_local.settle.progress import Offsets, Partition
 
 _TIMEOUT_SECONDS = 10.0
+_PAUSE_SECONDS = 0.2
+_PASSING = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
+
+_EARLIEST, _LATEST = -2, -1
+"""Asked for in place of a time, the protocol answers with the first and with the next offset.
+
+One question for all partitions, and the consumer's `read_committed` makes the next offset the last stable one.
+"""
+
 _PROBE_GROUP = "starling-local-probe"
 """Named because a consumer must be; it never joins and never commits."""
 
@@ -40,55 +57,62 @@ class Offsetter:
 
     def starts(self, partitions: Iterable[Partition]) -> Offsets:
         """The first offset still kept."""
-        return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return self._offsets(partitions, _EARLIEST)
 
     def ends(self, partitions: Iterable[Partition]) -> Offsets:
         """The last stable offset: beyond every committed record, before every open transaction."""
-        return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._offsets(partitions, _LATEST)
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> Offsets:
         """What the group committed; a partition without a commit is left out."""
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
         if not wanted:
             return {}
-        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
-        found = _result(asked[group]).topic_partitions or []
+        found = _patiently(lambda: self._group_offsets(group, wanted))
         return {(entry.topic, entry.partition): entry.offset for entry in found if entry.offset >= 0}
 
     def holding_records(self, standing: Offsets) -> set[Partition]:
         """Those partitions that hold at least one committed record at or after the position given."""
         if not standing:
             return set()
-        unknown = set(standing)
-        found: set[Partition] = set()
+        unknown, found = set(standing), set()
         self._consumer.assign([TopicPartition(topic, number, offset) for (topic, number), offset in standing.items()])
         while unknown:
-            messages = self._consumer.consume(500, _TIMEOUT_SECONDS)
-            if not messages:
+            message = self._consumer.poll(_TIMEOUT_SECONDS)
+            if message is None:
                 raise BrokerUnavailable("the broker did not hand out records in time")
-            for message in messages:
-                part = (message.topic() or "", message.partition() or 0)
-                error = message.error()
-                if error is None:
-                    found.add(part)
-                elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
-                    raise BrokerUnavailable(error.str())
-                unknown.discard(part)
-        self._consumer.unassign()
+            part, error = (message.topic() or "", message.partition() or 0), message.error()
+            if error is None:
+                found.add(part)
+            elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
+                raise BrokerUnavailable(error.str())
+            if part in unknown:  # one record is enough: the rest of a long backlog stays with the broker
+                unknown.remove(part)
+                self._consumer.incremental_unassign([TopicPartition(*part)])
         return found
 
-    def _offsets(self, partitions: Iterable[Partition], spec: OffsetSpec) -> Offsets:
-        asked = {TopicPartition(topic, number): spec for topic, number in partitions}
+    def _offsets(self, partitions: Iterable[Partition], which: int) -> Offsets:
+        asked = [TopicPartition(topic, number, which) for topic, number in partitions]
         if not asked:
             return {}
-        answers: Mapping[TopicPartition, Future[Any]] = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT_SECONDS
-        )
-        return {(part.topic, part.partition): _result(answer).offset for part, answer in answers.items()}
+        found = _patiently(lambda: self._consumer.offsets_for_times(asked, timeout=_TIMEOUT_SECONDS))
+        if errors := [entry.error.str() for entry in found if entry.error]:
+            raise BrokerUnavailable(f"the broker does not tell its offsets: {errors[0]}")
+        return {(entry.topic, entry.partition): entry.offset for entry in found}
+
+    def _group_offsets(self, group: str, wanted: list[TopicPartition]) -> list[TopicPartition]:
+        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
+        return list(asked[group].result(_TIMEOUT_SECONDS).topic_partitions or [])
 
 
-def _result(answer: Future[Any]) -> Any:
-    try:
-        return answer.result(_TIMEOUT_SECONDS)
-    except (KafkaException, TimeoutError) as cause:
-        raise BrokerUnavailable(f"the broker does not answer: {cause}") from cause
+def _patiently(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+    """Ask again while the broker is only busy finding its feet: after a start it loads groups and elects leaders."""
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while True:
+        try:
+            return ask()
+        except (KafkaException, TimeoutError) as cause:
+            passing = isinstance(cause, KafkaException) and cause.args[0].code() in _PASSING
+            if not passing or time.monotonic() >= deadline:
+                raise BrokerUnavailable(f"the broker does not tell its offsets: {cause}") from cause
+            time.sleep(_PAUSE_SECONDS)

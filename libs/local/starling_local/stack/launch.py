@@ -17,6 +17,7 @@ from starling_local.stack.process import Identity, is_alive, marked_processes, w
 _POLL_SECONDS = 0.1
 _ORPHAN_GRACE_SECONDS = 20.0
 STOP_TIMEOUT_SECONDS = 120.0
+_TAIL_BYTES = 16 * 1024
 
 
 class StackError(LocalError):
@@ -132,12 +133,14 @@ def running_report(instance: Instance) -> Report:
 
 
 def tail(instance: Instance, part: str, lines: int = 3) -> str:
-    """The last lines of a part's log, and where it is."""
+    """The last telling lines of a part's log, and where it is."""
     log = instance.log_file(part)
     if not log.exists():
         return f"no log yet ({log})"
-    last = log.read_bytes()[-4000:].decode(errors="replace").splitlines()[-lines:]
-    return f"{' | '.join(last) or 'its log is empty'} ({log})"
+    last = log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").splitlines()
+    # Of a Java exception the head says what is wrong, and the frames below it bury the head.
+    telling = [line.strip() for line in last if line.strip() and not line.startswith(("\tat ", "\t... "))]
+    return f"{' | '.join(telling[-lines:]) or 'its log is empty'} ({log})"
 
 
 def _not_ready(instance: Instance, report: Report | None, timeout_seconds: float) -> str:
