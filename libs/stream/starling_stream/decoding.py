@@ -1,15 +1,15 @@
 """Pure core: a record as it was read -> what the fold takes, or a refusal that travels in its place."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from starling_common.outcome import Refused
 from starling_common.wire import DecodeError
 from starling_stream.processor import Inbound, S, Service
 
 
-class RawRecord(Protocol):
-    """A record as a client gives it: those of aiokafka are of this shape. `timestamp` in milliseconds."""
+class ClientRecord(Protocol):
+    """A record as aiokafka gives it. `timestamp` in milliseconds."""
 
     topic: str
     partition: int
@@ -21,7 +21,7 @@ class RawRecord(Protocol):
 
 
 class ReadRecord(NamedTuple):
-    """A `RawRecord` of our own making, for clients whose records are of another shape."""
+    """The same, of our own making, for clients whose records are of another shape."""
 
     topic: str
     partition: int
@@ -32,12 +32,15 @@ class ReadRecord(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]]
 
 
+RawRecord: TypeAlias = ClientRecord | ReadRecord
+
+
 def all_topics(service: Service[S]) -> tuple[str, ...]:
     """Every topic the service reads, each once, in the order that breaks ties of the merge."""
     return tuple(dict.fromkeys((*service.inputs, *service.clock_topics)))
 
 
-def decode_record(service: Service[S], record: RawRecord | ReadRecord) -> Inbound:
+def decode_record(service: Service[S], record: RawRecord) -> Inbound:
     """Never raises on data: what cannot be decoded, or has no key, carries a `Refused` as its value.
 
     Such a record takes its place in the order of arrival by the broker's timestamp.
@@ -56,7 +59,7 @@ def decode_record(service: Service[S], record: RawRecord | ReadRecord) -> Inboun
 _new = tuple.__new__
 
 
-def _refused(record: RawRecord | ReadRecord, why: Refused) -> Inbound:
+def _refused(record: RawRecord, why: Refused) -> Inbound:
     key, raw = record.key or b"", record.value or b""
     arrived = record.timestamp * 1000
     return Inbound(record.topic, record.partition, record.offset, key, why, arrived, None, record.headers, raw)

@@ -115,7 +115,7 @@ def _span(plan: Plan) -> tuple[int, int]:
 
 
 def _open(plan: Plan, memory: StoreMemory, start: int, end: int) -> TaskStore:
-    store = TaskStore(plan.path, memory)
+    store = _open_or_begin_anew(plan, memory)
     try:
         store.check_origin(plan.origin)
     except BaseException:
@@ -131,6 +131,18 @@ def _open(plan: Plan, memory: StoreMemory, start: int, end: int) -> TaskStore:
     store = TaskStore(plan.path, memory)
     store.check_origin(plan.origin)
     return store
+
+
+def _open_or_begin_anew(plan: Plan, memory: StoreMemory) -> TaskStore:
+    """A store that is broken is not repaired: the changelog has everything. One that is in use is left alone."""
+    try:
+        return TaskStore(plan.path, memory)
+    except Exception as cause:
+        if "Corruption" not in str(cause):
+            raise
+        log(__name__).exception("store_corrupted", partition=plan.partition)
+    TaskStore.destroy(plan.path)
+    return TaskStore(plan.path, memory)
 
 
 def _replay(consumer: Consumer, plan: Plan, store: TaskStore, span: tuple[int, int], stop: Event) -> int:

@@ -56,6 +56,9 @@ class Runner:
         self._stopping = False
         self._wake = asyncio.Event()
         self._turn_lock = asyncio.Lock()
+        self.processor_free = asyncio.Lock()
+        """Held while another thread is inside the processor; whoever decodes takes it."""
+        self.last_turn = monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
 
     @property
@@ -102,6 +105,7 @@ class Runner:
     async def _turn(self) -> bool:
         """One round; False when there was nothing to do."""
         parts = self._parts
+        self.last_turn = monotonic()
         self._check_lost()
         self._flow()
         tasks = parts.holdings.running()
@@ -127,7 +131,8 @@ class Runner:
                 return False
             past = parts.holdings.past(task)
             try:
-                await asyncio.get_running_loop().run_in_executor(None, task.fold.begin_switch, past)
+                async with self.processor_free:
+                    await asyncio.get_running_loop().run_in_executor(None, task.fold.begin_switch, past)
             except Interrupted:
                 return False
         return True

@@ -1,0 +1,119 @@
+"""A task's rows on disk and in memory: one suite for both, and what only a disk can show."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from starling_stream.memory import MemoryRows
+from starling_stream.ports import Changed, StateView
+from starling_stream.rows import TaskMeta, due_bytes, row_of
+from starling_stream.store import Origin, StoreMemory, StoreMismatch, TaskStore, store_memory
+from starling_stream.task import Layered
+
+
+@pytest.fixture(scope="module")
+def memory() -> StoreMemory:
+    return store_memory(8 * 1024 * 1024, 8 * 1024 * 1024)
+
+
+@pytest.fixture
+def store(tmp_path: Path, memory: StoreMemory) -> Iterator[TaskStore]:
+    opened = TaskStore(tmp_path / "0", memory)
+    yield opened
+    opened.close()
+
+
+def _row(version: int, due: int | None, payload: bytes = b"p") -> bytes:
+    return row_of(version, due_bytes(due) + payload)
+
+
+def _write(store: TaskStore, rows: dict[bytes, bytes], position: int | None = None) -> None:
+    before = store.rows(list(rows))
+    changes = {key: Changed(was, row) for (key, row), was in zip(rows.items(), before, strict=True)}
+    store.apply(changes, None, position)
+
+
+def test_a_new_due_replaces_the_old_timer(store: TaskStore) -> None:
+    _write(store, {b"k": _row(1, 50)})
+    _write(store, {b"k": _row(2, 70)})
+    assert store.due(60, 10) == []
+    assert store.due(70, 10) == [(70, b"k")]
+
+
+def test_a_deleted_key_has_no_timer_and_no_state_but_keeps_its_version(store: TaskStore) -> None:
+    _write(store, {b"k": _row(1, 50)})
+    _write(store, {b"k": row_of(2, b"")})
+    assert (store.due(100, 10), store.keys(b"", 10), store.rows([b"k"])) == ([], [], [row_of(2, b"")])
+
+
+def test_an_earlier_timer_is_found_after_the_scan_had_moved_on(store: TaskStore) -> None:
+    _write(store, {b"late": _row(1, 1000)})
+    assert store.due(500, 10) == []
+    _write(store, {b"early": _row(1, 400)})
+    assert store.due(500, 10) == [(400, b"early")]
+
+
+def test_everything_survives_a_reopening(tmp_path: Path, memory: StoreMemory) -> None:
+    first = TaskStore(tmp_path / "0", memory)
+    first.apply({b"k": Changed(None, _row(1, 5))}, TaskMeta(3, 77, b"plan"), 42)
+    first.close()
+    second = TaskStore(tmp_path / "0", memory)
+    assert (second.position(), second.meta(), second.due(5, 1)) == (42, TaskMeta(3, 77, b"plan"), [(5, b"k")])
+    second.close()
+
+
+def test_a_store_of_another_log_is_refused(tmp_path: Path, memory: StoreMemory) -> None:
+    first = TaskStore(tmp_path / "0", memory)
+    first.check_origin(Origin("c", "id-1", 8))
+    first.check_origin(Origin("c", "id-1", 8))
+    with pytest.raises(StoreMismatch, match="delete the directory"):
+        first.check_origin(Origin("c", "id-2", 8))
+    first.close()
+
+
+Values = dict[bytes, tuple[int | None, bytes] | None]
+
+keys = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
+values = st.none() | st.tuples(st.none() | st.integers(0, 9), st.binary(max_size=2))
+writes = st.lists(st.dictionaries(keys, values, max_size=4), max_size=6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(writes, st.dictionaries(keys, values, max_size=4), st.integers(0, 10), st.integers(1, 4))
+def test_disk_memory_and_layers_give_the_same_view(
+    tmp_path_factory: pytest.TempPathFactory,
+    memory: StoreMemory,
+    batches: list[Values],
+    pending: Values,
+    until: int,
+    limit: int,
+) -> None:
+    disk, plain = TaskStore(tmp_path_factory.mktemp("rows") / "0", memory), MemoryRows()
+
+    def changed(
+        batch: dict[bytes, tuple[int | None, bytes] | None], rows: Callable[[list[bytes]], list[bytes | None]]
+    ) -> dict[bytes, Changed]:
+        before = dict(zip(batch, rows(list(batch)), strict=True))
+        return {
+            key: Changed(before[key], row_of(1, b"" if value is None else due_bytes(value[0]) + value[1]))
+            for key, value in batch.items()
+        }
+
+    for batch in batches:
+        changes = changed(batch, plain.rows)
+        disk.apply(changes, None, None)
+        plain.apply(changes)
+    on_top = changed(pending, plain.rows)
+    layered = Layered(disk, on_top)
+    views: list[StateView] = [disk, plain]
+    expected = [view.due(until, limit) for view in views]
+    assert expected[0] == expected[1]
+    plain.apply(on_top)
+    everything = [b"a", b"b", b"c", b"d", b"e"]
+    assert layered.rows(everything) == plain.rows(everything)
+    assert layered.due(until, limit) == plain.due(until, limit)
+    assert layered.keys(b"a", limit) == plain.keys(b"a", limit)
+    disk.close()

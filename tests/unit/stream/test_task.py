@@ -1,0 +1,151 @@
+"""What a task may commit at any moment, and what a round holds."""
+
+from collections.abc import Sequence
+
+from starling_common.settings import Clock
+from starling_stream.decoding import ReadRecord
+from starling_stream.fold import TaskFold
+from starling_stream.memory import MemoryRows
+from starling_stream.ports import StateView
+from starling_stream.rounds import Limits, Rounds
+from starling_stream.rows import TaskMeta
+from starling_stream.task import Step, Task
+from tests.unit.stream.counting import HOUR_MS, Counted, counting, event
+
+NOW = 10**15
+KEY = b"default/u1"
+
+
+def _task(rows: StateView | None = None, clock: Clock = Clock.EVENT, offsets: dict[str, int] | None = None) -> Task[Counted]:
+    service = counting(clock)
+    task = Task(service, 0, 1)
+    task.run(rows or MemoryRows(), TaskFold(service, 0, TaskMeta(), 3), offsets or {})
+    return task
+
+
+def _records(topic: str, first: int, values: Sequence[bytes]) -> list[ReadRecord]:
+    key = None if topic == "clock" else KEY
+    return [ReadRecord(topic, 0, first + number, 0, key, value, ()) for number, value in enumerate(values)]
+
+
+def _feed(task: Task[Counted], topic: str, records: Sequence[ReadRecord], end: int) -> None:
+    task.announce({topic: 1}, {topic: (end, end)})
+    task.arrive(topic, records, 0)
+
+
+def _rounds() -> Rounds:
+    return Rounds(Limits(1000, 10), lambda: b"")
+
+
+def _step(task: Task[Counted], rounds: Rounds | None = None) -> Step:
+    [step] = (rounds or _rounds()).collect([task], NOW)
+    return step
+
+
+def test_a_topic_read_to_its_end_commits_beyond_the_markers() -> None:
+    task = _task()
+    task.announce({}, {"clock": (0, 0)})
+    _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2)]), 3)
+    assert _step(task).offsets == {"in": 3}
+
+
+def test_a_topic_with_a_batch_on_its_way_is_not_at_its_end() -> None:
+    task = _task()
+    task.announce({}, {"clock": (0, 0)})
+    task.announce({"in": 2}, {"in": (9, 9)})
+    task.arrive("in", _records("in", 0, [event(1, 1)]), 0)
+    assert _step(task).offsets == {"in": 1}
+    task.arrive("in", _records("in", 1, [event(2, 2)]), 0)
+    assert _step(task).offsets == {"in": 9}
+
+
+def test_records_before_the_committed_offset_and_repeated_ones_are_dropped() -> None:
+    task = _task(offsets={"in": 1})
+    task.announce({}, {"clock": (0, 0)})
+    _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2)]), 2)
+    _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2), event(3, 3)]), 3)
+    assert [record.offset for record in _step(task).records] == [1, 2]
+
+
+def test_a_clock_record_is_committed_only_when_all_timers_up_to_it_have_fired() -> None:
+    rows, rounds = MemoryRows(), _rounds()
+    task = _task(rows)
+    others = [ReadRecord("in", 0, number, 0, b"default/%d" % number, event(number, 5), ()) for number in range(7)]
+    _feed(task, "in", others, 7)
+    task.announce({}, {"clock": (0, 0)})
+    committed: list[dict[str, int]] = []
+
+    def turn() -> int:
+        step = _step(task, rounds)
+        assert step.sealed is not None
+        rows.apply(step.sealed.changes)
+        task.landed(step)
+        committed.append(dict(step.offsets))
+        return step.sealed.fired
+
+    turn()
+    _feed(task, "clock", _records("clock", 0, [event(100, 2 * HOUR_MS)]), 1)
+    fired = [turn() for _ in range(3)]
+    assert fired == [3, 3, 1]
+    assert committed == [{"in": 7}, {}, {}, {"clock": 1}]
+
+
+def test_what_did_not_happen_is_done_again_from_the_committed_state() -> None:
+    rows, rounds = MemoryRows(), _rounds()
+    task = _task(rows)
+    task.announce({}, {"clock": (0, 0)})
+    _feed(task, "in", _records("in", 0, [event(1, 10)]), 1)
+    first = _step(task, rounds)
+    task.submitted(first.sealed)
+    _feed(task, "in", _records("in", 1, [event(2, 20)]), 2)
+    second = _step(task, rounds)
+    assert second.sealed is not None
+    assert second.sealed.outputs[0].value == b"2"
+    task.give_back([first, second])
+    again = _step(task, rounds)
+    assert again.sealed is not None
+    assert [output.value for output in again.sealed.outputs] == [b"1", b"2"]
+    assert again.offsets == {"in": 2}
+    assert again.sealed.meta == TaskMeta(1, 20, b"")
+
+
+def test_the_next_unit_reads_through_the_one_on_its_way() -> None:
+    task = _task()
+    task.announce({}, {"clock": (0, 0)})
+    _feed(task, "in", _records("in", 0, [event(1, 10)]), 1)
+    first = _step(task)
+    task.submitted(first.sealed)
+    _feed(task, "clock", _records("clock", 0, [event(2, 10 + HOUR_MS)]), 1)
+    second = _step(task)
+    assert second.sealed is not None
+    assert [output.value for output in second.sealed.outputs] == [b"quiet since 10"]
+
+
+def test_an_idle_task_under_the_wall_clock_follows_it_and_fires_what_is_due() -> None:
+    rows, rounds = MemoryRows(), _rounds()
+    task = _task(rows, Clock.WALL)
+    task.announce({}, {"clock": (0, 0)})
+    received_at = NOW - HOUR_MS * 1000
+    _feed(task, "in", _records("in", 0, [event(received_at)]), 1)
+    step = _step(task, rounds)
+    assert step.sealed is not None
+    rows.apply(step.sealed.changes)
+    task.landed(step)
+    assert rounds.collect([task], NOW) == []
+    [later] = rounds.collect([task], NOW + 20_000)
+    assert later.sealed is not None
+    assert (later.sealed.fired, later.sealed.meta.stream_time_ms) == (1, NOW // 1000)
+
+
+def test_a_round_is_shared_out_and_what_is_left_goes_to_those_with_more() -> None:
+    tasks = []
+    for number, count in enumerate((100, 2, 2)):
+        service = counting()
+        task = Task(service, number, 1)
+        task.run(MemoryRows(), TaskFold(service, number, TaskMeta()), {})
+        task.announce({"in": 1}, {"clock": (0, 0), "in": (count, count)})
+        records = [ReadRecord("in", number, offset, 0, KEY, event(offset, 1), ()) for offset in range(count)]
+        task.arrive("in", records, 0)
+        tasks.append(task)
+    steps = Rounds(Limits(30, 10), lambda: b"").collect(tasks, NOW)
+    assert {step.partition: len(step.records) for step in steps} == {0: 26, 1: 2, 2: 2}
