@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from starling_common.values import deterministic_id, record_key
 
-USERS: Final = 100_000
+USERS = 100_000
 FIRST_MS: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z"""
 DAY_MS: Final = 86_400_000

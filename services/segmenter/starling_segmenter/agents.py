@@ -140,7 +140,9 @@ class Segmenter:
         """Bring one user under the rules in force, history first; announce the net difference."""
         self._switched_in = unit
         switch, workspace = self._switches[unit.partition], workspace_of(key)
-        remember(state, switch.past.get(key), switch.fresh.get(workspace, frozenset()))
+        past = switch.past.get(key)
+        if past is not None:
+            remember(state, past, switch.fresh[workspace])
         rules = self._rules.get(workspace, NO_RULES)
         before = None if switch.before is None else switch.before.get(workspace, NO_RULES).plan
         changes = rules.plan.on_definition(state, unit.stream_time_ms, before)

@@ -62,14 +62,11 @@ def _fold(plan: Plan, past: dict[bytes, UserState], key: bytes, event: Behaviour
     plan.fold_history(state, event)
 
 
-def remember(state: UserState, past: UserState | None, fresh: frozenset[str]) -> None:
+def remember(state: UserState, past: UserState, fresh: frozenset[str]) -> None:
     """Put the past into a state's fresh leaves.
 
     It replaces what is there and adds to nothing, so that a switch that was broken off can be repeated.
     """
-    found = past or UserState()
-    for leaf in fresh:
-        state.accumulators.pop(leaf, None)
-    state.accumulators.update(found.accumulators)
+    state.accumulators.update(past.accumulators)
     waiting = [match for match in state.waiting if match.leaf not in fresh]
-    state.waiting = sorted(waiting + found.waiting, key=_BY_TIME)
+    state.waiting = sorted(waiting + past.waiting, key=_BY_TIME)

@@ -8,7 +8,7 @@ from starling_common.topics import PROGRESS
 from starling_segmenter.definition_log import DefinitionsLost
 from starling_segmenter.definitions import Definitions
 from starling_segmenter.progress import Reporter
-from tests.unit.segmenter.segmenting import MemorySegmenter, Seen
+from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter, Seen
 
 DAY_MS = 86_400_000
 BUYERS = {"event": "Order Completed"}
@@ -55,6 +55,23 @@ def test_events_of_before_that_are_out_of_the_window_do_not_count() -> None:
     _bought(segmenter, ("u1", 1000), ("u2", 3 * DAY_MS))
     segmenter.define("today", TODAY)
     assert segmenter.changes() == [Seen("u2", "today", "ENTERED", 1, 3 * DAY_MS, "DEFINITION")]
+
+
+def test_an_event_from_the_future_waits_once_however_often_the_switch_is_repeated() -> None:
+    segmenter = MemorySegmenter(Clock.WALL)
+    now_ms = NOW_MICROS // 1000
+    _bought(segmenter, ("u1", now_ms + 60_000), ("u1", now_ms - 1000))
+    segmenter.define("today-twice", {**TWICE, "within": "1d"})
+    _say_the_plan_was(segmenter, Definitions().name)
+    segmenter.task.settle()
+    assert segmenter.changes() == []
+    segmenter.task.advance(now_ms + 60_000)
+    assert segmenter.changes() == [Seen("u1", "today-twice", "ENTERED", 1, now_ms + 60_000, "TIMER")]
+    state = segmenter.task.state(b"default/u1")
+    assert state is not None
+    assert state.waiting == []
+    (kept,) = state.accumulators.values()
+    assert kept.value() == 2
 
 
 def test_members_of_both_versions_stay_and_are_not_announced() -> None:
