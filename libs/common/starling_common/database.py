@@ -21,7 +21,10 @@ _CONCURRENT_STATEMENTS = 64
 
 
 class Database:
-    """Reads and writes at LOCAL_QUORUM unless told otherwise. Every method raises DatabaseUnavailable when there is no answer."""
+    """Reads and writes at LOCAL_QUORUM. Every method raises DatabaseUnavailable when there is no answer.
+
+    In statements `{ks}` stands for the keyspace of the settings: a session without a keyspace of its own can be shared.
+    """
 
     def __init__(self, settings: Cassandra) -> None:
         """Opens nothing; the first call does, and every later one tries again while there is no session."""
@@ -85,7 +88,7 @@ class Database:
     def _prepare(self, statement: str, consistency: int) -> PreparedStatement:
         found = self._prepared.get((statement, consistency))
         if found is None:
-            found = self._opened().prepare(statement, keyspace=self._settings.keyspace)
+            found = self._opened().prepare(statement.format(ks=self._settings.keyspace))
             found.consistency_level = consistency
             found.serial_consistency_level = ConsistencyLevel.LOCAL_SERIAL
             self._prepared[statement, consistency] = found

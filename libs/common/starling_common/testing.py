@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +15,12 @@ from typing import TypeVar
 
 import httpx
 
+from starling_common.cassandra import create_tables, open_session
+from starling_common.settings import Cassandra
+
 T = TypeVar("T")
 
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 
 
@@ -69,6 +73,19 @@ def running(module: str, environment: Mapping[str, str], log: Path, *, ready: bo
             _end(service)
 
 
+@contextmanager
+def own_keyspace(cassandra: Cassandra) -> Iterator[Cassandra]:
+    """The same Cassandra with a keyspace of our own, its tables in place; dropped in the end."""
+    settings = cassandra.model_copy(update={"keyspace": f"t{uuid.uuid4().hex[:12]}"})
+    session = open_session(settings)
+    try:
+        create_tables(session, settings)
+        yield settings
+        session.execute(f"DROP KEYSPACE {settings.keyspace}", timeout=60)
+    finally:
+        session.cluster.shutdown()
+
+
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens on now."""
     with socket.socket() as probe:
@@ -91,7 +108,7 @@ def _end(service: Service) -> None:
         service.kill()
 
 
-def eventually(what: Callable[[], T | None], timeout_seconds: float = 45.0) -> T:
+def eventually(what: Callable[[], T | None], timeout_seconds: float = 90.0) -> T:
     """The first answer that is true. Raises: TimeoutError with the last answer; the time-out is no claim about speed."""
     deadline = time.monotonic() + timeout_seconds
     while True:

@@ -9,19 +9,19 @@ from starling_api.ports import Day, MemberRow, Membership, Profile, Reported, Ve
 from starling_common.database import Database
 from starling_common.read_models import MEMBER_BUCKETS
 
-_PROGRESS: Final = "SELECT * FROM segmenter_progress WHERE id = 0"
+_PROGRESS: Final = "SELECT * FROM {ks}.segmenter_progress WHERE id = 0"
 _VERSIONS: Final = (
-    "SELECT * FROM definition_versions "
+    "SELECT * FROM {ks}.definition_versions "
     "WHERE workspace = ? AND kind = ? AND key = ? AND (version, recorded_at_micros) > (?, ?) LIMIT ?"
 )
 _MEMBERS: Final = (
-    "SELECT bucket, user_id, entered_at_ms, sequence FROM segment_members "
+    "SELECT bucket, user_id, entered_at_ms, sequence FROM {ks}.segment_members "
     "WHERE workspace = ? AND segment_key = ? AND bucket = ? AND user_id > ? LIMIT ?"
 )
-_COUNTS: Final = "SELECT entered, exited FROM segment_counts WHERE workspace = ? AND segment_key = ?"
-_DAYS: Final = "SELECT day, entered, exited FROM segment_days WHERE workspace = ? AND segment_key = ?"
-_USER_SEGMENTS: Final = "SELECT * FROM user_segments WHERE workspace = ? AND user_id = ?"
-_PROFILE: Final = "SELECT * FROM profiles WHERE workspace = ? AND user_id = ?"
+_COUNTS: Final = "SELECT entered, exited FROM {ks}.segment_counts WHERE workspace = ? AND segment_key = ?"
+_DAYS: Final = "SELECT day, entered, exited FROM {ks}.segment_days WHERE workspace = ? AND segment_key = ?"
+_USER_SEGMENTS: Final = "SELECT * FROM {ks}.user_segments WHERE workspace = ? AND user_id = ?"
+_PROFILE: Final = "SELECT * FROM {ks}.profiles WHERE workspace = ? AND user_id = ?"
 
 
 class CassandraAudience:

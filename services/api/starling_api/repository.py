@@ -10,31 +10,33 @@ from starling_api.definitions import Change, Definition
 from starling_api.ports import Claim, Stored
 from starling_common.database import Database, Row
 
-_DEFINITION: Final = "SELECT * FROM definitions WHERE workspace = ? AND kind = ? AND key = ?"
-_DEFINITIONS: Final = "SELECT * FROM definitions WHERE workspace = ? AND kind = ? AND key > ?"
+_DEFINITION: Final = "SELECT * FROM {ks}.definitions WHERE workspace = ? AND kind = ? AND key = ?"
+_DEFINITIONS: Final = "SELECT * FROM {ks}.definitions WHERE workspace = ? AND kind = ? AND key > ?"
 
-_NEWEST: Final = "SELECT * FROM definition_claims WHERE workspace = ? AND kind = ? AND key = ?"
+_NEWEST: Final = "SELECT * FROM {ks}.definition_claims WHERE workspace = ? AND kind = ? AND key = ?"
 _FIRST_CLAIM: Final = (
-    "INSERT INTO definition_claims (workspace, kind, key, event_id, version, action, document, actor, correlation_id, "
+    "INSERT INTO {ks}.definition_claims (workspace, kind, key, event_id, version, action, document, actor, correlation_id, "
     "created_at_micros, recorded_at_micros, published) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, false) IF NOT EXISTS"
 )
 _LATER_CLAIM: Final = (
-    "UPDATE definition_claims SET event_id = ?, version = ?, action = ?, document = ?, actor = ?, correlation_id = ?, "
+    "UPDATE {ks}.definition_claims SET event_id = ?, version = ?, action = ?, document = ?, actor = ?, correlation_id = ?, "
     "created_at_micros = ?, recorded_at_micros = ?, published = false WHERE workspace = ? AND kind = ? AND key = ? IF event_id = ?"
 )
-_PUBLISHED: Final = "UPDATE definition_claims SET published = true WHERE workspace = ? AND kind = ? AND key = ? IF event_id = ?"
-_UNPUBLISHED: Final = "SELECT * FROM definition_claims WHERE published = false ALLOW FILTERING"
+_PUBLISHED: Final = (
+    "UPDATE {ks}.definition_claims SET published = true WHERE workspace = ? AND kind = ? AND key = ? IF event_id = ?"
+)
+_UNPUBLISHED: Final = "SELECT * FROM {ks}.definition_claims WHERE published = false ALLOW FILTERING"
 
 _RESERVE: Final = (
-    "INSERT INTO idempotency (workspace, idempotency_key, fingerprint, status, body) VALUES (?, ?, ?, 0, '') "
+    "INSERT INTO {ks}.idempotency (workspace, idempotency_key, fingerprint, status, body) VALUES (?, ?, ?, 0, '') "
     "IF NOT EXISTS USING TTL 60"
 )
-_FIRST_ANSWER: Final = "SELECT * FROM idempotency WHERE workspace = ? AND idempotency_key = ?"
+_FIRST_ANSWER: Final = "SELECT * FROM {ks}.idempotency WHERE workspace = ? AND idempotency_key = ?"
 _KEEP: Final = (
-    "UPDATE idempotency USING TTL 86400 SET fingerprint = ?, status = ?, body = ?, etag = ? "
+    "UPDATE {ks}.idempotency USING TTL 86400 SET fingerprint = ?, status = ?, body = ?, etag = ? "
     "WHERE workspace = ? AND idempotency_key = ? IF EXISTS"
 )
-_RELEASE: Final = "DELETE FROM idempotency WHERE workspace = ? AND idempotency_key = ? IF EXISTS"
+_RELEASE: Final = "DELETE FROM {ks}.idempotency WHERE workspace = ? AND idempotency_key = ? IF EXISTS"
 
 
 class CassandraDefinitions:

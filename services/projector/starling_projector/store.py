@@ -12,7 +12,7 @@ from starling_projector.tallies import Counted, Tally
 
 def _insert(table: str, columns: str) -> str:
     places = ", ".join("?" for _ in columns.split(","))
-    return f"INSERT INTO {table} ({columns}) VALUES ({places}) USING TIMESTAMP ?"  # noqa: S608 - constants of this module
+    return f"INSERT INTO {{ks}}.{table} ({columns}) VALUES ({places}) USING TIMESTAMP ?"  # noqa: S608 - constants of this module
 
 
 _STATEMENTS: Final[Mapping[Into, str]] = {
@@ -21,7 +21,7 @@ _STATEMENTS: Final[Mapping[Into, str]] = {
     ),
     Into.MEMBER: _insert("segment_members", "workspace, segment_key, bucket, user_id, entered_at_ms, sequence"),
     Into.MEMBER_GONE: (
-        "DELETE FROM segment_members USING TIMESTAMP ? WHERE workspace = ? AND segment_key = ? AND bucket = ? AND user_id = ?"
+        "DELETE FROM {ks}.segment_members USING TIMESTAMP ? WHERE workspace = ? AND segment_key = ? AND bucket = ? AND user_id = ?"
     ),
     Into.USER_SEGMENT: _insert(
         "user_segments", "workspace, user_id, segment_key, status, sequence, effective_at_ms, segment_version"
@@ -31,10 +31,11 @@ _STATEMENTS: Final[Mapping[Into, str]] = {
     Into.DEFINITION: _insert("definitions", "workspace, kind, key, version, status, document, actor, recorded_at_micros"),
 }
 _READ_COUNT: Final = (
-    "SELECT entered, exited, counted_offset FROM segment_counts WHERE workspace = ? AND segment_key = ? AND source_partition = ?"
+    "SELECT entered, exited, counted_offset FROM {ks}.segment_counts "
+    "WHERE workspace = ? AND segment_key = ? AND source_partition = ?"
 )
 _READ_DAY: Final = (
-    "SELECT entered, exited, counted_offset FROM segment_days "
+    "SELECT entered, exited, counted_offset FROM {ks}.segment_days "
     "WHERE workspace = ? AND segment_key = ? AND source_partition = ? AND day = ?"
 )
 _WRITE_COUNT: Final = _insert("segment_counts", "workspace, segment_key, source_partition, entered, exited, counted_offset")
