@@ -1,0 +1,87 @@
+"""The real API and the real projector on the real stack: own tables, own group, and a workspace for each test."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from starling_common.database import Database
+from starling_common.settings import Cassandra
+from starling_common.testing import Service, own_keyspace, running
+from tests.conftest import Stack
+
+POOL = [f"t{uuid.uuid4().hex[:12]}" for _ in range(100)]
+"""Workspaces that the API knows tokens of; each test takes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One workspace's view of the API, as admin unless told otherwise."""
+
+    workspace: str
+    url: str
+    http: httpx.Client
+
+    def call(self, method: str, path: str, body: object = None, *, role: str = "admin", **headers: str) -> httpx.Response:
+        sent = {"Authorization": f"Bearer {role}-{self.workspace}"}
+        sent |= {name.replace("_", "-"): text for name, text in headers.items()}
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        return self.http.request(method, path, content=content, headers=sent)
+
+
+@pytest.fixture(scope="session")
+def own_cassandra(stack: Stack) -> Iterator[Cassandra]:
+    with own_keyspace(stack.cassandra) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="session")
+def database(own_cassandra: Cassandra) -> Iterator[Database]:
+    database = Database(own_cassandra)
+    yield database
+    database.close()
+
+
+@pytest.fixture(scope="session")
+def projector(stack: Stack, own_cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    environment = {**replace(stack, cassandra=own_cassandra).environment(), "STARLING_GROUP": f"test-{uuid.uuid4().hex}"}
+    with running("starling_projector", environment, tmp_path_factory.mktemp("projector") / "log") as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def api_environment(stack: Stack, own_cassandra: Cassandra) -> dict[str, str]:
+    tokens = ",".join(f"{role}-{workspace}={role}:{workspace}" for workspace in POOL for role in ("viewer", "marketer", "admin"))
+    return {**replace(stack, cassandra=own_cassandra).environment(), "STARLING_TOKENS": tokens}
+
+
+@pytest.fixture(scope="session")
+def api(api_environment: dict[str, str], projector: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running("starling_api", api_environment, tmp_path_factory.mktemp("api") / "log") as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def http(api: Service) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=api.url, timeout=30, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def another(api: Service, http: httpx.Client) -> Client:
+    """A second workspace."""
+    return Client(POOL.pop(), api.url, http)
+
+
+@pytest.fixture
+def client(api: Service, http: httpx.Client) -> Client:
+    return Client(POOL.pop(), api.url, http)
+
+
+@pytest.fixture
+def log_path(tmp_path: Path) -> Path:
+    return tmp_path / "log"

@@ -1,0 +1,19 @@
+"""The command side's stores in the real Cassandra."""
+
+import pytest
+
+from starling_api.repository import CassandraAnswers, CassandraClaims
+from starling_common.database import Database
+from tests.contract.api.claims_contract import AnswersContract, ClaimsContract
+
+
+class TestCassandraClaims(ClaimsContract):
+    @pytest.fixture
+    def claims(self, database: Database) -> CassandraClaims:
+        return CassandraClaims(database)
+
+
+class TestCassandraAnswers(AnswersContract):
+    @pytest.fixture
+    def answers(self, database: Database) -> CassandraAnswers:
+        return CassandraAnswers(database)

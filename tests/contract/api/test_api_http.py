@@ -1,0 +1,309 @@
+"""The segment API as an outside party sees it: the contract's calls, over HTTP, against real processes."""
+
+import json
+import threading
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from starling_api.routes.later import LATER
+from starling_common.kafka import consumer_config
+from starling_common.wire import Registry
+from tests.conftest import Stack
+from tests.contract.api.conftest import Client
+
+EVERYONE = {"everyone": True}
+BUYERS = {"key": "buyers", "name": "Buyers", "where": {"event": "Order Completed", "op": "gte", "value": 2, "within": "90d"}}
+
+
+def is_problem(answer: httpx.Response, status: int, code: str) -> bool:
+    body = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    assert (answer.status_code, body["status"], body["code"], body["success"]) == (status, status, code, False), answer.text
+    assert body["message"]
+    assert "Traceback" not in answer.text
+    return True
+
+
+def faults(answer: httpx.Response) -> set[tuple[str, str]]:
+    assert is_problem(answer, 422, "invalid_definition")
+    for fault in answer.json()["errors"]:
+        assert set(fault) == {"pointer", "code", "message", "expected"}
+        assert all(isinstance(part, str) for part in fault.values())
+        assert fault["message"]
+        assert fault["expected"]
+    return {(fault["pointer"], fault["code"]) for fault in answer.json()["errors"]}
+
+
+def published(stack: Stack, topic: str, workspace: str) -> list[dict[str, Any]]:
+    """What is in a definitions topic for a workspace, from the first record on."""
+    codec = Registry(stack.registry_url).codec(topic, "DefinitionChanged")
+    consumer = Consumer(consumer_config(stack.brokers, f"test-{workspace}", **{"enable.partition.eof": True}))
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    try:
+        while (message := consumer.poll(20)) is not None and message.error() is None:
+            if (message.key() or b"").startswith(f"{workspace}/".encode()):
+                found.append(codec.decode(message.value() or b"") | {"headers": dict(message.headers() or [])})
+    finally:
+        consumer.close()
+    return found
+
+
+def test_the_life_of_a_segment(client: Client, stack: Stack) -> None:
+    made = client.call("POST", "/v1/segments", BUYERS, role="marketer", X_Correlation_Id="corr-1")
+    assert (made.status_code, made.headers["etag"], made.headers["x-correlation-id"]) == (201, '"1"', "corr-1")
+    assert made.json() | {"version": 1, "status": "backfilling", "timezone": "UTC", **BUYERS} == made.json()
+    read = client.call("GET", "/v1/segments/buyers", role="viewer")
+    assert (read.status_code, read.headers["etag"], read.json()) == (200, '"1"', made.json())  # one reads one's own write
+    renamed = client.call("PUT", "/v1/segments/buyers", {**read.json(), "name": "Repeat buyers"}, If_Match=read.headers["etag"])
+    assert (renamed.status_code, renamed.json()["version"], renamed.json()["name"]) == (200, 1, "Repeat buyers")
+    changed = client.call("PUT", "/v1/segments/buyers", {"name": "Buyers", "where": EVERYONE}, If_Match='"1"')
+    assert (changed.status_code, changed.headers["etag"], changed.json()["version"]) == (200, '"2"', 2)
+    assert changed.json()["created_at"] == made.json()["created_at"] < changed.json()["updated_at"]
+    assert is_problem(client.call("PUT", "/v1/segments/buyers", BUYERS, If_Match='"1"'), 412, "version_conflict")
+    assert client.call("DELETE", "/v1/segments/buyers", If_Match='"2"').status_code == 204
+    assert client.call("DELETE", "/v1/segments/buyers").status_code == 204
+    assert client.call("GET", "/v1/segments/buyers").json()["status"] == "archived"
+    assert is_problem(client.call("PUT", "/v1/segments/buyers", BUYERS), 409, "archived")
+    assert faults(client.call("POST", "/v1/segments", BUYERS)) == {("/key", "key_taken")}
+    assert client.call("GET", "/v1/segments").json()["items"] == []
+    assert [one["key"] for one in client.call("GET", "/v1/segments?include_archived=true").json()["items"]] == ["buyers"]
+    expected = [("DEFINED", 1), ("REVISED", 1), ("REVISED", 2), ("ARCHIVED", 2)]
+    records = published(stack, "segments.definitions", client.workspace)
+    assert [(record["action"], record["version"]) for record in records] == expected
+    assert records[0]["headers"]["correlation_id"] == b"corr-1"
+    assert json.loads(records[2]["document"])["where"] == EVERYONE
+    versions = client.call("GET", "/v1/segments/buyers/versions?limit=3").json()
+    rest = client.call("GET", f"/v1/segments/buyers/versions?cursor={versions['next_cursor']}").json()
+    assert [(one["action"], one["version"]) for one in versions["items"] + rest["items"]] == expected
+    assert versions["items"][0]["actor"].startswith("marketer-")
+
+
+def test_lists_are_pages(client: Client) -> None:
+    for key in ("c", "a", "b"):
+        client.call("POST", "/v1/segments", {"key": key, "name": key, "where": EVERYONE})
+    first = client.call("GET", "/v1/segments?limit=2").json()
+    second = client.call("GET", f"/v1/segments?limit=2&cursor={first['next_cursor']}").json()
+    assert [one["key"] for one in first["items"] + second["items"]] == ["a", "b", "c"]
+    assert second["next_cursor"] is None
+    for query in ("limit=0", "limit=1001", "limit=x"):
+        assert is_problem(client.call("GET", f"/v1/segments?{query}"), 400, "bad_parameter")
+    for cursor in ("x", first["next_cursor"] + "A", "%00"):
+        assert is_problem(client.call("GET", f"/v1/segments?cursor={cursor}"), 400, "bad_cursor")
+    assert is_problem(client.call("GET", f"/v1/segments/a/members?cursor={first['next_cursor']}"), 400, "bad_cursor")
+
+
+BUY = {"event": "Buy"}
+CONTAINS = {"op": "contains", "value": "a"}
+
+
+def deep(levels: int) -> dict[str, Any]:
+    where: dict[str, Any] = BUY
+    for _ in range(levels):
+        where = {"not": where}
+    return where
+
+
+@pytest.mark.parametrize(
+    ("code", "pointer", "change"),
+    [
+        pytest.param("unknown_field", "/owner", {"owner": "me"}, id="unknown_field"),
+        pytest.param("missing_field", "", {"name": None}, id="missing_field"),
+        pytest.param("wrong_type", "/where", {"where": []}, id="wrong_type"),
+        pytest.param("unknown_operator", "/where/op", {"where": {"trait": "a", "op": "like", "value": 1}}, id="unknown_operator"),
+        pytest.param("operator_does_not_fit", "/where/op", {"where": {**BUY, **CONTAINS}}, id="operator_does_not_fit"),
+        pytest.param("bad_duration", "/where/within", {"where": {**BUY, "within": "1.5d"}}, id="bad_duration"),
+        pytest.param("bad_date", "/where/value", {"where": {"trait": "a", "op": "before", "value": "soon"}}, id="bad_date"),
+        pytest.param("bad_timezone", "/timezone", {"timezone": "Mars/Olympus"}, id="bad_timezone"),
+        pytest.param("bad_pattern", "/where/value", {"where": {"trait": "a", "op": "matches", "value": "a(b"}}, id="bad_pattern"),
+        pytest.param("empty_group", "/where/all", {"where": {"all": []}}, id="empty_group"),
+        pytest.param("too_deep", "/where" + "/not" * 16, {"where": deep(17)}, id="too_deep"),
+        pytest.param("too_wide", "/where/all", {"where": {"all": [BUY] * 65}}, id="too_wide"),
+        pytest.param("unknown_segment", "/where/segment", {"where": {"segment": "nobody"}}, id="unknown_segment"),
+        pytest.param("unknown_trait", "/where/trait", {"where": {"trait": "computed.ltv", "op": "exists"}}, id="unknown_trait"),
+        pytest.param("cycle", "/where/segment", {"where": {"segment": "mine"}}, id="cycle"),
+        pytest.param("bad_key", "/key", {"key": "No Key"}, id="bad_key"),
+        pytest.param("key_taken", "/key", {"key": "taken"}, id="key_taken"),
+    ],
+)
+def test_each_fault_of_a_definition_is_answered_and_nothing_is_stored(
+    client: Client, code: str, pointer: str, change: dict[str, Any]
+) -> None:
+    client.call("POST", "/v1/segments", {"key": "taken", "name": "Taken", "where": EVERYONE})
+    refused = client.call("POST", "/v1/segments", {"key": "mine", "name": "Mine", "where": EVERYONE, **change})
+    assert (pointer, code) in faults(refused)
+    assert [one["key"] for one in client.call("GET", "/v1/segments").json()["items"]] == ["taken"]
+
+
+def test_all_faults_come_at_once_and_only_then_what_is_not_built(client: Client) -> None:
+    later = {"event": "Buy", "measure": {"avg": "price"}, "op": "gt", "value": 1}
+    bad = {"key": "X", "where": {"any": [{"trait": "a", "op": "like", "value": 1}, {"all": []}, later]}, "extra": 1}
+    assert {code for _, code in faults(client.call("POST", "/v1/segments", bad))} >= {
+        "bad_key", "missing_field", "unknown_field", "unknown_operator", "empty_group",
+    }  # fmt: skip
+    answer = client.call("POST", "/v1/segments", {"key": "later", "name": "Later", "where": later})
+    assert is_problem(answer, 501, "not_yet")
+    assert [fault["pointer"] for fault in answer.json()["errors"]] == ["/where/measure"]
+
+
+def test_a_cycle_through_another_segment_is_named(client: Client) -> None:
+    client.call("POST", "/v1/segments", {"key": "a", "name": "A", "where": EVERYONE})
+    client.call("POST", "/v1/segments", {"key": "b", "name": "B", "where": {"segment": "a"}})
+    answer = client.call("PUT", "/v1/segments/a", {"name": "A", "where": {"segment": "b"}})
+    assert ("/where/segment", "cycle") in faults(answer)
+    assert "b" in answer.json()["errors"][0]["message"]
+    refused = client.call("DELETE", "/v1/segments/a")
+    assert is_problem(refused, 409, "in_use")
+    assert refused.json()["used_by"] == ["b"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"{", id="half"),
+        pytest.param(b'{"key": NaN}', id="no number of JSON"),
+        pytest.param(b'{"key": "\xff"}', id="not UTF-8"),
+        pytest.param(b'{"key": "\\ud800"}', id="half a character"),
+        pytest.param(b"[" * 100_000, id="endlessly nested"),
+    ],
+)
+def test_what_is_no_json_is_said_to_be_none(client: Client, body: bytes) -> None:
+    assert is_problem(client.call("POST", "/v1/segments", body), 400, "not_json")
+
+
+@pytest.mark.parametrize("body", [b"null", b"[]", b'"text"', b"5", b"{}"])
+def test_json_that_is_no_definition_is_refused(client: Client, body: bytes) -> None:
+    for path in ("/v1/segments", "/v1/computed-traits", "/v1/webhooks"):
+        assert faults(client.call("POST", path, body))
+
+
+def test_a_body_has_a_greatest_size(client: Client) -> None:
+    assert is_problem(client.call("POST", "/v1/segments", b" " * 1_048_577), 413, "too_large")
+
+
+def test_the_content_type_does_not_matter(client: Client) -> None:
+    body = json.dumps(BUYERS).encode()
+    assert client.call("POST", "/v1/segments", body, Content_Type="text/plain").status_code == 201
+
+
+def test_tokens_and_roles(client: Client, http: httpx.Client) -> None:
+    for headers in ({}, {"Authorization": "Bearer nope"}, {"Authorization": f"Basic admin-{client.workspace}"}):
+        answer = http.get("/v1/segments", headers=headers)
+        assert is_problem(answer, 401, "unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert is_problem(client.call("POST", "/v1/segments", BUYERS, role="viewer"), 403, "forbidden")
+    assert is_problem(client.call("POST", "/v1/webhooks", {}, role="marketer"), 403, "forbidden")
+
+
+def test_workspaces_do_not_see_one_another(client: Client, another: Client) -> None:
+    assert client.call("POST", "/v1/segments", BUYERS).status_code == 201
+    assert is_problem(another.call("GET", "/v1/segments/buyers"), 404, "unknown_segment")
+    assert another.call("POST", "/v1/segments", BUYERS).status_code == 201
+
+
+def test_an_idempotency_key_gives_one_answer(client: Client, stack: Stack) -> None:
+    first = client.call("POST", "/v1/segments", BUYERS, Idempotency_Key="k1")
+    again = client.call("POST", "/v1/segments", BUYERS, Idempotency_Key="k1")
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert (first.content, first.headers["etag"]) == (again.content, again.headers["etag"])
+    assert len(published(stack, "segments.definitions", client.workspace)) == 1
+    other = client.call("POST", "/v1/segments", {**BUYERS, "name": "Other"}, Idempotency_Key="k1")
+    assert is_problem(other, 422, "idempotency_key_reused")
+    assert client.call("DELETE", "/v1/segments/buyers", Idempotency_Key="k2").status_code == 204
+    assert client.call("DELETE", "/v1/segments/buyers", Idempotency_Key="k2").status_code == 204
+    webhook = {"key": "w", "url": "https://a.example"}
+    secrets = {client.call("POST", "/v1/webhooks", webhook, Idempotency_Key="k3").json()["secret"] for _ in range(2)}
+    assert len(secrets) == 1
+
+
+def test_of_many_who_write_at_once_each_version_goes_to_one(client: Client, stack: Stack) -> None:
+    client.call("POST", "/v1/segments", BUYERS)
+    answers: list[httpx.Response] = []
+
+    def write(number: int) -> None:
+        where = {"event": "Order Completed", "op": "gte", "value": number + 10}
+        answers.append(client.call("PUT", "/v1/segments/buyers", {"name": "Buyers", "where": where}, If_Match='"1"'))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answer.status_code for answer in answers) == [200] + [412] * 7
+    assert [record["version"] for record in published(stack, "segments.definitions", client.workspace)] == [1, 2]
+
+
+def test_of_many_who_define_one_key_at_once_one_does(client: Client) -> None:
+    answers: list[httpx.Response] = []
+    threads = [
+        threading.Thread(target=lambda n=number: answers.append(client.call("POST", "/v1/segments", {**BUYERS, "name": f"{n}"})))
+        for number in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answer.status_code for answer in answers) == [201] + [422] * 5
+
+
+def test_the_life_of_a_computed_trait(client: Client, stack: Stack) -> None:
+    trait = {"key": "ltv", "event": "Order Completed", "measure": {"sum": "revenue"}, "within": "365d"}
+    made = client.call("POST", "/v1/computed-traits", trait, role="marketer")
+    assert made.status_code == 201
+    assert made.json() | {**trait, "version": 1, "status": "active"} == made.json()
+    rich = {"key": "rich", "name": "Rich", "where": {"trait": "computed.ltv", "op": "gt", "value": 500}}
+    assert client.call("POST", "/v1/segments", rich).status_code == 201
+    refused = client.call("DELETE", "/v1/computed-traits/ltv")
+    assert is_problem(refused, 409, "in_use")
+    assert refused.json()["used_by"] == ["rich"]
+    named = client.call("PUT", "/v1/computed-traits/ltv", {**trait, "name": "Life-time value"})
+    assert named.json()["version"] == 1
+    assert client.call("PUT", "/v1/computed-traits/ltv", {**trait, "within": "30d"}).json()["version"] == 2
+    client.call("DELETE", "/v1/segments/rich")
+    assert client.call("DELETE", "/v1/computed-traits/ltv").status_code == 204
+    actions = [record["action"] for record in published(stack, "computed-traits.definitions", client.workspace)]
+    assert actions == ["DEFINED", "REVISED", "REVISED", "ARCHIVED"]
+    assert is_problem(client.call("GET", "/v1/computed-traits/nothing"), 404, "unknown_computed_trait")
+
+
+def test_the_life_of_a_webhook(client: Client, stack: Stack) -> None:
+    client.call("POST", "/v1/segments", BUYERS)
+    made = client.call("POST", "/v1/webhooks", {"key": "shop", "url": "https://shop.example/hook", "segments": ["buyers"]})
+    assert made.status_code == 201
+    secret = made.json()["secret"]
+    assert secret.startswith("whsec_")
+    read = client.call("GET", "/v1/webhooks/shop", role="viewer").json()
+    assert read == {field: value for field, value in made.json().items() if field != "secret"}
+    assert secret not in client.call("GET", "/v1/webhooks").text
+    sent_back = {**read, "events": ["entered"]}
+    assert client.call("PUT", "/v1/webhooks/shop", sent_back).json()["version"] == 2
+    records = published(stack, "webhooks.definitions", client.workspace)
+    assert [json.loads(record["document"])["secret"] for record in records] == [secret, secret]
+    assert faults(client.call("POST", "/v1/webhooks", {"key": "b", "url": "ftp://x", "segments": ["no"]})) == {
+        ("/url", "wrong_type"),
+        ("/segments/0", "unknown_segment"),
+    }
+    assert client.call("DELETE", "/v1/webhooks/shop").status_code == 204
+
+
+@pytest.mark.parametrize("later", LATER, ids=lambda one: f"{one.method} {one.path}")
+def test_what_is_not_built_says_so(client: Client, later: Any) -> None:
+    path = later.path.replace("{key}", "vip").replace("{user_id:path}", "ada")
+    assert is_problem(client.call(later.method, path, {} if later.method in {"POST", "PUT"} else None), 501, "not_yet")
+
+
+def test_other_paths_and_methods_are_problems_too(client: Client) -> None:
+    assert is_problem(client.call("GET", "/v2/segments"), 404, "not_found")
+    wrong = client.call("PATCH", "/v1/segments/vip", {})
+    assert is_problem(wrong, 405, "method_not_allowed")
+    assert "GET" in wrong.headers["allow"]
+    for path in ("", "/size", "/members", "/versions", "/history"):
+        assert is_problem(client.call("GET", f"/v1/segments/nobody{path}"), 404, "unknown_segment")
+    assert is_problem(client.call("GET", "/v1/users/nobody"), 404, "unknown_user")
+    assert is_problem(client.call("PUT", "/v1/segments/nobody", BUYERS | {"key": "nobody"}), 404, "unknown_segment")
+    assert is_problem(client.call("DELETE", "/v1/segments/nobody"), 404, "unknown_segment")
+    assert is_problem(client.call("DELETE", "/v1/segments/nobody", If_Match="latest"), 400, "bad_if_match")

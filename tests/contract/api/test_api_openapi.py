@@ -1,0 +1,117 @@
+"""What `/openapi.json` promises is what the API answers; and the pages that need no token."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from starling_common.testing import Service, eventually, running
+from tests.contract.api.conftest import Client
+
+CONTRACT_CALLS = """
+POST /v1/segments · GET /v1/segments · GET /v1/segments/{key} · PUT /v1/segments/{key} · DELETE /v1/segments/{key}
+POST /v1/segments/{key}/pause · POST /v1/segments/{key}/resume · GET /v1/segments/{key}/versions · POST /v1/segments/preview
+POST /v1/segments/{key}/diff · GET /v1/segments/{key}/members · GET /v1/segments/{key}/size · GET /v1/segments/{key}/history
+GET /v1/users/{user_id} · GET /v1/users/{user_id}/segments · GET /v1/users/{user_id}/events
+GET /v1/users/{user_id}/explain/{key} · POST /v1/memberships/lookup · GET /v1/feed
+PUT /v1/lists/{key} · GET /v1/lists/{key} · DELETE /v1/lists/{key} · GET /v1/lists/{key}/members · PUT /v1/lists/{key}/members
+POST /v1/lists/{key}/members · DELETE /v1/lists/{key}/members
+POST /v1/computed-traits · GET /v1/computed-traits · GET /v1/computed-traits/{key} · PUT /v1/computed-traits/{key}
+DELETE /v1/computed-traits/{key}
+POST /v1/webhooks · GET /v1/webhooks · GET /v1/webhooks/{key} · PUT /v1/webhooks/{key} · DELETE /v1/webhooks/{key}
+POST /v1/campaigns · GET /v1/campaigns · GET /v1/campaigns/{key} · PUT /v1/campaigns/{key} · DELETE /v1/campaigns/{key}
+DELETE /v1/users/{user_id} · GET /v1/users/{user_id}/export
+"""
+
+
+@pytest.fixture(scope="session")
+def openapi(http: httpx.Client) -> dict[str, Any]:
+    document: dict[str, Any] = http.get("/openapi.json").json()
+    return document
+
+
+def test_every_call_of_the_contract_is_there_and_needs_a_token(openapi: dict[str, Any]) -> None:
+    assert openapi["openapi"].startswith("3.1")
+    promised = set(re.findall(r"(GET|POST|PUT|DELETE) (\S+)", CONTRACT_CALLS))
+    found = {(verb.upper(), path) for path, item in openapi["paths"].items() for verb in item}
+    assert found == promised
+    for path, item in openapi["paths"].items():
+        for verb, operation in item.items():
+            assert operation["security"], f"{verb} {path}"
+            assert operation["summary"], f"{verb} {path}"
+
+
+def answer_schema(openapi: dict[str, Any], method: str, path: str, status: int) -> dict[str, Any]:
+    content = openapi["paths"][path][method.lower()]["responses"][str(status)]["content"]
+    return {**content["application/json"]["schema"], "components": openapi["components"]}
+
+
+def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict[str, Any]) -> None:
+    segment = {"key": "vip", "name": "VIP", "where": {"everyone": True}}
+    calls: list[tuple[str, str, str, Any, int]] = [
+        ("POST", "/v1/segments", "/v1/segments", segment, 201),
+        ("GET", "/v1/segments", "/v1/segments", None, 200),
+        ("GET", "/v1/segments/{key}", "/v1/segments/vip", None, 200),
+        ("PUT", "/v1/segments/{key}", "/v1/segments/vip", {**segment, "name": "V"}, 200),
+        ("GET", "/v1/segments/{key}/versions", "/v1/segments/vip/versions", None, 200),
+        ("GET", "/v1/segments/{key}/members", "/v1/segments/vip/members", None, 200),
+        ("GET", "/v1/segments/{key}/size", "/v1/segments/vip/size", None, 200),
+        ("GET", "/v1/segments/{key}/history", "/v1/segments/vip/history", None, 200),
+        ("GET", "/v1/users/{user_id}/segments", "/v1/users/ada/segments", None, 200),
+        ("POST", "/v1/memberships/lookup", "/v1/memberships/lookup", {"users": ["ada"]}, 200),
+        ("POST", "/v1/computed-traits", "/v1/computed-traits", {"key": "n", "event": "Buy"}, 201),
+        ("GET", "/v1/computed-traits", "/v1/computed-traits", None, 200),
+        ("POST", "/v1/webhooks", "/v1/webhooks", {"key": "w", "url": "http://a.example"}, 201),
+        ("GET", "/v1/webhooks", "/v1/webhooks", None, 200),
+        ("POST", "/v1/segments", "/v1/segments", segment, 422),
+        ("GET", "/v1/segments/{key}", "/v1/segments/nobody", None, 404),
+    ]
+    for method, template, path, body, status in calls:
+        answer = client.call(method, path, body)
+        assert answer.status_code == status, answer.text
+        jsonschema.Draft202012Validator(answer_schema(openapi, method, template, status)).validate(answer.json())
+
+
+def test_the_promised_body_accepts_a_segment_and_refuses_a_broken_one(openapi: dict[str, Any]) -> None:
+    schema = openapi["paths"]["/v1/segments"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    check = jsonschema.Draft202012Validator(schema)
+    assert check.is_valid({"key": "vip", "name": "VIP", "where": {"event": "Buy", "within": "30d"}})
+    assert not check.is_valid({"key": "vip", "name": "VIP", "where": {"all": []}})
+
+
+def test_pages_without_a_token(http: httpx.Client) -> None:
+    assert "/docs" in http.get("/").text
+    reference = http.get("/docs")
+    assert reference.headers["content-type"].startswith("text/html")
+    assert "/v1/segments/{key}/members" in reference.text
+    assert http.get("/healthz").json() == {"status": "pass", "checks": {}}
+    assert http.get("/readyz").json() == {"status": "pass", "checks": {"database": "ok"}}
+    http.get("/v1/segments")
+    assert 'starling_api_requests_total{method="GET",route="/v1/segments",status="401"}' in http.get("/metrics").text
+
+
+def test_it_stops_when_asked_and_refuses_bad_tokens(api_environment: dict[str, str], log_path: Path) -> None:
+    with running("starling_api", api_environment, log_path) as service:
+        assert service.stop() == 0
+    with running("starling_api", {**api_environment, "STARLING_TOKENS": "a=boss:acme"}, log_path, ready=False) as broken:
+        assert broken.process.wait(30) != 0
+    assert "token 1: expected" in log_path.read_text()
+
+
+def test_without_its_stores_it_lives_and_says_what_is_missing(api_environment: dict[str, str], log_path: Path) -> None:
+    environment = {**api_environment, "STARLING_CASSANDRA__PORT": "9", "STARLING_KAFKA__BROKERS": "127.0.0.1:9"}
+    with running("starling_api", environment, log_path, ready=False) as service:
+        eventually(lambda: _is_alive(service))
+        ready = httpx.get(f"{service.url}/readyz", trust_env=False)
+        assert ready.status_code == 503
+        assert "Cassandra" in ready.json()["checks"]["database"]
+
+
+def _is_alive(service: Service) -> bool:
+    try:
+        return httpx.get(f"{service.url}/healthz", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False

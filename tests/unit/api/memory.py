@@ -1,0 +1,140 @@
+"""Stores in memory that behave: what the core asks of the world, without a world."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from starling_api.definitions import Author, Change, Definition
+from starling_api.ports import Claim, Day, MemberRow, Membership, Profile, Reported, Stored, Version
+from starling_api.queries import Queries
+from starling_api.requests import Services
+from starling_api.service import Commands
+from starling_api.tokens import Tokens
+from starling_common.kafka import BrokerUnavailable
+from starling_common.values import Workspace
+
+AUTHOR = Author(Workspace("acme"), "marketer-1", "correlation-1")
+
+Identity = tuple[str, str, str]
+
+
+class MemoryClaims:
+    def __init__(self) -> None:
+        self.newest_claims: dict[Identity, Claim] = {}
+
+    def newest(self, workspace: str, kind: str, key: str) -> Claim | None:
+        return self.newest_claims.get((workspace, kind, key))
+
+    def claim(self, change: Change, after: Change | None) -> bool:
+        identity = (change.workspace, change.kind, change.key)
+        found = self.newest_claims.get(identity)
+        if (found.change.event_id if found else None) != (after.event_id if after else None):
+            return False
+        self.newest_claims[identity] = Claim(change, published=False)
+        return True
+
+    def mark_published(self, change: Change) -> None:
+        identity = (change.workspace, change.kind, change.key)
+        found = self.newest_claims.get(identity)
+        if found is not None and found.change.event_id == change.event_id:
+            self.newest_claims[identity] = replace(found, published=True)
+
+    def unpublished(self) -> Sequence[Change]:
+        return [claim.change for claim in self.newest_claims.values() if not claim.published]
+
+
+class MemoryAnswers:
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], tuple[str, Stored]] = {}
+
+    def reserve(self, workspace: str, idempotency_key: str, fingerprint: str) -> tuple[str, Stored] | None:
+        found = self.kept.get((workspace, idempotency_key))
+        if found is None:
+            self.kept[workspace, idempotency_key] = (fingerprint, Stored(0, "", None))
+        return found
+
+    def keep(self, workspace: str, idempotency_key: str, fingerprint: str, answer: Stored) -> None:
+        self.kept[workspace, idempotency_key] = (fingerprint, answer)
+
+    def release(self, workspace: str, idempotency_key: str) -> None:
+        self.kept.pop((workspace, idempotency_key), None)
+
+
+class MemoryAudience:
+    """What the projector would have written; tests put it in by hand."""
+
+    def __init__(self) -> None:
+        self.reported: dict[int, Reported] = {}
+        self.member_rows: list[MemberRow] = []
+        self.day_rows: list[Day] = []
+        self.user_rows: dict[str, list[Membership]] = {}
+        self.profiles: dict[str, Profile] = {}
+
+    def progress(self) -> Mapping[int, Reported]:
+        return self.reported
+
+    def versions(self, _workspace: str, _kind: str, _key: str, _after: tuple[int, int], _most: int) -> Sequence[Version]:
+        return []
+
+    def members(self, _workspace: str, _segment_key: str, after: tuple[int, str], most: int) -> Sequence[MemberRow]:
+        return [row for row in sorted(self.member_rows) if (row.bucket, row.user_id) > after][:most]
+
+    def counts(self, _workspace: str, _segment_key: str) -> tuple[int, int]:
+        return sum(day.entered for day in self.day_rows), sum(day.exited for day in self.day_rows)
+
+    def days(self, _workspace: str, _segment_key: str) -> Sequence[Day]:
+        return self.day_rows
+
+    def memberships(self, _workspace: str, users: Sequence[str]) -> Sequence[Sequence[Membership]]:
+        return [self.user_rows.get(user, []) for user in users]
+
+    def profile(self, _workspace: str, user_id: str) -> Profile | None:
+        return self.profiles.get(user_id)
+
+
+class MemoryDefinitions:
+    def __init__(self) -> None:
+        self.shown: dict[Identity, Definition] = {}
+
+    def definition(self, workspace: str, kind: str, key: str) -> Definition | None:
+        return self.shown.get((workspace, kind, key))
+
+    def definitions(self, workspace: str, kind: str, after: str = "", most: int | None = None) -> Sequence[Definition]:
+        found = sorted((one.key, one) for (w, k, _), one in self.shown.items() if (w, k) == (workspace, kind) and one.key > after)
+        return [one for _, one in found][:most]
+
+
+@dataclass
+class World:
+    """All stores, a clock that moves only when somebody waits, and a projector that can be slow."""
+
+    claims: MemoryClaims = field(default_factory=MemoryClaims)
+    reader: MemoryDefinitions = field(default_factory=MemoryDefinitions)
+    audience: MemoryAudience = field(default_factory=MemoryAudience)
+    answers: MemoryAnswers = field(default_factory=MemoryAnswers)
+    published: list[Change] = field(default_factory=list)
+    micros: int = 1_000_000_000
+    broker_is_down: bool = False
+    projector_is_down: bool = False
+    on_pause: Callable[[], None] = lambda: None
+    slept_seconds: float = 0.0
+
+    @property
+    def commands(self) -> Commands:
+        return Commands(self.claims, self.reader, self.publish, lambda: self.micros, self.pause)
+
+    @property
+    def services(self) -> Services:
+        tokens = Tokens("see=viewer:acme,make=marketer:acme,rule=admin:acme")
+        return Services(self.commands, Queries(self.reader, self.audience, partitions=2), self.answers, tokens)
+
+    def publish(self, change: Change, _traceparent: str | None) -> None:
+        if self.broker_is_down:
+            raise BrokerUnavailable("the broker is down")
+        self.published.append(change)
+        if not self.projector_is_down:
+            self.reader.shown[change.workspace, change.kind, change.key] = change.definition()
+
+    def pause(self, seconds: float) -> None:
+        self.slept_seconds += seconds
+        self.micros += int(seconds * 1_000_000)
+        self.on_pause()

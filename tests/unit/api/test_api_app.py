@@ -1,0 +1,183 @@
+"""The HTTP edge on stores in memory: what it does when we crash, when a store is away, and for a browser elsewhere."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from starling_api.app import build_app
+from starling_api.ports import Day, MemberRow, Membership, Reported
+from starling_api.reference import reference_page
+from starling_common.cassandra import DatabaseUnavailable
+from starling_common.metrics import Metrics
+from tests.unit.api.memory import World
+
+SEGMENT = {"key": "vip", "name": "VIP", "where": {"everyone": True}}
+
+
+def call(world: World, method: str, path: str, *, origins: Sequence[str] = (), role: str = "rule", **more: Any) -> httpx.Response:
+    app = build_app(world.services, Metrics(CollectorRegistry()), dict, origins)
+    headers = {"Authorization": f"Bearer {role}"} | more.pop("headers", {})
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as client:
+            return await client.request(method, path, headers=headers, **more)
+
+    return asyncio.run(ask())
+
+
+def test_a_crash_tells_its_correlation_id_and_nothing_else() -> None:
+    world = World()
+    world.audience.progress = lambda: 1 / 0  # type: ignore[method-assign,return-value,assignment]
+    with capture_logs() as logged:
+        answer = call(world, "GET", "/v1/segments", headers={"X-Correlation-Id": "abc-1"})
+    assert [entry["event"] for entry in logged] == ["crashed", "answered"]
+    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert answer.headers["x-correlation-id"] == "abc-1"
+    assert "abc-1" in answer.json()["message"]
+    assert "ZeroDivision" not in answer.text
+
+
+def test_a_store_that_is_away_is_503_and_worth_another_try() -> None:
+    world = World()
+
+    def away(*_: object) -> None:
+        raise DatabaseUnavailable("no node answers")
+
+    world.reader.definition = away  # type: ignore[assignment]
+    answer = call(world, "GET", "/v1/segments/vip")
+    assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "unavailable", "1")
+
+
+def test_a_broker_that_is_away_refuses_writes_only() -> None:
+    world = World(broker_is_down=True)
+    assert call(world, "POST", "/v1/segments", json=SEGMENT).status_code == 503
+    assert call(world, "GET", "/v1/segments").status_code == 200
+
+
+def test_other_origins_are_let_in_only_when_named() -> None:
+    elsewhere = {"Origin": "https://console.example", "Access-Control-Request-Method": "GET"}
+    assert "access-control-allow-origin" not in call(World(), "OPTIONS", "/v1/segments", headers=elsewhere).headers
+    answer = call(World(), "OPTIONS", "/v1/segments", headers=elsewhere, origins=["https://console.example"])
+    assert answer.headers["access-control-allow-origin"] == "https://console.example"
+    assert (
+        call(World(), "GET", "/", headers={"Origin": "https://evil.example"}, origins=["https://console.example"]).headers.get(
+            "access-control-allow-origin"
+        )
+        is None
+    )
+
+
+def test_the_first_write_after_a_lost_answer_gets_the_same_one() -> None:
+    world = World()
+    answers = [call(world, "POST", "/v1/segments", json=SEGMENT, headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert answers[0].content == answers[1].content
+    assert answers[0].headers["etag"] == answers[1].headers["etag"] == '"1"'
+    assert len(world.published) == 1
+
+
+@pytest.mark.parametrize(
+    ("role", "method", "path", "status"),
+    [
+        ("see", "GET", "/v1/segments", 200),
+        ("see", "POST", "/v1/segments", 403),
+        ("make", "POST", "/v1/segments", 201),
+        ("make", "POST", "/v1/webhooks", 403),
+        ("see", "GET", "/v1/webhooks", 200),
+        ("make", "DELETE", "/v1/users/ada", 403),
+        ("rule", "DELETE", "/v1/users/ada", 501),
+        ("nobody", "GET", "/v1/segments", 401),
+        ("nobody", "GET", "/v1/feed", 401),
+    ],
+)
+def test_roles(role: str, method: str, path: str, status: int) -> None:
+    body: dict[str, Any] = {"json": SEGMENT} if method == "POST" else {}
+    assert call(World(), method, path, role=role, **body).status_code == status
+
+
+def defined() -> World:
+    world = World()
+    assert call(world, "POST", "/v1/segments", json=SEGMENT).status_code == 201
+    return world
+
+
+def test_the_status_and_as_of_follow_the_slowest_partition() -> None:
+    world = defined()
+    assert call(world, "GET", "/v1/segments/vip").json()["status"] == "backfilling"
+    world.audience.reported = {0: Reported(5_000, {"acme/vip": 1}), 1: Reported(3_000, {"acme/vip": 1})}
+    assert call(world, "GET", "/v1/segments/vip").json()["status"] == "active"
+    assert call(world, "GET", "/v1/segments").json()["as_of"] == "1970-01-01T00:00:03.000Z"
+    world.audience.reported[0] = Reported(0, {})  # nothing has come there yet
+    assert call(world, "GET", "/v1/segments").json()["as_of"] == "1970-01-01T00:00:03.000Z"
+
+
+def test_members_come_in_pages() -> None:
+    world = defined()
+    world.audience.member_rows = [MemberRow(bucket, f"u{bucket}", 1_000, 1) for bucket in range(5)]
+    seen, cursor = [], None
+    for _ in range(3):
+        parameters: dict[str, Any] = {"limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = call(world, "GET", "/v1/segments/vip/members", params=parameters).json()
+        seen += page["items"]
+        cursor = page["next_cursor"]
+    assert cursor is None
+    assert seen[0] == {"user_id": "u0", "entered_at": "1970-01-01T00:00:01.000Z", "sequence": 1}
+    assert [item["user_id"] for item in seen] == ["u0", "u1", "u2", "u3", "u4"]
+
+
+def test_the_size_over_time_adds_up() -> None:
+    world = defined()
+    world.audience.day_rows = [Day(0, 3, 0), Day(2, 1, 2), Day(3, 0, 2)]
+    page = call(world, "GET", "/v1/segments/vip/history", params={"limit": 2}).json()
+    assert [(item["day"], item["size"]) for item in page["items"]] == [("1970-01-01", 3), ("1970-01-03", 2)]
+    rest = call(world, "GET", "/v1/segments/vip/history", params={"cursor": page["next_cursor"]}).json()
+    assert [(item["day"], item["size"]) for item in rest["items"]] == [("1970-01-04", 0)]
+    assert call(world, "GET", "/v1/segments/vip/size").json() == {"key": "vip", "size": 0, "entered": 4, "exited": 4, "as_of": None}
+
+
+def test_many_users_are_looked_up_at_once() -> None:
+    world = World()
+    world.audience.user_rows = {"ada": [Membership("a", 1, 0, 1), Membership("b", 1, 0, 1)]}
+    body = {"users": ["ada", "bob"], "segments": ["b", "c"]}
+    assert call(world, "POST", "/v1/memberships/lookup", json=body).json()["memberships"] == {"ada": ["b"], "bob": []}
+    everything = call(world, "POST", "/v1/memberships/lookup", json={"users": ["ada"]}).json()
+    assert everything["memberships"] == {"ada": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ([], [""]),
+        ({}, ["/users"]),
+        ({"users": []}, ["/users"]),
+        ({"users": "ada"}, ["/users"]),
+        ({"users": [1]}, ["/users"]),
+        ({"users": ["u"] * 1001}, ["/users"]),
+        ({"users": ["u"], "segments": "a"}, ["/segments"]),
+        ({"user": ["u"]}, ["/user", "/users"]),
+    ],
+)
+def test_a_bad_look_up_is_told_where(body: Any, pointers: list[str]) -> None:
+    answer = call(World(), "POST", "/v1/memberships/lookup", json=body)
+    assert answer.status_code == 422
+    assert [fault["pointer"] for fault in answer.json()["errors"]] == pointers
+
+
+def test_a_user_id_may_hold_slashes_and_anything_else() -> None:
+    world = World()
+    world.audience.user_rows = {"a/b ü": [Membership("vip", 1, 0, 1)]}
+    page = call(world, "GET", "/v1/users/a%2Fb%20%C3%BC/segments").json()
+    assert [item["segment"] for item in page["items"]] == ["vip"]
+
+
+def test_the_reference_shows_every_call_and_escapes_what_it_shows() -> None:
+    operation = {"tags": ["<t>"], "summary": "<script>", "responses": {"200": {"description": "&"}}}
+    page = reference_page({"paths": {"/x/<y>": {"get": operation}}})
+    assert "<script>" not in page
+    assert "/x/&lt;y&gt;" in page
+    assert "http" not in page.replace("application", "")  # it works where there is no internet

@@ -1,0 +1,216 @@
+"""The pure rules: statuses, references, documents, tokens, cursors, answers."""
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from starling_api.definitions import Definition, plain_status, segment_status, used_segments, used_traits
+from starling_api.errors import AtWork, BadRequest, IdempotencyKeyReused
+from starling_api.idempotency import answer_once
+from starling_api.kinds import new_secret, read_trait, read_webhook
+from starling_api.pages import PageOf, cut, make_cursor
+from starling_api.ports import Stored
+from starling_api.tokens import Role, Tokens
+from starling_segments import DefinitionRefused, Known
+from tests.unit.api.memory import MemoryAnswers
+
+SECRET = new_secret(b"s" * 32)
+KNOWN = Known(segments={"vips": frozenset()}, taken_keys=frozenset({"old"}))
+
+
+@pytest.mark.parametrize(
+    ("stored", "in_force", "status"),
+    [
+        pytest.param("defined", {}, "backfilling", id="nobody has reported"),
+        pytest.param("defined", {0: 3}, "backfilling", id="one partition has not reported"),
+        pytest.param("defined", {0: 3, 1: None}, "backfilling", id="one does not know the segment"),
+        pytest.param("defined", {0: 3, 1: 2}, "backfilling", id="one is at the version before"),
+        pytest.param("defined", {0: 3, 1: 3}, "active", id="all are there"),
+        pytest.param("defined", {0: 3, 1: 4}, "active", id="one is ahead of the read model"),
+        pytest.param("archived", {0: 3, 1: 3}, "archived", id="archived stays archived"),
+        pytest.param("paused", {}, "paused", id="paused stays paused"),
+    ],
+)
+def test_a_segment_is_active_once_every_partition_works_by_it(stored: str, in_force: dict[int, int | None], status: str) -> None:
+    assert segment_status(Definition("segment", "vip", 3, stored, {}, 0, 0), in_force, partitions=2) == status
+
+
+def test_other_kinds_are_active_at_once() -> None:
+    assert plain_status(Definition("webhook", "w", 1, "defined", {}, 0, 0)) == "active"
+    assert plain_status(Definition("webhook", "w", 1, "disabled", {}, 0, 0)) == "disabled"
+
+
+def test_references_are_found_at_every_depth() -> None:
+    where = {"any": [{"not": {"segment": "a"}}, {"all": [{"segment": "b"}, {"trait": "computed.ltv.eur", "op": "exists"}]}]}
+    document = {"key": "x", "description": {"segment": "not here"}, "where": where}
+    assert used_segments(document) == {"a", "b"}
+    assert used_traits(document) == {"ltv"}
+    assert used_traits({"where": {"trait": "plan", "op": "exists"}}) == frozenset()
+
+
+WEBHOOK = {"key": "shop", "url": "https://shop.example/hook", "secret": SECRET}
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer", "code"),
+    [
+        pytest.param({"key": None}, "", "missing_field", id="no key"),
+        pytest.param({"key": "Shop"}, "/key", "bad_key", id="capital letter"),
+        pytest.param({"key": "old"}, "/key", "key_taken", id="key of somebody else"),
+        pytest.param({"url": None}, "", "missing_field", id="no address"),
+        pytest.param({"url": "ftp://shop.example"}, "/url", "wrong_type", id="another protocol"),
+        pytest.param({"url": "https://"}, "/url", "wrong_type", id="no host"),
+        pytest.param({"url": "https://a:b@shop.example"}, "/url", "wrong_type", id="credentials in the address"),
+        pytest.param({"url": "https://shop.example:99999"}, "/url", "wrong_type", id="no such port"),
+        pytest.param({"url": "https://[::1"}, "/url", "wrong_type", id="bracket left open"),
+        pytest.param({"url": "https://shop.example/a b"}, "/url", "wrong_type", id="a space"),
+        pytest.param({"url": "https://shop.example/" + "x" * 2000}, "/url", "wrong_type", id="too long"),
+        pytest.param({"url": 5}, "/url", "wrong_type", id="a number"),
+        pytest.param({"secret": "hunter2"}, "/secret", "wrong_type", id="a password"),
+        pytest.param({"secret": "whsec_" + base64.b64encode(b"short").decode()}, "/secret", "wrong_type", id="too short"),
+        pytest.param({"secret": "whsec_!!!"}, "/secret", "wrong_type", id="no base64"),
+        pytest.param({"segments": []}, "/segments", "wrong_type", id="no segment at all"),
+        pytest.param({"segments": ["vips", "nobody"]}, "/segments/1", "unknown_segment", id="a segment that is not there"),
+        pytest.param({"segments": [["vips"]]}, "/segments/0", "unknown_segment", id="a list in the list"),
+        pytest.param({"events": ["opened"]}, "/events", "wrong_type", id="an event that does not exist"),
+        pytest.param({"events": []}, "/events", "wrong_type", id="no event"),
+        pytest.param({"events": [["entered"]]}, "/events", "wrong_type", id="a list of lists"),
+        pytest.param({"a/b~c": 1}, "/a~1b~0c", "unknown_field", id="a field of another product"),
+    ],
+)
+def test_each_fault_of_a_webhook_is_named(change: dict[str, Any], pointer: str, code: str) -> None:
+    with pytest.raises(DefinitionRefused) as refused:
+        read_webhook({**WEBHOOK, **change}, KNOWN)
+    assert [(fault.pointer, fault.code) for fault in refused.value.faults] == [(pointer, code)]
+
+
+def test_a_webhook_has_defaults() -> None:
+    assert read_webhook(WEBHOOK, KNOWN) == {**WEBHOOK, "segments": None, "events": ["entered", "exited"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer", "code"),
+    [
+        pytest.param({"key": "no good"}, "/key", "bad_key", id="a space in the key"),
+        pytest.param({"name": ""}, "/name", "wrong_type", id="an empty name"),
+        pytest.param({"event": ""}, "/event", "wrong_type", id="an empty event"),
+        pytest.param({"measure": {"avg": "revenue"}}, "/measure", "not_yet", id="a measure to come"),
+        pytest.param({"within": "soon"}, "/within", "bad_duration", id="no duration"),
+        pytest.param({"op": "gte"}, "/op", "unknown_field", id="a condition is no measure"),
+    ],
+)
+def test_each_fault_of_a_computed_trait_is_named(change: dict[str, Any], pointer: str, code: str) -> None:
+    with pytest.raises(DefinitionRefused) as refused:
+        read_trait({"key": "ltv", "event": "Order Completed", **change}, KNOWN)
+    assert (pointer, code) in [(fault.pointer, fault.code) for fault in refused.value.faults]
+
+
+def test_all_faults_of_a_computed_trait_come_at_once() -> None:
+    with pytest.raises(DefinitionRefused) as refused:
+        read_trait({"key": "old", "name": 5, "event": "Buy", "within": "x"}, KNOWN)
+    assert [fault.code for fault in refused.value.faults] == ["key_taken", "wrong_type", "bad_duration"]
+
+
+def test_what_is_no_object_is_refused() -> None:
+    for read in (read_trait, read_webhook):
+        nonsense: object
+        for nonsense in ([], "text", 5, None):
+            with pytest.raises(DefinitionRefused):
+                read(nonsense, KNOWN)
+
+
+def test_tokens_say_who_one_is_but_names_do_not_say_the_token() -> None:
+    tokens = Tokens("abc123=viewer:acme, def=admin:other")
+    caller = tokens.caller("abc123")
+    assert caller is not None
+    assert (caller.workspace, caller.role) == ("acme", Role.VIEWER)
+    assert "abc123" not in caller.name
+    assert tokens.caller("abc12") is None
+    assert tokens.caller("") is None
+
+
+@pytest.mark.parametrize("text", ["abc", "abc=viewer", "abc=boss:acme", "abc=VIEWER:acme", "abc=viewer:Acme", "=viewer:acme"])
+def test_a_bad_token_setting_is_refused_without_showing_it(text: str) -> None:
+    with pytest.raises(ValueError, match="token 2") as refused:
+        Tokens(f"good=viewer:acme,{text}")
+    assert "abc" not in str(refused.value)
+
+
+@given(st.lists(st.text(max_size=3), unique=True, max_size=8).map(sorted), st.integers(1, 4))
+def test_pages_put_together_are_the_whole_list(rows: list[str], limit: int) -> None:
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        (after,) = PageOf(limit, cursor).after("rows", ("",))
+        found = [row for row in rows if cursor is None or row > after][: limit + 1]
+        page, cursor = cut(found, limit, "rows", lambda row: (row,))
+        assert len(page) <= limit
+        seen.extend(page)
+        if cursor is None:
+            break
+    assert seen == rows
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("%%%", id="no base64"),
+        pytest.param("YWJj", id="no JSON"),
+        pytest.param("e30", id="an object"),
+        pytest.param("ü", id="not ASCII"),
+        pytest.param(make_cursor("others", ("a",)), id="of another list"),
+        pytest.param(make_cursor("rows", (1,)), id="of another type"),
+        pytest.param(make_cursor("rows", ("a", "b")), id="too long"),
+    ],
+)
+def test_a_cursor_that_is_not_ours_is_refused(cursor: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        PageOf(10, cursor).after("rows", ("",))
+    assert refused.value.code == "bad_cursor"
+
+
+def test_the_first_answer_is_given_again() -> None:
+    answers, given = MemoryAnswers(), []
+
+    def act() -> Stored:
+        given.append("once")
+        return Stored(201, "{}", '"1"')
+
+    for _ in range(2):
+        assert answer_once(answers, "acme", "k", "print", act) == Stored(201, "{}", '"1"')
+    assert given == ["once"]
+    with pytest.raises(IdempotencyKeyReused):
+        answer_once(answers, "acme", "k", "another print", act)
+    assert answer_once(answers, "others", "k", "another print", act).status == 201
+
+
+def test_what_failed_may_be_tried_again_with_the_same_key() -> None:
+    answers = MemoryAnswers()
+
+    def fail() -> Stored:
+        raise BadRequest("bad", "no")
+
+    with pytest.raises(BadRequest):
+        answer_once(answers, "acme", "k", "print", fail)
+    assert answer_once(answers, "acme", "k", "corrected", lambda: Stored(204, "", None)).status == 204
+
+
+def test_the_same_key_while_the_first_is_at_work_is_asked_to_wait() -> None:
+    answers = MemoryAnswers()
+
+    def act() -> Stored:
+        with pytest.raises(AtWork):
+            answer_once(answers, "acme", "k", "print", lambda: Stored(201, "", None))
+        return Stored(201, "mine", None)
+
+    assert answer_once(answers, "acme", "k", "print", act).body == "mine"
+
+
+def test_an_idempotency_key_has_a_length() -> None:
+    for key in ("", "x" * 256):
+        with pytest.raises(BadRequest):
+            answer_once(MemoryAnswers(), "acme", key, "print", lambda: Stored(201, "", None))

@@ -1,0 +1,236 @@
+"""What one can do with definitions, and what two who do it at once get."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from starling_api.definitions import archived, revised
+from starling_api.errors import Archived, AtWork, InUse, NotFound, VersionConflict
+from starling_api.kinds import SEGMENTS, TRAITS, WEBHOOKS
+from starling_api.service import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS
+from starling_common.kafka import BrokerUnavailable
+from starling_segments import DefinitionRefused
+from tests.unit.api.memory import AUTHOR, World
+
+BUYERS = {"key": "buyers", "name": "Buyers", "where": {"event": "Order Completed"}}
+
+
+def segment(key: str, where: dict[str, Any]) -> dict[str, Any]:
+    return {"key": key, "name": key, "where": where}
+
+
+def codes(refused: pytest.ExceptionInfo[DefinitionRefused]) -> list[tuple[str, str]]:
+    return [(fault.pointer, fault.code) for fault in refused.value.faults]
+
+
+def test_defining_claims_publishes_and_shows() -> None:
+    world = World()
+    made = world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    assert (made.key, made.version, made.document["timezone"]) == ("buyers", 1, "UTC")
+    assert [(change.action, change.version, change.actor) for change in world.published] == [("DEFINED", 1, "marketer-1")]
+    assert world.reader.definition("acme", "segment", "buyers") == made
+    assert world.slept_seconds == 0
+
+
+def test_a_slow_read_model_is_waited_for_but_not_for_ever() -> None:
+    world = World(projector_is_down=True)
+    made = world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    assert made.version == 1
+    assert world.slept_seconds >= READ_YOUR_WRITES_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("change", "version"),
+    [
+        pytest.param({"name": "Renamed"}, 1, id="a name keeps the version"),
+        pytest.param({"description": "more words"}, 1, id="a description keeps the version"),
+        pytest.param({"timezone": "Asia/Tokyo"}, 2, id="a timezone makes a new one"),
+        pytest.param({"where": {"event": "Order Completed", "op": "gte", "value": 2}}, 2, id="a condition makes a new one"),
+    ],
+)
+def test_only_a_changed_meaning_makes_a_new_version(change: dict[str, Any], version: int) -> None:
+    world = World()
+    world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    revised_ = world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, **change}, None)
+    assert revised_.version == version
+    assert [change.action for change in world.published] == ["DEFINED", "REVISED"]
+    assert world.published[1].recorded_at_micros > world.published[0].recorded_at_micros
+
+
+def test_saying_the_same_again_publishes_nothing() -> None:
+    world = World()
+    made = world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    sent_back = {**made.document, "version": 1, "status": "active", "created_at": "x", "updated_at": "y"}
+    assert world.commands.revise(SEGMENTS, AUTHOR, "buyers", sent_back, None) == made
+    assert len(world.published) == 1
+
+
+def test_of_two_who_saw_the_same_version_the_second_loses() -> None:
+    world = World()
+    world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "where": {"everyone": True}}, if_match=1)
+    with pytest.raises(VersionConflict) as conflict:
+        world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "timezone": "Asia/Tokyo"}, if_match=1)
+    assert conflict.value.version == 2
+    with pytest.raises(VersionConflict):
+        world.commands.archive(SEGMENTS, AUTHOR, "buyers", if_match=1)
+
+
+def test_a_race_without_if_match_is_run_again() -> None:
+    world = World()
+    world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    claim = world.claims.claim
+    raced: list[Any] = []
+
+    def claim_after_somebody_else(change: Any, after: Any) -> bool:
+        if not raced:
+            raced.append(change)
+            other = revised(after, AUTHOR, {**after.document, "where": {"everyone": True}}, SEGMENTS.meaning, world.micros)
+            claim(other, after)
+            world.publish(other, None)
+            world.claims.mark_published(other)
+        return claim(change, after)
+
+    world.claims.claim = claim_after_somebody_else  # type: ignore[method-assign]
+    made = world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "timezone": "Asia/Tokyo"}, None)
+    assert made.version == 3
+    assert [change.version for change in world.published] == [1, 2, 3]
+
+
+def test_a_key_is_never_used_again() -> None:
+    world = World()
+    world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    world.commands.archive(SEGMENTS, AUTHOR, "buyers", None)
+    with pytest.raises(DefinitionRefused) as refused:
+        world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    assert codes(refused) == [("/key", "key_taken")]
+
+
+def test_a_key_that_the_read_model_does_not_show_yet_is_taken_too() -> None:
+    world = World(projector_is_down=True)
+    world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    with pytest.raises(DefinitionRefused) as refused:
+        world.commands.define(SEGMENTS, AUTHOR, {**BUYERS, "name": "Another"})
+    assert codes(refused) == [("/key", "key_taken")]
+
+
+def test_archiving_twice_says_it_once_and_what_is_archived_stays() -> None:
+    world = World()
+    world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    for _ in range(2):
+        world.commands.archive(SEGMENTS, AUTHOR, "buyers", None)
+    assert [change.action for change in world.published] == ["DEFINED", "ARCHIVED"]
+    with pytest.raises(Archived):
+        world.commands.revise(SEGMENTS, AUTHOR, "buyers", BUYERS, None)
+
+
+def test_what_others_use_cannot_be_archived() -> None:
+    world = World()
+    world.commands.define(TRAITS, AUTHOR, {"key": "ltv", "event": "Order Completed", "measure": {"sum": "revenue"}})
+    world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    world.commands.define(SEGMENTS, AUTHOR, segment("vips", {"not": {"segment": "buyers"}}))
+    world.commands.define(SEGMENTS, AUTHOR, segment("rich", {"all": [{"trait": "computed.ltv", "op": "gt", "value": 5}]}))
+    for kind, key, users in ((SEGMENTS, "buyers", ("vips",)), (TRAITS, "ltv", ("rich",))):
+        with pytest.raises(InUse) as in_use:
+            world.commands.archive(kind, AUTHOR, key, None)
+        assert in_use.value.users == users
+    world.commands.archive(SEGMENTS, AUTHOR, "vips", None)
+    world.commands.archive(SEGMENTS, AUTHOR, "buyers", None)
+
+
+def test_references_are_checked_against_what_is_there() -> None:
+    world = World()
+    where = {"all": [{"segment": "buyers"}, {"trait": "computed.ltv", "op": "exists"}]}
+    with pytest.raises(DefinitionRefused) as refused:
+        world.commands.define(SEGMENTS, AUTHOR, segment("vips", where))
+    assert codes(refused) == [("/where/all/0/segment", "unknown_segment"), ("/where/all/1/trait", "unknown_trait")]
+
+
+def test_a_cycle_through_others_is_refused() -> None:
+    world = World()
+    world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    world.commands.define(SEGMENTS, AUTHOR, segment("vips", {"segment": "buyers"}))
+    with pytest.raises(DefinitionRefused) as refused:
+        world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "where": {"segment": "vips"}}, None)
+    assert codes(refused) == [("/where/segment", "cycle")]
+    assert "vips" in str(refused.value)
+
+
+def test_nothing_is_claimed_for_what_is_refused() -> None:
+    world = World()
+    with pytest.raises(DefinitionRefused):
+        world.commands.define(SEGMENTS, AUTHOR, segment("buyers", {"all": []}))
+    assert (world.claims.newest_claims, world.published) == ({}, [])
+
+
+def test_a_key_in_the_document_must_be_that_of_the_path() -> None:
+    world = World()
+    world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    with pytest.raises(DefinitionRefused) as refused:
+        world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "key": "sellers"}, None)
+    assert codes(refused) == [("/key", "bad_key")]
+
+
+def test_what_is_not_there_is_not_found() -> None:
+    for act in (
+        lambda: World().commands.revise(SEGMENTS, AUTHOR, "nobody", BUYERS, None),
+        lambda: World().commands.archive(TRAITS, AUTHOR, "nobody", None),
+    ):
+        with pytest.raises(NotFound):
+            act()
+
+
+def test_a_change_whose_author_died_is_published_by_the_sweep_and_only_once_old() -> None:
+    world = World(broker_is_down=True)
+    with pytest.raises(BrokerUnavailable):
+        world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    world.broker_is_down = False
+    assert world.commands.finish_abandoned() == 0
+    world.micros += ABANDONED_MICROS + 1
+    assert world.commands.finish_abandoned() == 1
+    assert [change.action for change in world.published] == ["DEFINED"]
+    assert world.commands.finish_abandoned() == 0
+
+
+def test_while_a_change_is_not_published_the_next_one_waits_its_turn() -> None:
+    world = World(broker_is_down=True)
+    with pytest.raises(BrokerUnavailable):
+        world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    world.broker_is_down = False
+    with pytest.raises(AtWork):
+        world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "where": {"everyone": True}}, None)
+    world.micros += ABANDONED_MICROS
+    world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "where": {"everyone": True}}, None)
+    assert [(change.action, change.version) for change in world.published] == [("DEFINED", 1), ("REVISED", 2)]
+
+
+def test_a_definition_whose_answer_was_lost_can_be_sent_again() -> None:
+    world = World(broker_is_down=True)
+    webhook = {"key": "shop", "url": "https://shop.example/hook"}
+    with pytest.raises(BrokerUnavailable):
+        world.commands.define(WEBHOOKS, AUTHOR, webhook)
+    world.broker_is_down = False
+    world.micros += ABANDONED_MICROS + 1
+    made = world.commands.define(WEBHOOKS, AUTHOR, webhook)
+    assert made.document["secret"] == world.published[0].document["secret"]
+    assert len(world.published) == 1
+
+
+def test_a_webhook_keeps_its_secret_and_comes_back_from_being_disabled() -> None:
+    world = World()
+    webhook = {"key": "shop", "url": "https://shop.example/hook"}
+    made = world.commands.define(WEBHOOKS, AUTHOR, webhook)
+    assert made.document["secret"].startswith("whsec_")
+    disabled = replace(made, status="disabled", document={**made.document, "disabled": True})
+    world.reader.shown["acme", "webhook", "shop"] = disabled
+    again = world.commands.revise(WEBHOOKS, AUTHOR, "shop", webhook, None)
+    assert again.document == made.document
+    assert [change.action for change in world.published] == ["DEFINED", "REVISED"]
+
+
+def test_records_of_one_key_stay_in_order_when_clocks_differ() -> None:
+    world = World()
+    world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    behind = archived(world.published[0], AUTHOR, now_micros=5)
+    assert behind.recorded_at_micros == world.published[0].recorded_at_micros + 1
