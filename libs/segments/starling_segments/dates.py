@@ -34,7 +34,7 @@ def local(ms: int, zone: ZoneInfo) -> datetime:
 
 
 def read_instant(value: object, zone: ZoneInfo) -> int | None:
-    """ISO 8601 text or epoch milliseconds -> epoch ms; None for anything else (a missing value)."""
+    """ISO 8601 text or epoch milliseconds -> epoch ms, a fraction of one dropped; None for anything else (a missing value)."""
     if type(value) is str:
         span = read_span(value, zone)
         return None if span is None else span[0]

@@ -184,4 +184,4 @@ def judge(predicate: Doc, value: Any, n: int) -> bool:
     op, wanted = predicate["op"], predicate.get("value")
     if op in STANDING:
         return STANDING[op](value, wanted)
-    return is_number(value) and MOVING[op](value, n, length(predicate["value"]))
+    return is_number(value) and MOVING[op](value // 1, n, length(predicate["value"]))  # whole milliseconds

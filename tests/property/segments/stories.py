@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -30,6 +30,10 @@ def grid(low: int, high: int) -> st.SearchStrategy[int]:
     return st.integers(low, high).map(lambda i: i * GRID_MS)
 
 
+def _as_test(pair: tuple[str, object]) -> Doc:
+    return {"op": pair[0], "value": pair[1]}
+
+
 windows: st.SearchStrategy[Doc] = st.one_of(st.just({}), st.sampled_from(DURATIONS).map(lambda d: {"within": d}))
 numbers = st.sampled_from([-1, 0, 1, 1.5, 2, 3])
 number_tests = st.one_of(
@@ -37,7 +41,7 @@ number_tests = st.one_of(
     st.tuples(st.just("between"), st.sampled_from([[1, 2], [0, 1]])),
     st.tuples(st.just("in"), st.sampled_from([[1, 3], [0, 2]])),
     st.tuples(st.just("mod"), st.just([2, 1])),
-).map(lambda pair: {"op": pair[0], "value": pair[1]})
+).map(_as_test)
 existence = st.sampled_from([{"op": "exists"}, {"op": "missing"}])
 property_checks = st.one_of(
     st.sampled_from(["x", "y", 1, True]).map(lambda v: {"property": "k", "op": "eq", "value": v}),
@@ -120,8 +124,26 @@ def stories(draw: st.DrawFn) -> list[Step]:
     keys: tuple[str, ...] = ("a", "b", "c")
     told = [Step("define", 0, definitions=draw(definitions(keys)))]
     for chapter in range(draw(st.integers(1, 3))):
-        told += draw(st.lists(steps, min_size=1, max_size=8))
+        told += draw(st.lists(steps, min_size=3, max_size=10))
         kept = tuple(key for key in keys if draw(st.booleans()))
         keys = (*kept, f"n{chapter}")
         told.append(Step("define", draw(gaps), definitions=draw(definitions(keys))))
     return [*told, *draw(st.lists(steps, max_size=6)), Step("advance", 20_000)]
+
+
+windowed_leaves = st.builds(
+    lambda measure, within, test: {"event": "A", **measure, "within": within, **test},
+    measures,
+    st.sampled_from(DURATIONS),
+    st.one_of(number_tests, st.tuples(st.sampled_from(["gte", "lt"]), st.sampled_from([1, 2, 3])).map(_as_test)),
+)
+
+
+@st.composite
+def crowded_windows(draw: st.DrawFn) -> list[Step]:
+    """One kind of event, late as often as not, and nothing but windows over it."""
+    keys = ("a", "b", "c", "d")
+    told = [Step("define", 0, definitions=tuple((key, draw(windowed_leaves)) for key in keys))]
+    crowd = st.builds(lambda after, event: Step("event", after, event=replace(event, name="A")), grid(0, 2), happened)
+    pause = grid(0, 8).map(lambda after: Step("advance", after))
+    return [*told, *draw(st.lists(st.one_of(crowd, crowd, crowd, pause), min_size=6, max_size=24)), Step("advance", 20_000)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from starling_segments import Change, Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment
 from tests.property.segments.oracle import Happened, Oracle, Seen
-from tests.property.segments.stories import Step, stories
+from tests.property.segments.stories import Step, crowded_windows, stories
 
 
 @dataclass
@@ -91,14 +91,20 @@ def tell(story: list[Step], follows_events: bool, through_bytes: bool) -> None:
         assert due is None or due > now
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(stories(), st.booleans())
 def test_the_fold_announces_what_the_oracle_sees_under_the_event_clock(story: list[Step], through_bytes: bool) -> None:
     tell(story, follows_events=True, through_bytes=through_bytes)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(stories(), st.booleans())
 def test_the_fold_announces_what_the_oracle_sees_under_the_wall_clock(story: list[Step], through_bytes: bool) -> None:
     """Events may be ahead of stream time: they come into their windows on a timer."""
     tell(story, follows_events=False, through_bytes=through_bytes)
+
+
+@settings(max_examples=300, deadline=None)
+@given(crowded_windows(), st.booleans(), st.booleans())
+def test_crowded_windows(story: list[Step], follows_events: bool, through_bytes: bool) -> None:
+    tell(story, follows_events=follows_events, through_bytes=through_bytes)

@@ -235,3 +235,12 @@ def test_bytes_of_another_format_are_refused() -> None:
     for broken in (b"", b"\x02" + data[1:], data[:-1], data + b"x"):
         with pytest.raises(UnknownStateFormat):
             decode_state(broken)
+
+
+def test_256_matches_are_kept_one_by_one() -> None:
+    kept = RecentTimes()
+    for time in range(256):
+        kept.add(time, None, 1)
+    assert (len(kept.times), kept.panes) == (256, [])
+    kept.add(256, None, 1)
+    assert (len(kept.times), kept.panes) == (256, [(0, 1)])
