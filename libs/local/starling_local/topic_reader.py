@@ -16,7 +16,7 @@ def read_topic(brokers: str, topic: str) -> Iterator[Message]:
 
     Raises: BrokerUnavailable.
     """
-    consumer = Consumer(consumer_config(brokers, _GROUP, **{"enable.partition.eof": True, "log_level": 3}))
+    consumer = Consumer(consumer_config(brokers, _GROUP, **{"enable.partition.eof": True, "log_level": 0}))
     try:
         found = consumer.list_topics(timeout=_TIMEOUT_SECONDS).topics.get(topic)
         unfinished = set(found.partitions) if found else set()

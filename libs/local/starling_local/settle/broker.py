@@ -38,8 +38,8 @@ class Offsetter:
 
     def __init__(self, brokers: str) -> None:
         """Opens no connection before the first question."""
-        self._admin = AdminClient({"bootstrap.servers": brokers, "log_level": 3})
-        self._consumer = Consumer(consumer_config(brokers, _PROBE_GROUP, **{"enable.partition.eof": True, "log_level": 3}))
+        self._admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
+        self._consumer = Consumer(consumer_config(brokers, _PROBE_GROUP, **{"enable.partition.eof": True, "log_level": 0}))
 
     def __enter__(self) -> Self:
         return self
