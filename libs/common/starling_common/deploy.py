@@ -82,8 +82,7 @@ def _new_topic(topic: Topic, replication_factor: int) -> NewTopic:
     if topic.cleanup == "delete":
         config["retention.ms"] = str(topic.retention_ms)
     else:
-        # A restore replays the tail of a changelog; what is younger than this is never compacted away under it.
-        config["min.compaction.lag.ms"] = str(6 * 3_600_000)
+        config["min.compaction.lag.ms"] = str(topic.compaction_lag_ms)
     return NewTopic(topic.name, topic.partitions, replication_factor, config=config)
 
 

@@ -32,7 +32,10 @@ _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic as it must exist. `retention_ms` is -1 for ever; `cleanup` is `delete` or `compact`."""
+    """One topic as it must exist. `retention_ms` is -1 for ever; `cleanup` is `delete` or `compact`.
+
+    `compaction_lag_ms`: how old a record of a compacted topic must be before a newer one may replace it.
+    """
 
     name: str
     schema: str
@@ -41,6 +44,8 @@ class Topic:
     cleanup: str
     retention_ms: int
     compatibility: str
+    compaction_lag_ms: int = 6 * 3_600_000
+    """A restore replays the tail of a changelog; what is younger than this is never compacted away under it."""
 
     @property
     def subject(self) -> str:
@@ -110,6 +115,7 @@ def _topic(name: str, entry: Mapping[str, Any], profile_partitions: int) -> Topi
         cleanup=cleanup,
         retention_ms=_retention_ms(name, str(entry.get("retention", "forever"))),
         compatibility=str(entry.get("compatibility", "FULL_TRANSITIVE")),
+        compaction_lag_ms=_retention_ms(name, str(entry.get("compaction_lag", "6h"))),
     )
 
 
