@@ -77,7 +77,7 @@ def _partition(consumer: Consumer, partition: TopicPartition) -> list[Message]:
     position = low
     consumer.assign([TopicPartition(partition.topic, partition.partition, low)])
     while position < high:
-        for message in consumer.consume(5000, 5.0):
+        for message in consumer.consume(5000, 0.1):
             assert message.error() is None, message.error()
             found.append(message)
             position = (message.offset() or 0) + 1
