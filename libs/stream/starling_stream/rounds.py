@@ -26,20 +26,20 @@ class Rounds:
     def __init__(self, limits: Limits, adopt_plan: Callable[[], bytes]) -> None:
         self._limits = limits
         self._adopt_plan = adopt_plan
-        self._plan = b""
+        self._plan: bytes | None = None
         self._first = 0
         self._idle_unit_at: dict[int, int] = {}
         self._markers_at: dict[int, int] = {}
 
-    def plan(self, tasks: Iterable[Task[Any]]) -> bytes:
-        """The plan in force; a new one is only adopted once every task is under the last."""
-        if not any(task.fold.switching for task in tasks):
+    def adopt(self, tasks: Iterable[Task[Any]]) -> None:
+        """Take over a new plan if there is one; not before every running task is under the last."""
+        if self._plan is None or not any(self._is_behind(task) for task in tasks):
             self._plan = self._adopt_plan()
-        return self._plan
 
-    def to_begin(self, tasks: Iterable[Task[Any]]) -> list[Task[Any]]:
-        """The tasks that have to begin a switch before anything else."""
-        return [task for task in tasks if task.fold.meta.plan != self._plan and not task.fold.switching]
+    def to_begin(self, tasks: Iterable[Task[Any]]) -> Task[Any] | None:
+        """The task that has to begin a switch now: one after the other, so that a processor keeps one task's past at a time."""
+        behind = [task for task in tasks if self._is_behind(task)]
+        return behind[0] if behind and not any(task.fold.switching for task in behind) else None
 
     def collect(self, tasks: Sequence[Task[Any]], now: int) -> list[Step]:
         """The steps of all tasks that have something to do; none when nothing is to be done now."""
@@ -57,9 +57,13 @@ class Rounds:
         instants = [task.merge.next_release() for task in tasks if task.phase is Phase.RUNNING]
         return min((instant for instant in instants if instant is not None), default=None)
 
+    def _is_behind(self, task: Task[Any]) -> bool:
+        """Under an older plan: it is switched before it processes anything more."""
+        return self._plan is not None and task.fold.meta.plan != self._plan
+
     def _take(self, tasks: Sequence[Task[Any]], now: int) -> dict[int, Sequence[Inbound]]:
         """Everybody's share first, then what is left over to those with more, in turn."""
-        ready = [task for task in tasks if not task.fold.switching]
+        ready = [task for task in tasks if not self._is_behind(task)]
         share = max(1, self._limits.records // max(1, len(ready)))
         taken: dict[int, list[Inbound]] = {task.partition: [] for task in tasks}
         left = self._limits.records
@@ -75,10 +79,12 @@ class Rounds:
 
     def _step(self, task: Task[Any], records: Sequence[Inbound], now: int) -> Step | None:
         fold = task.fold
-        if fold.switching:
+        if fold.switching and self._plan is not None:
             sealed = fold.switch_slice(self._plan, task.view, self._limits.switch_keys)
             task.drained = False
             return Step(task.partition, sealed, (), {})
+        if self._is_behind(task):
+            return None
         idle = None if records else task.idle_instant(now)
         if records or self._has_due(task, idle) or self._reports(task, idle, now):
             sealed = fold.step(records, task.view, idle)

@@ -109,7 +109,7 @@ class Runner:
         self._check_lost()
         self._flow()
         tasks = parts.holdings.running()
-        if not await self._begin_switches(tasks):
+        if not await self._begin_switch(tasks):
             return True
         began = monotonic()
         steps = parts.rounds.collect(tasks, wall_clock_micros())
@@ -122,19 +122,20 @@ class Runner:
             self._launch(steps, began)
         return True
 
-    async def _begin_switches(self, tasks: Sequence[Task[Any]]) -> bool:
-        """Let tasks look at their past before they are switched; False when the round has to start over."""
+    async def _begin_switch(self, tasks: Sequence[Task[Any]]) -> bool:
+        """Let a task look at its past before it is switched; False when the round has to start over."""
         parts = self._parts
-        parts.rounds.plan(tasks)
-        for task in parts.rounds.to_begin(tasks):
-            if not await self._land(()):
-                return False
-            past = parts.holdings.past(task)
-            try:
-                async with self.processor_free:
-                    await asyncio.get_running_loop().run_in_executor(None, task.fold.begin_switch, past)
-            except Interrupted:
-                return False
+        parts.rounds.adopt(tasks)
+        task = parts.rounds.to_begin(tasks)
+        if task is None:
+            return True
+        if not await self._land(()):
+            return False
+        try:
+            async with self.processor_free:
+                await asyncio.get_running_loop().run_in_executor(None, task.fold.begin_switch, parts.holdings.past(task))
+        except Interrupted:
+            return False
         return True
 
     def _launch(self, steps: Sequence[Step], began: float) -> None:

@@ -15,7 +15,7 @@ def main() -> int:
     service = Service(
         stage=stage,
         inputs=(f"{stage}.a", f"{stage}.b"),
-        processor=Counter(f"{stage}.out"),
+        processor=Counter(f"{stage}.out", f"{stage}.a", os.environ.get("COUNTER_PLAN", "").encode()),
         hold_ms=20,
         clock=Clock(os.environ.get("COUNTER_CLOCK", "event")),
         clock_topics=(f"{stage}.clock",),

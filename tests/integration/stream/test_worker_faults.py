@@ -22,7 +22,7 @@ Sent = Sequence[tuple[str, bytes, bytes]]
 def _counts(rig: Rig) -> dict[bytes, list[int]]:
     found: dict[bytes, list[int]] = defaultdict(list)
     for _, key, value in rig.read(f"{rig.stage}.out"):
-        if not value.startswith(b"quiet"):
+        if not value.startswith((b"quiet", b"v2")):
             found[key].append(int(value))
     return dict(found)
 
@@ -139,6 +139,26 @@ def test_timers_survive_a_lost_disk_and_fire_once_when_the_clock_is_advanced(rig
     wait_until(rig.clock_settled, "the clock to be reached everywhere")
     quiet = Counter(key for _, key, value in rig.read(f"{rig.stage}.out") if value.startswith(b"quiet"))
     assert quiet == Counter(b"default/u%d" % number for number in range(USERS))
+
+
+def test_a_new_plan_sees_the_past_and_reaches_every_key_before_anything_new(rig: Rig) -> None:
+    sent = _send(rig, 300)
+    first = rig.start()
+    rig.wait_settled([first])
+    assert first.terminate() == 0
+    more = _send(rig, 100)
+    second = rig.start(COUNTER_PLAN="v2", STARLING_SWITCH_KEYS_PER_UNIT="3")
+    rig.wait_settled([second])
+    by_partition: dict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+    for partition, key, value in rig.read(f"{rig.stage}.out"):
+        by_partition[partition].append((key, value))
+    switched = {number: [value for key, value in out if key == b"plan"] for number, out in by_partition.items()}
+    assert [len(values) for values in switched.values()] == [1] * rig.partitions
+    seen = sum(int(values[0].removeprefix(b"v2 after ")) for values in switched.values())
+    assert seen == sum(topic == rig.inputs[0] for topic, _, _ in sent)
+    for out in by_partition.values():
+        after = len(out) - 1 - [key for key, _ in out].index(b"plan")
+        assert after == sum(key in {k for k, _ in out} for _, key, _ in more)
 
 
 def test_a_store_of_another_log_is_refused_with_the_way_out(rig: Rig) -> None:

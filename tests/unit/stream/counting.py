@@ -29,9 +29,10 @@ def event(received_at: int, at_ms: int | None = None, *, refuse: bool = False) -
 
 
 class Counter:
-    def __init__(self, out: str = "out") -> None:
+    def __init__(self, out: str = "out", source: str = "in", plan: bytes = b"") -> None:
         self.out = out
-        self.plan = b""
+        self.source = source
+        self.plan = plan
         self.seen_in_history: list[int] = []
 
     def decode(self, topic: str, value: bytes) -> Decoded:
@@ -67,14 +68,14 @@ class Counter:
         return self.plan
 
     def before_switch(self, history: History) -> None:
-        self.seen_in_history = [record.offset for record in history.records("in")]
+        self.seen_in_history = [record.offset for record in history.records(self.source)]
 
     def switch(self, key: bytes, state: Counted, unit: Unit[Counted]) -> None:
         state.plan = self.plan.decode()
         unit.put(key, state, state.last_ms + HOUR_MS)
 
     def after_switch(self, unit: Unit[Counted]) -> None:
-        unit.emit(self.out, b"plan", self.plan, 0, [])
+        unit.emit(self.out, b"plan", b"%s after %d" % (self.plan, len(self.seen_in_history)), 0, [])
 
 
 def counting(clock: Clock = Clock.EVENT, **more: object) -> Service[Counted]:

@@ -141,7 +141,7 @@ def test_a_new_plan_switches_every_key_before_anything_else_is_processed() -> No
     task.take_outputs()
     _counter(task).plan = b"v2"
     task.feed("in", U1, event(300, 11))
-    assert _values(task) == [(b"plan", b"v2"), (U1, b"1")]
+    assert _values(task) == [(b"plan", b"v2 after 250"), (U1, b"1")]
     assert task.plan == b"v2"
     assert {state.plan for key, state in task.states().items() if key != U1} == {"v2"}
     assert _counter(task).seen_in_history == list(range(250))
@@ -151,7 +151,7 @@ def test_a_plan_is_adopted_even_when_there_are_no_keys_yet() -> None:
     task = MemoryTask(counting())
     _counter(task).plan = b"v1"
     task.settle()
-    assert (task.plan, _values(task)) == (b"v1", [(b"plan", b"v1")])
+    assert (task.plan, _values(task)) == (b"v1", [(b"plan", b"v1 after 0")])
     task.settle()
     assert _values(task) == []
 

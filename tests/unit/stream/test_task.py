@@ -10,6 +10,7 @@ from starling_stream.ports import StateView
 from starling_stream.rounds import Limits, Rounds
 from starling_stream.rows import TaskMeta
 from starling_stream.task import Step, Task
+from starling_stream.testing import MemoryHistory
 from tests.unit.stream.counting import HOUR_MS, Counted, counting, event
 
 NOW = 10**15
@@ -149,3 +150,33 @@ def test_a_round_is_shared_out_and_what_is_left_goes_to_those_with_more() -> Non
         tasks.append(task)
     steps = Rounds(Limits(30, 10), lambda: b"").collect(tasks, NOW)
     assert {step.partition: len(step.records) for step in steps} == {0: 26, 1: 2, 2: 2}
+
+
+def test_tasks_are_switched_one_after_the_other_and_process_nothing_before() -> None:
+    plans = [b"v1"]
+    rounds = Rounds(Limits(100, 10), lambda: plans[0])
+    tasks = []
+    for number in range(2):
+        service = counting()
+        task = Task(service, number, 1)
+        task.run(MemoryRows(), TaskFold(service, number, TaskMeta(5, 0, b"v0")), {})
+        task.announce({"in": 1}, {"clock": (0, 0), "in": (1, 1)})
+        task.arrive("in", [ReadRecord("in", number, 0, 0, KEY, event(1, 1), ())], 0)
+        tasks.append(task)
+
+    def turn() -> set[tuple[int, int, bytes]]:
+        rounds.adopt(tasks)
+        plans[0] = b"v2"
+        first = rounds.to_begin(tasks)
+        if first is not None:
+            first.fold.begin_switch(MemoryHistory(first.partition, first.fold.meta, []))
+        steps = rounds.collect(tasks, NOW)
+        return {(step.partition, len(step.records), step.sealed.meta.plan) for step in steps if step.sealed is not None}
+
+    assert [turn() for _ in range(5)] == [
+        {(0, 0, b"v1")},
+        {(0, 1, b"v1"), (1, 0, b"v1")},
+        {(0, 0, b"v2")},
+        {(0, 0, b"v2"), (1, 0, b"v2")},
+        {(1, 1, b"v2")},
+    ]
