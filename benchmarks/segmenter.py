@@ -2,8 +2,8 @@
 
     python benchmarks/segmenter.py [--events 400000] [--rounds 3] [--peer-events 40000] [--stack stack.json]
 
-Every user is known first (one profile record each; not measured). Then, round by round, a stretch of ten days of events
-is written, the worker process is started on it, and is measured from its first committed offsets to its last. The peer,
+Every user is known first (one profile record each; not measured). Then, round by round, a stretch of events is written,
+the worker process is started on it, and is measured from its first committed offsets to its last. The peer,
 stock Faust with a RocksDB table, then does the same work on the same topics. Prints JSON; `--write` keeps it as
 benchmarks/results/segmenter.json. `--stack` is a JSON file with `brokers` and `registry_url` of a stack of this
 benchmark's own (it writes to the product's topics); without it an embedded one is started and thrown away.
@@ -38,6 +38,7 @@ from starling_local.testing import embedded
 
 HERE = Path(__file__).resolve().parent
 GROUP = "starling-segmenter"
+HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -179,11 +180,14 @@ def run(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
         load(stack, SEGMENT_DEFINITIONS, shop.definitions())
         load(stack, PROFILE, shop.profiles())
         measured(stack, directory, PROFILE, arguments.users)
-        ours = []
-        for number in range(1, arguments.rounds + 1):
-            load(stack, BEHAVIOUR, shop.behaviour(arguments.events, number))
+        # Three rounds as live, an hour each, in which few windows run out; then one as when history is loaded: ten days,
+        # in which about every second event is followed by somebody's exit on a timer.
+        ours, at_ms = [], shop.FIRST_MS
+        for number, span_ms in enumerate([HOUR_MS] * arguments.rounds + [10 * shop.DAY_MS], 1):
+            load(stack, BEHAVIOUR, shop.behaviour(arguments.events, number, at_ms, span_ms))
             ours.append(measured(stack, directory, BEHAVIOUR, arguments.events * number))
             print(f"round {number}: {ours[-1]}", file=sys.stderr, flush=True)
+            at_ms += span_ms
         theirs = []
         if arguments.peer_events:
             peer(stack, directory, PROFILE, arguments.users)
@@ -197,7 +201,8 @@ def report(arguments: argparse.Namespace, ours: list[dict[str, float]], theirs: 
         "segments": len(shop.conditions()),
         "cores": psutil.cpu_count(),
         "load_average_15_min": round(os.getloadavg()[2], 1),
-        "segmenter": rates(ours),
+        "segmenter": rates(ours[:-1]),
+        "segmenter_history": rates(ours[-1:]),
     }
     if theirs:
         found["stock_faust"] = rates(theirs)

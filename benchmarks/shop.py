@@ -94,12 +94,12 @@ def profiles() -> Iterator[tuple[bytes, dict[str, Any]]]:
         )
 
 
-def behaviour(count: int, seed: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """`count` events of one stretch of ten days; stretch follows stretch with the seed (1, 2, 3 …)."""
+def behaviour(count: int, seed: int, first_ms: int, span_ms: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """`count` events, evenly over `span_ms` from `first_ms` on; each call with a seed of its own (1, 2, 3 …)."""
     dice = random.Random(seed)
     for number in range(count):
         user = f"user-{dice.randrange(USERS)}"
-        at_ms = FIRST_MS + 10 * DAY_MS * (seed - 1) + 10 * DAY_MS * number // count
+        at_ms = first_ms + span_ms * number // count
         properties = {
             "revenue": dice.randint(5, 200),
             "category": dice.choice(("shoes", "hats", "bags", "coats", "toys")),

@@ -19,7 +19,8 @@ def record_headers(correlation_id: str, produced_by: str, traceparent: str | Non
 
 def new_traceparent() -> str:
     """A W3C trace context that begins here; sampled."""
-    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
+    digits = secrets.token_hex(24)
+    return f"00-{digits[:32]}-{digits[32:]}-01"
 
 
 def header(headers: Iterable[tuple[str, str | bytes | None]] | None, name: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -45,7 +45,14 @@ def membership_parts(codec: Codec) -> Parts:
         ("memberships",),
         ("received_at",),
     )
-    return Parts(codec.header, identity, user, lru_cache(4096)(segment), *others)
+    change, decided, why, traits, memberships, received = others
+
+    @lru_cache(16_384)
+    def sorted_memberships(keys: frozenset[str]) -> bytes:
+        # The same few combinations of segments come again and again.
+        return memberships(sorted(keys))
+
+    return Parts(codec.header, identity, user, lru_cache(4096)(segment), change, decided, why, traits, sorted_memberships, received)
 
 
 class Cause(NamedTuple):
@@ -82,12 +89,8 @@ class Moment(NamedTuple):
     decided_at: int
 
 
-class Announcement(NamedTuple):
-    """One change, and the record that says so."""
-
-    change: Change
-    correlation_id: str
-    value: bytes
+Announcement: TypeAlias = tuple[Change, str, bytes]
+"""One change, its correlation id, and the record that says so."""
 
 
 def announcements(
@@ -117,7 +120,7 @@ def announcements(
             parts.memberships(members),
             received,
         )
-        yield Announcement(change, reason.correlation_id, b"".join(value))
+        yield change, reason.correlation_id, b"".join(value)
 
 
 def state_key(key: bytes, segment_key: str) -> bytes:
@@ -150,15 +153,12 @@ def _reason(change: Change, subject: Subject, cause: Cause) -> _Reason:
     return _Reason(change, why, deterministic_id("timer", subject.workspace, subject.user_id, change.effective_at))
 
 
-def _memberships(changes: Sequence[Change], state: UserState) -> list[list[str]]:
+def _memberships(changes: Sequence[Change], state: UserState) -> list[frozenset[str]]:
     """After each change, the keys of all segments that the user is in; found backwards from the end."""
-    members = {key for key, membership in state.memberships.items() if membership.member}
-    after: list[list[str]] = []
-    for change in reversed(changes):
-        after.append(sorted(members))
-        if change.status == "ENTERED":
-            members.discard(change.segment_key)
-        else:
-            members.add(change.segment_key)
+    members = frozenset([key for key, membership in state.memberships.items() if membership.member])
+    after = [members]
+    for change in changes[:0:-1]:
+        members = members - {change.segment_key} if change.status == "ENTERED" else members | {change.segment_key}
+        after.append(members)
     after.reverse()
     return after
