@@ -60,6 +60,7 @@ class Publisher:
         self._high_water_bytes = high_water_bytes
         self._records = 0
         self._bytes = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.TimerHandle | None = None
         self._drained: asyncio.Event | None = None
         self.fatal = asyncio.Event()
@@ -87,7 +88,8 @@ class Publisher:
         size = len(records[0].value) if count == 1 else sum([len(record.value) for record in records])
         if self._records + count > self._high_water_records or self._bytes + size > self._high_water_bytes:
             raise QueueFull(f"{self._records} records are waiting for the broker")
-        loop = asyncio.get_running_loop()
+        # Asking for the running loop is a system call in this Python.
+        loop = self._loop = self._loop or asyncio.get_running_loop()
         request = _Request(self, loop.create_future(), count, size)
         self._records += count
         self._bytes += size
