@@ -33,6 +33,7 @@ def topics(data_dir: DataDir = None) -> None:
     options = running_options(instance)
     rows = topic_rows(instance, options)
     table = Table("topic", "partitions", "records", "size", "lag of its readers", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
     for column in table.columns[1:4]:
         column.justify = "right"
     for row in rows:

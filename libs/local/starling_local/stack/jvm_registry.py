@@ -20,6 +20,7 @@ def registry_part(data_dir: Path, runner: Path, ports: Ports, java: str) -> Part
         env={
             "QUARKUS_HTTP_HOST": HOST,
             "QUARKUS_HTTP_PORT": str(ports.fixed("registry")),
+            "QUARKUS_HTTP_ACCESS_LOG_ENABLED": "false",
             "APICURIO_STORAGE_KIND": "sql",
             "APICURIO_STORAGE_SQL_KIND": "h2",
             "APICURIO_DATASOURCE_URL": f"jdbc:h2:file:{home / 'registry'}",
