@@ -107,11 +107,12 @@ def test_a_key_is_never_used_again() -> None:
     assert codes(refused) == [("/key", "key_taken")]
 
 
-def test_a_key_that_the_read_model_does_not_show_yet_is_taken_too() -> None:
+@pytest.mark.parametrize("name", ["Buyers", "Others"])
+def test_a_key_that_the_read_model_does_not_show_yet_is_taken_too(name: str) -> None:
     world = World(projector_is_down=True)
     world.commands.define(SEGMENTS, AUTHOR, BUYERS)
     with pytest.raises(DefinitionRefused) as refused:
-        world.commands.define(SEGMENTS, AUTHOR, {**BUYERS, "name": "Another"})
+        world.commands.define(SEGMENTS, AUTHOR, {**BUYERS, "name": name})
     assert codes(refused) == [("/key", "key_taken")]
 
 
