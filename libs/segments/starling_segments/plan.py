@@ -23,6 +23,10 @@ Status: TypeAlias = Literal["ENTERED", "EXITED"]
 Routes: TypeAlias = "tuple[Route, ...]"
 
 
+class StuckTimer(RuntimeError):
+    """Firing what is due left it due: the program or the state is broken, and going on would never end."""
+
+
 class Change(msgspec.Struct, frozen=True, gc=False):
     """A user entered or left a segment. `effective_at`: epoch ms; `sequence`: odd on entry, even on exit."""
 
@@ -191,8 +195,11 @@ class Plan:
         return now, dirty
 
     def _fire_before(self, state: UserState, limit: int, changes: list[Change]) -> None:
+        fired = None
         while (instant := self.next_due(state)) is not None and instant < limit:
-            state.clock = max(instant, state.clock)
+            if fired is not None and instant <= fired:
+                raise StuckTimer(f"due at {instant} again after {fired} was fired")
+            fired = state.clock = max(instant, state.clock)
             self._evaluate(state, self._collect(state, state.clock), "TIMER", changes)
 
     def _collect(self, state: UserState, now: int) -> int:
