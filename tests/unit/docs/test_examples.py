@@ -5,7 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from starling_api.routes.later import LATER
 from starling_segments import Known, parse_measure, parse_segment
+from starling_segments.conditions import LATER_LEAVES, LATER_TRAIT_FIELDS
+from starling_segments.measures import LATER_MEASURES
+from starling_segments.windows import LATER_WINDOW_FIELDS
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,3 +33,15 @@ def test_every_segment_of_the_marketers_guide_is_accepted() -> None:
 def test_every_computed_trait_of_the_marketers_guide_is_accepted() -> None:
     for document in blocks("docs/guides/marketer.md", "computed-trait"):
         assert parse_measure({name: document[name] for name in ("event", "measure")})
+
+
+def test_every_call_that_answers_501_is_told() -> None:
+    told = (ROOT / "docs/not-yet.md").read_text()
+    missing = [one for one in LATER if f"`{one.method} {one.path.replace(':path', '')}`" not in told]
+    assert missing == []
+
+
+def test_every_part_of_the_language_that_is_refused_as_not_yet_is_told() -> None:
+    told = (ROOT / "docs/not-yet.md").read_text()
+    parts = LATER_LEAVES | LATER_TRAIT_FIELDS | LATER_MEASURES | LATER_WINDOW_FIELDS
+    assert {part for part in parts if f"`{part}`" not in told} == set()
