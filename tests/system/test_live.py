@@ -1,0 +1,175 @@
+"""The whole platform by the wall clock: exits on time with nobody doing anything, bad input at every door, and life goes on."""
+
+import gzip
+import json
+import subprocess
+import sys
+import time
+import uuid
+from typing import Any
+
+from confluent_kafka import Producer
+
+from starling_common.kafka import produce_and_wait, producer_config
+from starling_common.values import record_key
+from starling_local.dead_letters import DeadLetters
+from tests.system.conftest import Platform
+
+WAIT_SECONDS = 60.0
+
+
+def define(platform: Platform, where: dict[str, Any]) -> str:
+    """A new segment of this test's own, in force."""
+    key = f"s{uuid.uuid4().hex[:10]}"
+    answer = platform.api.post("/v1/segments", json={"key": key, "name": key, "where": where})
+    assert answer.status_code == 201, answer.text
+    platform.settle()
+    assert platform.api.get(f"/v1/segments/{key}").json()["status"] == "active"
+    return key
+
+
+def members(platform: Platform, key: str) -> set[str]:
+    return {item["user_id"] for item in platform.api.get(f"/v1/segments/{key}/members").json()["items"]}
+
+
+def wait_for_members(platform: Platform, key: str, wanted: set[str]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (found := members(platform, key)) != wanted:
+        assert time.monotonic() < deadline, f"{key}: {found}, wanted {wanted}"
+        time.sleep(0.1)
+
+
+def track(platform: Platform, user: str, event: str, **properties: Any) -> None:
+    answer = platform.ingest.post("/v1/track", json={"userId": user, "event": event, "properties": properties})
+    assert (answer.status_code, answer.json()["success"]) == (200, True)
+
+
+def starling(platform: Platform, *arguments: str) -> str:
+    command = [sys.executable, "-m", "starling_local", *arguments, "--data-dir", str(platform.instance.data_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_somebody_enters_and_leaves_on_time_with_nothing_happening(live: Platform) -> None:
+    key = define(live, {"event": "Cart Updated", "within": "4s"})
+    track(live, "ada", "Cart Updated")
+    wait_for_members(live, key, {"ada"})
+    wait_for_members(live, key, set())
+    counted = live.api.get(f"/v1/segments/{key}/size").json()
+    assert (counted["size"], counted["entered"], counted["exited"]) == (0, 1, 1)
+
+
+def test_what_happened_before_a_segment_was_defined_counts(live: Platform) -> None:
+    name = f"Order {uuid.uuid4().hex}"
+    for user, times in (("once", 1), ("twice", 2)):
+        for _ in range(times):
+            track(live, user, name)
+    live.settle()
+    assert members(live, define(live, {"event": name, "op": "gte", "value": 2})) == {"twice"}
+
+
+def test_traits_nested_segments_and_a_new_version(live: Platform) -> None:
+    user = f"u{uuid.uuid4().hex}"
+    plan = define(live, {"trait": "plan_of_test", "op": "eq", "value": user})
+    nested = define(live, {"all": [{"segment": plan}, {"not": {"event": "Churned"}}]})
+    assert live.ingest.post("/v1/identify", json={"userId": user, "traits": {"plan_of_test": user}}).status_code == 200
+    wait_for_members(live, nested, {user})
+    held = live.api.get(f"/v1/users/{user}/segments").json()["items"]
+    assert {item["segment"] for item in held} >= {plan, nested}
+    where = {"trait": "plan_of_test", "op": "eq", "value": "nobody"}
+    assert live.api.put(f"/v1/segments/{plan}", json={"key": plan, "name": plan, "where": where}).status_code == 200
+    wait_for_members(live, nested, set())
+    assert live.api.delete(f"/v1/segments/{plan}").status_code == 409
+    assert live.api.delete(f"/v1/segments/{nested}").status_code == 204
+
+
+def test_a_repeat_counts_once(live: Platform) -> None:
+    key = define(live, {"event": "Paid", "op": "gte", "value": 2})
+    item = {"userId": "repeats", "event": "Paid", "messageId": str(uuid.uuid4())}
+    for _ in range(3):
+        assert live.ingest.post("/v1/track", json=item).status_code == 200
+    live.settle()
+    assert members(live, key) == set()
+    track(live, "repeats", "Paid")
+    wait_for_members(live, key, {"repeats"})
+
+
+def test_bad_input_at_every_door_is_told_kept_and_does_not_stop_anybody(live: Platform) -> None:
+    key = define(live, {"event": "Good One"})
+    refused = {
+        "not JSON": live.ingest.post("/v1/track", content=b"{"),
+        "no id": live.ingest.post("/v1/track", json={"event": "x"}),
+        "no event": live.ingest.post("/v1/track", json={"userId": "x"}),
+        "bad gzip": live.ingest.post("/v1/batch", content=b"junk", headers={"Content-Encoding": "gzip"}),
+        "too large": live.ingest.post("/v1/batch", content=b" " * (600 * 1024)),
+        "zip bomb": live.ingest.post("/v1/batch", content=gzip.compress(b" " * 5_000_000), headers={"Content-Encoding": "gzip"}),
+        "unknown key": live.ingest.post("/v1/track", json={"userId": "x", "event": "x"}, auth=("nobody", "")),
+    }
+    wanted = [400, 400, 400, 400, 413, 413, 401]
+    assert [answer.status_code for answer in refused.values()] == wanted, {name: a.text for name, a in refused.items()}
+    for answer in refused.values():
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert {"code", "message"} <= answer.json().keys()
+        assert answer.json()["success"] is False
+    mixed = live.ingest.post(
+        "/v1/batch", json={"batch": [{"type": "track", "userId": "good", "event": "Good One"}, {"type": "track"}]}
+    )
+    assert (mixed.status_code, mixed.json()["success"], mixed.json()["accepted"]) == (200, False, 1)
+    # Past the edge: what no client sends, but what a broken producer might write.
+    producer = Producer(producer_config(live.at.kafka))
+    for topic in ("ingest.track", "events.behaviour", "segments.membership"):
+        for value in (b"not avro", b"\x00\x7f\xff\xff\xff12345"):
+            produce_and_wait(producer, topic, key=record_key("default", "poison"), value=value, headers=[])
+    # Well-formed all the way to the normalizer, which refuses it.
+    odd = live.ingest.post("/v1/track", json={"userId": "odd", "event": "Dated Oddly", "timestamp": "the day before yesterday"})
+    assert odd.status_code == 200
+    live.settle()
+    wait_for_members(live, key, {"good"})
+    letters = list(DeadLetters(live.at.kafka, live.at.registry_url, live.at.ingest_url).letters())
+    stages = [letter.stage for letter in letters]
+    assert {stage: stages.count(stage) for stage in ("normalizer", "segmenter", "delivery", "projector")} == {
+        "normalizer": 3,
+        "segmenter": 2,
+        "delivery": 2,
+        "projector": 2,
+    }
+    assert stages.count("ingest") == 1
+    assert all(letter.record["code"] and letter.record["message"] for letter in letters)
+    told = starling(live, "dlq", "list")
+    assert all(letter.id in told for letter in letters)
+    # What was refused for good reason is refused again, and is in the list twice.
+    [undated] = [letter for letter in letters if letter.record["key"] == b"default/odd"]
+    starling(live, "dlq", "replay", undated.id)
+    live.settle()
+    assert starling(live, "dlq", "list", "--stage", "normalizer").count("replayed") == 1
+
+
+def test_definitions_with_faults_are_refused_with_all_of_them(live: Platform) -> None:
+    document = {"key": "Bad Key", "name": "", "where": {"all": [{"event": "x", "op": "glows"}, {"any": []}]}, "colour": "red"}
+    answer = live.api.post("/v1/segments", json=document)
+    assert answer.status_code == 422
+    codes = {(fault["pointer"], fault["code"]) for fault in answer.json()["errors"]}
+    assert {("/key", "bad_key"), ("/colour", "unknown_field"), ("/where/all/0/op", "unknown_operator")} <= codes
+    assert any(code == "empty_group" for _, code in codes)
+    later = live.api.post(
+        "/v1/segments", json={"key": "later", "name": "x", "where": {"bucket": {"salt": "a", "from": 0, "to": 5}}}
+    )
+    assert (later.status_code, later.json()["code"]) == (501, "not_yet")
+
+
+def test_it_goes_on_where_it_stopped(live: Platform) -> None:
+    key = define(live, {"event": "Stayed", "op": "gte", "value": 2})
+    track(live, "stays", "Stayed")
+    live.settle()
+    starling(live, "down")
+    starling(live, "up", "--detach")
+    track(live, "stays", "Stayed")
+    wait_for_members(live, key, {"stays"})
+
+
+def test_status_is_one_json_document_with_everything_ready(live: Platform) -> None:
+    document = json.loads(starling(live, "status", "--json"))
+    assert document["ready"] is True
+    assert document["endpoints"]["ingest"] == live.at.ingest_url
+    assert all(part["state"] in {"ready", "done"} for part in document["parts"])
