@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from starling_common.headers import header
+from starling_common.headers import Headers, header
 from starling_common.values import split_key
 from starling_stream.ports import Refusal
 
@@ -26,6 +26,12 @@ def dead_letter(stage: str, refusal: Refusal, refused_at_ms: int) -> Mapping[str
         "correlation_id": header(record.headers, "correlation_id"),
         "refused_at": refused_at_ms,
     }
+
+
+def dead_letter_headers(stage: str, refusal: Refusal) -> Headers:
+    """Those of the source record, but produced by the stage that refused it."""
+    kept: Headers = [(name, value) for name, value in refusal.record.headers if name != "produced_by"]
+    return [*kept, ("produced_by", stage.encode())]
 
 
 def _workspace(key: bytes) -> str | None:

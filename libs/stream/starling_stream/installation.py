@@ -68,7 +68,7 @@ def look_up(stage: str, topics: Sequence[str], settings: StreamSettings) -> Inst
         return letters.encode(dead_letter(stage, refusal, wall_clock_ms()))
 
     header = b"\0" + state_codec.schema_id.to_bytes(4, "big")
-    naming = Naming(changelog, dead_letters, header, encode_refusal)
+    naming = Naming(stage, changelog, dead_letters, header, encode_refusal)
     return Installation(stage, topics, settings, naming, _origin(settings.kafka.brokers, topics, naming), state_codec)
 
 

@@ -93,6 +93,7 @@ class Runner:
             self._membership = membership
             self._lost_at = None
             self._parts.holdings.assign(partitions, membership.generation)
+        log(__name__).info("assigned", partitions=list(partitions), generation=membership.generation)
         self.wake()
 
     async def revoked(self) -> None:

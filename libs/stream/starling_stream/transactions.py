@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 from starling_common.kafka import producer_config
 from starling_common.logs import log
 from starling_stream.changelog import encode_state_changed
+from starling_stream.deadletters import dead_letter_headers
 from starling_stream.failpoints import AFTER_COMMIT, AFTER_PRODUCE, Failpoints
 from starling_stream.ports import Refusal, Sealed
 from starling_stream.rows import META_KEY, NEVER, encode_meta, row_state, row_version
@@ -54,6 +55,7 @@ class Round(NamedTuple):
 class Naming(NamedTuple):
     """Where a service's own records go: topics, the changelog's wire header, and how a refusal is written."""
 
+    stage: str
     changelog: str
     dead_letters: str
     changelog_header: bytes
@@ -145,9 +147,9 @@ class Transactions:
         for topic, key, value, received_at, headers in sealed.outputs:
             write(topic, value, key, self._partition(topic, partition), timestamp=received_at // 1000, headers=headers)
         for refusal in sealed.refusals:
-            target = self._partition(naming.dead_letters, partition)
-            headers = list(refusal.record.headers)
-            write(naming.dead_letters, naming.encode_refusal(refusal), refusal.record.key, target, headers=headers)
+            target, key = self._partition(naming.dead_letters, partition), refusal.record.key
+            more = {"timestamp": refusal.record.received_at // 1000, "headers": dead_letter_headers(naming.stage, refusal)}
+            write(naming.dead_letters, naming.encode_refusal(refusal), key, target, **more)
         changelog, header = naming.changelog, naming.changelog_header
         for key, (_, after) in sealed.changes.items():
             write(changelog, encode_state_changed(header, row_version(after), row_state(after)), key, partition)
@@ -226,7 +228,7 @@ def group_metadata(membership: Membership) -> bytes:
 
 def topic_ids(brokers: str, topics: Sequence[str]) -> Mapping[str, tuple[str, int]]:
     """The broker's id of each topic, and how many partitions it has. Raises: KafkaException."""
-    admin = AdminClient({"bootstrap.servers": brokers})
+    admin = AdminClient({"bootstrap.servers": brokers, "log_level": 4})
     found = admin.describe_topics(TopicCollection(list(topics)), request_timeout=30)
     described = {name: future.result() for name, future in found.items()}
     return {name: (str(topic.topic_id), len(topic.partitions)) for name, topic in described.items()}

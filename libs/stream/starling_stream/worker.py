@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 from collections.abc import Mapping
 from signal import SIGINT, SIGTERM
 from time import monotonic
@@ -41,6 +42,9 @@ def run_service(service: Service[Any], settings: StreamSettings, tier: BackingTi
     After a 1 the supervisor is to start the process again: nothing of an unfinished round has happened.
     """
     configure_logs(service.stage, settings.log_level)
+    if settings.log_level == "INFO":
+        for chatty in ("faust", "mode", "aiokafka"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
     try:
         return uvloop.run(_Life(service, settings, tier or NoBackingTier()).live())
     except (CannotStart, RegistryUnavailable, SchemaMissing) as cause:

@@ -121,7 +121,9 @@ def test_a_record_that_cannot_be_decoded_goes_to_the_dead_letters_and_the_rest_g
     worker = rig.start()
     rig.wait_settled([worker])
     assert _counts(rig) == _expected(sent)
-    [(_, key, value)] = rig.read(f"{rig.stage}.dlq")
+    rig.send([broken])
+    wait_until(lambda: len(rig.read(f"{rig.stage}.dlq")) == 2, "the second one to come there too")
+    _, key, value = rig.read(f"{rig.stage}.dlq")[0]
     letter = Registry(rig.registry_url).codec(f"{rig.stage}.dlq", "DeadLetter").decode(value)
     assert (key, letter["value"], letter["code"]) == (b"default/u1", b"{not json", "not_json")
     assert (letter["origin_topic"], letter["stage"], letter["workspace"]) == (rig.inputs[0], rig.stage, "default")
