@@ -19,9 +19,8 @@ from starling_ingest.accept import Reading, accept_batch, accept_single
 from starling_ingest.answers import Answer
 from starling_ingest.counts import Counts
 from starling_ingest.identifiers import Identifiers
-from starling_ingest.intake import Intake, Origin
+from starling_ingest.intake import Intake, Origin, QueueFull
 from starling_ingest.limits import RateLimits
-from starling_ingest.publish import QueueFull
 
 BROKER_RETRY_SECONDS: Final = 5
 QUEUE_RETRY_SECONDS: Final = 1

@@ -1,4 +1,4 @@
-"""Pure core but for its source of chance: random identifiers, from random bytes fetched many at a time.
+"""Adapter: random identifiers, made of random bytes that are fetched from the system many at a time.
 
 A system call for each identifier costs more than all the parsing of a small request.
 """

@@ -10,10 +10,22 @@ from starling_common.topics import INGEST_KINDS
 from starling_common.values import record_key
 from starling_common.wire import Codec, Receipt, ReceivedEncoder, encode_receipt
 from starling_ingest.accept import Fault, Reading
-from starling_ingest.publish import Outgoing
 
 DEAD_LETTERS: Final = "ingest.dlq"
 _TOPICS: Final = {kind: f"ingest.{kind}" for kind in INGEST_KINDS}
+
+
+class QueueFull(Exception):
+    """More records are under way than the high-water mark allows; the same request may pass a moment later."""
+
+
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
+    """One record to write. `timestamp_ms` is the wall clock at receipt."""
+
+    topic: str
+    key: bytes | None
+    value: bytes
+    timestamp_ms: int
 
 
 class Publish(Protocol):

@@ -11,30 +11,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from starling_common.headers import Headers
 from starling_common.kafka import BrokerUnavailable, producer_config
 from starling_common.logs import log
+from starling_ingest.intake import Outgoing, QueueFull
 
 _POLL_SECONDS: Final = 0.001
 _IDLE_POLL_SECONDS: Final = 0.5
 _LINGER_MS: Final = float(__import__("os").environ.get("LINGER", "5"))
 """How long a record waits for company; every answer waits for it too."""
-
-
-class QueueFull(Exception):
-    """More records are under way than the high-water mark allows; the same request may pass a moment later."""
-
-
-class Outgoing(msgspec.Struct, frozen=True, gc=False):
-    """One record to write. `timestamp_ms` is the wall clock at receipt."""
-
-    topic: str
-    key: bytes | None
-    value: bytes
-    timestamp_ms: int
 
 
 class Publisher:

@@ -16,7 +16,8 @@ import pytest
 
 from starling_common.kafka import BrokerUnavailable
 from starling_common.wire import Registry
-from starling_ingest.publish import Outgoing, Publisher, QueueFull
+from starling_ingest.intake import Outgoing, QueueFull
+from starling_ingest.publish import Publisher
 from tests.conftest import Stack
 from tests.integration.ingest.edge_process import EdgeProcess, records, running
 

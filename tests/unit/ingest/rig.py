@@ -13,9 +13,8 @@ from starling_common.topics import INGEST_KINDS
 from starling_common.wire import Codec, ReceivedEncoder
 from starling_ingest.app import App, Doorway
 from starling_ingest.counts import Counts
-from starling_ingest.intake import ArrivalClock, Intake
+from starling_ingest.intake import ArrivalClock, Intake, Outgoing
 from starling_ingest.limits import RateLimits
-from starling_ingest.publish import Outgoing
 
 NOW = 1_700_000_000_000_000
 RECEIVED = Codec("IngestReceived", 7, lambda _id: "")

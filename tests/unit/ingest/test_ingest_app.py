@@ -10,8 +10,8 @@ import pytest
 
 from starling_common.kafka import BrokerUnavailable
 from starling_common.topics import INGEST_KINDS
+from starling_ingest.intake import QueueFull
 from starling_ingest.limits import RateLimits
-from starling_ingest.publish import QueueFull
 from tests.unit.ingest.rig import NOW, Edge, Exchange, NeverSent, Request
 
 FIELDS: dict[str, dict[str, Any]] = {
