@@ -123,14 +123,14 @@ class Holdings(Generic[S]):
         task, means = held.task, self._means
         try:
             if before is not None:
-                # The directory is the same: whoever had it open must have closed it.
-                await self._let_go(before)
+                held.store = await _taken_over(before)
             if held.stop.is_set():
                 return
             task.phase = Phase.RESTORING
             means.gauges.phase(task.partition, task.phase)
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._threads, restore, held.plan, means.memory, held.stop)
+            opened, held.store = held.store, None
+            found = await loop.run_in_executor(self._threads, restore, held.plan, means.memory, held.stop, opened)
             held.store = found.store
             if not held.stop.is_set():
                 self._ready(held, found)
@@ -155,6 +155,14 @@ class Holdings(Generic[S]):
         if held.store is not None:
             store, held.store = held.store, None
             await asyncio.get_running_loop().run_in_executor(self._threads, store.close)
+
+
+async def _taken_over(before: Held[Any]) -> TaskStore | None:
+    """The store of a partition that came back, still open; None when it was never opened."""
+    if before.restoring is not None:
+        await before.restoring
+    store, before.store = before.store, None
+    return store
 
 
 class PastOfTask:

@@ -48,10 +48,10 @@ class Restored(NamedTuple):
     seconds: float
 
 
-def restore(plan: Plan, memory: StoreMemory, stop: Event) -> Restored:
-    """Open the store and replay what it lacks. Blocks; only this task waits for it.
+def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | None = None) -> Restored:
+    """Open the store, or take the one that is open already, and replay what it lacks. Blocks; only this task waits for it.
 
-    Raises: StoreMismatch, Interrupted, KafkaException.
+    Whatever it raises, no store stays open. Raises: StoreMismatch, Interrupted, KafkaException.
     """
     began = time.monotonic()
     consumer = Consumer(consumer_config(plan.brokers, plan.group, **{"enable.partition.eof": True, "check.crcs": True}))
@@ -59,14 +59,15 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event) -> Restored:
         offsets = _stable_offsets(consumer, plan, stop)
         # Whatever a committed transaction wrote lies before this, for its offsets are stable by now; its markers may still
         # be on their way, so the tail is read up to here and not only up to what is stable at the moment.
-        start, end = _span(plan)
-        store = _open(plan, memory, start, end)
-        try:
-            records = _replay(consumer, plan, store, (start, end), stop)
-        except BaseException:
-            store.close()
-            raise
-        return Restored(store, store.meta(), offsets, records, time.monotonic() - began)
+        span = _span(plan)
+        opened = opened or _open_or_begin_anew(plan, memory)
+        opened = _fitting(opened, plan, memory, span)
+        records = _replay(consumer, plan, opened, span, stop)
+        return Restored(opened, opened.meta(), offsets, records, time.monotonic() - began)
+    except BaseException:
+        if opened is not None:
+            opened.close()
+        raise
     finally:
         consumer.close()
 
@@ -114,13 +115,10 @@ def _span(plan: Plan) -> tuple[int, int]:
     return found
 
 
-def _open(plan: Plan, memory: StoreMemory, start: int, end: int) -> TaskStore:
-    store = _open_or_begin_anew(plan, memory)
-    try:
-        store.check_origin(plan.origin)
-    except BaseException:
-        store.close()
-        raise
+def _fitting(store: TaskStore, plan: Plan, memory: StoreMemory, span: tuple[int, int]) -> TaskStore:
+    """The store itself if the log can bring it up to date, else an empty one in its place."""
+    start, end = span
+    store.check_origin(plan.origin)
     position = store.position()
     if position is None or start <= position <= end:
         return store
