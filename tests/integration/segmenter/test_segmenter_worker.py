@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,9 @@ def test_people_enter_by_events_and_traits_and_leave_by_time(world: World, start
     world.define("buying-pro", {}, action="ARCHIVED")
     wait_until(lambda: len(world.feed("buying-pro")) == 2, "the archived segment's exit")
     assert world.feed("buying-pro")[1] == ("ada", "EXITED", 2, "DEFINITION")
+    with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}/metrics", timeout=10) as answer:
+        metrics = answer.read().decode()
+    assert 'starling_segmenter_changes_total{cause="TIMER",status="EXITED"} 1.0' in metrics
     assert worker.terminate() == 0
 
 

@@ -227,8 +227,5 @@ def _text(text: str) -> bytes:
 
 
 def _texts(texts: Sequence[str]) -> bytes:
-    return b"".join((_long(len(texts)), *map(_item, texts), b"\0")) if texts else b"\0"
+    return b"".join((_long(len(texts)), *map(_text, texts), b"\0")) if texts else b"\0"
 
-
-_item = lru_cache(maxsize=16_384)(_text)
-"""Lists of texts mostly hold the same few: a user's ids, an installation's segment keys."""
