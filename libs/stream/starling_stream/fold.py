@@ -20,6 +20,10 @@ class TaskFold(Generic[S]):
 
     Every step returns a `Sealed` and leaves the fold as if it had been committed; when it was not, `reset` to the meta that
     was. Steps of one fold are never run at once.
+
+    A timer due exactly at stream time waits while more of that very instant may come: an event of the same key at the same
+    instant is to be judged together with it, whichever batch it comes in. It fires when stream time has passed it, or when
+    a clock record (or the idle wall clock) says that the instant is over.
     """
 
     def __init__(self, service: Service[S], partition: int, meta: TaskMeta, timers_per_unit: int = 2000) -> None:
@@ -28,6 +32,8 @@ class TaskFold(Generic[S]):
         self.meta = meta
         self._timers_per_unit = timers_per_unit
         self._clock_topics = frozenset(service.clock_topics)
+        self._over_ms = -1
+        """The last instant that was said to be over: timers due at it may fire. Told anew after a restart."""
         self._switched_to: bytes | None = None
         """The last key that was switched; None while no switch is under way."""
 
@@ -40,6 +46,11 @@ class TaskFold(Generic[S]):
         """Forget every step since that meta; a switch that was under way begins again (it is safe to repeat)."""
         self.meta = meta
         self._switched_to = None
+        self._over_ms = -1
+
+    def due_until(self, idle_until_ms: int | None = None) -> int:
+        """Timers due up to and at this instant fire in the next step, if no record moves stream time on before."""
+        return self._fires_until(max(self.meta.stream_time_ms, idle_until_ms or 0), max(self._over_ms, idle_until_ms or -1))
 
     def step(self, records: Sequence[Inbound], view: StateView, idle_until_ms: int | None = None) -> Sealed:
         """Fold records in order, then fire a slice of the timers that are due.
@@ -50,8 +61,8 @@ class TaskFold(Generic[S]):
         if records:
             unit.load([record.key for record in records])
             self._fold(records, unit)
-        if idle_until_ms is not None and idle_until_ms > unit.stream_time_ms:
-            unit.stream_time_ms = idle_until_ms
+        if idle_until_ms is not None and idle_until_ms >= unit.stream_time_ms:
+            unit.stream_time_ms = self._over_ms = idle_until_ms
         fired, drained = self._fire(unit, view)
         return self._seal(unit, self.meta.plan, fired, drained)
 
@@ -89,6 +100,8 @@ class TaskFold(Generic[S]):
             instant = record.received_at // 1000 if wall else record.event_time_ms
             if instant is not None and instant > unit.stream_time_ms:
                 unit.stream_time_ms = instant
+            if instant is not None and record.topic in clock_topics:
+                self._over_ms = max(self._over_ms, instant)
             value = record.value
             if type(value) is Refused:
                 unit.refuse(record, value.code, value.message)
@@ -97,7 +110,8 @@ class TaskFold(Generic[S]):
 
     def _fire(self, unit: UnitOfWork[S], view: StateView) -> tuple[int, bool]:
         """How many timers fired, and whether none is left that is due."""
-        limit, now = self._timers_per_unit, unit.stream_time_ms
+        limit, reached = self._timers_per_unit, unit.stream_time_ms
+        now = unit.stream_time_ms = self._fires_until(reached, self._over_ms)
         stored = view.due(now, limit + unit.written() + 1)
         due = sorted([entry for entry in stored if not unit.has_put(entry[1])] + unit.due_until(now))
         unit.load([key for _, key in due[:limit]])
@@ -109,7 +123,12 @@ class TaskFold(Generic[S]):
             later = unit.due_of(key)
             if later is not None and later <= now:
                 raise BrokenProcessor(f"{self.service.stage}: fire left {key!r} due at {later}, not after {now}")
+        unit.stream_time_ms = reached
         return min(len(due), limit), len(due) <= limit
+
+    @staticmethod
+    def _fires_until(stream_time_ms: int, over_ms: int) -> int:
+        return stream_time_ms if over_ms >= stream_time_ms else stream_time_ms - 1
 
     def _seal(self, unit: UnitOfWork[S], plan: bytes, fired: int, drained: bool) -> Sealed:
         hook = self.service.on_stream_time

@@ -89,7 +89,10 @@ class Processor(Protocol[S]):
         """Fold one record into its key's state and emit what follows."""
 
     def fire(self, key: bytes, unit: Unit[S]) -> None:
-        """The key is due: everything due up to and at `unit.stream_time_ms`, in order. Must `put` a later due instant."""
+        """The key is due: everything due up to and at `unit.stream_time_ms`, in order. Must `put` a later due instant.
+
+        Here `unit.stream_time_ms` is how far timers may fire: just before the task's stream time, unless that instant is over.
+        """
 
     def adopt_plan(self) -> bytes:
         """Take over whatever changed outside (such as definitions read by another thread), and name the plan now in force.

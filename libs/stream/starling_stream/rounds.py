@@ -93,8 +93,7 @@ class Rounds:
         return self._markers(task, now)
 
     def _has_due(self, task: Task[Any], idle: int | None) -> bool:
-        until = max(task.fold.meta.stream_time_ms, idle or 0)
-        return not task.drained or bool(task.view.due(until, 1))
+        return not task.drained or bool(task.view.due(task.fold.due_until(idle), 1))
 
     def _reports(self, task: Task[Any], idle: int | None, now: int) -> bool:
         """Whether time has gone on for long enough without any record that it is worth a unit."""

@@ -98,7 +98,7 @@ class MemoryTask(Generic[S]):
         plan = self.service.processor.adopt_plan()
         if plan != self.plan:
             self._switch(plan)
-        while self._rows.due(self.stream_time_ms, 1):
+        while self._rows.due(self._fold.due_until(), 1):
             self._commit(self._fold.step((), self._rows))
 
     def take_outputs(self, topic: str | None = None) -> list[Output]:

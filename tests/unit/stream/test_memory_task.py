@@ -44,9 +44,24 @@ def test_under_the_wall_clock_stream_time_is_that_of_arrival() -> None:
 def test_a_timer_fires_when_another_users_event_moves_stream_time() -> None:
     task = MemoryTask(counting())
     task.feed("in", U1, event(1, 10))
-    task.feed("in", U2, event(2, 10 + HOUR_MS))
+    task.feed("in", U2, event(2, 11 + HOUR_MS))
     assert _values(task) == [(U1, b"1"), (U2, b"1"), (U1, b"quiet since 10")]
     assert task.due_ms(U1) is None
+
+
+def test_a_timer_due_at_stream_time_itself_waits_for_an_event_of_that_very_instant() -> None:
+    """Whichever batches they come in: at 10 + 1 h, U2's event first, then U1's, is the same as both at once."""
+    apart, together = MemoryTask(counting()), MemoryTask(counting())
+    same_instant = [Fed("in", U2, event(2, 10 + HOUR_MS)), Fed("in", U1, event(3, 10 + HOUR_MS))]
+    for task in (apart, together):
+        task.feed("in", U1, event(1, 10))
+    for record in same_instant:
+        apart.feed_all([record])
+    together.feed_all(same_instant)
+    values = _values(apart)
+    assert values == _values(together)
+    assert (U1, b"quiet since 10") not in values
+    assert apart.due_ms(U1) == together.due_ms(U1) == 10 + 2 * HOUR_MS
 
 
 def test_timers_of_one_unit_fire_in_the_order_of_their_instants() -> None:
@@ -94,7 +109,7 @@ def test_a_restart_keeps_states_timers_time_and_plan() -> None:
     task.feed("in", U1, event(1, 10))
     after = task.restart(counting())
     assert (after.stream_time_ms, after.plan) == (10, b"")
-    after.feed("in", U2, event(2, 10 + HOUR_MS))
+    after.feed("in", U2, event(2, 11 + HOUR_MS))
     assert _values(after) == [(U2, b"1"), (U1, b"quiet since 10")]
 
 
