@@ -228,4 +228,3 @@ def _text(text: str) -> bytes:
 
 def _texts(texts: Sequence[str]) -> bytes:
     return b"".join((_long(len(texts)), *map(_text, texts), b"\0")) if texts else b"\0"
-

@@ -1,5 +1,6 @@
 """Adapter: the history through the published Segment client, as a shop's own server would send it."""
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -7,6 +8,8 @@ from segment.analytics.client import Client
 
 from starling_local.demo.dataset import Purchase
 from starling_local.demo.scenario import EVENT, properties
+
+QUEUE_PAUSE_SECONDS = 0.02
 
 
 class LoadFailed(Exception):
@@ -40,15 +43,14 @@ def send_purchases(ingest_url: str, write_key: str, purchases: Sequence[Purchase
 
 
 def _send(client: Client, purchase: Purchase) -> None:
-    moment = datetime.fromtimestamp(purchase.at_ms / 1000, UTC)
-    taken = False
-    while not taken:
-        taken, _ = client.track(
-            user_id=purchase.user_id,
-            event=EVENT,
-            properties=properties(purchase),
-            timestamp=moment,
-            message_id=f"cdnow-{purchase.line}",
-        )
-        if not taken:
-            client.flush()  # its queue is full: let it catch up
+    while client.queue.full():
+        time.sleep(QUEUE_PAUSE_SECONDS)  # the client would drop the purchase
+    taken, _ = client.track(
+        user_id=purchase.user_id,
+        event=EVENT,
+        properties=properties(purchase),
+        timestamp=datetime.fromtimestamp(purchase.at_ms / 1000, UTC),
+        message_id=f"cdnow-{purchase.line}",
+    )
+    if not taken:
+        raise LoadFailed(f"the Segment client did not take purchase {purchase.line}")

@@ -1,0 +1,21 @@
+"""`python -m starling_local.runtime`: bring every bundle that is not here yet. Says nothing when there is nothing to do."""
+
+import sys
+
+from starling_local.runtime.bundles import BUNDLES
+from starling_local.runtime.fetching import FetchError, default_runtime_dir, fetch
+
+
+def main() -> int:
+    """0 when all are here; otherwise says what is missing."""
+    try:
+        for bundle in BUNDLES.values():
+            fetch(bundle, default_runtime_dir(), lambda line: print(f"setup: {line} ...", flush=True))  # noqa: T201 - for the terminal
+    except FetchError as error:
+        sys.stderr.write(f"setup: {error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
