@@ -2,7 +2,7 @@
 
 The producer is polled on the event loop, once in a millisecond while anything is under way, never by a thread of its own:
 each delivery report needs the interpreter, and a second thread that asks for it thousands of times a second makes the
-one that does the work wait (measured: benchmarks/results/ingest.json).
+one that does the work wait.
 """
 
 import asyncio

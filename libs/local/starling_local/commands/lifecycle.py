@@ -53,8 +53,8 @@ def up(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
     instance = instance_at(data_dir)
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     asked = Asked(clock=clock, port_base=port_base, spark=spark, scale=parse_scale(scale or []), only=names)
-    # A terminal closed and a TERM stop a foreground stack like Ctrl-C does.
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    # A terminal closed and a TERM stop a foreground stack like Ctrl-C does; and Ctrl-C does so even where a shell had it ignored.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     running = supervisor_of(instance) is not None
     try:
