@@ -31,6 +31,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from starling_common.deploy import create_topics, register_schemas
+from starling_common.headers import record_headers
 from starling_common.kafka import consumer_config, producer_config
 from starling_common.topics import BEHAVIOUR, PROFILE, SEGMENT_DEFINITIONS, load_catalogue
 from starling_common.wire import Registry
@@ -76,7 +77,8 @@ def load(stack: Stack, topic: str, records: Iterator[tuple[bytes, dict[str, Any]
     codec = Registry(stack.registry_url).codec(topic, load_catalogue().topics[topic].schema)
     producer = Producer(producer_config(stack.brokers, **{"queue.buffering.max.messages": 2_000_000, "linger.ms": 50}))
     for number, (key, record) in enumerate(records):
-        producer.produce(topic, codec.encode(record), key, timestamp=int(time.time() * 1000))
+        headers = record_headers(record["correlation_id"], "benchmark")
+        producer.produce(topic, codec.encode(record), key, timestamp=int(time.time() * 1000), headers=headers)
         if number % 10_000 == 0:
             producer.poll(0)
     assert producer.flush(120) == 0
