@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.property.segments.oracle import Oracle
+from tests.property.segments.oracle import GRID_MS, Oracle
 from tests.property.segments.stories import Step, stories
 from tests.unit.segmenter.segmenting import MemorySegmenter, Seen
 
@@ -23,7 +23,7 @@ class World:
     restarts: bool
     segmenter: MemorySegmenter = field(default_factory=MemorySegmenter)
     oracles: dict[str, Oracle] = field(default_factory=lambda: {user: Oracle({}) for user in USERS})
-    versions: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    versions: dict[str, tuple[str, int]] = field(default_factory=dict)
     now_ms: int = 0
 
     def tell(self, step: Step, user: str) -> list[Seen]:
@@ -42,21 +42,27 @@ class World:
             self.define(dict(step.definitions))
             for name, oracle in self.oracles.items():
                 expected += seen(name, oracle.define(dict(step.definitions), self.now_ms))
-        return expected + self.advance(0)
+        # What is due at this very instant waits: more events of it may come.
+        return expected + self.look_up_to(self.now_ms - GRID_MS)
 
     def advance(self, by_ms: int) -> list[Seen]:
-        if by_ms:
-            self.now_ms += by_ms
-            self.segmenter.clock(self.now_ms)
-        return [one for user, oracle in self.oracles.items() for one in seen(user, oracle.advance(self.now_ms))]
+        """A clock record says that the instant is over."""
+        if not by_ms:
+            return []
+        self.now_ms += by_ms
+        self.segmenter.clock(self.now_ms)
+        return self.look_up_to(self.now_ms)
+
+    def look_up_to(self, instant_ms: int) -> list[Seen]:
+        return [one for user, oracle in self.oracles.items() for one in seen(user, oracle.advance(instant_ms))]
 
     def define(self, definitions: dict[str, Any]) -> None:
         log = self.segmenter
         for key, where in definitions.items():
-            before, version = self.versions.get(key, (None, 0))
-            if before != where:
-                self.versions[key] = (where, version + 1)
-                document = json.dumps({"key": key, "name": key, "where": where})
+            before, version = self.versions.get(key, ("", 0))
+            document = json.dumps({"key": key, "name": key, "where": where})  # as text: for Python, True equals 1
+            if before != document:
+                self.versions[key] = (document, version + 1)
                 log.record_definition(key, document, version=version + 1, action="REVISED" if version else "DEFINED")
         for key in [key for key in reversed(self.versions) if key not in definitions]:  # those built on others go first
             del self.versions[key]
