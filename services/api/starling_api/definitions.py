@@ -1,5 +1,6 @@
 """Pure core: what a definition is, and the rules of its versions and of its status."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -93,7 +94,7 @@ def defined(kind: str, author: Author, document: Mapping[str, Any], now_micros: 
 
 def revised(before: Change, author: Author, document: Mapping[str, Any], meaning: frozenset[str], now_micros: int) -> Change:
     """A new version when one of the fields in `meaning` changed, else the same version with other words."""
-    changed = any(before.document.get(field) != document.get(field) for field in meaning)
+    changed = any(not is_same(before.document.get(field), document.get(field)) for field in meaning)
     return _next(before, author, "REVISED", now_micros, (before.version + changed, document))
 
 
@@ -116,6 +117,11 @@ def _next(before: Change, author: Author, action: str, now_micros: int, what: tu
         # One more at least: the order of changes must not depend on which machine's clock is ahead.
         recorded_at_micros=max(now_micros, before.recorded_at_micros + 1),
     )
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two JSON values say the same. Python holds 1 and true for equal; the segment language does not."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def segment_status(definition: Definition, in_force: Mapping[int, int | None], partitions: int) -> str:

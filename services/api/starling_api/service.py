@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starling_api.definitions import Author, Change, Definition, archived, defined, revised, used_segments, used_traits
+from starling_api.definitions import Author, Change, Definition, archived, defined, is_same, revised, used_segments, used_traits
 from starling_api.errors import Archived, AtWork, InUse, NotFound, VersionConflict
 from starling_api.kinds import SEGMENTS, TRAITS, Kind, new_secret
 from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Pause, Publish
@@ -56,7 +56,7 @@ class Commands:
             kept = kind.read(_with_secret(kind, _with_key(document, key), before), self._known(kind, author, except_key=key))
             change = revised(before, author, kept, kind.meaning, self.now_micros())
             shown = self.reader.definition(author.workspace, kind.name, key)
-            if kept == before.document and (shown is None or shown.document == kept):
+            if is_same(kept, before.document) and (shown is None or is_same(shown.document, kept)):
                 return before.definition()
             if self.claims.claim(change, before):
                 return self._carry_out(change, author)

@@ -235,3 +235,13 @@ def test_records_of_one_key_stay_in_order_when_clocks_differ() -> None:
     world.commands.define(SEGMENTS, AUTHOR, BUYERS)
     behind = archived(world.published[0], AUTHOR, now_micros=5)
     assert behind.recorded_at_micros == world.published[0].recorded_at_micros + 1
+
+
+def test_true_instead_of_one_is_a_change_of_meaning() -> None:
+    """They are equal to Python, and not to the segment language."""
+    world = World()
+    where = {"trait": "vip", "op": "eq", "value": 1}
+    world.commands.define(SEGMENTS, AUTHOR, {**BUYERS, "where": where})
+    made = world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "where": {**where, "value": True}}, None)
+    assert made.version == 2
+    assert len(world.published) == 2
