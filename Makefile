@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
+# Most of the time tests wait for a broker or a JVM: two files at once use what that leaves.
+PYTEST_ARGS ?= --numprocesses 2 --dist loadfile
 SOURCES := libs services spark tests benchmarks
 
 .PHONY: help setup demo test check format bench bench-ingest bench-segmenter bench-latency clean
