@@ -4,9 +4,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from starling_common.topics import load_catalogue
 from starling_local.api_client import ApiClient
@@ -22,6 +24,8 @@ DataDir = Annotated[
     typer.Option("--data-dir", help="Where the instance keeps everything. Default: $STARLING_DATA_DIR, else .starling"),
 ]
 
+_NO_SCREEN_COLUMNS: Final = 100_000
+
 
 def instance_at(data_dir: Path | None) -> Instance:
     """The instance of that directory, or of the default one."""
@@ -32,6 +36,15 @@ def say(line: str) -> None:
     """One line, at once, also into a pipe."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def show_table(table: Table) -> None:
+    """All of a table: folded to the width of a screen, a row a line where there is none."""
+    for column in table.columns:
+        column.overflow = "fold"
+    screen = Console()
+    console = screen if screen.is_terminal else Console(width=_NO_SCREEN_COLUMNS)
+    console.print(table)
 
 
 def complain(line: str) -> None:

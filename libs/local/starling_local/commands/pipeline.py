@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from starling_common.instants import format_instant
 from starling_common.topics import load_catalogue
-from starling_local.commands.common import DataDir, instance_at, running_options, say
+from starling_local.commands.common import DataDir, instance_at, running_options, say, show_table
 from starling_local.dead_letters import DeadLetters, Letter, stages
 from starling_local.errors import NotPossible
 from starling_local.instance import Instance, Options
@@ -38,7 +37,7 @@ def topics(data_dir: DataDir = None) -> None:
         column.justify = "right"
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    show_table(table)
 
 
 def topic_rows(instance: Instance, options: Options) -> list[tuple[str, str, str, str, str]]:
@@ -70,7 +69,7 @@ def list_letters(data_dir: DataDir = None, stage: Stage = None) -> None:
         mark = "replayed" if letter.replayed else ""
         table.add_row(letter.id, format_instant(record["refused_at"]), _origin(record), record["code"], record["message"], mark)
     if count:
-        Console().print(table)
+        show_table(table)
     say(f"{count} dead letter{'' if count == 1 else 's'}")
 
 

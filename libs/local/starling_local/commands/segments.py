@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from starling_local.api_client import ApiClient
-from starling_local.commands.common import DataDir, api_of, instance_at, running_options, say
+from starling_local.commands.common import DataDir, api_of, instance_at, running_options, say, show_table
 from starling_local.errors import NotPossible
 
 segments_app = typer.Typer(no_args_is_help=True, help="Define and look at segments.")
@@ -21,7 +20,7 @@ def list_segments(data_dir: DataDir = None) -> None:
     table = Table("key", "version", "status", "name", box=None, pad_edge=False)
     for segment in _api(data_dir).segments():
         table.add_row(segment["key"], str(segment.get("version", "")), str(segment.get("status", "")), str(segment.get("name", "")))
-    Console().print(table)
+    show_table(table)
 
 
 @segments_app.command("show")
