@@ -26,10 +26,11 @@ class Queries:
 
     def definition(self, kind: Kind, workspace: str, key: str) -> tuple[Definition, Document]:
         """Archived ones too. Raises: NotFound."""
+        progress = self.audience.progress()
         found = self.reader.definition(workspace, kind.name, key)
         if found is None:
             raise NotFound(kind.title, key)
-        return found, self.shown(kind, workspace, found)
+        return found, _shown(kind, workspace, found, progress, self.partitions) | {"as_of": _as_of(progress)}
 
     def definitions(self, kind: Kind, workspace: str, page: PageOf, *, archived: bool) -> Document:
         """A page by key. Raises: BadRequest."""

@@ -86,7 +86,7 @@ def test_a_segment_gets_active_once_every_partition_works_by_it(client: Client, 
     eventually(lambda: client.call("GET", "/v1/segments/vip").json()["status"] == "active")
     # Active never comes before the members that it speaks of.
     assert [member["user_id"] for member in pages(client, "/v1/segments/vip/members", 10)] == ["ada"]
-    for path in ("", "/vip/members", "/vip/size"):
+    for path in ("", "/vip", "/vip/members", "/vip/size"):
         assert client.call("GET", f"/v1/segments{path}").json()["as_of"] == "1970-01-01T00:00:05.000Z"
     changed = client.call("PUT", "/v1/segments/vip", {"name": "VIP", "where": {"event": "Buy"}})
     assert (changed.json()["version"], changed.json()["status"]) == (2, "backfilling")

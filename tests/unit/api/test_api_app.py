@@ -181,3 +181,14 @@ def test_the_reference_shows_every_call_and_escapes_what_it_shows() -> None:
     assert "<script>" not in page
     assert "/x/&lt;y&gt;" in page
     assert "http" not in page.replace("application", "")  # it works where there is no internet
+
+
+def test_a_definition_says_which_stream_time_its_status_reflects() -> None:
+    world = World()
+    made = call(world, "POST", "/v1/segments", json=SEGMENT).json()
+    path = f"/v1/segments/{made['key']}"
+    assert call(world, "GET", path).json() == {**made, "as_of": None}
+    world.audience.reported = {0: Reported(5_000, {}), 1: Reported(6_000, {})}
+    read = call(world, "GET", path).json()
+    assert read["as_of"] == "1970-01-01T00:00:05.000Z"
+    assert call(world, "PUT", path, json=read).json() == made  # what is read can be sent back

@@ -61,7 +61,7 @@ def test_only_a_changed_meaning_makes_a_new_version(change: dict[str, Any], vers
 def test_saying_the_same_again_publishes_nothing() -> None:
     world = World()
     made = world.commands.define(SEGMENTS, AUTHOR, BUYERS)
-    sent_back = {**made.document, "version": 1, "status": "active", "created_at": "x", "updated_at": "y"}
+    sent_back = {**made.document, "version": 1, "status": "active", "created_at": "x", "updated_at": "y", "as_of": "z"}
     assert world.commands.revise(SEGMENTS, AUTHOR, "buyers", sent_back, None) == made
     assert len(world.published) == 1
 

@@ -64,6 +64,6 @@ def later_routes() -> APIRouter:
 
 def _not_yet(one: Later) -> Callable[[], Response]:
     def answer() -> Response:
-        raise NotYet(f"{one.method} {one.path} is not built yet; it will: {one.what}")
+        raise NotYet(f"{one.method} {one.path.replace(':path', '')} is not built yet; it will: {one.what}")
 
     return answer
