@@ -13,7 +13,7 @@ from starling_local.settle.settle import settle
 from starling_local.stack.services import API_TOKEN, WRITE_KEY
 from starling_local.testing import Addresses, embedded
 
-STREAMING = ("ingest", "normalizer", "segmenter", "projector", "api", "delivery")
+STREAMING = ("ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "delivery-0")
 
 
 @dataclass(frozen=True, slots=True)

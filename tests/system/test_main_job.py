@@ -12,7 +12,7 @@ from starling_local.demo.run import perform
 from tests.system.conftest import Platform
 
 CUSTOMERS = 1_500
-VICTIMS = ("segmenter", "normalizer", "projector", "delivery", "segmenter")
+VICTIMS = ("segmenter-0", "normalizer-0", "projector-0", "delivery-0", "segmenter-0")
 
 
 @contextmanager

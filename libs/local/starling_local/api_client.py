@@ -24,6 +24,10 @@ class ApiClient:
         self._url = url
         self._client = client or httpx.Client(timeout=30.0)
 
+    def close(self) -> None:
+        """Give the connections back."""
+        self._client.close()
+
     def segments(self) -> Iterator[Mapping[str, Any]]:
         """Every segment, page by page."""
         return self._pages("/v1/segments")

@@ -1,8 +1,9 @@
 """Edge: what all commands share: the data directory option, and the way to print."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from starling_common.topics import load_catalogue
+from starling_common.topics import PROGRESS, Stage, load_catalogue
 from starling_local.api_client import ApiClient
 from starling_local.instance import Instance, Options, default_data_dir
 from starling_local.settle.broker import Offsetter
@@ -78,5 +79,12 @@ def pipeline_of(instance: Instance) -> Iterator[Pipeline]:
         found = [segment for segment in api.segments() if segment.get("status") == "backfilling"]
         return [f"segment {segment['key']} is backfilling" for segment in found]
 
-    with Offsetter(options.ports.address("kafka")) as offsets:
-        yield Pipeline(stages_of(load_catalogue().stages, services), offsets, backfilling)
+    with closing(api), Offsetter(options.ports.address("kafka")) as offsets:
+        yield Pipeline(_settling(stages_of(load_catalogue().stages, services), options), offsets, backfilling)
+
+
+def _settling(stages: Sequence[Stage], options: Options) -> Sequence[Stage]:
+    """Under the wall clock the segmenter says every second how far its time is: that topic never comes to rest."""
+    if options.clock == "event":
+        return stages
+    return [replace(stage, inputs=tuple(topic for topic in stage.inputs if topic != PROGRESS)) for stage in stages]

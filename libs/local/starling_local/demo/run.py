@@ -67,6 +67,7 @@ def perform(instance: Instance, purchases: list[Purchase], console: Console) -> 
         return _check(scene, purchases, receiver, begun)
     finally:
         receiver.close()
+        scene.api.close()
 
 
 @dataclass(frozen=True)
