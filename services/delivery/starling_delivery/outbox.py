@@ -82,8 +82,10 @@ class Outbox:
         self._write(self._settings.definitions_topic, self._definition, key, record, request["correlation_id"])
 
     def _write(self, topic: str, codec: Codec, key: bytes, record: dict[str, Any], correlation_id: str) -> None:
-        headers = record_headers(correlation_id, PRODUCED_BY)
-        self._producer.produce(topic, codec.encode(record), key, headers=headers, on_delivery=self._delivered)
+        # Every record's timestamp is when the edge took what caused it; a definition's, when it was written.
+        stamp = int(record.get("received_at") or record["recorded_at"]) // 1000
+        value, headers = codec.encode(record), record_headers(correlation_id, PRODUCED_BY)
+        self._producer.produce(topic, value, key, timestamp=stamp, headers=headers, on_delivery=self._delivered)
         self._producer.poll(0)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:

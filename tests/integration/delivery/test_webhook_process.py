@@ -19,6 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 from confluent_kafka.admin import AdminClient
 
 from starling_common.deploy import create_topics
+from starling_common.instants import wall_clock_micros
 from starling_common.kafka import consumer_config, produce_and_wait, producer_config
 from starling_common.topics import Topic
 from starling_common.values import record_key
@@ -69,7 +70,8 @@ class World:
         self.write("definitions", record_key("default", key), record)
 
     def change(self, user: str, **more: Any) -> None:
-        self.write("membership", record_key("default", user), change(user, **more))
+        received_at = wall_clock_micros()
+        self.write("membership", record_key("default", user), change(user, received_at=received_at, **more))
 
     def records(self, name: str) -> list[dict[str, Any]]:
         """All that the topic holds now."""
@@ -82,7 +84,7 @@ class World:
                 for message in consumer.consume(500, 0.3):
                     error = message.error()
                     if error is None:
-                        found.append(codec.decode(message.value() or b""))
+                        found.append(codec.decode(message.value() or b"") | {"timestamp_ms": message.timestamp()[1]})
                     elif error.code() == KafkaError._PARTITION_EOF:
                         return found
         finally:
@@ -171,6 +173,7 @@ def test_changes_are_delivered_once_each_and_reported(world: World, receiver: Re
     assert sorted(call["data"]["user_id"] for call in receiver.calls) == ["ada", "bob", "cyd"]
     assert receiver.forged == 0
     assert {record["status_code"] for record in world.records("outcome")} == {204}
+    assert all(record["timestamp_ms"] == record["received_at"] // 1000 for record in world.records("outcome"))
 
 
 def test_a_failing_endpoint_is_tried_again_until_it_takes_it(world: World, receiver: Receiver) -> None:
