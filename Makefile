@@ -37,10 +37,12 @@ bench-ingest: setup ## requests and items a second through the edge
 	@$(PYTHON) benchmarks/ingest.py
 
 bench-segmenter: setup ## events a second through one segmenter, beside stock Faust
-	@$(PYTHON) benchmarks/segmenter.py
+	@$(PYTHON) benchmarks/segmenter.py --events 300000 --peer-events 25000 --write
 
 bench-latency: setup ## from an acknowledged event to a readable membership record
-	@$(PYTHON) benchmarks/latency.py
+	@.venv/bin/starling up --detach --no-spark --data-dir out/latency --port-base 27000
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) benchmarks/latency.py --data-dir out/latency --write || failed=1; \
+	  .venv/bin/starling down --data-dir out/latency; rm -rf out/latency; exit $${failed:-0}
 
 clean: ## stop the local instance and remove its data, the environment and caches
 	@if [ -x .venv/bin/starling ] && [ -d .starling ]; then .venv/bin/starling down; fi
