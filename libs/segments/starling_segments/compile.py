@@ -148,7 +148,7 @@ class _Building:
 
         def next_change(state: UserState, now: int) -> int | None:
             leaf.value(state, now)  # forgets what has left the window
-            kept = state.accumulators.get(leaf.id)
+            kept = state.accumulator(leaf.id)
             turns = [match.time for match in state.waiting if match.leaf == leaf.id]
             turn = None if kept is None else leaf.next_change(question, kept, now)
             return min([*turns, *([] if turn is None else [turn])], default=None)

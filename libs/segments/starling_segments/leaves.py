@@ -78,7 +78,7 @@ class EventLeaf:
         window_ms = self.window_ms
         if window_ms is not None and time <= now - window_ms:
             return 0
-        kept = state.accumulators.get(self.id)
+        kept = state.accumulator(self.id)
         if kept is None:
             kept = state.accumulators[self.id] = self.kind.lifetime() if window_ms is None else self.kind.windowed()
             before: Any = self.kind.nothing
@@ -102,7 +102,7 @@ class EventLeaf:
 
     def expire(self, state: UserState, now: int) -> int:
         """The leaf is due: forget what has left the window; returns the segments that hang on it."""
-        kept = state.accumulators.get(self.id)
+        kept = state.accumulator(self.id)
         if kept is None:
             state.due.pop(self.id, None)
             return self.mask
@@ -115,7 +115,7 @@ class EventLeaf:
 
     def value(self, state: UserState, now: int) -> Any:
         """The measure at `now`, which must not lie before the state's clock."""
-        kept = state.accumulators.get(self.id)
+        kept = state.accumulator(self.id)
         if kept is None:
             return self.kind.nothing
         if self.window_ms is not None:
@@ -146,7 +146,7 @@ class EventLeaf:
 
     def refresh(self, state: UserState, now: int) -> None:
         """Set the timer anew, after the plan changed."""
-        kept = state.accumulators.get(self.id)
+        kept = state.accumulator(self.id)
         if kept is not None:
             if self.window_ms is not None:
                 kept.forget(now - self.window_ms)

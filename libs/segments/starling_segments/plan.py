@@ -15,7 +15,7 @@ import msgspec
 from starling_segments.explain import Node, explained
 from starling_segments.leaves import EventLeaf, EventView, TraitLeaf
 from starling_segments.operators.table import Test
-from starling_segments.state import Membership, UserState, decode_state, encode_state
+from starling_segments.state import Membership, UserState, decode_state, encode_state, traits_text
 from starling_segments.tree import Segment
 
 Cause: TypeAlias = Literal["EVENT", "TIMER", "DEFINITION"]
@@ -86,6 +86,10 @@ class Plan:
         """Whether any leaf may want events of that name."""
         return bool(self._routes(event_name))
 
+    def reads(self, event_name: str) -> bool:
+        """Whether any leaf looks into events of that name, and does not only count them."""
+        return any(route.matches is not None or any(leaf.read for leaf in route.leaves) for route in self._routes(event_name))
+
     def on_event(self, state: UserState, event: EventView, stream_time: int) -> list[Change]:
         """Fold one accepted event. `stream_time`: of the partition, already moved on by the event."""
         changes: list[Change] = []
@@ -99,11 +103,13 @@ class Plan:
             self._evaluate(state, dirty, "EVENT", changes)
         return changes
 
-    def on_profile(self, state: UserState, traits: dict[str, Any], anonymous_ids: Sequence[str], stream_time: int) -> list[Change]:
+    def on_profile(
+        self, state: UserState, traits: Mapping[str, Any], anonymous_ids: Sequence[str], stream_time: int
+    ) -> list[Change]:
         """Take over a profile: the full snapshot of its traits (computed ones under `computed`) and its other ids."""
         changes: list[Change] = []
         now, dirty = self._arrive(state, stream_time, changes)
-        before, state.traits, state.anonymous_ids = state.traits, traits, list(anonymous_ids)
+        before, state.traits_json, state.anonymous_ids = state.traits, traits_text(traits), list(anonymous_ids)
         for leaf in self.trait_leaves.values():
             dirty |= leaf.turn(state, before, now)
         self._evaluate(state, dirty, "EVENT", changes)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
 from starling_segments.accumulators import Accumulator
 
-FORMAT = 1
-"""The first byte of an encoded state. A new format gets the next number and keeps reading the older ones."""
+if TYPE_CHECKING:
+    Kept: TypeAlias = Accumulator | msgspec.Raw
+else:
+    # As it is read: an event touches a few leaves of many, and the others pass through as the bytes they are.
+    Kept = msgspec.Raw
+
+FORMAT = 2
+"""The first byte of an encoded state. A new format gets the next number and keeps reading the older ones.
+
+1: traits as MessagePack · 2: traits as JSON text.
+"""
 
 
 class UnknownStateFormat(ValueError):
@@ -38,24 +49,52 @@ class Waiting(msgspec.Struct, array_like=True, gc=False):
 class UserState(msgspec.Struct, array_like=True, gc=False):
     """All that is kept about one user. Times are epoch ms.
 
-    `known`: an event or a profile record was seen. `clock`: the last instant evaluated. `traits`: the profile's
-    snapshot, computed ones under `computed`. `accumulators`: leaf identity -> what is kept for it. `due`: leaf identity
-    -> the next instant at which its truth can change by itself. `waiting`: ascending by time, then by arrival.
+    `known`: an event or a profile record was seen. `clock`: the last instant evaluated. `traits_json`: the profile's
+    snapshot, computed ones under `computed`. `accumulators`: leaf identity -> what is kept for it, still encoded until
+    it is asked for. `due`: leaf identity -> the next instant at which its truth can change by itself. `waiting`:
+    ascending by time, then by arrival.
     """
 
     known: bool = False
     clock: int = 0
-    traits: dict[str, Any] = msgspec.field(default_factory=dict)
+    traits_json: str = "{}"
     anonymous_ids: list[str] = msgspec.field(default_factory=list)
-    accumulators: dict[str, Accumulator] = msgspec.field(default_factory=dict)
+    accumulators: dict[str, Kept] = msgspec.field(default_factory=dict)
     memberships: dict[str, Membership] = msgspec.field(default_factory=dict)
     due: dict[str, int] = msgspec.field(default_factory=dict)
     waiting: list[Waiting] = msgspec.field(default_factory=list)
 
+    @property
+    def traits(self) -> Mapping[str, Any]:
+        """The traits, to be read only."""
+        return _parsed(self.traits_json)
+
+    def accumulator(self, leaf_id: str) -> Accumulator | None:
+        """What is kept for a leaf; to be changed in place."""
+        kept: Any = self.accumulators.get(leaf_id)
+        if kept.__class__ is _RAW:
+            kept = self.accumulators[leaf_id] = _decode_accumulator(kept)
+        return kept  # type: ignore[no-any-return]  # hot: a cast is a call
+
+
+class _State1(msgspec.Struct, array_like=True):
+    """A state of format 1."""
+
+    known: bool
+    clock: int
+    traits: dict[str, Any]
+    anonymous_ids: list[str]
+    accumulators: dict[str, msgspec.Raw]
+    memberships: dict[str, Membership]
+    due: dict[str, int]
+    waiting: list[Waiting]
+
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(UserState)
+_decode_accumulator = msgspec.msgpack.Decoder(Accumulator).decode
 _FORMAT_BYTE = bytes([FORMAT])
+_RAW = msgspec.Raw
 
 
 def encode_state(state: UserState) -> bytes:
@@ -64,13 +103,34 @@ def encode_state(state: UserState) -> bytes:
 
 
 def decode_state(data: bytes) -> UserState:
-    """The inverse of `encode_state`.
+    """The inverse of `encode_state`, of every format so far.
 
     Raises: UnknownStateFormat.
     """
-    if data[:1] != _FORMAT_BYTE:
-        raise UnknownStateFormat(f"state format {data[:1].hex() or 'of no bytes'}, expected {_FORMAT_BYTE.hex()}")
     try:
-        return _decoder.decode(memoryview(data)[1:])
+        if data[:1] == _FORMAT_BYTE:
+            return _decoder.decode(memoryview(data)[1:])
+        if data[:1] == b"\x01":
+            return _from_format_1(data[1:])
     except msgspec.DecodeError as error:
         raise UnknownStateFormat(str(error)) from error
+    raise UnknownStateFormat(f"state format {data[:1].hex() or 'of no bytes'}, expected at most {_FORMAT_BYTE.hex()}")
+
+
+def traits_text(traits: Mapping[str, Any]) -> str:
+    """Traits as `UserState.traits_json` holds them."""
+    return msgspec.json.encode(traits).decode()
+
+
+def _from_format_1(data: bytes) -> UserState:
+    old = msgspec.msgpack.decode(data, type=_State1)
+    state = UserState(old.known, old.clock, traits_text(old.traits), old.anonymous_ids)
+    state.accumulators.update(old.accumulators)
+    state.memberships, state.due, state.waiting = old.memberships, old.due, old.waiting
+    return state
+
+
+@lru_cache(4096)
+def _parsed(traits_json: str) -> dict[str, Any]:
+    # A burst of events of one user asks for the same text again and again.
+    return cast("dict[str, Any]", msgspec.json.decode(traits_json))

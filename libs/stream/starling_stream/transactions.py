@@ -141,18 +141,25 @@ class Transactions:
         self._until_done(lambda: producer.commit_transaction(30))
 
     def _produce(self, sealed: Sealed, positions: dict[int, int]) -> None:
-        # Hot: once for each output and changed key.
-        naming, partition = self._naming, sealed.partition
-        write = self._write
+        # Hot: once for each output and changed key; the client's own call takes a third of a microsecond.
+        naming, partition, produce = self._naming, sealed.partition, self._open().produce
+        targets = {topic: self._partition(topic, partition) for topic in {output.topic for output in sealed.outputs}}
         for topic, key, value, received_at, headers in sealed.outputs:
-            write(topic, value, key, self._partition(topic, partition), timestamp=received_at // 1000, headers=headers)
+            try:
+                produce(topic, value, key, targets[topic], timestamp=received_at // 1000, headers=headers)
+            except BufferError:
+                self._write(topic, value, key, targets[topic], timestamp=received_at // 1000, headers=headers)
         for refusal in sealed.refusals:
             target, key = self._partition(naming.dead_letters, partition), refusal.record.key
             more = {"timestamp": refusal.record.received_at // 1000, "headers": dead_letter_headers(naming.stage, refusal)}
-            write(naming.dead_letters, naming.encode_refusal(refusal), key, target, **more)
+            self._write(naming.dead_letters, naming.encode_refusal(refusal), key, target, **more)
         changelog, header = naming.changelog, naming.changelog_header
         for key, (_, after) in sealed.changes.items():
-            write(changelog, encode_state_changed(header, row_version(after), row_state(after)), key, partition)
+            value = encode_state_changed(header, row_version(after), row_state(after))
+            try:
+                produce(changelog, value, key, partition)
+            except BufferError:
+                self._write(changelog, value, key, partition)
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
@@ -160,9 +167,10 @@ class Transactions:
 
         own = encode_state_changed(header, sealed.meta.units, NEVER + encode_meta(sealed.meta))
         # Written last of the task: its offset is the position after the unit.
-        write(changelog, own, META_KEY, partition, on_delivery=delivered)
+        self._write(changelog, own, META_KEY, partition, on_delivery=delivered)
 
     def _write(self, topic: str, value: bytes, key: bytes, partition: int, **more: object) -> None:
+        """Produce as soon as the client's queue has room."""
         producer = self._open()
         while True:
             try:

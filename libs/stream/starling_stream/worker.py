@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import sys
 from collections.abc import Mapping
 from signal import SIGINT, SIGTERM
 from time import monotonic
@@ -79,7 +80,7 @@ class _Life:
         self._broken = loop.create_future()
         for number in (SIGTERM, SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        _calm_collector()
+        _tune_interpreter()
         http = self._settings.http
         health = HealthServer((http.host, http.port), self._metrics.registry, alive=self._alive, ready=self._ready)
         health.start()
@@ -187,8 +188,12 @@ class _Life:
             self._broken.set_exception(cause)
 
 
-def _calm_collector() -> None:
-    """Let the cycle collector run seldom: what records become has no cycles, and looking for some took a third of the time."""
+def _tune_interpreter() -> None:
+    """Two settings of the interpreter that the hot path gains from; both measured on the segmenter's benchmark."""
+    # The cycle collector may run seldom: what records become has no cycles, and looking for some took a third of the time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+    # The fold and the thread that commits share the interpreter. After each call to the broker the latter waits for its
+    # turn, by default up to 5 ms: ten times less makes a worker 12 % faster.
+    sys.setswitchinterval(0.0005)

@@ -52,7 +52,7 @@ def unreadable(event: Behaviour, rules: Rules) -> str | None:
 
     Asked before anything is folded: half an event must never stay in a state.
     """
-    if not rules.touches(event.name):
+    if not rules.reads(event.name):
         return None
     try:
         _ = event.properties

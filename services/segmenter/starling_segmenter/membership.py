@@ -4,16 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-import msgspec
-
 from starling_common.values import deterministic_id, split_key
 from starling_common.wire import Codec, record_parts
 from starling_segmenter.definitions import Definition
 from starling_segmenter.rules import Rules
 from starling_segments import Change, UserState
 from starling_stream.processor import Inbound
-
-_json = msgspec.json.Encoder()
 
 
 class Parts(NamedTuple):
@@ -100,7 +96,7 @@ def announcements(
     # Hot: a third of all events change something. What the changes of one call share is encoded once.
     _, workspace, user_id, state, definitions = subject
     user = parts.user(workspace, user_id, state.anonymous_ids)
-    traits = parts.traits(_json.encode(state.traits).decode())
+    traits = parts.traits(state.traits_json)
     decided, received = parts.decided(moment.decided_at), parts.received(moment.received_at)
     reason: _Reason | None = None
     for change, members in zip(changes, _memberships(changes, state), strict=True):

@@ -13,12 +13,12 @@ from starling_segments import Plan, compile_plan
 class Rules:
     """One workspace's segments. `definitions` has the archived ones too, `plan` has not.
 
-    `touches`: whether any of them may want events of a name; `reads_context`: whether they look at events' context.
+    `reads`: whether any of them looks into events of a name; `reads_context`: whether they look at events' context.
     """
 
     plan: Plan
     definitions: Mapping[str, Definition]
-    touches: Callable[[str], bool]
+    reads: Callable[[str], bool]
     reads_context: bool
 
 
@@ -27,7 +27,7 @@ def compiled(definitions: Mapping[str, Definition]) -> Rules:
     in_force = [definition for definition in definitions.values() if not definition.archived]
     plan = compile_plan([definition.segment for definition in in_force])
     reads_context = any(definition.reads_context for definition in in_force)
-    return Rules(plan, definitions, lru_cache(4096)(plan.touches), reads_context)
+    return Rules(plan, definitions, lru_cache(4096)(plan.reads), reads_context)
 
 
 NO_RULES: Final = compiled({})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from starling_segments import (
@@ -18,7 +19,7 @@ from starling_segments import (
     encode_state,
     parse_segment,
 )  # fmt: skip
-from starling_segments.accumulators import EXACT, RecentAmounts, RecentTimes
+from starling_segments.accumulators import EXACT, RecentAmounts, RecentTimes, Tally
 
 DAY = 86_400_000
 KEYS = Known({key: frozenset() for key in "abcdefgh"})
@@ -231,10 +232,34 @@ def test_a_late_match_among_panes_counts() -> None:
 
 def test_bytes_of_another_format_are_refused() -> None:
     data = encode_state(UserState())
-    assert data[0] == 1
-    for broken in (b"", b"\x02" + data[1:], data[:-1], data + b"x"):
+    assert data[0] == 2
+    for broken in (b"", b"\x03" + data[1:], data[:-1], data + b"x"):
         with pytest.raises(UnknownStateFormat):
             decode_state(broken)
+
+
+def test_a_state_of_format_1_is_read() -> None:
+    """Bytes as the first release wrote them: traits in MessagePack, a leaf with one match, a membership and its timer."""
+    plan = plan_of(a={"event": "Buy"})
+    (leaf,) = plan.leaves
+    stored = [True, 1_000, {"plan": "pro", "n": 1.5}, ["a1"], {leaf: [1, 1]}, {"a": [True, 1, 1, 1_000]}, {}, []]
+    state = decode_state(b"\x01" + msgspec.msgpack.encode(stored))
+    assert state.traits == {"plan": "pro", "n": 1.5}
+    assert (state.known, state.clock, state.anonymous_ids) == (True, 1_000, ["a1"])
+    assert state.accumulator(leaf) == Tally(1)
+    assert state.memberships["a"].member
+    assert decode_state(encode_state(state)).traits == state.traits
+
+
+def test_what_no_event_touched_passes_through_as_bytes() -> None:
+    plan = plan_of(a={"event": "Buy"}, b={"event": "Look"})
+    state = UserState()
+    plan.on_event(state, event("Buy", 1_000), 1_000)
+    plan.on_event(state, event("Look", 2_000), 2_000)
+    again = decode_state(encode_state(state))
+    plan.on_event(again, event("Look", 3_000), 3_000)
+    assert [isinstance(kept, msgspec.Raw) for kept in again.accumulators.values()] == [True, False]
+    assert decode_state(encode_state(again)).accumulator(plan.leaves[1]) == Tally(2)
 
 
 def test_256_matches_are_kept_one_by_one() -> None:
