@@ -20,7 +20,7 @@ from starling_ingest.intake import Outgoing, QueueFull
 
 _POLL_SECONDS: Final = 0.001
 _IDLE_POLL_SECONDS: Final = 0.5
-_LINGER_MS: Final = float(__import__("os").environ.get("LINGER", "5"))
+_LINGER_MS: Final = 5.0
 """How long a record waits for company; every answer waits for it too."""
 
 
