@@ -38,7 +38,8 @@ from starling_common.wire import Registry
 from starling_local.testing import embedded
 
 RESULTS = Path(__file__).parent / "results" / "ingest.json"
-CONNECTIONS = 256
+CONNECTIONS = (256, 1024)
+"""Every client waits for its answer, and an answer waits for the broker: with few of them the edge waits for clients."""
 BATCH_CONNECTIONS = 16
 BATCH_ITEMS = 100
 NOOP_PORT, EDGE_PORT = 18_871, 18_872
@@ -144,32 +145,36 @@ def measure(edge: psutil.Process, directory: Path, seconds: int, rounds: int) ->
     quoted = "[[" + ITEM + "]]"
     single.write_text(SINGLE_LUA.replace("%s", quoted, 1))
     batch.write_text(BATCH_LUA.replace("%d", str(BATCH_ITEMS), 1).replace("%s", quoted, 1))
-    load(single, EDGE_PORT, "/v1/track", CONNECTIONS, 2)  # warm
+    for _ in range(3):
+        load(single, EDGE_PORT, "/v1/track", CONNECTIONS[-1], 4)  # the broker's JVM is not warm before
     runs: list[dict[str, Any]] = []
     for _ in range(rounds):
-        noop = load(single, NOOP_PORT, "/v1/track", CONNECTIONS, seconds)
-        before = sum(edge.cpu_times()[:2])
-        acknowledged = load(single, EDGE_PORT, "/v1/track", CONNECTIONS, seconds)
-        used = sum(edge.cpu_times()[:2]) - before
+        found: dict[str, Any] = {str(connections): _singles(edge, single, connections, seconds) for connections in CONNECTIONS}
         batches = load(batch, EDGE_PORT, "/v1/batch", BATCH_CONNECTIONS, seconds)
-        runs.append(
-            {
-                "answers_at_once": noop,
-                "acknowledged": acknowledged | {"cpu_us_per_request": used / (acknowledged["per_second"] * seconds) * 1e6},
-                "batches": batches | {"items_per_second": batches["per_second"] * BATCH_ITEMS},
-                "ratio": acknowledged["per_second"] / noop["per_second"],
-                "load_average": os.getloadavg()[0],
-            }
-        )
+        found |= {"batches": batches | {"items_per_second": batches["per_second"] * BATCH_ITEMS}}
+        runs.append(found | {"load_average": os.getloadavg()[0]})
         print(json.dumps(runs[-1]), flush=True)
+    median: dict[str, Any] = {
+        str(connections): {
+            "answers_at_once_per_second": statistics.median(run[str(connections)]["answers_at_once"]["per_second"] for run in runs),
+            "acknowledged_per_second": statistics.median(run[str(connections)]["acknowledged"]["per_second"] for run in runs),
+            "ratio": statistics.median(run[str(connections)]["ratio"] for run in runs),
+        }
+        for connections in CONNECTIONS
+    }
+    median["batch_items_per_second"] = statistics.median(run["batches"]["items_per_second"] for run in runs)
+    return {"median": median, "runs": runs}
+
+
+def _singles(edge: psutil.Process, script: Path, connections: int, seconds: int) -> dict[str, Any]:
+    noop = load(script, NOOP_PORT, "/v1/track", connections, seconds)
+    before = sum(edge.cpu_times()[:2])
+    acknowledged = load(script, EDGE_PORT, "/v1/track", connections, seconds)
+    used = sum(edge.cpu_times()[:2]) - before
     return {
-        "median": {
-            "answers_at_once_per_second": statistics.median(run["answers_at_once"]["per_second"] for run in runs),
-            "acknowledged_per_second": statistics.median(run["acknowledged"]["per_second"] for run in runs),
-            "ratio": statistics.median(run["ratio"] for run in runs),
-            "batch_items_per_second": statistics.median(run["batches"]["items_per_second"] for run in runs),
-        },
-        "runs": runs,
+        "answers_at_once": noop,
+        "acknowledged": acknowledged | {"cpu_us_per_request": used / (acknowledged["per_second"] * seconds) * 1e6},
+        "ratio": acknowledged["per_second"] / noop["per_second"],
     }
 
 
