@@ -6,31 +6,17 @@ The layout is that of `schemas/avro/StateChanged.avsc`: the wire header, `versio
 
 from typing import Final
 
+from starling_common.wire import long_bytes
+
 _GONE: Final = b"\x00"
 _STATE: Final = b"\x02"
-
-
-def varint(number: int) -> bytes:
-    """A non-negative number as Avro writes a long."""
-    rest = number << 1
-    if rest < 0x80:
-        return _ONE_BYTE[rest]
-    out = bytearray()
-    while rest >= 0x80:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-_ONE_BYTE: Final = [bytes((value,)) for value in range(0x80)]
 
 
 def encode_state_changed(header: bytes, version: int, state: bytes) -> bytes:
     """`header` is the five bytes of the wire format; an empty `state` says that the key is gone."""
     if not state:
-        return header + varint(version) + _GONE
-    return header + varint(version) + _STATE + varint(len(state)) + state
+        return header + long_bytes(version) + _GONE
+    return header + long_bytes(version) + _STATE + long_bytes(len(state)) + state
 
 
 def decode_state_changed(data: bytes) -> tuple[int, bytes]:

@@ -1,5 +1,6 @@
 """Bytes <-> values: the only package that imports an Avro library."""
 
+from starling_common.wire.basics import long_bytes
 from starling_common.wire.codec import Codec, DecodeError, Record, UnknownSchema, writer_id
 from starling_common.wire.compiled import FieldReader, record_parts
 from starling_common.wire.received import Receipt, ReceivedEncoder, ReceivedItem, encode_receipt
@@ -18,6 +19,7 @@ __all__ = [
     "SchemaMissing",
     "UnknownSchema",
     "encode_receipt",
+    "long_bytes",
     "record_parts",
     "writer_id",
 ]

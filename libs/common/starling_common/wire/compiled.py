@@ -7,9 +7,9 @@ generated are plain functions that go through the bytes once; a reader gives wha
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, Final, cast
 
+from starling_common.wire.basics import long_bytes, optional_text_bytes, text_bytes, texts_bytes
 from starling_common.wire.codec import Codec, DecodeError, schema_text
 
 _HEADER_BYTES: Final = 5
@@ -163,7 +163,9 @@ def _indented(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _compile_part(name: str, types: Sequence[Any]) -> Callable[..., bytes]:
-    scope: dict[str, Any] = {"long": _long, "text": _text, "texts": _texts, "join": b"".join}
+    scope: dict[str, Any] = {
+        "long": long_bytes, "text": text_bytes, "optional": optional_text_bytes, "texts": texts_bytes, "join": b"".join,
+    }  # fmt: skip
     values = [f"v{index}" for index in range(len(types))]
     pieces = [piece for avro, value in zip(types, values, strict=True) for piece in _give(avro, value, scope)]
     body = pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)}))"
@@ -180,7 +182,7 @@ def _give(avro: Any, value: str, scope: dict[str, Any]) -> Iterator[str]:
             yield f"long({value})"
         case {"type": "enum", "symbols": symbols}:
             name = f"enum{len(scope)}"
-            scope[name] = {symbol: _long(index) for index, symbol in enumerate(symbols)}
+            scope[name] = {symbol: long_bytes(index) for index, symbol in enumerate(symbols)}
             yield f"{name}[{value}]"
         case {"type": "array", "items": "string"}:
             yield f"texts({value})"
@@ -188,43 +190,6 @@ def _give(avro: Any, value: str, scope: dict[str, Any]) -> Iterator[str]:
             for field in fields:
                 yield from _give(field["type"], f"{value}[{field['name']!r}]", scope)
         case ["null", "string"]:
-            yield f"b'\\0' if (o := {value}) is None else b'\\2' + text(o)"
+            yield f"optional({value})"
         case other:
             raise ValueError(f"no writer for {other!r}")
-
-
-def _base128(rest: int) -> bytes:
-    out = bytearray()
-    while rest > 127:
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-_SIZES: Final = tuple(_base128(size << 1) for size in range(8192))
-_PAIRS: Final = tuple(bytes((low & 127 | 128, low >> 7 | 128)) for low in range(1 << 14))
-"""Two bytes of a longer number for each value of its next 14 bits."""
-
-
-def _long(number: int) -> bytes:
-    if 0 <= number < 8192:
-        return _SIZES[number]
-    zigzag = number << 1 if number > 0 else ~(number << 1)
-    high = zigzag >> 28
-    return _PAIRS[zigzag & 0x3FFF] + _PAIRS[zigzag >> 14 & 0x3FFF] + _high(high) if high else _base128(zigzag)
-
-
-@lru_cache(maxsize=1024)
-def _high(bits: int) -> bytes:
-    # The upper part of a time: changes once in 37 hours (milliseconds) or in two minutes (microseconds).
-    return _base128(bits)
-
-
-def _text(text: str) -> bytes:
-    data = text.encode()
-    return _long(len(data)) + data
-
-
-def _texts(texts: Sequence[str]) -> bytes:
-    return b"".join((_long(len(texts)), *map(_text, texts), b"\0")) if texts else b"\0"

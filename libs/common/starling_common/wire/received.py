@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from starling_common.wire.basics import long_bytes, optional_text_bytes, text_bytes
 from starling_common.wire.codec import Codec, schema_text
 
 _EXPECTED: Final = (
@@ -29,25 +30,6 @@ _EXPECTED: Final = (
     ("user_agent", ["null", "string"]),
     ("edge", "string"),
 )
-
-
-def _base128(rest: int) -> bytes:
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def _varint(number: int) -> bytes:
-    """Avro's long for a number that is not negative: zigzag, then seven bits a byte, lowest first."""
-    return _base128(number << 1)
-
-
-_LENGTHS: Final = tuple(_varint(length) for length in range(2048))
-_PAIRS: Final = tuple(bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << 14))
-"""Two bytes of a longer varint for each value of its next 14 bits."""
 
 
 class ReceivedItem(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +63,7 @@ class ReceivedEncoder:
         if fields != _EXPECTED:
             raise TypeError("IngestReceived.avsc has changed: change ReceivedEncoder with it")
         self._headers = {kind: codec.header for kind, codec in codecs.items()}
-        self._kinds = {kind: _text(kind) for kind in codecs}
+        self._kinds = {kind: text_bytes(kind) for kind in codecs}
 
     def encode(self, received_at: int, item: ReceivedItem, workspace: bytes, tail: bytes) -> bytes:
         """`received_at` in µs; `workspace` and `tail` come from `encode_receipt`. Raises: KeyError for a kind without a codec."""
@@ -90,15 +72,15 @@ class ReceivedEncoder:
         return b"".join(
             (
                 self._headers[kind],
-                _time(received_at),
+                long_bytes(received_at),
                 workspace,
                 self._kinds[kind],
-                _text(item.message_id),
-                _optional(item.user_id),
-                _optional(item.anonymous_id),
-                _length(len(body)),
+                text_bytes(item.message_id),
+                optional_text_bytes(item.user_id),
+                optional_text_bytes(item.anonymous_id),
+                long_bytes(len(body)),
                 body,
-                _optional(item.sent_at),
+                optional_text_bytes(item.sent_at),
                 tail,
             )
         )
@@ -107,7 +89,7 @@ class ReceivedEncoder:
 def encode_receipt(receipt: Receipt) -> tuple[bytes, bytes]:
     """The encoded workspace and tail that all records of one request share."""
     start = b"\x01" if receipt.imported else b"\x00"
-    return _text(receipt.workspace), start + _text(receipt.correlation_id) + _sender(
+    return text_bytes(receipt.workspace), start + text_bytes(receipt.correlation_id) + _sender(
         receipt.remote_address, receipt.user_agent, receipt.edge
     )
 
@@ -115,34 +97,4 @@ def encode_receipt(receipt: Receipt) -> tuple[bytes, bytes]:
 @lru_cache(maxsize=4096)
 def _sender(remote_address: str | None, user_agent: str | None, edge: str) -> bytes:
     # The same few clients send again and again.
-    return _optional(remote_address) + _optional(user_agent) + _text(edge)
-
-
-def _time(micros: int) -> bytes:
-    zigzag = micros << 1
-    high = zigzag >> 28
-    if high == 0:
-        return _varint(micros)
-    return _PAIRS[zigzag & 0x3FFF] + _PAIRS[zigzag >> 14 & 0x3FFF] + _high_bytes(high)
-
-
-@lru_cache(maxsize=4)
-def _high_bytes(high: int) -> bytes:
-    # Changes once in 134 s of wall clock.
-    return _base128(high)
-
-
-def _length(length: int) -> bytes:
-    return _LENGTHS[length] if length < 2048 else _varint(length)
-
-
-def _text(text: str) -> bytes:
-    data = text.encode()
-    return _length(len(data)) + data
-
-
-def _optional(text: str | None) -> bytes:
-    if text is None:
-        return b"\x00"
-    data = text.encode()
-    return b"\x02" + _length(len(data)) + data
+    return optional_text_bytes(remote_address) + optional_text_bytes(user_agent) + text_bytes(edge)

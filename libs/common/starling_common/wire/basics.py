@@ -1,0 +1,55 @@
+"""Pure core: Avro's basic types to bytes, for the hot paths that write their records by hand.
+
+Numbers are zigzag, then seven bits a byte, lowest first (Avro 1.12, "Binary Encoding"). Tests compare what is made of
+these with the general codec byte for byte.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+
+def _base128(rest: int) -> bytes:
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+_SMALL: Final = tuple(_base128(number << 1) for number in range(8192))
+_PAIRS: Final = tuple(bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << 14))
+"""Two bytes of a longer number for each value of its next 14 bits."""
+
+
+def long_bytes(number: int) -> bytes:
+    """A `long`, an `int`, an enum's place, or a length."""
+    if 0 <= number < 8192:
+        return _SMALL[number]
+    zigzag = number << 1 if number > 0 else ~(number << 1)
+    high = zigzag >> 28
+    return _PAIRS[zigzag & 0x3FFF] + _PAIRS[zigzag >> 14 & 0x3FFF] + _high(high) if high else _base128(zigzag)
+
+
+@lru_cache(maxsize=1024)
+def _high(bits: int) -> bytes:
+    # The upper part of a time: changes once in 37 hours (milliseconds) or in two minutes (microseconds).
+    return _base128(bits)
+
+
+def text_bytes(text: str) -> bytes:
+    """A `string`."""
+    data = text.encode()
+    length = len(data)
+    return (_SMALL[length] if length < 8192 else long_bytes(length)) + data
+
+
+def optional_text_bytes(text: str | None) -> bytes:
+    """A `["null", "string"]`."""
+    return b"\x00" if text is None else b"\x02" + text_bytes(text)
+
+
+def texts_bytes(texts: Sequence[str]) -> bytes:
+    """An array of `string`, in one block."""
+    return b"".join((long_bytes(len(texts)), *map(text_bytes, texts), b"\0")) if texts else b"\0"
