@@ -1,9 +1,9 @@
-"""The load of the segmenter's benchmark: a shop with 20 segments of every kind, its users and what they do."""
+"""The load of the segmenter's benchmarks: a shop with 20 segments of every kind, or up to thousands, its users and what they do."""
 
 import json
 import random
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from starling_common.values import deterministic_id, record_key
 
@@ -13,6 +13,7 @@ FIRST_MS: Final = 1_767_225_600_000
 DAY_MS: Final = 86_400_000
 NAMES: Final = ("Page Viewed", "Product Viewed", "Product Added", "Order Completed", "Signed In")
 WEIGHTS: Final = (55, 20, 12, 8, 5)
+Names: TypeAlias = tuple[Sequence[str], Sequence[float]]
 
 _BOUGHT: Final = {"event": "Order Completed"}
 _PRO: Final = {"trait": "plan", "op": "eq", "value": "pro"}
@@ -51,9 +52,49 @@ def conditions() -> dict[str, dict[str, Any]]:
     }
 
 
-def definitions() -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """The `DefinitionChanged` records of all segments, each after those that it is built on."""
-    for key, where in conditions().items():
+RARE_NAMES: Final = tuple(f"Feature {number} Used" for number in range(45))
+WIDE_NAMES: Final = (*NAMES, *RARE_NAMES)
+WIDE_WEIGHTS: Final = (*(weight * 9 for weight in WEIGHTS), *(100 / len(RARE_NAMES) for _ in RARE_NAMES))
+"""Nine events in ten are of the five names of the shop, the rest spread over many: as where many segments are."""
+
+
+def mixed(count: int) -> dict[str, dict[str, Any]]:
+    """That many segments: those of `conditions()`, one that counts orders first, then variations of every kind.
+
+    Names, thresholds, windows and filters vary with the number. Four in ten of the variations concern one of the shop's
+    own five events, and of those that look at events half want a certain product or category.
+    """
+    first = "repeat-buyers-90d"
+    found = {first: conditions()[first]} | conditions()
+    found |= {f"variation-{number}": _variation(number) for number in range(max(0, count - len(found)))}
+    return dict(list(found.items())[:count])
+
+
+def _variation(number: int) -> dict[str, Any]:
+    dice = random.Random(number)
+    name = dice.choice(NAMES) if dice.random() < 0.4 else dice.choice(RARE_NAMES)
+    happened: dict[str, Any] = {"event": name, "within": f"{dice.choice((1, 7, 14, 30, 90))}d"}
+    category, product = dice.choice(("shoes", "hats", "bags", "coats", "toys")), f"sku-{dice.randrange(500)}"
+    wanted = dice.choice((("category", category), ("product_id", product), None, None))
+    if wanted is not None:
+        happened["where"] = {"property": wanted[0], "op": "eq", "value": wanted[1]}
+    lately = happened | {"op": "gte", "value": dice.randint(2, 8)}
+    trait = {"trait": "age", "op": "gte", "value": dice.randint(20, 70)}
+    return (
+        lately,
+        happened | {"measure": {"sum": "revenue"}, "op": "gte", "value": dice.randint(100, 2000)},
+        happened | {"measure": {"distinct": "product_id"}, "op": "gte", "value": dice.randint(2, 6)},
+        {"all": [happened, trait]},
+        {"all": [trait, {"not": happened}]},
+        {"any": [lately, {"trait": "country", "op": "eq", "value": dice.choice(("DE", "FR", "JP"))}]},
+        {"first_time": {"event": name}, "within": f"{dice.randint(1, 60)}d"},
+        {"all": [trait, {"trait": "plan", "op": "eq", "value": "pro"}]},
+    )[number % 8]
+
+
+def definitions(segments: Mapping[str, dict[str, Any]] | None = None) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """The `DefinitionChanged` records of these segments (`conditions()`), each after those that it is built on."""
+    for key, where in (segments or conditions()).items():
         yield (
             record_key("default", key),
             {
@@ -94,7 +135,9 @@ def profiles() -> Iterator[tuple[bytes, dict[str, Any]]]:
         )
 
 
-def behaviour(count: int, seed: int, first_ms: int, span_ms: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def behaviour(
+    count: int, seed: int, first_ms: int, span_ms: int, names: Names = (NAMES, WEIGHTS)
+) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """`count` events, evenly over `span_ms` from `first_ms` on; each call with a seed of its own (1, 2, 3 …)."""
     dice = random.Random(seed)
     for number in range(count):
@@ -113,7 +156,7 @@ def behaviour(count: int, seed: int, first_ms: int, span_ms: int) -> Iterator[tu
             | {
                 "message_id": f"message-{seed}-{number}",
                 "kind": "track",
-                "name": dice.choices(NAMES, WEIGHTS)[0],
+                "name": dice.choices(*names)[0],
                 "properties": json.dumps(properties),
                 "context": _CONTEXT,
                 "traits": "{}",

@@ -2,7 +2,7 @@
 
 The rules, the state, the decoding of Avro and the records written are those of the segmenter, so that what differs is
 how the stream is run. At least once, Faust's defaults, nothing batched. Reads `PEER_COUNT` records of `PEER_INPUT`,
-prints one JSON object and ends: python app.py worker --without-web -l warn
+says when it was assigned and when its first record came, prints what that took and ends: python app.py worker --without-web -l warn
 """
 
 import json
@@ -86,12 +86,23 @@ def announcement(change: Change, key: bytes, state: UserState, record: dict[str,
     )
 
 
+def say(**found: float) -> None:
+    """One JSON object on a line of its own. Not `print`: Faust turns what a worker prints into log lines."""
+    os.write(1, (json.dumps(found) + "\n").encode())
+
+
+@app.on_partitions_assigned.connect
+async def assigned(_: Any, /, *__: Any, **___: Any) -> None:
+    say(assigned_at=time.time())
+
+
 @app.agent(source)
 async def segment(stream: faust.StreamT[bytes]) -> None:
     done, began, cpu = 0, 0.0, 0.0
     async for key, value in stream.items():
         if done == 0:
             began, cpu = time.monotonic(), time.process_time()
+            say(first_event_at=time.time())
         record = codecs[INPUT].decode(value)
         stored = users.get(key)
         state = decode_state(stored) if stored else UserState()
@@ -103,9 +114,7 @@ async def segment(stream: faust.StreamT[bytes]) -> None:
             await latest.send(key=key + b"/" + change.segment_key.encode(), value=told)
         done += 1
         if done == COUNT:
-            took = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu}
-            # Not `print`: Faust turns what a worker prints into log lines.
-            os.write(1, (json.dumps({"events": done, **took}) + "\n").encode())
+            say(events=done, seconds=time.monotonic() - began, cpu_seconds=time.process_time() - cpu)
             # Let the table's offsets be committed, then end: Faust's own way out takes its time.
             app.loop.call_later(10.0, os._exit, 0)
 

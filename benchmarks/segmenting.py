@@ -1,0 +1,61 @@
+"""What the segmenter's benchmarks share: definitions and users loaded, and its worker process."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import shop
+from bench import Progress, Stack, Watched, free_port, write
+
+from starling_common.headers import record_headers
+from starling_common.topics import BEHAVIOUR, PROFILE, SEGMENT_DEFINITIONS, load_catalogue
+from starling_common.topics import stage as stage_of
+from starling_common.wire import Registry
+
+GROUP: Final = stage_of("segmenter").group
+HOUR_MS: Final = 3_600_000
+
+
+def load(stack: Stack, topic: str, records: Iterator[tuple[bytes, dict[str, Any]]]) -> int:
+    """Records of one of the product's topics, as Avro; returns how many."""
+    encode = Registry(stack.registry_url).codec(topic, load_catalogue().topics[topic].schema).encode
+    encoded = ((key, encode(record)) for key, record in records)
+    return write(stack.brokers, topic, encoded, record_headers("benchmark", "benchmark"))
+
+
+def define(stack: Stack, segments: Mapping[str, dict[str, Any]]) -> None:
+    """Write the definitions; a worker started afterwards has them all."""
+    load(stack, SEGMENT_DEFINITIONS, shop.definitions(segments))
+
+
+def start(stack: Stack, directory: Path, clock: str = "event") -> Watched:
+    """`python -m starling_segmenter`, with its state and log below the directory."""
+    environment = stack.environment() | {
+        "STARLING_HTTP__PORT": str(free_port()),
+        "STARLING_CLOCK": clock,
+        "STARLING_INSTANCE_ID": "segmenter-0",
+        "STARLING_STATE_DIR": str(directory / "state"),
+    }
+    return Watched([sys.executable, "-m", "starling_segmenter"], environment, directory / "worker.log")
+
+
+def make_known(stack: Stack, directory: Path, users: int, clock: str = "event") -> Watched:
+    """One profile record for each user, folded by a worker, which is returned still running."""
+    shop.USERS = users
+    load(stack, PROFILE, shop.profiles())
+    worker = start(stack, directory, clock)
+    progress = Progress(stack.brokers, GROUP, PROFILE)
+    try:
+        progress.wait(users, worker)
+    except BaseException:
+        worker.stop()
+        raise
+    finally:
+        progress.close()
+    return worker
+
+
+def events(stack: Stack) -> Progress:
+    """How far the segmenter has committed the event topic."""
+    return Progress(stack.brokers, GROUP, BEHAVIOUR)

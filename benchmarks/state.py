@@ -1,0 +1,216 @@
+"""The segmenter with the state of many users: memory, a soak, and a restore with the local disk gone. See `stream.py`.
+
+The stack has Cassandra, and the worker is told where: it restores from whatever tiers it has. Stock Faust recovers from the
+same changelog: our records, unwrapped, in the changelog topic of its table.
+"""
+
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import live
+import segmenting
+import shop
+from bench import HERE, PARTITIONS, Progress, Stack, Watched, add_topics, stack, write
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from starling_common.kafka import consumer_config
+from starling_common.topics import BEHAVIOUR
+from starling_stream.changelog import decode_state_changed
+from starling_stream.rows import META_KEY
+
+CHANGELOG: Final = "segmenter-state-changelog"
+_FAUST_CHANGELOG: Final = "stock-segmenter-users-changelog"
+_DUE_BYTES: Final = 8
+_SOAK_RATE: Final = 5_000
+_BACK_SHARE: Final = 0.8
+
+
+@dataclass(frozen=True)
+class Options:
+    """Seconds of soak (0: none), events of the backlog, users that stock Faust recovers (0: none)."""
+
+    soak_seconds: int
+    restore_events: int
+    faust_users: int
+
+
+def measured(directory: Path, users: int, options: Options) -> dict[str, Any]:
+    """Everything about a worker with so many users; keys `memory`, `soak` (when asked for), `restore`, `stock_faust`."""
+    with stack(directory / "stack", cassandra=True) as made:
+        segmenting.define(made, shop.conditions())
+        found: dict[str, Any] = {"users": users}
+        worker = segmenting.make_known(made, directory, users, "wall")
+        try:
+            time.sleep(10)
+            found["memory"] = {"resident_mb_with_all_users": round(worker.resident_mb()), "state_bytes_on_disk": _size(directory)}
+            if options.soak_seconds:
+                found["soak"] = soak(made, worker, options.soak_seconds)
+        finally:
+            worker.stop()
+        found["restore"] = restore(made, directory, options.restore_events)
+        if options.faust_users:
+            found["stock_faust"] = faust_recovery(made, directory, min(users, options.faust_users), users)
+            theirs, ours = found["stock_faust"]["seconds_scaled_to_all_users"], found["restore"]["seconds_to_first_event"]
+            found["restore"]["times_faster_than_stock_faust"] = round(theirs / ours, 1)
+    return found
+
+
+def soak(made: Stack, worker: Watched, seconds: int) -> dict[str, Any]:
+    """Resident memory each second under steady traffic; flat when the last third's median is that of the middle one."""
+    traffic = live.Traffic(made, _SOAK_RATE, 0, "soak")
+    traffic.start()
+    sampled = []
+    for _ in range(seconds):
+        time.sleep(1)
+        worker.check()
+        sampled.append(worker.resident_mb())
+    traffic.stop()
+    third = max(1, len(sampled) // 3)
+    middle, last = statistics.median(sampled[third : 2 * third]), statistics.median(sampled[-third:])
+    return {
+        "seconds": seconds,
+        "events_per_second": _SOAK_RATE,
+        "resident_mb_max": round(max(sampled)),
+        "resident_mb_middle_third": round(middle),
+        "resident_mb_last_third": round(last),
+        "growth_mb_an_hour": round((last - middle) / (third / 3600), 1),
+    }
+
+
+def restore(made: Stack, directory: Path, events: int) -> dict[str, Any]:
+    """Killed in the middle of a backlog, disk gone, started again: when it has its partitions, its first event, its old speed."""
+    before = segmenting.events(made)
+    done = before.done()
+    begins_ms = int(time.time() * 1000) - segmenting.HOUR_MS
+    segmenting.load(made, BEHAVIOUR, shop.behaviour(events, 1, begins_ms, segmenting.HOUR_MS))
+    worker = segmenting.start(made, directory, "wall")
+    before.wait(done + events // 10, worker)
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.stop()
+    shutil.rmtree(directory / "state")
+    reached = before.done()
+    home = directory / "restored"
+    worker = segmenting.start(made, home, "wall")
+    try:
+        return _watch_restore(worker, before, (reached, done + events))
+    finally:
+        worker.stop()
+        before.close()
+
+
+def _watch_restore(worker: Watched, progress: Progress, span: tuple[int, int]) -> dict[str, Any]:
+    """`span`: what was committed when it was started, and the end of the backlog."""
+    reached, end = span
+    marks = [(time.time(), reached)]
+    while marks[-1][1] < end:
+        worker.check()
+        done = progress.done()
+        if done > marks[-1][1]:
+            marks.append((time.time(), done))
+        time.sleep(0.02)
+    wanted = {"assigned", "task_running"}
+    # The last of each: all partitions are assigned at once, and run one after the other.
+    at = {entry["event"]: _instant(entry["timestamp"]) for entry in _entries(worker.log) if entry["event"] in wanted}
+    return {
+        "seconds_to_first_event": round(marks[1][0] - at["assigned"], 2),
+        "seconds_to_all_partitions": round(at["task_running"] - at["assigned"], 2),
+        **_steady(marks[1:], at["assigned"]),
+    }
+
+
+def _steady(marks: Sequence[tuple[float, int]], assigned: float) -> dict[str, Any]:
+    """The rate of the last third of the events, and when the rate over two seconds first came to 80 % of it."""
+    last_at, last_done = marks[-1]
+    from_at, from_done = next(mark for mark in marks if mark[1] >= marks[0][1] + 2 * (last_done - marks[0][1]) // 3)
+    steady = (last_done - from_done) / max(0.001, last_at - from_at)
+    back = None
+    for at, done in marks:
+        later = next((mark for mark in marks if mark[0] >= at + 2), None)
+        if later is not None and (later[1] - done) / (later[0] - at) >= _BACK_SHARE * steady:
+            back = at
+            break
+    return {
+        "steady_events_per_second": round(steady),
+        "seconds_to_80_percent": None if back is None else round(back - assigned, 1),
+    }
+
+
+def faust_recovery(made: Stack, directory: Path, replayed: int, users: int) -> dict[str, Any]:
+    """Stock Faust with an empty table and `replayed` of our states in its changelog; from assignment to its first event."""
+    add_topics(made.brokers, dict.fromkeys(("stock-segmenter-membership", "stock-segmenter-membership-state"), PARTITIONS))
+    add_topics(made.brokers, {_FAUST_CHANGELOG: PARTITIONS}, {"cleanup.policy": "compact"})
+    count = write(made.brokers, _FAUST_CHANGELOG, _states(made, replayed))
+    environment = made.environment() | {
+        "PYTHONPATH": str(HERE),
+        "PEER_INPUT": BEHAVIOUR,
+        "PEER_COUNT": "1",
+        "PEER_DATA_DIR": str(directory / "faust"),
+    }
+    log = directory / "faust.log"
+    command = [sys.executable, str(HERE / "peers" / "stock_faust" / "app.py"), "worker", "--without-web", "-l", "error"]
+    worker = Watched(command, environment, log)
+    try:
+        while "first_event_at" not in (said := _said(log)):
+            worker.check()
+            time.sleep(0.2)
+    finally:
+        worker.stop(5)
+    seconds = said["first_event_at"] - said["assigned_at"]
+    return {
+        "records_replayed": count,
+        "seconds_to_first_event": round(seconds, 2),
+        "records_per_second": round(count / seconds),
+        "seconds_scaled_to_all_users": round(seconds * max(1.0, users / count), 1),
+    }
+
+
+def _states(made: Stack, limit: int) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and states of our changelog, without version and due instant, up to the limit."""
+    consumer = Consumer(consumer_config(made.brokers, "bench-changelog", **{"enable.partition.eof": True}))
+    consumer.assign([TopicPartition(CHANGELOG, number, 0) for number in range(PARTITIONS)])
+    ended, given = set[int](), 0
+    while len(ended) < PARTITIONS and given < limit:
+        for message in consumer.consume(5_000, 1.0):
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
+                    ended.add(message.partition() or 0)
+                continue
+            key, (_, state) = message.key() or b"", decode_state_changed(message.value() or b"")
+            if key != META_KEY and state and given < limit:
+                given += 1
+                yield key, state[_DUE_BYTES:]
+    consumer.close()
+
+
+def _size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in (directory / "state").rglob("*") if path.is_file())
+
+
+def _entries(log: Path) -> Iterator[dict[str, Any]]:
+    for line in log.read_text().splitlines():
+        if line.startswith("{"):
+            yield json.loads(line)
+
+
+def _instant(iso: str) -> float:
+    return datetime.fromisoformat(iso).timestamp()
+
+
+def _said(log: Path) -> dict[str, float]:
+    """What the peer wrote past its own log lines."""
+    found: dict[str, float] = {}
+    for line in log.read_text().splitlines():
+        if line.startswith("{"):
+            found |= json.loads(line)
+    return found

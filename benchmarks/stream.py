@@ -1,0 +1,135 @@
+"""The stream layer's speed, beside its peers: prints a table, writes benchmarks/results/stream.json.
+
+    python benchmarks/stream.py [--only counter,segments,curve,latency,timers,state] [--small] …
+
+Every part starts a stack of its own and throws it away. What each measures, and how to read it: benchmarks/README.md.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import counter
+import latency_under_load
+import psutil
+import scale
+import state
+from bench import HERE, keep, stack
+from goals import table
+
+SMALL = {
+    "events": 200_000,
+    "users": 20_000,
+    "peer_events": 20_000,
+    "rounds": 1,
+    "curve_events": 50_000,
+    "curve_users": 5_000,
+    "latency_seconds": 10,
+    "timers": 50_000,
+    "state_users": "20000",
+    "restore_events": 150_000,
+    "faust_users": 10_000,
+    "soak_seconds": 20,
+}
+"""Seconds instead of minutes: shows that everything runs; its figures say little."""
+
+
+def job_1(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    chosen = counter.contenders(options.events, options.peer_events)
+    with stack(directory / "stack") as made:
+        counter.load(made, options.events, options.users)
+        compared = counter.compare(made, directory, options.rounds, chosen, options.warm_up)
+    return {"events": options.events, "users": options.users, "warm_up": options.warm_up, **compared}
+
+
+def job_2(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    return scale.hundred(directory, options.users, options.events, options.rounds)
+
+
+def curve(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    return scale.curve(directory, (1, 10, 100, 1000), options.curve_users, options.curve_events)
+
+
+def latency(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    return latency_under_load.half_rate(directory, options.users, options.latency_seconds, options.latency_rate)
+
+
+def timers(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    return latency_under_load.timer_wave(directory, options.timers)
+
+
+def states(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    """The soak is with the most users only."""
+    found, counts = {}, sorted(int(count) for count in options.state_users.split(","))
+    for users in counts:
+        soak_seconds = options.soak_seconds if users == counts[-1] else 0
+        chosen = state.Options(soak_seconds, options.restore_events, options.faust_users)
+        found[str(users)] = state.measured(directory / str(users), users, chosen)
+    return found
+
+
+PARTS: Mapping[str, Callable[[argparse.Namespace, Path], dict[str, Any]]] = {
+    "counter": job_1,
+    "segments": job_2,
+    "curve": curve,
+    "latency": latency,
+    "timers": timers,
+    "state": states,
+}
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(PARTS), help="some of the parts, comma separated")
+    parser.add_argument("--small", action="store_true", help="everything in a few minutes, for a look or for CI")
+    parser.add_argument("--events", type=int, default=1_000_000, help="of jobs 1 and 2")
+    parser.add_argument("--users", type=int, default=100_000)
+    parser.add_argument(
+        "--peer-events", type=int, default=40_000, help="that stock Faust gets; Quix Streams gets five times as many"
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--warm-up", type=float, default=0.3, help="the share of job 1 that is not measured: a JVM compiles meanwhile"
+    )
+    parser.add_argument("--curve-events", type=int, default=200_000)
+    parser.add_argument("--curve-users", type=int, default=20_000)
+    parser.add_argument("--latency-seconds", type=int, default=60)
+    parser.add_argument("--latency-rate", type=int, help="events a second; default: half of what a backlog shows")
+    parser.add_argument("--timers", type=int, default=1_000_000)
+    parser.add_argument("--state-users", default="200000,2000000")
+    parser.add_argument("--restore-events", type=int, default=1_000_000)
+    parser.add_argument("--faust-users", type=int, default=200_000, help="states that stock Faust recovers; more are scaled up")
+    parser.add_argument("--soak-seconds", type=int, default=900)
+    parser.add_argument("--keep", type=Path, help="a directory for logs and state that is not thrown away")
+    parser.add_argument("--out", default="stream", help="the name of the file in benchmarks/results")
+    return parser
+
+
+def main() -> int:
+    parser = arguments()
+    if "--small" in sys.argv:
+        parser.set_defaults(**SMALL)
+    options = parser.parse_args()
+    known = HERE / "results" / f"{options.out}.json"
+    found: dict[str, Any] = json.loads(known.read_text()) if known.exists() else {}
+    with tempfile.TemporaryDirectory(dir=options.keep) as thrown_away:
+        directory = options.keep or Path(thrown_away)
+        for name in options.only.split(","):
+            print(f"{name} ...", file=sys.stderr)
+            measured = PARTS[name](options, directory / name)
+            setting = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "cores": psutil.cpu_count()}
+            found[name] = {**setting, "load_average_5m": round(os.getloadavg()[1], 1), **measured}
+            # After each part: an hour's figures must not be lost by the last one's trouble.
+            keep(options.out, found)
+    print(table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
