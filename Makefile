@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 PYTEST_ARGS ?= --numprocesses 2 --dist loadfile
 SOURCES := libs services spark tests benchmarks
 
-.PHONY: help setup demo test check format bench bench-ingest bench-segmenter bench-latency clean
+.PHONY: help setup demo test check format bench bench-ingest bench-stream bench-segmenter bench-latency clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -31,10 +31,13 @@ format: setup ## put all code into the house style
 	@.venv/bin/ruff format --quiet $(SOURCES)
 	@.venv/bin/ruff check --quiet --fix $(SOURCES)
 
-bench: bench-ingest bench-segmenter bench-latency ## every benchmark; results as JSON in benchmarks/results
+bench: bench-ingest bench-segmenter bench-latency bench-stream ## every benchmark; results as JSON in benchmarks/results
 
 bench-ingest: setup ## requests and items a second through the edge
 	@$(PYTHON) benchmarks/ingest.py
+
+bench-stream: setup ## the stream layer beside Kafka Streams, Quix Streams and stock Faust: about an hour (ARGS=--small: minutes)
+	@$(PYTHON) benchmarks/stream.py $(ARGS)
 
 bench-segmenter: setup ## events a second through one segmenter, beside stock Faust
 	@$(PYTHON) benchmarks/segmenter.py --events 300000 --peer-events 25000 --write

@@ -118,8 +118,8 @@ def main() -> int:
     options = parser.parse_args()
     known = HERE / "results" / f"{options.out}.json"
     found: dict[str, Any] = json.loads(known.read_text()) if known.exists() else {}
-    with tempfile.TemporaryDirectory(dir=options.keep) as thrown_away:
-        directory = options.keep or Path(thrown_away)
+    with tempfile.TemporaryDirectory() as thrown_away:
+        directory = (options.keep or Path(thrown_away)).absolute()
         for name in options.only.split(","):
             print(f"{name} ...", file=sys.stderr)
             measured = PARTS[name](options, directory / name)
