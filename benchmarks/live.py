@@ -39,7 +39,8 @@ def keep_append_time(stack: Stack) -> None:
     """From now on the event topic's timestamps are the broker's."""
     entry = ConfigEntry("message.timestamp.type", "LogAppendTime", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, BEHAVIOUR, incremental_configs=[entry])
-    for future in AdminClient({"bootstrap.servers": stack.brokers}).incremental_alter_configs([resource]).values():
+    admin = AdminClient({"bootstrap.servers": stack.brokers})  # held while the answer comes: its end would end the request
+    for future in admin.incremental_alter_configs([resource]).values():
         future.result()
 
 

@@ -8,6 +8,7 @@ Every part starts a stack of its own and throws it away. What each measures, and
 import argparse
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -106,7 +107,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--restore-events", type=int, default=1_000_000)
     parser.add_argument("--faust-users", type=int, default=200_000, help="states that stock Faust recovers; more are scaled up")
     parser.add_argument("--soak-seconds", type=int, default=900)
-    parser.add_argument("--keep", type=Path, help="a directory for logs and state that is not thrown away")
+    parser.add_argument("--keep", type=Path, help="a directory for logs and state; they stay until the next run")
     parser.add_argument("--out", default="stream", help="the name of the file in benchmarks/results")
     return parser
 
@@ -122,6 +123,7 @@ def main() -> int:
         directory = (options.keep or Path(thrown_away)).absolute()
         for name in options.only.split(","):
             print(f"{name} ...", file=sys.stderr)
+            shutil.rmtree(directory / name, ignore_errors=True)
             measured = PARTS[name](options, directory / name)
             setting = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "cores": psutil.cpu_count()}
             found[name] = {**setting, "load_average_5m": round(os.getloadavg()[1], 1), **measured}
