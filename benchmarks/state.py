@@ -211,6 +211,7 @@ def _said(log: Path) -> dict[str, float]:
     """What the peer wrote past its own log lines."""
     found: dict[str, float] = {}
     for line in log.read_text().splitlines():
-        if line.startswith("{"):
-            found |= json.loads(line)
+        at = line.find('{"')  # a terminal's control codes may come before it
+        if at >= 0:
+            found |= json.loads(line[at:])
     return found
