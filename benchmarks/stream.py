@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -113,6 +114,8 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> int:
+    # Told to stop, it takes its workers and its stack with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = arguments()
     if "--small" in sys.argv:
         parser.set_defaults(**SMALL)
