@@ -22,8 +22,7 @@ from starling_common.headers import record_headers
 from starling_common.kafka import consumer_config, producer_config
 from starling_common.topics import BEHAVIOUR, MEMBERSHIP, load_catalogue
 from starling_common.values import record_key
-from starling_common.wire import Registry
-from starling_stream.changelog import varint
+from starling_common.wire import Registry, long_bytes
 
 PROBE_SEGMENT: Final = "latency-probe"
 PROBE_EVENT: Final = "Latency Probe"
@@ -119,7 +118,7 @@ class Traffic:
     def _encoded_pool(self) -> list[tuple[bytes, bytes]]:
         """Keys, and values without their header and first field (`received_at`), which each copy gets anew."""
         now_ms = int(time.time() * 1000)
-        first = _HEADER_BYTES + len(varint(shop.FIRST_MS * 1000))
+        first = _HEADER_BYTES + len(long_bytes(shop.FIRST_MS * 1000))
         names = (shop.WIDE_NAMES, shop.WIDE_WEIGHTS)
         return [(key, self._encode(record)[first:]) for key, record in shop.behaviour(_POOL, 900, now_ms, 1000, names)]
 
@@ -136,7 +135,7 @@ class Traffic:
             due = int(elapsed * per_second) - self.sent
             self.behind_seconds = max(self.behind_seconds, due / max(1, per_second))
             for key, rest in itertools.islice(pool, due):
-                produce(BEHAVIOUR, header + varint(time.time_ns() // 1000) + rest, key, headers=self._headers)
+                produce(BEHAVIOUR, header + long_bytes(time.time_ns() // 1000) + rest, key, headers=self._headers)
             self.sent += due
             self._producer.poll(0)
             self._stopping.wait(_TICK_SECONDS)
