@@ -37,8 +37,9 @@ def _round(made: Stack, directory: Path, number: int, span: tuple[int, int], wri
     segmenting.load(made, BEHAVIOUR, shop.behaviour(events + READ_AHEAD, number, at_ms, segmenting.HOUR_MS, names))
     worker, progress = segmenting.start(made, directory), segmenting.events(made)
     try:
+        # What was left of the round before is worked off first; it belongs to nobody's measurement.
+        progress.wait(written, worker)
         found = steady_rate(worker, progress, written + int(events * _WARM_UP), written + events)
-        progress.wait(written + events + READ_AHEAD, worker)
     finally:
         worker.stop()
         progress.close()
