@@ -4,7 +4,7 @@ from typing import Any
 
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
-from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
+from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
 from cassandra.query import dict_factory
 
 from starling_common.schemas import schema_directory
@@ -28,6 +28,8 @@ def open_session(settings: Cassandra, *, keyspace: str | None = None) -> Session
         port=settings.port,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         auth_provider=_credentials(settings),
+        # The driver's own would have waited up to ten minutes to look for a node that is back.
+        reconnection_policy=ExponentialReconnectionPolicy(0.5, 10.0),
         protocol_version=5,
     )
     try:

@@ -7,14 +7,16 @@ from typing import Any, TypeAlias
 
 from cassandra import ConsistencyLevel, InvalidRequest, OperationTimedOut, RequestExecutionException
 from cassandra.cluster import NoHostAvailable, Session
-from cassandra.concurrent import execute_concurrent_with_args
+from cassandra.concurrent import execute_concurrent, execute_concurrent_with_args
 from cassandra.connection import ConnectionException
-from cassandra.query import PreparedStatement
+from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
 from starling_common.cassandra import DatabaseUnavailable, open_session
 from starling_common.settings import Cassandra
 
 Row: TypeAlias = dict[str, Any]
+Write: TypeAlias = tuple[str, Sequence[Any]]
+"""A statement and its values."""
 
 _CONCURRENT_STATEMENTS = 64
 """In flight for one call; the driver spreads them over its connections."""
@@ -57,6 +59,29 @@ class Database:
         """Many writes side by side; returns when all are done, and may be repeated as a whole."""
         self._side_by_side(statement, each)
 
+    def write_batches(self, batches: Sequence[Sequence[Write]]) -> None:
+        """Unlogged batches side by side; returns when all are done, and may be repeated as a whole.
+
+        Each must stay in one Cassandra partition of one table: then it is one mutation, and goes straight to its owner.
+        """
+        if not batches:
+            return
+        with _translated():
+            bound = [(self._batch(batch), None) for batch in batches]
+            execute_concurrent(self._opened(), bound, concurrency=_CONCURRENT_STATEMENTS)
+
+    def pages(self, statement: str, values: Sequence[Any], rows_a_page: int) -> Iterator[list[Row]]:
+        """All rows of a statement, a page at a time: for what may not fit into memory."""
+        with _translated():
+            bound = self._prepare(statement, ConsistencyLevel.LOCAL_QUORUM).bind(values)
+            bound.fetch_size = rows_a_page
+            result = self._opened().execute(bound)
+        yield list(result.current_rows)
+        while result.has_more_pages:
+            with _translated():
+                result.fetch_next_page()
+            yield list(result.current_rows)
+
     def problem(self) -> str | None:
         """What is wrong, in words; None when the database answers. For readiness."""
         try:
@@ -84,6 +109,12 @@ class Database:
             prepared = self._prepare(statement, ConsistencyLevel.LOCAL_QUORUM)
             results = execute_concurrent_with_args(self._opened(), prepared, each, concurrency=_CONCURRENT_STATEMENTS)
             return [result.result_or_exc for result in results]
+
+    def _batch(self, writes: Sequence[Write]) -> BatchStatement:
+        batch = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.LOCAL_QUORUM)
+        for statement, values in writes:
+            batch.add(self._prepare(statement, ConsistencyLevel.LOCAL_QUORUM), values)
+        return batch
 
     def _prepare(self, statement: str, consistency: int) -> PreparedStatement:
         found = self._prepared.get((statement, consistency))

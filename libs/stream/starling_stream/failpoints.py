@@ -8,7 +8,9 @@ AFTER_FOLD: Final = "after_fold"
 AFTER_PRODUCE: Final = "after_produce"
 AFTER_COMMIT: Final = "after_commit"
 AFTER_STORE: Final = "after_store"
-FAILPOINTS: Final = (AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE)
+MID_FLUSH: Final = "mid_flush"
+AFTER_FLUSH: Final = "after_flush"
+FAILPOINTS: Final = (AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE, MID_FLUSH, AFTER_FLUSH)
 
 
 class Failpoints:

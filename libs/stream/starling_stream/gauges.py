@@ -1,7 +1,7 @@
 """Adapter: what a worker tells Prometheus. The names and their meaning stand in `schemas/avro/telemetry.yaml`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from starling_common.metrics import Metrics
 from starling_stream.task import Phase, Step
@@ -23,6 +23,7 @@ class Gauges:
         self._state = metrics.gauge("starling_stream_task_state")
         self._restore_seconds = metrics.gauge("starling_stream_restore_seconds")
         self._restored = metrics.counter("starling_stream_restored_records_total")
+        self._restores = metrics.counter("starling_stream_restores_total")
 
     def committed(self, steps: Sequence[Step], commit_seconds: float, round_seconds: float) -> None:
         """A round is done; `round_seconds` from its first record to the stored state."""
@@ -50,7 +51,43 @@ class Gauges:
         for one in Phase:
             self._state.labels(str(partition), one.value).set(1 if one is phase else 0)
 
-    def restored(self, partition: int, seconds: float, records: int) -> None:
-        """A task is ready."""
+    def restored(self, partition: int, seconds: float, records: int, base: str) -> None:
+        """A task is ready; `base` is what was there before the records were replayed."""
         self._restore_seconds.labels(str(partition)).set(seconds)
         self._restored.inc(records)
+        self._restores.labels(base).inc()
+
+
+class TierGauges:
+    """What is said of the tier behind the local stores. Safe for use by several threads."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._age = metrics.gauge("starling_stream_flush_age_seconds")
+        self._away = metrics.gauge("starling_stream_tier_away")
+        self._dirty = metrics.gauge("starling_stream_dirty_bytes")
+        self._lag = metrics.gauge("starling_stream_floor_lag")
+        self._written = metrics.counter("starling_stream_flushed_rows_total")
+        self._read = metrics.counter("starling_stream_cold_reads_total")
+        self._warm = metrics.gauge("starling_stream_warm_ratio")
+
+    def flushed(self, well: bool, age_seconds: float, dirty_bytes: int, lags: Mapping[int, int]) -> None:
+        """A round of flushing is over; `lags`: partition -> changelog offsets that its floor is behind."""
+        self._away.set(0 if well else 1)
+        self._age.set(age_seconds)
+        self._dirty.set(dirty_bytes)
+        for partition, lag in lags.items():
+            self._lag.labels(str(partition)).set(lag)
+
+    def wrote(self, rows: int) -> None:
+        """So many rows went to the tier."""
+        self._written.inc(rows)
+
+    def read(self, local: int, found: int, absent: int) -> None:
+        """Keys of cold buckets that were touched: here already, brought from the tier, or new users."""
+        self._read.labels("local").inc(local)
+        self._read.labels("tier").inc(found)
+        self._read.labels("absent").inc(absent)
+
+    def warm(self, partition: int, ratio: float) -> None:
+        """That part of the buckets is local; 1 when all are."""
+        self._warm.labels(str(partition)).set(ratio)

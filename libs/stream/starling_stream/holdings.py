@@ -13,11 +13,13 @@ from starling_common.outcome import Refused
 from starling_stream.decoding import RawRecord, decode_record
 from starling_stream.fold import TaskFold
 from starling_stream.gauges import Gauges
+from starling_stream.ports import BackingTier
 from starling_stream.processor import Inbound, S, Service
 from starling_stream.restore import Interrupted, Plan, Restored, history, restore
 from starling_stream.store import StoreMemory, TaskStore
 from starling_stream.task import Phase, Task
 from starling_stream.transport import End
+from starling_stream.warming import Warming
 
 
 @dataclass
@@ -29,6 +31,23 @@ class Held(Generic[S]):
     stop: Event = field(default_factory=Event)
     store: TaskStore | None = None
     restoring: "asyncio.Task[None] | None" = None
+    warming: Warming | None = None
+    """While some of its users are in the tier alone."""
+
+    def lowest_due_ms(self) -> int:
+        """As `Lowest`; 0 once the store is gone."""
+        warming, store = self.warming, self.store
+        if warming is not None:
+            return warming.lowest()
+        return 0 if store is None else store.earliest_ms()
+
+    def end(self) -> None:
+        """Interrupt what runs, forget what is in memory. The store stays open, and no other thread uses it any more."""
+        self.stop.set()
+        if self.warming is not None:
+            self.warming.stop()
+            self.warming = None
+        self.task.revoke()
 
 
 class Means(NamedTuple):
@@ -38,6 +57,9 @@ class Means(NamedTuple):
     memory: StoreMemory
     gauges: Gauges
     timers_per_unit: int
+    tier: BackingTier
+    warming: "Callable[[int, Restored, Callable[[], None]], Warming]"
+    """For a partition, what was restored, and what to call when all its users are here."""
     wake: Callable[[], None]
     crash: Callable[[BaseException], None]
 
@@ -92,8 +114,8 @@ class Holdings(Generic[S]):
     def revoke(self) -> None:
         """Forget all in memory, interrupt what runs. Stores stay open until the next assignment says who keeps what."""
         for number, held in self._held.items():
-            held.stop.set()
-            held.task.revoke()
+            held.end()
+            self._means.tier.release(number)
             self._means.gauges.phase(number, held.task.phase)
             self._left[number] = held
         self._held = {}
@@ -141,13 +163,27 @@ class Holdings(Generic[S]):
 
     def _ready(self, held: Held[S], found: Restored) -> None:
         task, means = held.task, self._means
-        task.run(found.store, TaskFold(self._service, task.partition, found.meta, means.timers_per_unit), found.offsets)
+        fold = TaskFold(self._service, task.partition, found.meta, means.timers_per_unit)
+        if found.store.cold():
+            held.warming = means.warming(task.partition, found, lambda: self._warm(held))
+            task.run(held.warming, fold, found.offsets)
+            task.partial = held.warming
+            held.warming.start()
+        else:
+            task.run(found.store, fold, found.offsets)
+        means.tier.track(task.partition, found.store, found.tail, held.lowest_due_ms)
         means.gauges.phase(task.partition, task.phase)
-        means.gauges.restored(task.partition, found.seconds, found.records)
-        log(__name__).info(
-            "task_running", partition=task.partition, restored=found.records, seconds=round(found.seconds, 3), **found.offsets
-        )
+        means.gauges.restored(task.partition, found.seconds, found.records, found.base)
+        said = {"restored": found.records, "base": found.base.value, "seconds": round(found.seconds, 3)}
+        log(__name__).info("task_running", partition=task.partition, **said, **found.offsets)
         means.wake()
+
+    def _warm(self, held: Held[S]) -> None:
+        """All users of the partition are local."""
+        if held.store is not None and held.warming is not None:
+            held.task.warm(held.store)
+            held.warming = None
+            self._means.wake()
 
     async def _let_go(self, held: Held[S]) -> None:
         if held.restoring is not None:

@@ -7,8 +7,9 @@ from confluent_kafka import KafkaException
 
 from starling_common.instants import wall_clock_ms
 from starling_common.wire import Codec, Registry
+from starling_stream.backing import Facts
 from starling_stream.deadletters import dead_letter
-from starling_stream.ports import Refusal
+from starling_stream.ports import BackingTier, Refusal
 from starling_stream.restore import Plan
 from starling_stream.settings import StreamSettings
 from starling_stream.store import Origin
@@ -28,6 +29,7 @@ class Installation:
     settings: StreamSettings
     naming: Naming
     origin: Origin
+    facts: Facts
     state_codec: Codec
 
     @property
@@ -35,7 +37,7 @@ class Installation:
         """The consumer group of all workers of the service."""
         return f"starling-{self.stage}"
 
-    def restore_plan(self, partition: int) -> Plan:
+    def restore_plan(self, partition: int, tier: BackingTier) -> Plan:
         """How a task of this installation is restored."""
         return Plan(
             brokers=self.settings.kafka.brokers,
@@ -47,6 +49,8 @@ class Installation:
             path=self.settings.state_dir / self.stage / str(partition),
             header=self.naming.changelog_header,
             decode=self._decode_state,
+            tier=tier,
+            replay_records=self.settings.tier_replay_records,
         )
 
     def _decode_state(self, value: bytes) -> tuple[int, bytes]:
@@ -69,10 +73,13 @@ def look_up(stage: str, topics: Sequence[str], settings: StreamSettings) -> Inst
 
     header = b"\0" + state_codec.schema_id.to_bytes(4, "big")
     naming = Naming(stage, changelog, dead_letters, header, encode_refusal)
-    return Installation(stage, topics, settings, naming, _origin(settings.kafka.brokers, topics, naming), state_codec)
+    origin, ids = _origin(settings.kafka.brokers, topics, naming)
+    facts = Facts(stage, origin.partitions, settings.tier_buckets, ids)
+    return Installation(stage, topics, settings, naming, origin, facts, state_codec)
 
 
-def _origin(brokers: str, topics: Sequence[str], naming: Naming) -> Origin:
+def _origin(brokers: str, topics: Sequence[str], naming: Naming) -> tuple[Origin, dict[str, str]]:
+    """Where the states come from, and the ids of the changelog and the inputs."""
     try:
         found = topic_ids(brokers, [*topics, naming.changelog, naming.dead_letters])
     except KafkaException as cause:
@@ -81,4 +88,4 @@ def _origin(brokers: str, topics: Sequence[str], naming: Naming) -> Origin:
     if len(set(counts.values())) != 1:
         raise CannotStart(f"these topics must have the same number of partitions, and have {counts}: users would be split")
     topic_id, partitions = found[naming.changelog]
-    return Origin(naming.changelog, topic_id, partitions)
+    return Origin(naming.changelog, topic_id, partitions), {topic: found[topic][0] for topic in counts}

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from starling_common.headers import Headers
+from starling_stream.backing import Standing
 from starling_stream.processor import Inbound
 from starling_stream.rows import TaskMeta
 
@@ -59,32 +60,106 @@ class StateView(Protocol):
         """The first keys greater than `after` that have a state, ascending."""
 
 
+class PartialView(StateView, Protocol):
+    """A view of which some users are not local yet. `keys` has to wait until all are."""
+
+    def covers(self, keys: Sequence[bytes], until_ms: int) -> bool:
+        """Whether these keys can be read at once; if not, they are brought, and so is who is due up to that instant."""
+
+    def sees(self, until_ms: int) -> bool:
+        """Whether everybody due up to that instant is local."""
+
+    def hurry(self) -> None:
+        """Somebody waits for all users."""
+
+
+class Tail(NamedTuple):
+    """The rows that a restored task's tier lacks. `whole`: there is nothing else that it lacks.
+
+    `position`: the changelog offset before which everything is committed; `meta`: the task's own row there.
+    """
+
+    rows: Mapping[bytes, bytes]
+    position: int
+    meta: TaskMeta
+    whole: bool
+
+
+class Lowest(Protocol):
+    """Says, from any thread and at once, an instant in milliseconds before which nobody in a task is due."""
+
+    def __call__(self) -> int:
+        """May be earlier than the latest such instant."""
+
+
 class BackingTier(Protocol):
-    """The tier behind the local store: makes a restore short. All calls may block; none is needed for correctness."""
+    """The tier behind the local stores: makes a restore short. None of it is needed for correctness.
 
-    def floor(self, partition: int) -> int | None:
-        """The changelog offset up to which the tier holds every state, exclusive; None when it holds nothing."""
+    `standing`, `begin` and the reads block; the others return at once.
+    """
 
-    def rows(self, partition: int, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The rows of keys that are not local yet."""
+    buckets: int
 
-    def committed(self, partition: int, changes: Mapping[bytes, Changed], position: int) -> None:
-        """States were committed; `position` is the changelog offset after them. Must return at once."""
+    def standing(self, partition: int) -> Standing | None:
+        """What the tier holds of a partition; None when it does not answer."""
+
+    def begin(self, partition: int, incarnation: int) -> bool:
+        """Begin to keep the partition anew; False when the tier does not answer."""
+
+    def track(self, partition: int, store: "FilledStore", tail: Tail, lowest: Lowest) -> None:
+        """From now on this worker commits for the partition."""
+
+    def committed(self, partition: int, changes: Mapping[bytes, Changed], meta: TaskMeta, position: int) -> None:
+        """States were committed; `position` is the changelog offset after them. Called by the commit thread."""
+
+    def release(self, partition: int) -> None:
+        """This worker does not commit for the partition any more. Its store is not used after this returns."""
+
+    def pressure(self) -> float:
+        """Seconds to wait before the next round: more than 0 when the tier is far behind."""
+
+
+class FilledStore(Protocol):
+    """What the tier may ask of a task's store, in its own thread."""
+
+    def rows_after(self, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """The first (key, row) greater than `after`, ascending."""
+
+    def cold(self) -> frozenset[int]:
+        """The buckets of which some users are in the tier alone."""
+
+    def incarnation(self) -> int | None:
+        """The tier's incarnation that goes with this store."""
+
+    def set_incarnation(self, incarnation: int) -> None:
+        """Remember it."""
 
 
 class NoBackingTier:
     """The changelog alone: a restore reads it from the local position, or from its start."""
 
-    def floor(self, partition: int) -> int | None:  # noqa: ARG002
+    buckets = 1
+
+    def standing(self, partition: int) -> Standing | None:  # noqa: ARG002
         """Holds nothing."""
         return None
 
-    def rows(self, partition: int, keys: Sequence[bytes]) -> list[bytes | None]:  # noqa: ARG002
+    def begin(self, partition: int, incarnation: int) -> bool:  # noqa: ARG002
         """Holds nothing."""
-        return [None] * len(keys)
+        return False
 
-    def committed(self, partition: int, changes: Mapping[bytes, Changed], position: int) -> None:
+    def track(self, partition: int, store: FilledStore, tail: Tail, lowest: Lowest) -> None:
         """Keeps nothing."""
+
+    def committed(self, partition: int, changes: Mapping[bytes, Changed], meta: TaskMeta, position: int) -> None:
+        """Keeps nothing."""
+
+    def release(self, partition: int) -> None:
+        """Keeps nothing."""
+
+    def pressure(self) -> float:
+        """Is never behind."""
+        return 0.0
 
 
 class RecordSource(Protocol):

@@ -10,13 +10,17 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from starling_common.kafka import consumer_config
 from starling_common.logs import log
+from starling_stream.backing import Standing
+from starling_stream.base import Base, Choice, OnDisk, Span, choose_base
 from starling_stream.changelog import decode_state_changed
 from starling_stream.decoding import ReadRecord
-from starling_stream.ports import Changed
+from starling_stream.ports import BackingTier, Changed, Tail
 from starling_stream.rows import META_KEY, TaskMeta, decode_meta, row_of
 from starling_stream.store import Origin, StoreMemory, TaskStore
 
 _BATCH: Final = 10_000
+_TAIL_BYTES: Final = 64 * 1024 * 1024
+"""Rows kept for the tier while a tail is replayed; when there are more, the tier is filled from the store instead."""
 
 
 class Interrupted(Exception):
@@ -36,6 +40,9 @@ class Plan(NamedTuple):
     header: bytes
     decode: Callable[[bytes], tuple[int, bytes]]
     """For changelog records of another schema version."""
+    tier: BackingTier
+    replay_records: int
+    """So much of the changelog is replayed rather than users left cold."""
 
 
 class Restored(NamedTuple):
@@ -44,6 +51,10 @@ class Restored(NamedTuple):
     store: TaskStore
     meta: TaskMeta
     offsets: Mapping[str, int]
+    base: Base
+    tail: Tail
+    due_from_ms: int
+    """Of the users that are not local, none is due before this."""
     records: int
     seconds: float
 
@@ -61,9 +72,14 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
         # be on their way, so the tail is read up to here and not only up to what is stable at the moment.
         span = _span(plan)
         opened = opened or _open_or_begin_anew(plan, memory)
-        opened = _fitting(opened, plan, memory, span)
-        records = _replay(consumer, plan, opened, span, stop)
-        return Restored(opened, opened.meta(), offsets, records, time.monotonic() - began)
+        opened.check_origin(plan.origin)
+        choice, standing = _choose(plan, opened, span)
+        opened = _based_on(choice, standing, plan, memory, opened)
+        tail = _Lacking(choice.track_from)
+        records = _replay(consumer, plan, opened, (choice.replay_from, span.end), stop, tail)
+        meta, seconds = opened.meta(), time.monotonic() - began
+        lacking = Tail(tail.rows, max(span.end, opened.position() or 0), meta, tail.whole)
+        return Restored(opened, meta, offsets, choice.base, lacking, standing.due_from_ms if standing else 0, records, seconds)
     except BaseException:
         if opened is not None:
             opened.close()
@@ -103,7 +119,7 @@ def _stable_offsets(consumer: Consumer, plan: Plan, stop: Event) -> dict[str, in
     raise Interrupted
 
 
-def _span(plan: Plan) -> tuple[int, int]:
+def _span(plan: Plan) -> Span:
     """First offset and end of the changelog, open transactions included."""
     reader = Consumer(consumer_config(plan.brokers, plan.group, **{"isolation.level": "read_uncommitted"}))
     try:
@@ -112,22 +128,34 @@ def _span(plan: Plan) -> tuple[int, int]:
         reader.close()
     if found is None:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer about {plan.changelog}"))  # noqa: SLF001
-    return found
+    return Span(*found)
 
 
-def _fitting(store: TaskStore, plan: Plan, memory: StoreMemory, span: tuple[int, int]) -> TaskStore:
-    """The store itself if the log can bring it up to date, else an empty one in its place."""
-    start, end = span
-    store.check_origin(plan.origin)
+def _choose(plan: Plan, store: TaskStore, span: Span) -> tuple[Choice, Standing | None]:
     position = store.position()
-    if position is None or start <= position <= end:
-        return store
-    # Older than the log's start: what was deleted meanwhile would be missed. Newer than its end: the log lost records.
-    log(__name__).warning("store_started_over", partition=plan.partition, position=position, log_start=start, log_end=end)
-    store.close()
-    TaskStore.destroy(plan.path)
-    store = TaskStore(plan.path, memory)
-    store.check_origin(plan.origin)
+    disk = None if position is None else OnDisk(position, store.incarnation(), bool(store.cold()))
+    standing = plan.tier.standing(plan.partition)
+    choice = choose_base(disk, standing, span, plan.replay_records)
+    if choice.begin and not plan.tier.begin(plan.partition, choice.incarnation or 0):
+        standing = None
+        choice = choose_base(disk, standing, span, plan.replay_records)
+    if position is not None and choice.base is not Base.DISK:
+        # Behind the log's start, beyond its end, of another incarnation, or so old that the tier is the quicker way.
+        log(__name__).warning("store_started_over", partition=plan.partition, position=position, base=choice.base, span=span)
+    return choice, standing
+
+
+def _based_on(choice: Choice, standing: Standing | None, plan: Plan, memory: StoreMemory, store: TaskStore) -> TaskStore:
+    """The store itself where it is the base, else an empty one in its place."""
+    if choice.base is not Base.DISK and store.position() is not None:
+        store.close()
+        TaskStore.destroy(plan.path)
+        store = TaskStore(plan.path, memory)
+        store.check_origin(plan.origin)
+    if choice.base is Base.TIER and standing is not None:
+        store.begin_cold(standing.floor or 0, decode_meta(standing.meta), plan.tier.buckets, choice.incarnation or 0)
+    elif choice.incarnation is not None:
+        store.set_incarnation(choice.incarnation)
     return store
 
 
@@ -143,14 +171,35 @@ def _open_or_begin_anew(plan: Plan, memory: StoreMemory) -> TaskStore:
     return TaskStore(plan.path, memory)
 
 
-def _replay(consumer: Consumer, plan: Plan, store: TaskStore, span: tuple[int, int], stop: Event) -> int:
-    start, end = span
-    position, count = store.position() or start, 0
-    if position >= end:
+class _Lacking:
+    """Collects the rows that the tier lacks while the tail is replayed; gives up when they are too many to be kept."""
+
+    def __init__(self, after: int | None) -> None:
+        """`after`: what lies there and later is lacking; None when more than the tail is."""
+        self.rows: dict[bytes, bytes] = {}
+        self.whole = after is not None
+        self._after = after or 0
+        self._size_bytes = 0
+
+    def add(self, key: bytes, row: bytes, offset: int) -> None:
+        """One row of the changelog, in the order of offsets."""
+        if not self.whole or offset < self._after:
+            return
+        self.rows[key] = row
+        self._size_bytes += len(row)
+        if self._size_bytes > _TAIL_BYTES:
+            self.rows, self.whole = {}, False
+
+
+def _replay(consumer: Consumer, plan: Plan, store: TaskStore, stretch: tuple[int, int], stop: Event, lacking: _Lacking) -> int:
+    """Read a stretch of the changelog; what the store has already is only looked at for what the tier lacks."""
+    start, end = stretch
+    count = 0
+    if start >= end:
         return 0
-    consumer.assign([TopicPartition(plan.changelog, plan.partition, position)])
+    consumer.assign([TopicPartition(plan.changelog, plan.partition, start)])
     for messages, reached in _batches(consumer, end, stop):
-        _apply(plan, store, messages, reached)
+        _apply(plan, store, messages, reached, lacking)
         count += len(messages)
         if reached >= end:
             break
@@ -177,19 +226,23 @@ def _batches(consumer: Consumer, end: int, stop: Event) -> Iterator[tuple[list[M
     raise Interrupted
 
 
-def _apply(plan: Plan, store: TaskStore, messages: Iterable[Message], position: int) -> None:
+def _apply(plan: Plan, store: TaskStore, messages: Iterable[Message], reached: int, lacking: _Lacking) -> None:
     meta: TaskMeta | None = None
     last: dict[bytes, bytes] = {}
+    known = store.position() or 0
     for message in messages:
-        key, value = message.key() or b"", message.value() or b""
+        key, value, offset = message.key() or b"", message.value() or b"", message.offset() or 0
         version, state = decode_state_changed(value) if value.startswith(plan.header) else plan.decode(value)
         if key == META_KEY:
-            meta = decode_meta(state[8:])
-        else:
-            last[key] = row_of(version, state)
+            meta = decode_meta(state[8:]) if offset >= known else meta
+            continue
+        row = row_of(version, state)
+        lacking.add(key, row, offset)
+        if offset >= known:
+            last[key] = row
     before = store.rows(list(last))
     changes = {key: Changed(was, row) for (key, row), was in zip(last.items(), before, strict=True)}
-    store.apply(changes, meta, position)
+    store.apply(changes, meta, max(reached, known))
 
 
 def _record(message: Message) -> ReadRecord:

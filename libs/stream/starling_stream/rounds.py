@@ -39,7 +39,11 @@ class Rounds:
     def to_begin(self, tasks: Iterable[Task[Any]]) -> Task[Any] | None:
         """The task that has to begin a switch now: one after the other, so that a processor keeps one task's past at a time."""
         behind = [task for task in tasks if self._is_behind(task)]
-        return behind[0] if behind and not any(task.fold.switching for task in behind) else None
+        for task in behind:
+            if task.partial is not None:
+                task.partial.hurry()  # a switch is for every user: it waits until all are local
+        ready = [task for task in behind if task.partial is None]
+        return ready[0] if ready and not any(task.fold.switching for task in behind) else None
 
     def collect(self, tasks: Sequence[Task[Any]], now: int) -> list[Step]:
         """The steps of all tasks that have something to do; none when nothing is to be done now."""
@@ -86,14 +90,16 @@ class Rounds:
         if self._is_behind(task):
             return None
         idle = None if records else task.idle_instant(now)
+        records = task.prepared(records, idle)
         if records or self._has_due(task, idle) or self._reports(task, idle, now):
             sealed = fold.step(records, task.view, idle)
-            task.drained = sealed.drained
-            return Step(task.partition, sealed, records, task.offsets_after(records, sealed.drained))
+            task.drained = sealed.drained and task.sees_timers(sealed.meta.stream_time_ms)
+            return Step(task.partition, sealed, records, task.offsets_after(records, task.drained))
         return self._markers(task, now)
 
     def _has_due(self, task: Task[Any], idle: int | None) -> bool:
-        return not task.drained or bool(task.view.due(task.fold.due_until(idle), 1))
+        until = task.fold.due_until(idle)
+        return (not task.drained and task.sees_timers(until)) or bool(task.view.due(until, 1))
 
     def _reports(self, task: Task[Any], idle: int | None, now: int) -> bool:
         """Whether time has gone on for long enough without any record that it is worth a unit."""

@@ -109,6 +109,9 @@ class Runner:
         self.last_turn = monotonic()
         self._check_lost()
         self._flow()
+        behind_seconds = parts.tier.pressure()
+        if behind_seconds > 0:
+            await asyncio.sleep(behind_seconds)
         tasks = parts.holdings.running()
         if not await self._begin_switch(tasks):
             return True
@@ -160,7 +163,7 @@ class Runner:
         for sealed in work.units:
             position = positions[sealed.partition]
             parts.holdings.store(sealed.partition).apply(sealed.changes, sealed.meta, position)
-            parts.tier.committed(sealed.partition, sealed.changes, position)
+            parts.tier.committed(sealed.partition, sealed.changes, sealed.meta, position)
         parts.failpoints.passed(AFTER_STORE)
         return seconds
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from starling_common.settings import ServiceSettings
+from starling_common.settings import Cassandra, ServiceSettings
 
 _MIB = 1024 * 1024
 
@@ -32,4 +32,28 @@ class StreamSettings(ServiceSettings):
     ] = 20.0
     state_cache_bytes: Annotated[int, Field(ge=8 * _MIB, description="RocksDB block cache, whole process")] = 128 * _MIB
     state_buffer_bytes: Annotated[int, Field(ge=8 * _MIB, description="RocksDB write buffers, whole process")] = 64 * _MIB
+    cassandra: Annotated[
+        Cassandra | None,
+        Field(description="the tier behind the local stores, which makes a restore short; without it the changelog is all"),
+    ] = None
+    tier: Annotated[bool, Field(description="use Cassandra for the states where it is configured")] = True
+    tier_buckets: Annotated[
+        int, Field(ge=1, le=4_096, description="Cassandra partitions for one Kafka partition's users; can never change")
+    ] = 32
+    tier_flush_seconds: Annotated[float, Field(ge=0.1, le=300, description="how often committed states go to Cassandra")] = 5.0
+    tier_dirty_bytes: Annotated[
+        int, Field(ge=1 * _MIB, description="states that wait for Cassandra; beyond it the worker slows, beyond twice it lets go")
+    ] = 96 * _MIB
+    tier_wait_seconds: Annotated[float, Field(ge=0, le=600, description="at the start, for Cassandra to answer")] = 10.0
+    tier_patience_seconds: Annotated[
+        float,
+        Field(ge=1, le=3_600, description="for users that only Cassandra has; then the worker starts anew from the changelog"),
+    ] = 60.0
+    tier_replay_records: Annotated[
+        int,
+        Field(ge=0, le=10_000_000, description="so much of a changelog is replayed rather than users read when they are touched"),
+    ] = 50_000
+    state_keep_seconds: Annotated[
+        float, Field(ge=0, description="how long the state of a partition that moved away is kept on disk, should it come back")
+    ] = 3_600.0
     failpoint: Annotated[str | None, Field(description="tests only: kill the process at this place, such as after_commit:3")] = None

@@ -25,12 +25,14 @@ from rocksdict import (
 )
 
 from starling_stream.ports import Changed
-from starling_stream.rows import TaskMeta, decode_meta, due_bytes, due_ms, encode_meta, row_due
+from starling_stream.rows import TaskMeta, decode_meta, due_bytes, due_ms, encode_meta, row_due, row_version
 
 _U64: Final = struct.Struct(">Q")
 _STATE, _TIMER, _META = b"s", b"t", b"m"
 _POSITION, _TASK, _ORIGIN = b"mposition", b"mtask", b"morigin"
+_INCARNATION, _COLD = b"mincarnation", b"mcold"
 _FIRST_DUE: Final = bytes(8)
+_NEVER_MS: Final = (1 << 63) - 1
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -69,6 +71,8 @@ class TaskStore:
         self._timers = _bounded(_TIMER)
         self._states = _bounded(_STATE)
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        """Held where a row is compared and then written, and where one is written."""
         self._writes = 0
         self._earliest = _FIRST_DUE
         """No timer is due before this; keeps the scan off the tombstones of those that fired."""
@@ -130,10 +134,68 @@ class TaskStore:
             put(_TASK, encode_meta(meta))
         if position is not None:
             put(_POSITION, _U64.pack(position))
-        self._db.write(batch)
+        with self._writing:
+            self._db.write(batch)
         with self._lock:
             self._writes += 1
             self._earliest = min(self._earliest, earliest)
+
+    def adopt(self, rows: Mapping[bytes, bytes]) -> None:
+        """Take over rows of the tier, but for those of which there is the same version or a newer one here."""
+        batch, earliest = WriteBatch(raw_mode=True), b"\xff" * 8
+        with self._writing:
+            for (key, row), known in zip(rows.items(), self.rows(list(rows)), strict=True):
+                if row_version(known) >= row_version(row):
+                    continue
+                was, due = row_due(known), row_due(row)
+                batch.put(_STATE + key, row)
+                if was is not None:
+                    batch.delete(_TIMER + was + key)
+                if due is not None:
+                    batch.put(_TIMER + due + key, b"")
+                    earliest = min(earliest, due)
+            self._db.write(batch)
+        with self._lock:
+            self._writes += 1
+            self._earliest = min(self._earliest, earliest)
+
+    def begin_cold(self, position: int, meta: TaskMeta, buckets: int, incarnation: int) -> None:
+        """An empty store of which the tier holds everything up to that position: no bucket of users is here yet."""
+        batch = WriteBatch(raw_mode=True)
+        batch.put(_INCARNATION, _U64.pack(incarnation))
+        batch.put(_POSITION, _U64.pack(position))
+        batch.put(_TASK, encode_meta(meta))
+        batch.put(_COLD, msgspec.msgpack.encode(list(range(buckets))))
+        self._db.write(batch)
+
+    def cold(self) -> frozenset[int]:
+        """The buckets of which some users are in the tier alone."""
+        found = self._db.get(_COLD)
+        return frozenset() if found is None else frozenset(msgspec.msgpack.decode(found, type=list[int]))
+
+    def keep_cold(self, buckets: Iterable[int]) -> None:
+        """Remember which buckets are still cold."""
+        self._db[_COLD] = msgspec.msgpack.encode(sorted(buckets))
+
+    def incarnation(self) -> int | None:
+        """The tier's incarnation that goes with this store; None before the tier was first reached."""
+        found = self._db.get(_INCARNATION)
+        return None if found is None else int(_U64.unpack(found)[0])
+
+    def set_incarnation(self, incarnation: int) -> None:
+        """Remember the tier's incarnation."""
+        self._db[_INCARNATION] = _U64.pack(incarnation)
+
+    def rows_after(self, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """The first (key, row) greater than `after`, keys that are gone included, ascending."""
+        rows: Iterable[tuple[bytes, bytes]] = self._db.items(from_key=_STATE + after + b"\x00", read_opt=self._states)
+        return [(key[1:], row) for (key, row), _ in zip(rows, range(limit), strict=False)]
+
+    def earliest_ms(self) -> int:
+        """An instant before which nobody here is due; as it was last looked for, so not always the latest such."""
+        with self._lock:
+            found = due_ms(self._earliest)
+        return _NEVER_MS if found is None else found
 
     def position(self) -> int | None:
         """The changelog offset up to which this store holds everything, exclusive; None for a new store."""

@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Generic, NamedTuple
+from typing import Final, Generic, NamedTuple
 
 from starling_common.settings import Clock
 from starling_stream.decoding import RawRecord, all_topics, decode_record
 from starling_stream.fold import TaskFold
 from starling_stream.merge import OrderedMerge
-from starling_stream.ports import Changed, Sealed, StateView
+from starling_stream.ports import Changed, PartialView, Sealed, StateView
 from starling_stream.processor import Inbound, S, Service
 from starling_stream.rows import TaskMeta, due_ms, row_due
+
+_COLD_RECORDS: Final = 1_000
+"""Records in one unit while users have to be brought: so the first is out soon, and the next are read meanwhile."""
 
 
 class Phase(StrEnum):
@@ -80,6 +83,8 @@ class Task(Generic[S]):
         self._in_transit = dict.fromkeys(self.topics, 0)
         self._ends: dict[str, int] = {}
         self._pending: Mapping[bytes, Changed] = {}
+        self.partial: PartialView | None = None
+        """The view while some users are not local yet."""
         self._below: StateView | None = None
         self._fold: TaskFold[S] | None = None
 
@@ -92,6 +97,32 @@ class Task(Generic[S]):
         self._submitted = dict(offsets)
         self._processed = dict(offsets)
         self.merge.drop_before(offsets)
+
+    def warm(self, below: StateView) -> None:
+        """All users are local now."""
+        self.partial, self._below = None, below
+
+    def prepared(self, records: Sequence[Inbound], idle_until_ms: int | None) -> Sequence[Inbound]:
+        """The first of these records that can be folded at once; the others wait in the merge, users are brought meanwhile."""
+        partial = self.partial
+        if partial is None:
+            return records
+        first, later = records[:_COLD_RECORDS], records[_COLD_RECORDS:]
+        if partial.covers([record.key for record in first], self._reach(first, idle_until_ms)):
+            self.merge.put_back(later)
+            return first
+        self.merge.put_back(records)
+        return ()
+
+    def sees_timers(self, until_ms: int) -> bool:
+        """Whether everybody due up to that instant is local."""
+        return self.partial is None or self.partial.sees(until_ms)
+
+    def _reach(self, records: Sequence[Inbound], idle_until_ms: int | None) -> int:
+        """How far stream time may be after these records."""
+        wall = self.service.clock is Clock.WALL
+        instants = [record.received_at // 1000 if wall else record.event_time_ms or 0 for record in records]
+        return max(self.fold.meta.stream_time_ms, idle_until_ms or 0, *instants)
 
     @property
     def fold(self) -> TaskFold[S]:
@@ -183,7 +214,7 @@ class Task(Generic[S]):
         """Forget everything in memory."""
         self.phase = Phase.REVOKED
         self.merge = OrderedMerge(self.topics, self.service.hold_ms)
-        self._pending, self._below, self._fold = {}, None, None
+        self._pending, self._below, self._fold, self.partial = {}, None, None, None
 
     def _tell_ends(self) -> None:
         self.merge.set_ends({topic: topic in self._ends and not self._in_transit[topic] for topic in self.topics})

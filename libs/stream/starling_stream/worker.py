@@ -17,17 +17,18 @@ from starling_common.metrics import Metrics
 from starling_common.wire import RegistryUnavailable, SchemaMissing
 from starling_stream.decoding import all_topics
 from starling_stream.failpoints import Failpoints
-from starling_stream.gauges import Gauges
+from starling_stream.gauges import Gauges, TierGauges
 from starling_stream.group import Group
 from starling_stream.holdings import Holdings, Means
 from starling_stream.installation import CannotStart, Installation, look_up
-from starling_stream.ports import BackingTier, NoBackingTier
 from starling_stream.processor import Service
 from starling_stream.rounds import Limits, Rounds
 from starling_stream.runner import Parts, Runner
+from starling_stream.second_tier import SecondTier
 from starling_stream.settings import StreamSettings
 from starling_stream.store import store_memory
 from starling_stream.task import Phase
+from starling_stream.tier import FactsDiffer, Surroundings
 from starling_stream.transactions import Transactions
 
 _SILENT_SECONDS: Final = 300.0
@@ -37,7 +38,7 @@ _LEAVE_SECONDS: Final = 10.0
 """A worker that is told to stop and cannot reach the broker leaves after this; nothing is lost by it."""
 
 
-def run_service(service: Service[Any], settings: StreamSettings, tier: BackingTier | None = None) -> int:
+def run_service(service: Service[Any], settings: StreamSettings) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a graceful stop, 1 when something broke.
 
     After a 1 the supervisor is to start the process again: nothing of an unfinished round has happened.
@@ -47,8 +48,8 @@ def run_service(service: Service[Any], settings: StreamSettings, tier: BackingTi
         for chatty in ("faust", "mode", "aiokafka"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
     try:
-        return uvloop.run(_Life(service, settings, tier or NoBackingTier()).live())
-    except (CannotStart, RegistryUnavailable, SchemaMissing) as cause:
+        return uvloop.run(_Life(service, settings).live())
+    except (CannotStart, FactsDiffer, RegistryUnavailable, SchemaMissing) as cause:
         log(__name__).error("cannot_start", error=str(cause))
         return 1
 
@@ -60,23 +61,24 @@ class _Working(NamedTuple):
     holdings: Holdings[Any]
     runner: Runner
     group: Group
+    second: SecondTier
 
 
 class _Life:
     """One process from its start to its end: puts the parts together, and takes them apart in the right order."""
 
-    def __init__(self, service: Service[Any], settings: StreamSettings, tier: BackingTier) -> None:
+    def __init__(self, service: Service[Any], settings: StreamSettings) -> None:
         self._service = service
         self._settings = settings
-        self._tier = tier
         self._metrics = Metrics()
         self._stop = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
         self._broken: asyncio.Future[None]
         self._working: _Working | None = None
 
     async def live(self) -> int:
         """The whole life; returns the exit code."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         self._broken = loop.create_future()
         for number in (SIGTERM, SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -87,7 +89,9 @@ class _Life:
         try:
             topics = all_topics(self._service)
             found = await loop.run_in_executor(None, look_up, self._service.stage, topics, self._settings)
-            working = self._put_together(found)
+            second = self._second(found)
+            await loop.run_in_executor(None, second.start)
+            working = self._put_together(found, second)
             if not await self._begin(working.transactions):
                 return 0
             self._working = working
@@ -95,7 +99,11 @@ class _Life:
         finally:
             health.stop()
 
-    def _put_together(self, found: Installation) -> _Working:
+    def _second(self, found: Installation) -> "SecondTier":
+        around = Surroundings(TierGauges(self._metrics), Failpoints(self._settings.failpoint), self._crash_from_thread)
+        return SecondTier(found, self._settings, around, self._wake)
+
+    def _put_together(self, found: Installation, second: SecondTier) -> _Working:
         settings, service, gauges = self._settings, self._service, Gauges(self._metrics)
         settings.state_dir.mkdir(parents=True, exist_ok=True)
         failpoints = Failpoints(settings.failpoint)
@@ -107,13 +115,24 @@ class _Life:
             failpoints,
         )
         memory = store_memory(settings.state_cache_bytes, settings.state_buffer_bytes)
-        holdings = Holdings(service, Means(found.restore_plan, memory, gauges, settings.timers_per_unit, self._wake, self._crash))
+        tier = second.tier
+        means = Means(
+            plan=lambda partition: found.restore_plan(partition, tier),
+            memory=memory,
+            gauges=gauges,
+            timers_per_unit=settings.timers_per_unit,
+            tier=tier,
+            warming=second.warming,
+            wake=self._wake,
+            crash=self._crash,
+        )
+        holdings = Holdings(service, means)
         rounds = Rounds(Limits(settings.unit_max_records, settings.switch_keys_per_unit), service.processor.adopt_plan)
         group = Group(found)
-        parts = Parts(holdings, rounds, transactions, self._tier, gauges, failpoints)
+        parts = Parts(holdings, rounds, transactions, tier, gauges, failpoints)
         runner = Runner(parts, group.regulate, settings.session_timeout_seconds + settings.rebalance_timeout_seconds)
         group.connect(holdings, runner)
-        return _Working(transactions, holdings, runner, group)
+        return _Working(transactions, holdings, runner, group, second)
 
     async def _begin(self, transactions: Transactions) -> bool:
         """Fence our predecessor; False when told to stop while the broker does not answer."""
@@ -161,6 +180,7 @@ class _Life:
         finally:
             hurry.cancel()
         await working.holdings.close()
+        await asyncio.get_running_loop().run_in_executor(None, working.second.close)
         working.transactions.close()
         try:
             await asyncio.wait_for(working.group.app.stop(), _LEAVE_SECONDS)
@@ -186,6 +206,9 @@ class _Life:
     def _crash(self, cause: BaseException) -> None:
         if not self._broken.done():
             self._broken.set_exception(cause)
+
+    def _crash_from_thread(self, cause: BaseException) -> None:
+        self._loop.call_soon_threadsafe(self._crash, cause)
 
 
 def _tune_interpreter() -> None:

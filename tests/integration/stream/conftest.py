@@ -13,6 +13,16 @@ from tests.integration.stream.rig import Rig
 def rig(stack: Stack, tmp_path: Path) -> Iterator[Rig]:
     """Topics of this test's own; its workers are ended and its topics deleted afterwards."""
     made = Rig(stack.brokers, stack.registry_url, tmp_path)
+    yield from _in_place(made)
+
+
+@pytest.fixture
+def tiered(stack: Stack, tmp_path: Path) -> Iterator[Rig]:
+    """The same, with Cassandra behind the workers' disks."""
+    yield from _in_place(Rig(stack.brokers, stack.registry_url, tmp_path, stack.cassandra))
+
+
+def _in_place(made: Rig) -> Iterator[Rig]:
     made.create()
     try:
         yield made

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from starling_common.kafka import consumer_config, producer_config
+from starling_common.settings import Cassandra
 from starling_common.wire import Registry
 from tests.unit.stream.counting import event
 
@@ -73,6 +74,8 @@ class Rig:
     brokers: str
     registry_url: str
     directory: Path
+    cassandra: Cassandra | None = None
+    """The tier behind the workers' disks; None: the changelog is all."""
     partitions: int = 4
     stage: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:10]}")
     workers: list[Worker] = field(default_factory=list)
@@ -120,6 +123,7 @@ class Rig:
             "STARLING_SESSION_TIMEOUT_SECONDS": "6",
             "STARLING_HEARTBEAT_INTERVAL_SECONDS": "0.5",
             "STARLING_TRANSACTION_TIMEOUT_SECONDS": "5",
+            **self._tier_settings(),
         }
         log = self.directory / f"{instance}-{len(self.workers)}.log"
         with log.open("wb") as out:
@@ -130,6 +134,18 @@ class Rig:
         worker = Worker(process, log, port)
         self.workers.append(worker)
         return worker
+
+    def _tier_settings(self) -> dict[str, str]:
+        if self.cassandra is None:
+            return {}
+        return {
+            "STARLING_CASSANDRA__CONTACT_POINTS": self.cassandra.contact_points,
+            "STARLING_CASSANDRA__PORT": str(self.cassandra.port),
+            "STARLING_CASSANDRA__KEYSPACE": self.cassandra.keyspace,
+            "STARLING_TIER_FLUSH_SECONDS": "0.3",
+            # Never replay a whole changelog because it is small: these tests are about what is done when it is not.
+            "STARLING_TIER_REPLAY_RECORDS": "0",
+        }
 
     def send(self, records: Iterable[tuple[str, bytes | None, bytes]], topic: str | None = None) -> None:
         """(topic, key, value) each; without a key to partition 0."""
