@@ -37,6 +37,8 @@ WHERE log = ? AND source_partition = ? AND incarnation = ?"""
 _FREEZE: Final = "INSERT INTO {ks}.state_facts (stage, partitions, buckets, topics) VALUES (?, ?, ?, ?) IF NOT EXISTS"
 _FROZEN: Final = "SELECT partitions, buckets, topics FROM {ks}.state_facts WHERE stage = ?"
 _THAW: Final = "DELETE FROM {ks}.state_facts WHERE stage = ? IF EXISTS"
+_DROP_BUCKET: Final = "DELETE FROM {ks}.states WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ?"
+_DROP_BUCKET_DUES: Final = "DELETE FROM {ks}.state_dues WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ?"
 _WRITTEN_AT: Final = """
 SELECT row, WRITETIME(row) AS at FROM {ks}.states
 WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ? AND key = ?"""
@@ -65,9 +67,12 @@ class CassandraBacking:
         return Standing(row["incarnation"], row["floor"], row["meta"] or b"", row["due_from_ms"] or 0)
 
     def begin(self, place: Place) -> None:
-        """As `Backing.begin`."""
+        """As `Backing.begin`. What the incarnation before it left is deleted, by a clock that is far beyond all offsets."""
         with _translated():
             self._database.write(_BEGIN, place)
+            before = (place.log, place.partition, place.incarnation - 1)
+            for statement in (_DROP_BUCKET, _DROP_BUCKET_DUES):
+                self._database.write_each(statement, [(*before, bucket) for bucket in range(self.buckets)])
 
     def write(self, place: Place, writes: Sequence[StateWrite]) -> None:
         """As `Backing.write`; a bucket's rows and its index in batches of their own, each of one Cassandra partition."""
@@ -117,6 +122,12 @@ class CassandraBacking:
             self._database.write_if(_FREEZE, facts)
             found = self._database.read_serially(_FROZEN, (facts.stage,))[0]
         return Facts(facts.stage, found["partitions"], found["buckets"], dict(found["topics"] or {}))
+
+    def frozen(self, stage: str) -> Facts | None:
+        """The facts of a stage. For operators."""
+        with _translated():
+            found = self._database.read_serially(_FROZEN, (stage,))
+        return Facts(stage, found[0]["partitions"], found[0]["buckets"], dict(found[0]["topics"] or {})) if found else None
 
     def thaw(self, stage: str) -> None:
         """Forget the facts of a stage: the next start freezes them anew. For operators."""

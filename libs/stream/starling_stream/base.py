@@ -58,14 +58,18 @@ def choose_base(disk: OnDisk | None, standing: Standing | None, span: Span, boun
     if standing is None:
         if disk is not None and not disk.cold:
             return Choice(Base.DISK, disk.position, None, disk.incarnation)
-        return Choice(Base.LOG, span.start, None, None)
+        return Choice(Base.LOG, span.start, span.start, None)
     disk, floor, incarnation = _trusted(disk, standing, span)
     base = _quickest(disk, floor, span, bound)
-    position = {Base.DISK: disk.position if disk else 0, Base.TIER: floor or 0, Base.LOG: span.start}[base]
+    begin = incarnation != standing.incarnation
+    if base is Base.TIER and floor is not None:
+        return Choice(base, floor, floor, incarnation, begin)
+    if base is Base.LOG or disk is None:
+        return Choice(base, span.start, span.start if floor is None else floor, incarnation, begin)
     # What the tier lacks has to be read again even if the disk has it; unless that is so much that it is better filled from there.
-    near = floor is not None and (base is not Base.DISK or position - floor <= bound)
-    replay_from = position if floor is None or not near else min(position, floor)
-    return Choice(base, replay_from, floor if near else None, incarnation, incarnation != standing.incarnation)
+    if floor is None or disk.position - floor > bound:
+        return Choice(base, disk.position, None, incarnation, begin)
+    return Choice(base, min(disk.position, floor), floor, incarnation, begin)
 
 
 def _quickest(disk: OnDisk | None, floor: int | None, span: Span, bound: int) -> Base:

@@ -101,6 +101,27 @@ def history(brokers: str, topic: str, partition: int, until: int, stop: Event) -
         consumer.close()
 
 
+def changelog_records(
+    brokers: str, changelog: str, partition: int, decode: Callable[[bytes], tuple[int, bytes]]
+) -> Iterator[tuple[int, bytes, bytes]]:
+    """(offset, key, row) of every committed record there is, but for the task's own; at last (end, b"", b""). For operators."""
+    consumer = Consumer(consumer_config(brokers, f"audit-{changelog}", **{"enable.partition.eof": True}))
+    try:
+        place = TopicPartition(changelog, partition, OFFSET_BEGINNING)
+        span = _watermarks(consumer, changelog, partition)
+        consumer.assign([place])
+        for messages, position in _batches(consumer, span.end, Event()) if span.end > span.start else ():
+            for message in messages:
+                key = message.key() or b""
+                if key != META_KEY:
+                    yield message.offset() or 0, key, row_of(*decode(message.value() or b""))
+            if position >= span.end:
+                break
+        yield span.end, b"", b""
+    finally:
+        consumer.close()
+
+
 def _stable_offsets(consumer: Consumer, plan: Plan, stop: Event) -> dict[str, int]:
     """Committed offsets, no transaction that holds some being open: a `read_committed` client waits for those."""
     wanted = [TopicPartition(topic, plan.partition) for topic in plan.inputs]
@@ -123,11 +144,15 @@ def _span(plan: Plan) -> Span:
     """First offset and end of the changelog, open transactions included."""
     reader = Consumer(consumer_config(plan.brokers, plan.group, **{"isolation.level": "read_uncommitted"}))
     try:
-        found = reader.get_watermark_offsets(TopicPartition(plan.changelog, plan.partition), timeout=30, cached=False)
+        return _watermarks(reader, plan.changelog, plan.partition)
     finally:
         reader.close()
+
+
+def _watermarks(reader: Consumer, topic: str, partition: int) -> Span:
+    found = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=30, cached=False)
     if found is None:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer about {plan.changelog}"))  # noqa: SLF001
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer about {topic}"))  # noqa: SLF001
     return Span(*found)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -63,11 +64,15 @@ def store_memory(cache_bytes: int, buffer_bytes: int) -> StoreMemory:
 class TaskStore:
     """A `StateView` on disk. `apply` may run in another thread than the reads."""
 
-    def __init__(self, path: Path, memory: StoreMemory) -> None:
-        """Opens, or creates. Raises: what RocksDB raises when the directory is broken or in use."""
+    def __init__(self, path: Path, memory: StoreMemory, *, only_look: bool = False) -> None:
+        """Opens, or creates. Raises: what RocksDB raises when the directory is broken or in use.
+
+        `only_look`: reads what is there by now, beside the process that it belongs to.
+        """
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._db: Any = Rdict(str(path), _options(memory))
+        access = AccessType.read_only() if only_look else AccessType.read_write()
+        self._db: Any = Rdict(str(path), _options(memory), access_type=access)
         self._timers = _bounded(_TIMER)
         self._states = _bounded(_STATE)
         self._lock = threading.Lock()

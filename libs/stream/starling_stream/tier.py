@@ -233,7 +233,8 @@ class Tier:
             self._look(tracked)
         self._begin_fill(tracked)
         self._flush(tracked)
-        self._fill(tracked)
+        if self._fill(tracked):
+            self._flush(tracked)  # moves the floor
 
     def _look(self, tracked: _Tracked) -> None:
         """Find the partition's place in the tier, or see that it is still the same."""
@@ -291,18 +292,19 @@ class Tier:
             self.backing.move_floor(place, Standing(place.incarnation, taken.position, taken.meta, lowest))
             tracked.floor = taken.position
 
-    def _fill(self, tracked: _Tracked) -> None:
-        """Some of the store's rows; when the last one is written, the next flush moves the floor."""
+    def _fill(self, tracked: _Tracked) -> bool:
+        """Write some of the store's rows; True when the last one was among them."""
         deadline = time.monotonic() + self._settings.flush_seconds
         while tracked.filled_to is not None and tracked.place is not None and time.monotonic() < deadline:
             with tracked.lock:
                 if tracked.store is None or tracked.store.cold():
-                    return  # what is still cold is in the tier: the rest follows once all is here
+                    return False  # what is still cold is in the tier: the rest follows once all is here
                 rows = tracked.store.rows_after(tracked.filled_to, _SLICE)
             self._write(tracked.place, filling(rows, tracked.filled_at))
             tracked.filled_to = rows[-1][0] if len(rows) == _SLICE else None
-            if self._stopping.is_set():
-                return
+            if tracked.filled_to is None:
+                return True
+        return False
 
     def _write(self, place: Place, writes: Iterable[StateWrite]) -> None:
         for part in _slices(writes):
