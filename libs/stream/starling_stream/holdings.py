@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Any, Generic, NamedTuple
+from typing import Any, Final, Generic, NamedTuple
 
 from starling_common.instants import wall_clock_micros
 from starling_common.logs import log
@@ -20,6 +20,9 @@ from starling_stream.store import StoreMemory, TaskStore
 from starling_stream.task import Phase, Task
 from starling_stream.transport import End
 from starling_stream.warming import Warming
+
+_RESTORES: Final = 4
+"""At a time: most of a short one is waiting for the broker."""
 
 
 @dataclass
@@ -73,7 +76,7 @@ class Holdings(Generic[S]):
         self._held: dict[int, Held[S]] = {}
         self._left: dict[int, Held[S]] = {}
         """Revoked, with the store still open: it may come back in the next assignment."""
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="restore")
+        self._threads = ThreadPoolExecutor(_RESTORES, thread_name_prefix="restore")
 
     def tasks(self) -> list[Task[S]]:
         """Every task of the current assignment."""

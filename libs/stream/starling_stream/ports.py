@@ -77,8 +77,10 @@ class Tail(NamedTuple):
     """The rows that a restored task's tier lacks. `whole`: there is nothing else that it lacks.
 
     `position`: the changelog offset before which everything is committed; `meta`: the task's own row there.
+    `incarnation`: the tier's, None when it did not answer.
     """
 
+    incarnation: int | None
     rows: Mapping[bytes, bytes]
     position: int
     meta: TaskMeta

@@ -19,6 +19,8 @@ from starling_stream.rows import META_KEY, TaskMeta, decode_meta, row_of
 from starling_stream.store import Origin, StoreMemory, TaskStore
 
 _BATCH: Final = 10_000
+_BATCH_SECONDS: Final = 0.1
+"""A batch is waited for until it is full or this is over: a short tail takes no longer than that."""
 _TAIL_BYTES: Final = 64 * 1024 * 1024
 """Rows kept for the tier while a tail is replayed; when there are more, the tier is filled from the store instead."""
 
@@ -78,7 +80,8 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
         tail = _Lacking(choice.track_from)
         records = _replay(consumer, plan, opened, (choice.replay_from, span.end), stop, tail)
         meta, seconds = opened.meta(), time.monotonic() - began
-        lacking = Tail(tail.rows, max(span.end, opened.position() or 0), meta, tail.whole)
+        incarnation = None if standing is None else choice.incarnation
+        lacking = Tail(incarnation, tail.rows, max(span.end, opened.position() or 0), meta, tail.whole)
         return Restored(opened, meta, offsets, choice.base, lacking, standing.due_from_ms if standing else 0, records, seconds)
     except BaseException:
         if opened is not None:
@@ -236,7 +239,7 @@ def _batches(consumer: Consumer, end: int, stop: Event) -> Iterator[tuple[list[M
     position = 0
     while not stop.is_set():
         messages: list[Message] = []
-        for message in consumer.consume(_BATCH, 0.5):
+        for message in consumer.consume(_BATCH, _BATCH_SECONDS):
             error = message.error()
             if error is None:
                 messages.append(message)

@@ -9,6 +9,7 @@ import shutil
 import struct
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,7 @@ from rocksdict import (
     AccessType,
     BlockBasedOptions,
     Cache,
+    DbClosedError,
     DBCompressionType,
     Options,
     Rdict,
@@ -232,8 +234,9 @@ class TaskStore:
             yield key[1:], row
 
     def close(self) -> None:
-        """Write out and free the directory."""
-        self._db.close()
+        """Write out and free the directory. Safe to repeat."""
+        with suppress(DbClosedError):
+            self._db.close()
 
     @staticmethod
     def destroy(path: Path) -> None:

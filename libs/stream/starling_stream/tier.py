@@ -54,12 +54,12 @@ class Surroundings(NamedTuple):
 class _Tracked:
     """One partition that this worker commits for. `place` is None until the tier was reached."""
 
-    def __init__(self, partition: int, store: FilledStore, tail: Tail, lowest: Lowest) -> None:
+    def __init__(self, partition: int, place: Place | None, store: FilledStore, tail: Tail, lowest: Lowest) -> None:
         self.partition = partition
-        self.place: Place | None = None
+        self.place = place
         self.lowest = lowest
         self.floor = -1
-        self.looked_at = 0.0
+        self.looked_at = time.monotonic()
         self.filled_to: bytes | None = None
         """The last key that was filled in; None while nothing has to be."""
         self.filled_at = 0
@@ -143,7 +143,8 @@ class Tier:
 
     def track(self, partition: int, store: FilledStore, tail: Tail, lowest: Lowest) -> None:
         """As `BackingTier.track`."""
-        tracked = _Tracked(partition, store, tail, lowest)
+        place = None if tail.incarnation is None else self.place(partition, tail.incarnation)
+        tracked = _Tracked(partition, place, store, tail, lowest)
         with self._lock:
             self._tracked[partition] = tracked
 

@@ -1,11 +1,14 @@
 """Pure core: the committed states of one task that the tier behind it does not have yet."""
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from starling_stream.backing import StateWrite, slot_of
 from starling_stream.ports import Changed
 from starling_stream.rows import NEVER, row_due
+
+_ENTRY_BYTES: Final = 200
+"""What an entry takes in memory besides its key and its row."""
 
 
 class Taken(NamedTuple):
@@ -46,7 +49,7 @@ class Unflushed:
             known = rows.get(key)
             if known is None:
                 rows[key] = (position, after, NEVER if before is None else before[8:16])
-                grown += len(after)
+                grown += len(key) + len(after) + _ENTRY_BYTES
             else:
                 rows[key] = (position, after, known[2])
                 grown += len(after) - len(known[1])
@@ -68,7 +71,7 @@ class Unflushed:
             newer = rows.get(key)
             if newer is None:
                 rows[key] = entry
-                self.size_bytes += len(entry[1])
+                self.size_bytes += len(key) + len(entry[1]) + _ENTRY_BYTES
             else:
                 rows[key] = (newer[0], newer[1], entry[2])
 
