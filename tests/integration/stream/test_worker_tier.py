@@ -205,9 +205,7 @@ def test_with_cassandra_away_at_the_start_the_changelog_is_enough_and_the_tier_i
         tiered.wait_settled([second])
         assert _based_on(second, "log") == tiered.partitions
         gate.open()
-        wait_until(lambda: _metric(second, "starling_stream_tier_away") == 0, "Cassandra to be found")
-        assert second.terminate() == 0
-        assert _disagreements(tiered) == []
+        wait_until(lambda: _disagreements(tiered) == [], "the tier to hold everything")
         assert _counts(tiered) == _expected(sent)
 
 
