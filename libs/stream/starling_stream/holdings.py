@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event
 from typing import Any, Final, Generic, NamedTuple
 
@@ -13,6 +14,7 @@ from starling_common.outcome import Refused
 from starling_stream.decoding import RawRecord, decode_record
 from starling_stream.fold import TaskFold
 from starling_stream.gauges import Gauges
+from starling_stream.left_behind import delete, put_aside
 from starling_stream.ports import BackingTier
 from starling_stream.processor import Inbound, S, Service
 from starling_stream.restore import Interrupted, Plan, Restored, history, restore
@@ -23,6 +25,10 @@ from starling_stream.warming import Warming
 
 _RESTORES: Final = 4
 """At a time: most of a short one is waiting for the broker."""
+
+
+_SWEEP_LATER_SECONDS: Final = 5.0
+"""After an assignment, so that the stores which it took away are closed by then."""
 
 
 @dataclass
@@ -60,6 +66,10 @@ class Means(NamedTuple):
     memory: StoreMemory
     gauges: Gauges
     timers_per_unit: int
+    directory: Path
+    """Where the stores are, one directory a partition."""
+    keep_seconds: float
+    """For the store of a partition that moved away."""
     tier: BackingTier
     warming: "Callable[[int, Restored, Callable[[], None]], Warming]"
     """For a partition, what was restored, and what to call when all its users are here."""
@@ -76,6 +86,7 @@ class Holdings(Generic[S]):
         self._held: dict[int, Held[S]] = {}
         self._left: dict[int, Held[S]] = {}
         """Revoked, with the store still open: it may come back in the next assignment."""
+        self._closed = False
         self._threads = ThreadPoolExecutor(_RESTORES, thread_name_prefix="restore")
 
     def tasks(self) -> list[Task[S]]:
@@ -108,6 +119,16 @@ class Holdings(Generic[S]):
         gone, self._left = self._left, {}
         for held in gone.values():
             asyncio.get_running_loop().create_task(self._let_go(held))
+        asyncio.get_running_loop().call_later(self._means.keep_seconds + _SWEEP_LATER_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        """Delete the stores of partitions that moved away and did not come back."""
+        if self._closed:
+            return
+        gone = put_aside(self._means.directory, {*self._held, *self._left}, self._means.keep_seconds)
+        if gone:
+            log(__name__).info("stores_of_others_deleted", directories=[path.name for path in gone])
+            self._threads.submit(delete, gone)
 
     def interrupt(self) -> None:
         """Whatever reads the broker on behalf of a partition is to stop soon; the tasks stay."""
@@ -125,6 +146,7 @@ class Holdings(Generic[S]):
 
     async def close(self) -> None:
         """Close every store."""
+        self._closed = True
         self.revoke()
         gone, self._left = self._left, {}
         for held in gone.values():

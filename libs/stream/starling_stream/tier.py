@@ -17,7 +17,8 @@ from starling_stream.failpoints import AFTER_FLUSH, MID_FLUSH, Failpoints
 from starling_stream.gauges import TierGauges
 from starling_stream.ports import Changed, FilledStore, Lowest, Tail
 from starling_stream.rows import TaskMeta, encode_meta
-from starling_stream.unflushed import Taken, Unflushed, filling, writes_of
+from starling_stream.tracked import RebuildAsked, Tracked, incarnation_found_late
+from starling_stream.unflushed import Taken, filling, writes_of
 
 _SLICE: Final = 1_000
 """Rows written before the thread looks up again."""
@@ -29,10 +30,6 @@ _FIRST: Final = Standing(0, None, b"", 0)
 
 class FactsDiffer(Exception):
     """The installation is not the one that the states were written under; the message says what to do."""
-
-
-class RebuildAsked(Exception):
-    """An operator began a new incarnation: the worker starts anew, and rebuilds from the changelog."""
 
 
 class TierSettings(NamedTuple):
@@ -51,29 +48,6 @@ class Surroundings(NamedTuple):
     crash: Callable[[BaseException], None]
 
 
-class _Tracked:
-    """One partition that this worker commits for. `place` is None until the tier was reached."""
-
-    def __init__(self, partition: int, place: Place | None, store: FilledStore, tail: Tail, lowest: Lowest) -> None:
-        self.partition = partition
-        self.place = place
-        self.lowest = lowest
-        self.floor = -1
-        self.looked_at = time.monotonic()
-        self.filled_to: bytes | None = None
-        """The last key that was filled in; None while nothing has to be."""
-        self.filled_at = 0
-        self.lock = threading.Lock()
-        """Held while the store is used; a store that was let go is None."""
-        self.store: FilledStore | None = store
-        meta = encode_meta(tail.meta)
-        self.unflushed = Unflushed(tail.position, meta)
-        # With the offset after all of them: greater than that of any commit up to here, less than any that is to come.
-        self.unflushed.add({key: Changed(None, row) for key, row in tail.rows.items()}, tail.position, meta)
-        if not tail.whole:
-            self.unflushed.lose()
-
-
 class Tier:
     """A `BackingTier`."""
 
@@ -86,8 +60,8 @@ class Tier:
         self._settings = settings
         self._around = around
         self._lock = threading.Lock()
-        self._tracked: dict[int, _Tracked] = {}
-        self._leaving: list[_Tracked] = []
+        self._tracked: dict[int, Tracked] = {}
+        self._leaving: list[Tracked] = []
         self._taken_bytes = 0
         self._checked = False
         self._flushed_at = time.monotonic()
@@ -144,7 +118,7 @@ class Tier:
     def track(self, partition: int, store: FilledStore, tail: Tail, lowest: Lowest) -> None:
         """As `BackingTier.track`."""
         place = None if tail.incarnation is None else self.place(partition, tail.incarnation)
-        tracked = _Tracked(partition, place, store, tail, lowest)
+        tracked = Tracked(partition, place, store, tail, lowest)
         with self._lock:
             self._tracked[partition] = tracked
 
@@ -229,7 +203,7 @@ class Tier:
             raise FactsDiffer("; ".join(wrong))
         self._checked = True
 
-    def _care(self, tracked: _Tracked) -> None:
+    def _care(self, tracked: Tracked) -> None:
         if tracked.place is None or time.monotonic() - tracked.looked_at > _LOOK_SECONDS:
             self._look(tracked)
         self._begin_fill(tracked)
@@ -237,7 +211,7 @@ class Tier:
         if self._fill(tracked):
             self._flush(tracked)  # moves the floor
 
-    def _look(self, tracked: _Tracked) -> None:
+    def _look(self, tracked: Tracked) -> None:
         """Find the partition's place in the tier, or see that it is still the same."""
         standing = self.backing.standing(self._log_id, tracked.partition) or _FIRST
         tracked.looked_at = time.monotonic()
@@ -249,14 +223,14 @@ class Tier:
             store = tracked.store
             if store is None:
                 return  # let go before the tier was ever reached
-            incarnation = _late(standing, store.incarnation(), tracked.unflushed.position)
+            incarnation = incarnation_found_late(standing, store.incarnation(), tracked.unflushed.position)
             place = Place(self._log_id, tracked.partition, incarnation)
             if incarnation != standing.incarnation:
                 self.backing.begin(place)
             store.set_incarnation(incarnation)
         tracked.place = place
 
-    def _begin_fill(self, tracked: _Tracked) -> None:
+    def _begin_fill(self, tracked: Tracked) -> None:
         """The tier answers, and changes were let go: what is committed from now on is kept, the rest comes from the store."""
         with self._lock:
             if not tracked.unflushed.lost:
@@ -265,7 +239,7 @@ class Tier:
             tracked.filled_at = tracked.unflushed.position
         tracked.filled_to = b""
 
-    def _flush(self, tracked: _Tracked) -> None:
+    def _flush(self, tracked: Tracked) -> None:
         place = tracked.place
         if place is None:
             return
@@ -288,12 +262,12 @@ class Tier:
         if tracked.filled_to is None:
             self._move_floor(tracked, place, taken, lowest)
 
-    def _move_floor(self, tracked: _Tracked, place: Place, taken: Taken, lowest: int) -> None:
+    def _move_floor(self, tracked: Tracked, place: Place, taken: Taken, lowest: int) -> None:
         if taken.position > tracked.floor:
             self.backing.move_floor(place, Standing(place.incarnation, taken.position, taken.meta, lowest))
             tracked.floor = taken.position
 
-    def _fill(self, tracked: _Tracked) -> bool:
+    def _fill(self, tracked: Tracked) -> bool:
         """Write some of the store's rows; True when the last one was among them."""
         deadline = time.monotonic() + self._settings.flush_seconds
         while tracked.filled_to is not None and tracked.place is not None and time.monotonic() < deadline:
@@ -317,20 +291,6 @@ class Tier:
             if not self._stopping.is_set() and self.pressure() == 0:
                 # The thread shares the interpreter with the hot path: it works in short stretches.
                 self._stopping.wait(took * (1 / self._settings.share - 1))
-
-
-def _late(standing: Standing, known: int | None, position: int) -> int:
-    """The incarnation of a partition that was restored while the tier was away.
-
-    Raises: RebuildAsked when its store belongs to an older one.
-    """
-    if known is not None and standing.incarnation > known:
-        raise RebuildAsked(f"the store was built under incarnation {known}, the tier has {standing.incarnation}")
-    if known is not None and standing.incarnation < known:
-        return known + 1
-    if standing.floor is not None and standing.floor > position:
-        return standing.incarnation + 1
-    return standing.incarnation
 
 
 def _slices(writes: Iterable[StateWrite]) -> Iterator[Sequence[StateWrite]]:

@@ -121,6 +121,8 @@ class _Life:
             memory=memory,
             gauges=gauges,
             timers_per_unit=settings.timers_per_unit,
+            directory=settings.state_dir / found.stage,
+            keep_seconds=settings.state_keep_seconds,
             tier=tier,
             warming=second.warming,
             wake=self._wake,

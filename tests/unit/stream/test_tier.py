@@ -14,7 +14,8 @@ from starling_stream.gauges import TierGauges
 from starling_stream.ports import Changed, Tail
 from starling_stream.rows import TaskMeta, decode_meta, due_bytes, row_of
 from starling_stream.store import StoreMemory, TaskStore, store_memory
-from starling_stream.tier import FactsDiffer, RebuildAsked, Surroundings, Tier, TierSettings
+from starling_stream.tier import FactsDiffer, Surroundings, Tier, TierSettings
+from starling_stream.tracked import RebuildAsked
 from tests.contract.stream.memory_backing import MemoryBacking
 
 LOG = "log-id"
