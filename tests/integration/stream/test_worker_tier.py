@@ -120,6 +120,7 @@ def test_another_worker_takes_over_from_cassandra_and_a_third_with_an_old_disk_t
     sent = _send(tiered, 400)
     first = tiered.start("w0")
     tiered.wait_settled([first])
+    wait_until(lambda: _disagreements(tiered) == [], "the floors to be at the end")
     first.kill()
     shutil.copytree(tiered.directory / "w0", tiered.directory / "old")
     sent += _send(tiered, 400)
