@@ -22,6 +22,7 @@ class Gauges:
         self._time = metrics.gauge("starling_stream_time_ms")
         self._state = metrics.gauge("starling_stream_task_state")
         self._restore_seconds = metrics.gauge("starling_stream_restore_seconds")
+        self._restore_phases = metrics.gauge("starling_stream_restore_phase_seconds")
         self._restored = metrics.counter("starling_stream_restored_records_total")
         self._restores = metrics.counter("starling_stream_restores_total")
 
@@ -51,9 +52,11 @@ class Gauges:
         for one in Phase:
             self._state.labels(str(partition), one.value).set(1 if one is phase else 0)
 
-    def restored(self, partition: int, seconds: float, records: int, base: str) -> None:
-        """A task is ready; `base` is what was there before the records were replayed."""
-        self._restore_seconds.labels(str(partition)).set(seconds)
+    def restored(self, partition: int, seconds: Mapping[str, float], records: int, base: str) -> None:
+        """A task is ready; `base` is what was there before the records were replayed, `seconds` go by phase."""
+        self._restore_seconds.labels(str(partition)).set(sum(seconds.values()))
+        for phase, took in seconds.items():
+            self._restore_phases.labels(str(partition), phase).set(took)
         self._restored.inc(records)
         self._restores.labels(base).inc()
 

@@ -199,7 +199,7 @@ class Holdings(Generic[S]):
         means.tier.track(task.partition, found.store, found.tail, held.lowest_due_ms)
         means.gauges.phase(task.partition, task.phase)
         means.gauges.restored(task.partition, found.seconds, found.records, found.base)
-        said = {"restored": found.records, "base": found.base.value, "seconds": round(found.seconds, 3)}
+        said = {"restored": found.records, "base": found.base.value, "seconds": found.seconds}
         log(__name__).info("task_running", partition=task.partition, **said, **found.offsets)
         means.wake()
 

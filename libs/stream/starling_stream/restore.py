@@ -19,7 +19,9 @@ from starling_stream.rows import META_KEY, TaskMeta, decode_meta, row_of
 from starling_stream.store import Origin, StoreMemory, TaskStore
 
 _BATCH: Final = 10_000
-_BATCH_SECONDS: Final = 0.1
+_READER: Final = {"enable.partition.eof": True, "check.crcs": True, "fetch.wait.max.ms": 20}
+"""The end of a log is told after that wait; half a second, the client's own, was most of a short restore."""
+_BATCH_SECONDS: Final = 0.05
 """A batch is waited for until it is full or this is over: a short tail takes no longer than that."""
 _TAIL_BYTES: Final = 64 * 1024 * 1024
 """Rows kept for the tier while a tail is replayed; when there are more, the tier is filled from the store instead."""
@@ -58,7 +60,21 @@ class Restored(NamedTuple):
     due_from_ms: int
     """Of the users that are not local, none is due before this."""
     records: int
-    seconds: float
+    seconds: Mapping[str, float]
+    """By phase: offsets, open, base, replay."""
+
+
+class _Laps:
+    """How long each phase took."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._at = time.monotonic()
+
+    def ends(self, phase: str) -> None:
+        """The phase that is over now."""
+        now = time.monotonic()
+        self.seconds[phase], self._at = round(now - self._at, 3), now
 
 
 def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | None = None) -> Restored:
@@ -66,23 +82,28 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
 
     Whatever it raises, no store stays open. Raises: StoreMismatch, Interrupted, KafkaException.
     """
-    began = time.monotonic()
-    consumer = Consumer(consumer_config(plan.brokers, plan.group, **{"enable.partition.eof": True, "check.crcs": True}))
+    lap = _Laps()
+    consumer = Consumer(consumer_config(plan.brokers, plan.group, **_READER))
     try:
         offsets = _stable_offsets(consumer, plan, stop)
         # Whatever a committed transaction wrote lies before this, for its offsets are stable by now; its markers may still
         # be on their way, so the tail is read up to here and not only up to what is stable at the moment.
         span = _span(plan)
+        lap.ends("offsets")
         opened = opened or _open_or_begin_anew(plan, memory)
         opened.check_origin(plan.origin)
+        lap.ends("open")
         choice, standing = _choose(plan, opened, span)
         opened = _based_on(choice, standing, plan, memory, opened)
+        lap.ends("base")
         tail = _Lacking(choice.track_from)
         records = _replay(consumer, plan, opened, (choice.replay_from, span.end), stop, tail)
-        meta, seconds = opened.meta(), time.monotonic() - began
+        lap.ends("replay")
+        meta = opened.meta()
         incarnation = None if standing is None else choice.incarnation
         lacking = Tail(incarnation, tail.rows, max(span.end, opened.position() or 0), meta, tail.whole)
-        return Restored(opened, meta, offsets, choice.base, lacking, standing.due_from_ms if standing else 0, records, seconds)
+        due_from_ms = standing.due_from_ms if standing else 0
+        return Restored(opened, meta, offsets, choice.base, lacking, due_from_ms, records, lap.seconds)
     except BaseException:
         if opened is not None:
             opened.close()
