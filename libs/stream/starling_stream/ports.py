@@ -100,6 +100,8 @@ class BackingTier(Protocol):
     `standing`, `begin` and the reads block; the others return at once.
     """
 
+    on: bool
+    """Whether there is one at all."""
     buckets: int
 
     def standing(self, partition: int) -> Standing | None:
@@ -140,6 +142,7 @@ class FilledStore(Protocol):
 class NoBackingTier:
     """The changelog alone: a restore reads it from the local position, or from its start."""
 
+    on = False
     buckets = 1
 
     def standing(self, partition: int) -> Standing | None:  # noqa: ARG002

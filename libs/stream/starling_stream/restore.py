@@ -96,7 +96,7 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
         choice, standing = _choose(plan, opened, span)
         opened = _based_on(choice, standing, plan, memory, opened)
         lap.ends("base")
-        tail = _Lacking(choice.track_from)
+        tail = _Lacking(choice.track_from if plan.tier.on else None)
         records = _replay(consumer, plan, opened, (choice.replay_from, span.end), stop, tail)
         lap.ends("replay")
         meta = opened.meta()
@@ -242,8 +242,7 @@ class _Lacking:
 
 def _replay(consumer: Consumer, plan: Plan, store: TaskStore, stretch: tuple[int, int], stop: Event, lacking: _Lacking) -> int:
     """Read a stretch of the changelog; what the store has already is only looked at for what the tier lacks."""
-    start, end = stretch
-    count = 0
+    (start, end), count = stretch, 0
     if start >= end:
         return 0
     consumer.assign([TopicPartition(plan.changelog, plan.partition, start)])

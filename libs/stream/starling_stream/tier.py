@@ -53,6 +53,7 @@ class Tier:
 
     def __init__(self, backing: Backing, facts: Facts, log_id: str, settings: TierSettings, around: Surroundings) -> None:
         """Opens nothing and starts nothing. `log_id`: the id of the changelog."""
+        self.on = True
         self.buckets = backing.buckets
         self.backing = backing
         self._facts = facts

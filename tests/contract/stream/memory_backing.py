@@ -1,5 +1,6 @@
 """A `Backing` in memory: the fake that stands the same contract as Cassandra. It can be away, or go away after some writes."""
 
+import time
 from collections.abc import Iterator, Sequence
 
 from starling_stream.backing import BackingAway, Facts, Place, Standing, StateWrite, bucket_of
@@ -10,6 +11,7 @@ class MemoryBacking:
         self.buckets = buckets
         self.away = False
         self.writes_left: int | None = None
+        self.write_seconds = 0.0
         self.reads = 0
         self._rows: dict[tuple[Place, bytes], tuple[int, bytes]] = {}
         self._dues: dict[tuple[Place, int, bytes], tuple[int, bool]] = {}
@@ -26,6 +28,7 @@ class MemoryBacking:
         self._floors.setdefault(place, (-1, Standing(place.incarnation, None, b"", 0)))
 
     def write(self, place: Place, writes: Sequence[StateWrite]) -> None:
+        time.sleep(self.write_seconds)
         for write in writes:
             self._answer()
             if self.writes_left is not None:

@@ -35,7 +35,8 @@ def _send(rig: Rig, count: int) -> list[tuple[str, bytes, bytes]]:
 
 def _based_on(worker: Worker, base: str) -> int:
     """How many of its tasks were restored from that."""
-    return worker.log.read_text().count(f'"base": "{base}"')
+    lines = worker.log.read_text().splitlines()
+    return sum(f'"base": "{base}"' in line and "task_running" in line for line in lines)
 
 
 def _metric(worker: Worker, name: str) -> float:

@@ -116,6 +116,21 @@ def test_commits_go_on_while_the_tier_is_away_and_it_catches_up(kept: Kept) -> N
     assert not kept.crashes
 
 
+def test_a_slow_tier_holds_up_no_commit(kept: Kept) -> None:
+    kept.backing.write_seconds = 0.3
+    kept.begin()
+    began, commits = time.monotonic(), 0
+    while kept.floor() is None or not kept.floor():
+        commits += 1
+        kept.commit({b"a": _row(commits)})
+        assert time.monotonic() - began < 20
+        time.sleep(0.001)
+    assert commits > 20  # more than one for each of its writes
+    kept.backing.write_seconds = 0.0
+    _until(kept.caught_up)
+    assert kept.backing.rows(HERE, [b"a"]) == {b"a": _row(commits)}
+
+
 def test_beyond_the_bound_the_worker_is_slowed_and_beyond_twice_it_changes_are_let_go_and_filled_in_later(kept: Kept) -> None:
     kept.backing.away = True
     kept.begin()
