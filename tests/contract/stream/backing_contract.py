@@ -41,6 +41,11 @@ class BackingContract:
         backing.write(place, [StateWrite(b"a", row(4), 499, None, None), StateWrite(b"b", row(5), 599, None, None)])
         assert backing.rows(place, [b"a", b"b"]) == {b"a": row(5), b"b": row_of(6, b"")}
 
+    def test_it_is_the_offset_that_decides_and_not_the_row(self, backing: Backing, place: Place) -> None:
+        backing.write(place, [StateWrite(b"a", row(5), 500, None, None)])
+        backing.write(place, [StateWrite(b"a", row(9), 499, None, None)])
+        assert backing.rows(place, [b"a"]) == {b"a": row(5)}
+
     def test_of_two_rows_of_one_offset_the_newer_version_stays(self, backing: Backing, place: Place) -> None:
         backing.write(place, [StateWrite(b"a", row(5, b"a"), 500, None, None)])
         backing.write(place, [StateWrite(b"a", row(4, b"z"), 500, None, None)])

@@ -12,6 +12,7 @@ class MemoryBacking:
         self.away = False
         self.writes_left: int | None = None
         self.write_seconds = 0.0
+        self.due_seconds = 0.0
         self.reads = 0
         self._rows: dict[tuple[Place, bytes], tuple[int, bytes]] = {}
         self._dues: dict[tuple[Place, int, bytes], tuple[int, bool]] = {}
@@ -57,6 +58,7 @@ class MemoryBacking:
 
     def due(self, place: Place, bucket: int, slots: tuple[int, int]) -> Iterator[Sequence[bytes]]:
         self._answer()
+        time.sleep(self.due_seconds)
         first, last = slots
         yield [
             key

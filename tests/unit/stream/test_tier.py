@@ -149,6 +149,15 @@ def test_beyond_the_bound_the_worker_is_slowed_and_beyond_twice_it_changes_are_l
     assert due == {b"%03d" % number for number in range(1, 40)}
 
 
+def test_the_floor_stands_still_while_changes_are_let_go(kept: Kept) -> None:
+    kept.tier.track(0, kept.store, Tail(0, {}, 0, TaskMeta(), whole=True), kept.store.earliest_ms)
+    tracked = kept.tier._tracked[0]
+    tracked.unflushed.lose()  # as the commit thread does, at any moment
+    kept.commit({b"a": _row(1)})
+    kept.tier._flush(tracked)
+    assert kept.floor() is None
+
+
 def test_a_tier_that_lacks_more_than_the_tail_is_filled_from_the_store_before_the_floor_moves(kept: Kept) -> None:
     before = {b"%04d" % number: _row(3) for number in range(2_500)}
     kept.store.apply({key: Changed(None, row) for key, row in before.items()}, TaskMeta(), 5_000)

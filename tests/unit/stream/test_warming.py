@@ -150,6 +150,7 @@ def test_a_live_event_does_not_wait_for_timers_that_have_to_be_brought_and_the_c
     async def scenario() -> None:
         backing = MemoryBacking()
         _write(backing, b"default/due", _state(1, NOW_MS))
+        backing.due_seconds = 0.05  # a bucket: the event is through long before
         cold = Cold(tmp_path / "0", backing, Never())
         cold.arrive(b"", NOW_MS + 2 * HOUR_MS, "clock")
         offsets = []
@@ -158,8 +159,25 @@ def test_a_live_event_does_not_wait_for_timers_that_have_to_be_brought_and_the_c
             if any(offset for offset, _ in offsets):
                 break
             await asyncio.sleep(0.002)
+        assert cold.task.fold.meta.stream_time_ms == NOW_MS + 2 * HOUR_MS
         assert cold.outputs == [(b"default/due", b"quiet since %d" % NOW_MS)]
+        assert offsets[0] == (None, 0)
         assert all(fired for offset, fired in offsets if offset)
+        cold.close()
+
+    _run(scenario)
+
+
+def test_timers_fire_in_the_order_of_their_instants_whoever_is_local(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        backing = MemoryBacking()
+        _write(backing, b"default/cold", _state(1, NOW_MS + 5 * 60_000))
+        backing.due_seconds = 0.02
+        cold = Cold(tmp_path / "0", backing, Never())
+        cold.store.apply({b"default/local": Changed(None, _state(1, NOW_MS + 10 * 60_000))}, None, None)
+        cold.arrive(b"default/x", NOW_MS + 2 * HOUR_MS)
+        await cold.until(lambda: len(cold.outputs) == 3)
+        assert [key for key, value in cold.outputs if value.startswith(b"quiet")] == [b"default/cold", b"default/local"]
         cold.close()
 
     _run(scenario)
