@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from starling_common.kafka import produce_and_wait, producer_config
 from starling_common.values import record_key
 from starling_local.dead_letters import DeadLetters
+from tests.integration.stream.rig import wait_until
 from tests.system.conftest import Platform
 
 WAIT_SECONDS = 60.0
@@ -157,6 +158,18 @@ def test_definitions_with_faults_are_refused_with_all_of_them(live: Platform) ->
         "/v1/segments", json={"key": "later", "name": "x", "where": {"bucket": {"salt": "a", "from": 0, "to": 5}}}
     )
     assert (later.status_code, later.json()["code"]) == (501, "not_yet")
+
+
+def test_the_tiers_of_a_state_agree_and_a_partition_can_be_built_anew(live: Platform) -> None:
+    track(live, "tiers", "Order Completed", revenue=1)
+    live.settle()
+    wait_until(lambda: '"cassandra": {' in starling(live, "state", "inspect", "tiers"), "the state to be flushed")
+    shown = json.loads(starling(live, "state", "inspect", "tiers"))
+    assert {found["version"] for found in shown["tiers"].values()} == {1}
+    assert set(shown["tiers"]) == {"changelog", "cassandra", "disk segmenter-0"}
+    assert f"partition {shown['partition']}: rebuilt" in starling(live, "state", "rebuild", str(shown["partition"]))
+    for stage in ("segmenter", "normalizer"):
+        assert f"{stage}: no faults" in starling(live, "state", "verify", "--stage", stage)
 
 
 def test_it_goes_on_where_it_stopped(live: Platform) -> None:
