@@ -17,14 +17,13 @@ from starling_stream.decoding import ReadRecord
 from starling_stream.ports import BackingTier, Changed, Tail
 from starling_stream.rows import META_KEY, TaskMeta, decode_meta, row_of
 from starling_stream.store import Origin, StoreMemory, TaskStore
+from starling_stream.unflushed import Lacking
 
 _BATCH: Final = 10_000
 _READER: Final = {"enable.partition.eof": True, "check.crcs": True, "fetch.wait.max.ms": 20}
 """The end of a log is told after that wait; half a second, the client's own, was most of a short restore."""
 _BATCH_SECONDS: Final = 0.05
 """A batch is waited for until it is full or this is over: a short tail takes no longer than that."""
-_TAIL_BYTES: Final = 64 * 1024 * 1024
-"""Rows kept for the tier while a tail is replayed; when there are more, the tier is filled from the store instead."""
 
 
 class Interrupted(Exception):
@@ -96,7 +95,7 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
         choice, standing = _choose(plan, opened, span)
         opened = _based_on(choice, standing, plan, memory, opened)
         lap.ends("base")
-        tail = _Lacking(choice.track_from if plan.tier.on else None)
+        tail = Lacking(choice.track_from if plan.tier.on else None)
         records = _replay(consumer, plan, opened, (choice.replay_from, span.end), stop, tail)
         lap.ends("replay")
         meta = opened.meta()
@@ -220,31 +219,13 @@ def _open_or_begin_anew(plan: Plan, memory: StoreMemory) -> TaskStore:
     return TaskStore(plan.path, memory)
 
 
-class _Lacking:
-    """Collects the rows that the tier lacks while the tail is replayed; gives up when they are too many to be kept."""
-
-    def __init__(self, after: int | None) -> None:
-        """`after`: what lies there and later is lacking; None when more than the tail is."""
-        self.rows: dict[bytes, bytes] = {}
-        self.whole = after is not None
-        self._after = after or 0
-        self._size_bytes = 0
-
-    def add(self, key: bytes, row: bytes, offset: int) -> None:
-        """One row of the changelog, in the order of offsets."""
-        if not self.whole or offset < self._after:
-            return
-        self.rows[key] = row
-        self._size_bytes += len(row)
-        if self._size_bytes > _TAIL_BYTES:
-            self.rows, self.whole = {}, False
-
-
-def _replay(consumer: Consumer, plan: Plan, store: TaskStore, stretch: tuple[int, int], stop: Event, lacking: _Lacking) -> int:
+def _replay(consumer: Consumer, plan: Plan, store: TaskStore, stretch: tuple[int, int], stop: Event, lacking: Lacking) -> int:
     """Read a stretch of the changelog; what the store has already is only looked at for what the tier lacks."""
     (start, end), count = stretch, 0
     if start >= end:
         return 0
+    # Asked first, for the client then knows who leads the partition; else it may find that out a second later.
+    _watermarks(consumer, plan.changelog, plan.partition)
     consumer.assign([TopicPartition(plan.changelog, plan.partition, start)])
     for messages, reached in _batches(consumer, end, stop):
         _apply(plan, store, messages, reached, lacking)
@@ -274,7 +255,7 @@ def _batches(consumer: Consumer, end: int, stop: Event) -> Iterator[tuple[list[M
     raise Interrupted
 
 
-def _apply(plan: Plan, store: TaskStore, messages: Iterable[Message], reached: int, lacking: _Lacking) -> None:
+def _apply(plan: Plan, store: TaskStore, messages: Iterable[Message], reached: int, lacking: Lacking) -> None:
     meta: TaskMeta | None = None
     last: dict[bytes, bytes] = {}
     known = store.position() or 0

@@ -11,6 +11,30 @@ _ENTRY_BYTES: Final = 200
 """What an entry takes in memory besides its key and its row."""
 
 
+_TAIL_BYTES: Final = 64 * 1024 * 1024
+"""Rows kept for the tier while a tail is replayed; when there are more, the tier is filled from the store instead."""
+
+
+class Lacking:
+    """Collects the rows that the tier lacks while the tail is replayed; gives up when they are too many to be kept."""
+
+    def __init__(self, after: int | None) -> None:
+        """`after`: what lies there and later is lacking; None when more than the tail is."""
+        self.rows: dict[bytes, bytes] = {}
+        self.whole = after is not None
+        self._after = after or 0
+        self._size_bytes = 0
+
+    def add(self, key: bytes, row: bytes, offset: int) -> None:
+        """One row of the changelog, in the order of offsets."""
+        if not self.whole or offset < self._after:
+            return
+        self.rows[key] = row
+        self._size_bytes += len(row)
+        if self._size_bytes > _TAIL_BYTES:
+            self.rows, self.whole = {}, False
+
+
 class Taken(NamedTuple):
     """What one flush writes: when all of it is there, the floor may move to `position`. `size_bytes`: of its rows."""
 
