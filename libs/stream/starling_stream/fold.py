@@ -1,7 +1,7 @@
 """Pure core: one task's fold. Records in, a sealed unit of work out; the order of effects inside a unit stands here only."""
 
 from collections.abc import Iterable, Sequence
-from typing import Generic
+from typing import Final, Generic
 
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
@@ -9,6 +9,9 @@ from starling_stream.ports import Sealed, StateView
 from starling_stream.processor import History, Inbound, S, Service
 from starling_stream.rows import TaskMeta
 from starling_stream.unit import UnitOfWork
+
+SLICE_TIMERS: Final = 1_000
+"""How many timers one step fires where nobody says otherwise."""
 
 
 class BrokenProcessor(Exception):
@@ -26,11 +29,10 @@ class TaskFold(Generic[S]):
     a clock record (or the idle wall clock) says that the instant is over.
     """
 
-    def __init__(self, service: Service[S], partition: int, meta: TaskMeta, timers_per_unit: int = 2000) -> None:
+    def __init__(self, service: Service[S], partition: int, meta: TaskMeta) -> None:
         self.service = service
         self.partition = partition
         self.meta = meta
-        self._timers_per_unit = timers_per_unit
         self._clock_topics = frozenset(service.clock_topics)
         self._over_ms = -1
         """The last instant that was said to be over: timers due at it may fire. Told anew after a restart."""
@@ -52,8 +54,10 @@ class TaskFold(Generic[S]):
         """Timers due up to and at this instant fire in the next step, if no record moves stream time on before."""
         return self._fires_until(max(self.meta.stream_time_ms, idle_until_ms or 0), max(self._over_ms, idle_until_ms or -1))
 
-    def step(self, records: Sequence[Inbound], view: StateView, idle_until_ms: int | None = None) -> Sealed:
-        """Fold records in order, then fire a slice of the timers that are due.
+    def step(
+        self, records: Sequence[Inbound], view: StateView, idle_until_ms: int | None = None, timers: int = SLICE_TIMERS
+    ) -> Sealed:
+        """Fold records in order, then fire a slice of the timers that are due: at most `timers`.
 
         `idle_until_ms`: with no records at hand stream time moves on to this instant (wall clock only).
         """
@@ -63,7 +67,7 @@ class TaskFold(Generic[S]):
             self._fold(records, unit)
         if idle_until_ms is not None and idle_until_ms >= unit.stream_time_ms:
             unit.stream_time_ms = self._over_ms = idle_until_ms
-        fired, drained = self._fire(unit, view)
+        fired, drained = self._fire(unit, view, timers)
         return self._seal(unit, self.meta.plan, fired, drained)
 
     def begin_switch(self, history: History) -> None:
@@ -108,9 +112,9 @@ class TaskFold(Generic[S]):
             elif record.topic not in clock_topics:
                 process(record, unit)
 
-    def _fire(self, unit: UnitOfWork[S], view: StateView) -> tuple[int, bool]:
+    def _fire(self, unit: UnitOfWork[S], view: StateView, limit: int) -> tuple[int, bool]:
         """How many timers fired, and whether none is left that is due."""
-        limit, reached = self._timers_per_unit, unit.stream_time_ms
+        reached = unit.stream_time_ms
         now = unit.stream_time_ms = self._fires_until(reached, self._over_ms)
         stored = view.due(now, limit + unit.written() + 1)
         due = sorted([entry for entry in stored if not unit.has_put(entry[1])] + unit.due_until(now))

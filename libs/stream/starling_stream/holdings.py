@@ -65,7 +65,6 @@ class Means(NamedTuple):
     plan: Callable[[int], Plan]
     memory: StoreMemory
     gauges: Gauges
-    timers_per_unit: int
     directory: Path
     """Where the stores are, one directory a partition."""
     keep_seconds: float
@@ -188,7 +187,7 @@ class Holdings(Generic[S]):
 
     def _ready(self, held: Held[S], found: Restored) -> None:
         task, means = held.task, self._means
-        fold = TaskFold(self._service, task.partition, found.meta, means.timers_per_unit)
+        fold = TaskFold(self._service, task.partition, found.meta)
         if found.store.cold():
             held.warming = means.warming(task.partition, found, lambda: self._warm(held))
             task.run(held.warming, fold, found.offsets)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from starling_stream.fold import SLICE_TIMERS
 from starling_stream.processor import Inbound
 from starling_stream.task import Phase, Step, Task
 
@@ -14,10 +15,11 @@ MARKERS_MICROS = 200_000
 
 
 class Limits(NamedTuple):
-    """Bounds of one round: records of all tasks together, and keys that one task switches."""
+    """Bounds of one round: records of all tasks together, keys that one task switches, timers of all tasks together."""
 
     records: int
     switch_keys: int
+    timers: int = SLICE_TIMERS
 
 
 class Rounds:
@@ -53,7 +55,10 @@ class Rounds:
         self._first = (self._first + 1) % len(running)
         in_turn = running[self._first :] + running[: self._first]
         taken = self._take(in_turn, now)
-        steps = (self._step(task, taken[task.partition], now) for task in in_turn)
+        # A wave of timers is fired in small slices between the records, so that none of these waits for it; where records are
+        # many, as many timers keep pace with them.
+        share = max(1, self._limits.timers // len(running))
+        steps = (self._step(task, taken[task.partition], now, max(share, len(taken[task.partition]))) for task in in_turn)
         return [step for step in steps if step is not None]
 
     def next_release(self, tasks: Iterable[Task[Any]]) -> int | None:
@@ -81,7 +86,7 @@ class Rounds:
                 left -= len(more)
         return dict(taken)
 
-    def _step(self, task: Task[Any], records: Sequence[Inbound], now: int) -> Step | None:
+    def _step(self, task: Task[Any], records: Sequence[Inbound], now: int, timers: int) -> Step | None:
         fold = task.fold
         if fold.switching and self._plan is not None:
             sealed = fold.switch_slice(self._plan, task.view, self._limits.switch_keys)
@@ -92,7 +97,7 @@ class Rounds:
         idle = None if records else task.idle_instant(now)
         records = task.prepared(records, idle)
         if records or self._has_due(task, idle) or self._reports(task, idle, now):
-            sealed = fold.step(records, task.view, idle)
+            sealed = fold.step(records, task.view, idle, timers)
             task.drained = sealed.drained and task.sees_timers(sealed.meta.stream_time_ms)
             return Step(task.partition, sealed, records, task.offsets_after(records, task.drained))
         return self._markers(task, now)

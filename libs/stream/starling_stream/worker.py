@@ -120,7 +120,6 @@ class _Life:
             plan=lambda partition: found.restore_plan(partition, tier),
             memory=memory,
             gauges=gauges,
-            timers_per_unit=settings.timers_per_unit,
             directory=settings.state_dir / found.stage,
             keep_seconds=settings.state_keep_seconds,
             tier=tier,
@@ -129,7 +128,9 @@ class _Life:
             crash=self._crash,
         )
         holdings = Holdings(service, means)
-        rounds = Rounds(Limits(settings.unit_max_records, settings.switch_keys_per_unit), service.processor.adopt_plan)
+        rounds = Rounds(
+            Limits(settings.unit_max_records, settings.switch_keys_per_unit, settings.timers_per_unit), service.processor.adopt_plan
+        )
         group = Group(found)
         parts = Parts(holdings, rounds, transactions, tier, gauges, failpoints)
         runner = Runner(parts, group.regulate, settings.session_timeout_seconds + settings.rebalance_timeout_seconds)

@@ -20,7 +20,7 @@ KEY = b"default/u1"
 def _task(rows: StateView | None = None, clock: Clock = Clock.EVENT, offsets: dict[str, int] | None = None) -> Task[Counted]:
     service = counting(clock)
     task = Task(service, 0, 1)
-    task.run(rows or MemoryRows(), TaskFold(service, 0, TaskMeta(), 3), offsets or {})
+    task.run(rows or MemoryRows(), TaskFold(service, 0, TaskMeta()), offsets or {})
     return task
 
 
@@ -35,7 +35,7 @@ def _feed(task: Task[Counted], topic: str, records: Sequence[ReadRecord], end: i
 
 
 def _rounds() -> Rounds:
-    return Rounds(Limits(1000, 10), lambda: b"")
+    return Rounds(Limits(1000, 10, 3), lambda: b"")
 
 
 def _step(task: Task[Counted], rounds: Rounds | None = None) -> Step:
@@ -89,6 +89,37 @@ def test_a_clock_record_is_committed_only_when_all_timers_up_to_it_have_fired() 
     fired = [turn() for _ in range(3)]
     assert fired == [3, 3, 1]
     assert committed == [{"in": 7}, {}, {}, {"clock": 1}]
+
+
+def test_timers_of_all_tasks_share_a_round_and_keep_pace_with_many_records() -> None:
+    """A wave of timers must not hold up records; under load it must not fall behind them either."""
+    tasks, rows = [], [MemoryRows(), MemoryRows()]
+    for number in range(2):
+        service = counting()
+        task = Task(service, number, 1)
+        task.run(rows[number], TaskFold(service, number, TaskMeta()), {})
+        task.announce({"in": 1}, {"clock": (0, 0), "in": (20, 20)})
+        users = [ReadRecord("in", number, user, 0, b"default/%d" % user, event(user, 5), ()) for user in range(20)]
+        task.arrive("in", users, 0)
+        tasks.append(task)
+    rounds = Rounds(Limits(1000, 10, 6), lambda: b"")
+
+    def turn() -> dict[int, int]:
+        steps = rounds.collect(tasks, NOW)
+        for step in steps:
+            assert step.sealed is not None
+            rows[step.partition].apply(step.sealed.changes)
+            tasks[step.partition].landed(step)
+        return {step.partition: step.sealed.fired for step in steps if step.sealed is not None}
+
+    assert turn() == {0: 0, 1: 0}
+    later = [ReadRecord("in", 0, 20 + i, 0, b"default/new%d" % i, event(50 + i, 3 * HOUR_MS), ()) for i in range(10)]
+    tasks[0].announce({"in": 1}, {"in": (30, 30)})
+    tasks[0].arrive("in", later, 0)
+    tasks[1].announce({"in": 1}, {"in": (21, 21)})
+    tasks[1].arrive("in", [ReadRecord("in", 1, 20, 0, b"default/new", event(50, 3 * HOUR_MS), ())], 0)
+    assert turn() == {0: 10, 1: 3}
+    assert turn() == {0: 3, 1: 3}
 
 
 def test_what_did_not_happen_is_done_again_from_the_committed_state() -> None:
