@@ -104,7 +104,9 @@ class Rounds:
 
     def _has_due(self, task: Task[Any], idle: int | None) -> bool:
         until = task.fold.due_until(idle)
-        return (not task.drained and task.sees_timers(until)) or bool(task.view.due(until, 1))
+        # Once more, too, when who is due has been brought meanwhile: up to where the step will look whether all are here.
+        sees_all = task.sees_timers(max(until, task.fold.meta.stream_time_ms))
+        return (not task.drained and sees_all) or bool(task.view.due(until, 1))
 
     def _reports(self, task: Task[Any], idle: int | None, now: int) -> bool:
         """Whether time has gone on for long enough without any record that it is worth a unit."""

@@ -168,6 +168,22 @@ def test_a_live_event_does_not_wait_for_timers_that_have_to_be_brought_and_the_c
     _run(scenario)
 
 
+def test_a_task_does_not_turn_in_circles_while_who_is_due_cannot_be_brought(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        backing = MemoryBacking()
+        cold = Cold(tmp_path / "0", backing, Never())
+        backing.away = True
+        cold.task.drained = False
+        # The horizon lies exactly at stream time: what is due before it is here, what is due at it is not.
+        cold.view._seen_slot = NOW_MS // 60_000 - 1
+        for _ in range(5):
+            assert [step for step in cold.turn() if step.sealed is not None] == []
+            await asyncio.sleep(0.01)
+        cold.close()
+
+    _run(scenario)
+
+
 def test_timers_fire_in_the_order_of_their_instants_whoever_is_local(tmp_path: Path) -> None:
     async def scenario() -> None:
         backing = MemoryBacking()
