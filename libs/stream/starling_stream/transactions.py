@@ -1,5 +1,6 @@
 """Adapter: one Kafka transaction a round: outputs, changelog, dead letters and the offsets of the inputs, all or nothing."""
 
+import faulthandler
 from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 from typing import Final, NamedTuple
@@ -18,6 +19,8 @@ from starling_stream.transport import Membership
 
 _NOT_OURS: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
 _REPLACED: Final = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError.PRODUCER_FENCED})  # noqa: SLF001
+_HANGS_SECONDS: Final = 5.0
+"""A call of the client that is so much over its time does not come back."""
 
 
 class Aborted(Exception):
@@ -75,6 +78,7 @@ class Transactions:
         self._partitions: dict[str, int] = {}
         self._producer: Producer | None = None
         self._leaving = Event()
+        self._sending = False
 
     def begin(self) -> None:
         """Fence whoever wrote under this name before, and settle what they left open. Before the group is joined."""
@@ -134,11 +138,23 @@ class Transactions:
         offsets = [TopicPartition(offset.topic, offset.partition, offset.next_offset) for offset in work.offsets]
         if offsets:
             metadata = group_metadata(work.membership)
-            self._until_done(lambda: producer.send_offsets_to_transaction(offsets, metadata, 30))
+            self._until_done(lambda: self._send_offsets(producer, offsets, metadata))
         while producer.flush(1) > 0:
             self._check_leaving()  # each record is delivered or times out by itself; a failure shows in the commit
         self._failpoints.passed(AFTER_PRODUCE)
         self._until_done(lambda: producer.commit_transaction(30))
+
+    def _send_offsets(self, producer: Producer, offsets: list[TopicPartition], metadata: bytes) -> None:
+        """End the process when the call hangs: after a restart of the group's coordinator the client sometimes waits for
+        ever, whatever its time-out, and nothing can interrupt it. The transaction has not happened then.
+        """
+        faulthandler.dump_traceback_later(self._timeout_seconds + _HANGS_SECONDS, exit=True)
+        self._sending = True
+        try:
+            producer.send_offsets_to_transaction(offsets, metadata, self._timeout_seconds)
+        finally:
+            self._sending = False
+            faulthandler.cancel_dump_traceback_later()
 
     def _produce(self, sealed: Sealed, positions: dict[int, int]) -> None:
         # Hot: once for each output and changed key; the client's own call takes a third of a microsecond.
@@ -203,6 +219,8 @@ class Transactions:
     def leave(self) -> None:
         """From another thread: whatever waits for the broker gives up soon; the transaction then did not happen."""
         self._leaving.set()
+        if self._sending:
+            faulthandler.dump_traceback_later(_HANGS_SECONDS, exit=True)
 
     def _check_leaving(self) -> None:
         if self._leaving.is_set():
