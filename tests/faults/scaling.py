@@ -1,0 +1,116 @@
+"""How long partitions pause when a worker joins a running group, and when it leaves: `python -m tests.faults.scaling`.
+
+The pause of a partition is the longest time from the receipt of an event to the decision that it caused, around the change;
+beside it stands the same figure before the change, when nothing happened.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from starling_common.topics import MEMBERSHIP
+from starling_common.wire import Registry
+from tests.faults.log import read_all
+from tests.faults.run import PARTS
+from tests.faults.workers import Slot
+from tests.faults.world import Scale, World, world
+
+_CALM_SECONDS = 12.0
+
+
+class Window(NamedTuple):
+    """A stretch of the wall clock, in milliseconds since the epoch."""
+
+    name: str
+    begin_ms: float
+    end_ms: float
+    before: Mapping[int, str]
+    after: Mapping[int, str]
+
+
+def measured(made: World) -> list[dict[str, Any]]:
+    """One row for each change of the group."""
+    calm = _window(made, "nothing happens", lambda: None)
+    newcomer = made.workers.added("w2")
+    joins = _window(made, "a worker joins", newcomer.wait_ready)
+    leaves = _window(made, "it leaves gracefully", lambda: _leave(newcomer))
+    killed = made.workers.slots["w1"]
+    dies = _window(made, "another is killed and comes back", killed.kill)
+    made.load.stop()
+    made.settle()
+    delays = _delays(made)
+    return [_row(window, delays) for window in (calm, joins, leaves, dies)]
+
+
+def _window(made: World, name: str, change: Callable[[], None]) -> Window:
+    before, began = _owners(made), time.time() * 1000
+    change()
+    time.sleep(_CALM_SECONDS)
+    return Window(name, began, time.time() * 1000, before, _owners(made))
+
+
+def _leave(slot: Slot) -> None:
+    slot.wanted = False
+    slot.stop()
+
+
+def _owners(made: World) -> dict[int, str]:
+    """Partition -> the worker that has it, as the workers say."""
+    owners: dict[int, str] = {}
+    for name, slot in made.workers.slots.items():
+        if slot.worker is not None:
+            said = [json.loads(line) for line in slot.said().splitlines() if '"assigned"' in line]
+            owners |= dict.fromkeys(said[-1]["partitions"] if said else (), name)
+    return owners
+
+
+def _delays(made: World) -> dict[int, list[tuple[float, float]]]:
+    """Partition -> (decided at, milliseconds since the receipt) of every change that an event caused."""
+    codec = Registry(made.stack.registry_url).codec(MEMBERSHIP, "SegmentMembershipChanged")
+    found: dict[int, list[tuple[float, float]]] = {}
+    for number, records in read_all(made.stack.brokers, [MEMBERSHIP])[MEMBERSHIP].items():
+        decoded = (codec.decode(logged.value) for logged in records)
+        found[number] = [
+            (record["decided_at"], record["decided_at"] - record["received_at"] / 1000)
+            for record in decoded
+            if record["cause"]["kind"] == "EVENT"
+        ]
+    return found
+
+
+def _row(window: Window, delays: Mapping[int, list[tuple[float, float]]]) -> dict[str, Any]:
+    longest = {
+        number: max((delay for at, delay in told if window.begin_ms <= at <= window.end_ms), default=0.0)
+        for number, told in delays.items()
+    }
+    moved = [number for number in longest if window.before.get(number) != window.after.get(number)]
+    stayed = [number for number in longest if number not in moved]
+    return {
+        "change": window.name,
+        "moved": moved,
+        "pause_of_moved_ms": _spread([longest[number] for number in moved]),
+        "pause_of_untouched_ms": _spread([longest[number] for number in stayed]),
+    }
+
+
+def _spread(figures: list[float]) -> dict[str, int] | None:
+    return {"median": round(median(figures)), "most": round(max(figures))} if figures else None
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="starling-scaling-") as temporary:
+        with world(Path(temporary), 1, Scale(workers=2, rate=600, users=300), PARTS) as made:
+            time.sleep(8)
+            rows = measured(made)
+        for row in rows:
+            sys.stdout.write(json.dumps(row) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""Compares what came out with what should have: feed, memberships, states, stores, dead letters."""
+
+import struct
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from rocksdict import AccessType, Options, Rdict
+
+from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, load_catalogue
+from starling_common.wire import Codec, Registry
+from starling_segments import decode_state
+from tests.faults.log import Logged, read_all
+from tests.faults.oracle import Truth, folded
+
+CHANGELOG: Final = "segmenter-state-changelog"
+LETTERS: Final = "segmenter.dlq"
+_TOPICS: Final = (BEHAVIOUR, PROFILE, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, CHANGELOG, LETTERS)
+_META: Final = b"\x00meta"
+_EXAMPLES: Final = 20
+_NEVER: Final = b"\xff" * 8
+
+Rows = dict[bytes, tuple[int, bytes]]
+"""Key -> version and `due | payload`."""
+
+
+@dataclass
+class Verdict:
+    """`counts`: what was compared. A run is good when nothing was lost, doubled or wrong."""
+
+    lost: int = 0
+    doubled: int = 0
+    wrong: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return not (self.lost or self.doubled or self.wrong)
+
+    def add(self, name: str, count: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + count
+
+    def found(self, kind: str, what: str) -> None:
+        setattr(self, kind, getattr(self, kind) + 1)
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(f"{kind}: {what}")
+
+
+def judged(brokers: str, registry_url: str, disks: Iterable[Path]) -> Verdict:
+    """Reads every topic and store. The workers must have stopped with everything processed."""
+    registry, catalogue = Registry(registry_url), load_catalogue().topics
+    codecs = {topic: registry.codec(topic, catalogue[topic].schema) for topic in _TOPICS}
+    log = read_all(brokers, _TOPICS)
+    truth = folded(log, codecs)
+    verdict = Verdict()
+    verdict.counts["records in"] = truth.records
+    verdict.counts["records out"] = sum(len(records) for records in log[MEMBERSHIP].values())
+    last = judge_feed(truth, log[MEMBERSHIP], codecs[MEMBERSHIP], verdict)
+    judge_memberships(last, log[MEMBERSHIP_STATE], codecs[MEMBERSHIP_STATE], verdict)
+    judge_states(truth, log[CHANGELOG], codecs[CHANGELOG], verdict)
+    judge_letters(truth, log[LETTERS][0], codecs[LETTERS], verdict)
+    for disk in disks:
+        for path in sorted(disk.glob("segmenter/*")):
+            judge_store(path, log[CHANGELOG][int(path.name)], codecs[CHANGELOG], verdict)
+    return verdict
+
+
+def judge_feed(truth: Truth, feed: Mapping[int, Sequence[Logged]], codec: Codec, verdict: Verdict) -> dict[bytes, dict[str, Any]]:
+    """Each user's changes, in order, are those of the fold. Returns the last record of each user and segment."""
+    found: dict[bytes, list[dict[str, Any]]] = {}
+    last: dict[bytes, dict[str, Any]] = {}
+    for logged in (logged for records in feed.values() for logged in records):
+        record = codec.decode(logged.value)
+        found.setdefault(logged.key, []).append(_comparable(record))
+        last[b"%b/%b" % (logged.key, record["segment_key"].encode())] = record
+    for key in truth.feed.keys() | found.keys():
+        _compare_feed(key, truth.feed.get(key, []), found.get(key, []), verdict)
+    return last
+
+
+def _comparable(record: dict[str, Any]) -> dict[str, Any]:
+    cause = record["cause"]
+    same = ("event_id", "user_id", "segment_key", "segment_version", "status", "sequence", "effective_at", "correlation_id")
+    more = {"cause": cause["kind"], "message_id": cause["message_id"], "memberships": list(record["memberships"])}
+    return {name: record[name] for name in same} | more
+
+
+def _compare_feed(key: bytes, expected: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]], verdict: Verdict) -> None:
+    verdict.add("feed records", len(expected))
+    if list(expected) == list(found):
+        return
+    wanted, came = Counter(r["event_id"] for r in expected), Counter(r["event_id"] for r in found)
+    for event_id in wanted - came:
+        verdict.found("lost", f"{key!r} {next(r for r in expected if r['event_id'] == event_id)}")
+    for event_id, count in came.items():
+        if count > 1:
+            verdict.found("doubled", f"{key!r} {count} times {next(r for r in found if r['event_id'] == event_id)}")
+    for want, have in zip(expected, found, strict=False):
+        if want != have:
+            differences = {name: (want[name], have[name]) for name in want if want[name] != have[name]}
+            verdict.found("wrong", f"{key!r} {want['segment_key']} {want['sequence']} (expected, found): {differences}")
+            break
+    if came - wanted:
+        verdict.found("wrong", f"{key!r}: {sum((came - wanted).values())} records that nobody expected")
+
+
+def judge_memberships(
+    last: Mapping[bytes, dict[str, Any]], topic: Mapping[int, Sequence[Logged]], codec: Codec, verdict: Verdict
+) -> None:
+    """The state topic's last record of each pair is the feed's."""
+    found = {logged.key: codec.decode(logged.value) for records in topic.values() for logged in records}
+    verdict.counts["memberships"] = len(last)
+    for key in last.keys() - found.keys():
+        verdict.found("lost", f"membership-state of {key!r}")
+    for key, record in found.items():
+        if last.get(key) != record:
+            verdict.found("wrong", f"membership-state of {key!r}: {record['status']} {record['sequence']}")
+
+
+def judge_states(truth: Truth, changelog: Mapping[int, Sequence[Logged]], codec: Codec, verdict: Verdict) -> None:
+    """Folded, the changelog holds exactly the states of the fold, each due when its plan says; versions go up by one."""
+    rows: Rows = {}
+    for records in changelog.values():
+        rows |= _rows(records, codec, verdict)
+    verdict.counts["states"] = len(truth.states)
+    for key in truth.states.keys() - rows.keys():
+        verdict.found("lost", f"state of {key!r}")
+    for key, (_, stored) in rows.items():
+        expected = truth.states.get(key)
+        if expected is None or decode_state(stored[8:]) != expected:
+            verdict.found("wrong", f"state of {key!r}: {_difference(stored[8:], expected)}")
+        elif stored[:8] != _due(truth.plan.next_due(expected)):
+            verdict.found("wrong", f"state of {key!r} waits for another instant than its plan")
+
+
+def _rows(records: Iterable[Logged], codec: Codec, verdict: Verdict) -> Rows:
+    rows: Rows = {}
+    for logged in records:
+        if logged.key == _META:
+            continue
+        record = codec.decode(logged.value)
+        version, before = record["version"], rows.get(logged.key, (0, b""))[0]
+        if version != before + 1:
+            verdict.found("doubled" if version <= before else "lost", f"version {version} of {logged.key!r} after {before}")
+        rows[logged.key] = version, record["state"] or b""
+    return rows
+
+
+def judge_letters(truth: Truth, letters: Sequence[Logged], codec: Codec, verdict: Verdict) -> None:
+    """Every refused record is there once."""
+    records = [codec.decode(logged.value) for logged in letters]
+    found = Counter((record["origin_topic"], record["origin_partition"], record["origin_offset"]) for record in records)
+    expected = Counter(truth.letters)
+    verdict.counts["dead letters"] = len(truth.letters)
+    for place in expected - found:
+        verdict.found("lost", f"dead letter of {place}")
+    for place in found - expected:
+        verdict.found("doubled" if place in expected else "wrong", f"dead letter of {place}")
+
+
+def judge_store(path: Path, changelog: Sequence[Logged], codec: Codec, verdict: Verdict) -> None:
+    """A store holds what the changelog's committed records up to its position say, whatever became of its worker."""
+    store: Any = Rdict(str(path), Options(raw_mode=True), access_type=AccessType.read_only())
+    try:
+        position = struct.unpack(">Q", store[b"mposition"])[0] if b"mposition" in store else 0
+        found = {key[1:]: (struct.unpack_from(">Q", row)[0], bytes(row[8:])) for key, row in store.items() if key[:1] == b"s"}
+        timers = {(key[1:9], key[9:]) for key in store.keys() if key[:1] == b"t"}  # noqa: SIM118 - not a dictionary
+    finally:
+        store.close()
+    expected = _rows((logged for logged in changelog if logged.offset < position), codec, Verdict())
+    verdict.add("stores", 1)
+    verdict.add("stored rows", len(found))
+    if found != expected:
+        keys = [key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)]
+        verdict.found("wrong", f"store {path} at {position}: {len(keys)} rows differ from the changelog, such as {keys[:3]}")
+    waiting = {(state[:8], key) for key, (_, state) in expected.items() if state and state[:8] != _NEVER}
+    if timers != waiting:
+        verdict.found("wrong", f"store {path} at {position}: {len(timers ^ waiting)} timers differ from its rows")
+
+
+def _due(instant_ms: int | None) -> bytes:
+    return _NEVER if instant_ms is None else struct.pack(">Q", instant_ms + (1 << 63))
+
+
+def _difference(stored: bytes, expected: Any) -> str:
+    if expected is None:
+        return "nobody expected it"
+    have, want = msgspec.structs.asdict(decode_state(stored)), msgspec.structs.asdict(expected)
+    return str({name: (want[name], have[name]) for name in want if want[name] != have[name]})[:500]

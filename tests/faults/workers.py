@@ -1,0 +1,245 @@
+"""The group under test: segmenter workers as real processes, each with a disk of its own, started again whenever they end."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from tests.integration.stream.rig import Worker, free_port, wait_until
+
+SESSION_SECONDS = 6.0
+_RESTART_SECONDS = 0.2
+
+FAST = {
+    "STARLING_CLOCK": "event",
+    "STARLING_SESSION_TIMEOUT_SECONDS": str(SESSION_SECONDS),
+    "STARLING_HEARTBEAT_INTERVAL_SECONDS": "0.5",
+    "STARLING_REBALANCE_TIMEOUT_SECONDS": "15",
+    "STARLING_TRANSACTION_TIMEOUT_SECONDS": "8",
+    "STARLING_UNIT_MAX_RECORDS": "1000",
+    "PYTHONFAULTHANDLER": "1",
+}
+"""Short time-outs, so that a run has many faults; small units, so that a backlog has many places to die at."""
+
+
+@dataclass
+class Exit:
+    """One end of a worker process. `expected`: the harness or a failpoint ended it."""
+
+    slot: str
+    code: int
+    log: Path
+
+
+@dataclass
+class Slot:
+    """One worker by name. Whoever holds `lock` may take it down; `wanted` says whether it is to run."""
+
+    name: str
+    directory: Path
+    environment: Mapping[str, str]
+    wanted: bool = True
+    armed: str | None = None
+    starts: int = 0
+    worker: Worker | None = None
+    exits: list[Exit] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    _ended_at: float = 0.0
+
+    @property
+    def disk(self) -> Path:
+        """Its local state, as a pod's volume."""
+        return self.directory / self.name
+
+    @property
+    def stores(self) -> list[Path]:
+        """The directory of each partition's store."""
+        return sorted(path for path in (self.disk / "segmenter").glob("*") if path.is_dir())
+
+    def keep(self) -> None:
+        """Notice an end, start again when wanted. Called again and again, as a supervisor does."""
+        with self.lock:
+            if self.worker is not None and not self.worker.alive():
+                self.exits.append(Exit(self.name, self.worker.process.returncode, self.worker.log))
+                self.worker, self._ended_at = None, time.monotonic()
+            if self.worker is None and self.wanted and time.monotonic() - self._ended_at > _RESTART_SECONDS:
+                self._start()
+
+    def kill(self) -> None:
+        with self.lock:
+            if self.worker is not None:
+                self.worker.resume()
+                self.worker.kill()
+            self.keep()
+
+    def stop(self, seconds: float = 60.0) -> int | None:
+        """SIGTERM; the exit code, None when it did not run."""
+        with self.lock:
+            worker = self.worker
+        if worker is None or not worker.alive():
+            return None
+        worker.process.send_signal(signal.SIGTERM)
+        try:
+            code = worker.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.tell_stacks()
+            raise AssertionError(f"{self.name} does not stop; where it hangs is at the end of {worker.log}") from None
+        self.keep()
+        return code
+
+    def tell_stacks(self) -> None:
+        """End it so that it says in its log what each of its threads was at."""
+        with self.lock:
+            if self.worker is not None and self.worker.alive():
+                self.worker.process.send_signal(signal.SIGABRT)
+                self.worker.process.wait()
+
+    @contextmanager
+    def away(self, *, gracefully: bool = False) -> Iterator[None]:
+        """Down for as long as the block runs."""
+        self.wanted = False
+        if gracefully:
+            self.stop()
+        self.kill()
+        try:
+            yield
+        finally:
+            self.wanted = True
+
+    def pause(self) -> None:
+        with self.lock:
+            if self.worker is not None and self.worker.alive():
+                self.worker.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        with self.lock:
+            if self.worker is not None and self.worker.alive():
+                self.worker.resume()
+
+    def limit_file_bytes(self, size: int) -> bool:
+        """No file of the running worker can grow beyond this: to it the disk is full. False when it does not run."""
+        with self.lock:
+            if self.worker is None or not self.worker.alive():
+                return False
+            resource.prlimit(self.worker.process.pid, resource.RLIMIT_FSIZE, (size, size))
+            return True
+
+    def wait_ready(self, seconds: float = 90.0) -> None:
+        wait_until(lambda: self.worker is not None and self.worker.ready(), f"{self.name} to be ready", seconds)
+
+    def said(self) -> str:
+        """The log of the process that runs, or ran last."""
+        log = self.worker.log if self.worker is not None else self.exits[-1].log
+        return log.read_text(errors="replace")
+
+    def _start(self) -> None:
+        armed, self.armed = self.armed, None
+        port, log = free_port(), self.directory / "logs" / f"{self.name}-{self.starts:04}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        own = {
+            "STARLING_HTTP__PORT": str(port),
+            "STARLING_INSTANCE_ID": self.name,
+            "STARLING_STATE_DIR": str(self.disk),
+            **({"STARLING_FAILPOINT": armed} if armed else {}),
+        }
+        with log.open("wb") as out:
+            command = [sys.executable, "-m", "starling_segmenter"]
+            process = subprocess.Popen(
+                command, env={**os.environ, **self.environment, **own}, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+        self.worker = Worker(process, log, port)
+        self.starts += 1
+
+
+class Workers:
+    """All slots, and the thread that keeps them running."""
+
+    def __init__(self, directory: Path, environment: Mapping[str, str], names: tuple[str, ...]) -> None:
+        self._directory = directory
+        self._environment = {**FAST, **environment}
+        self.slots = {name: self._slot(name) for name in names}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        for slot in self.slots.values():
+            slot.wanted = False
+            slot.kill()
+
+    def added(self, name: str) -> Slot:
+        """One more worker, or one that was there before."""
+        slot = self.slots.setdefault(name, self._slot(name))
+        slot.wanted = True
+        return slot
+
+    @contextmanager
+    def joined(self, name: str) -> Iterator[Slot]:
+        """One more worker, for as long as the block runs."""
+        slot = self.added(name)
+        try:
+            yield slot
+        finally:
+            slot.wanted = False
+            slot.kill()
+
+    def exits(self) -> list[Exit]:
+        return [ended for slot in self.slots.values() for ended in slot.exits]
+
+    def tell_stacks(self) -> None:
+        for slot in self.slots.values():
+            slot.wanted = False
+            slot.tell_stacks()
+
+    def stop_all(self) -> dict[str, int | None]:
+        """Gracefully, for good; the exit codes."""
+        for slot in self.slots.values():
+            slot.wanted = False
+        return {name: slot.stop() for name, slot in self.slots.items()}
+
+    def _slot(self, name: str) -> Slot:
+        return Slot(name, self._directory, self._environment)
+
+    def _keep(self) -> None:
+        while not self._over.wait(0.05):
+            for slot in list(self.slots.values()):
+                slot.keep()
+
+
+def complaints(exits: list[Exit]) -> dict[str, int]:
+    """What workers that ended with 1 said last before they did: message -> how often."""
+    found: dict[str, int] = {}
+    for ended in exits:
+        if ended.code == 1:
+            told = _last_error(ended.log)
+            found[told] = found.get(told, 0) + 1
+    return found
+
+
+def _last_error(log: Path) -> str:
+    told = log.read_text(errors="replace")
+    if "\nTimeout (" in told:
+        return "a call of the Kafka client hung"
+    for line in reversed(told.splitlines()):
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(said, dict) and said.get("level") == "error" and str(said.get("logger")).startswith("starling"):
+            text = str(said.get("exception") or said.get("error") or said.get("reason") or "-").strip()
+            return f"{said.get('event')}: {text.splitlines()[-1][:160]}"
+    return "nothing"

@@ -1,0 +1,86 @@
+"""One fault run: parts, workers and load together, and the end of it, at which everything is compared."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+
+from starling_common.topics import BEHAVIOUR, CLOCK, PROFILE
+from tests.faults.load import Load
+from tests.faults.log import lag
+from tests.faults.parts import Stack, running
+from tests.faults.verdict import Verdict, judged
+from tests.faults.workers import Workers
+
+GROUP = "starling-segmenter"
+_YEAR_MS = 366 * 86_400_000
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a run is. `outage_seconds`: how long a part is away; `rate` in records a second."""
+
+    workers: int = 3
+    rate: int = 300
+    users: int = 300
+    outage_seconds: float = 30.0
+
+
+@dataclass
+class World:
+    """What injectors work on. `over` is set when a run's time is up: who waits for long then stops waiting."""
+
+    stack: Stack
+    workers: Workers
+    load: Load
+    scale: Scale
+    directory: Path
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def lag(self, topics: Sequence[str] = (BEHAVIOUR, PROFILE)) -> int | None:
+        """Records not yet processed; None while the broker does not say."""
+        try:
+            return lag(self.stack.brokers, GROUP, topics, self.load.partitions)
+        except KafkaException:
+            return None
+
+    def settle(self, topics: Sequence[str] = (BEHAVIOUR, PROFILE), seconds: float = 90.0) -> None:
+        """Returns when the group has processed everything; fails when it stops getting on."""
+        deadline, least = time.monotonic() + seconds, None
+        while (left := self.lag(topics)) != 0:
+            if left is not None and (least is None or left < least):
+                deadline, least = time.monotonic() + seconds, left
+            if time.monotonic() > deadline:
+                self.workers.tell_stacks()
+                raise AssertionError(f"{left} records left, and no progress for {seconds} s: see the logs in {self.directory}")
+            time.sleep(0.2)
+
+    def finish(self) -> Verdict:
+        """Let all be processed and every timer fire, stop gracefully, compare."""
+        self.load.stop()
+        self.settle()
+        self.load.advance_clock(self.load.maker.now_ms() + _YEAR_MS + 5)
+        self.settle((BEHAVIOUR, PROFILE, CLOCK))
+        codes = self.workers.stop_all()
+        verdict = judged(self.stack.brokers, self.stack.registry_url, [slot.disk for slot in self.workers.slots.values()])
+        if any(code not in (0, None) for code in codes.values()):
+            verdict.found("wrong", f"a graceful stop with nothing to do ended with {codes}")
+        return verdict
+
+
+@contextmanager
+def world(directory: Path, seed: int, scale: Scale, parts: tuple[str, ...] = ("kafka", "registry")) -> Iterator[World]:
+    """Everything started, every worker ready, the load running. Ends what it started."""
+    with running(parts, directory / "parts") as stack:
+        load = Load(stack.brokers, stack.registry_url, seed, rate=scale.rate, users=scale.users)
+        load.define()
+        names = tuple(f"w{number}" for number in range(scale.workers))
+        with Workers(directory / "workers", stack.environment(), names) as workers:
+            for slot in workers.slots.values():
+                slot.wait_ready()
+            load.start()
+            yield World(stack, workers, load, scale, directory)
