@@ -8,8 +8,8 @@ changelog's tail.
 import shutil
 import struct
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -36,6 +36,8 @@ _POSITION, _TASK, _ORIGIN = b"mposition", b"mtask", b"morigin"
 _INCARNATION, _COLD = b"mincarnation", b"mcold"
 _FIRST_DUE: Final = bytes(8)
 _NEVER_MS: Final = (1 << 63) - 1
+_DAMAGED: Final = "DAMAGED"
+"""A file of this name in its directory: this store was found to be damaged, and is not to be opened again."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -48,6 +50,10 @@ class Origin(msgspec.Struct, frozen=True):
 
 class StoreMismatch(Exception):
     """The store on disk belongs to another log; the message says what to do."""
+
+
+class StoreDamaged(Exception):
+    """Corruption was found in the store before; whatever it still gives is not to be relied on."""
 
 
 class StoreMemory(NamedTuple):
@@ -67,11 +73,13 @@ class TaskStore:
     """A `StateView` on disk. `apply` may run in another thread than the reads."""
 
     def __init__(self, path: Path, memory: StoreMemory, *, only_look: bool = False) -> None:
-        """Opens, or creates. Raises: what RocksDB raises when the directory is broken or in use.
+        """Opens, or creates. Raises: StoreDamaged, and what RocksDB raises when the directory is broken or in use.
 
         `only_look`: reads what is there by now, beside the process that it belongs to.
         """
         path.mkdir(parents=True, exist_ok=True)
+        if (path / _DAMAGED).exists():
+            raise StoreDamaged(f"Corruption was found in {path} when it was read")
         self.path = path
         access = AccessType.read_only() if only_look else AccessType.read_write()
         self._db: Any = Rdict(str(path), _options(memory), access_type=access)
@@ -86,7 +94,8 @@ class TaskStore:
 
     def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """As `StateView.rows`."""
-        found: list[bytes | None] = self._db.get([_STATE + key for key in keys])
+        with self._damage_marked():
+            found: list[bytes | None] = self._db.get([_STATE + key for key in keys])
         return found
 
     def due(self, until_ms: int, limit: int) -> list[tuple[int, bytes]]:
@@ -98,8 +107,7 @@ class TaskStore:
             return []
         found: list[tuple[int, bytes]] = []
         first = b"\xff" * 8
-        timers: Iterable[bytes] = self._db.keys(from_key=_TIMER + earliest, read_opt=self._timers)
-        for timer in timers:
+        for timer, _ in self._scan(_TIMER + earliest, self._timers):
             due = timer[1:9]
             if not found:
                 first = due
@@ -114,8 +122,7 @@ class TaskStore:
     def keys(self, after: bytes, limit: int) -> list[bytes]:
         """As `StateView.keys`."""
         found: list[bytes] = []
-        rows: Iterable[tuple[bytes, bytes]] = self._db.items(from_key=_STATE + after + b"\x00", read_opt=self._states)
-        for key, row in rows:
+        for key, row in self._scan(_STATE + after + b"\x00", self._states):
             if len(found) == limit:
                 break
             if len(row) >= 16:
@@ -141,7 +148,7 @@ class TaskStore:
             put(_TASK, encode_meta(meta))
         if position is not None:
             put(_POSITION, _U64.pack(position))
-        with self._writing:
+        with self._writing, self._damage_marked():
             self._db.write(batch)
         with self._lock:
             self._writes += 1
@@ -150,7 +157,7 @@ class TaskStore:
     def adopt(self, rows: Mapping[bytes, bytes]) -> None:
         """Take over rows of the tier, but for those of which there is the same version or a newer one here."""
         batch, earliest = WriteBatch(raw_mode=True), b"\xff" * 8
-        with self._writing:
+        with self._writing, self._damage_marked():
             for (key, row), known in zip(rows.items(), self.rows(list(rows)), strict=True):
                 if row_version(known) >= row_version(row):
                     continue
@@ -177,7 +184,7 @@ class TaskStore:
 
     def cold(self) -> frozenset[int]:
         """The buckets of which some users are in the tier alone."""
-        found = self._db.get(_COLD)
+        found = self._get(_COLD)
         return frozenset() if found is None else frozenset(msgspec.msgpack.decode(found, type=list[int]))
 
     def keep_cold(self, buckets: Iterable[int]) -> None:
@@ -186,7 +193,7 @@ class TaskStore:
 
     def incarnation(self) -> int | None:
         """The tier's incarnation that goes with this store; None before the tier was first reached."""
-        found = self._db.get(_INCARNATION)
+        found = self._get(_INCARNATION)
         return None if found is None else int(_U64.unpack(found)[0])
 
     def set_incarnation(self, incarnation: int) -> None:
@@ -195,7 +202,7 @@ class TaskStore:
 
     def rows_after(self, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """The first (key, row) greater than `after`, keys that are gone included, ascending."""
-        rows: Iterable[tuple[bytes, bytes]] = self._db.items(from_key=_STATE + after + b"\x00", read_opt=self._states)
+        rows = self._scan(_STATE + after + b"\x00", self._states)
         return [(key[1:], row) for (key, row), _ in zip(rows, range(limit), strict=False)]
 
     def earliest_ms(self) -> int:
@@ -206,17 +213,17 @@ class TaskStore:
 
     def position(self) -> int | None:
         """The changelog offset up to which this store holds everything, exclusive; None for a new store."""
-        found = self._db.get(_POSITION)
+        found = self._get(_POSITION)
         return None if found is None else int(_U64.unpack(found)[0])
 
     def meta(self) -> TaskMeta:
         """The task's own row."""
-        found = self._db.get(_TASK)
+        found = self._get(_TASK)
         return TaskMeta() if found is None else decode_meta(found)
 
     def check_origin(self, origin: Origin) -> None:
         """Freeze where the store comes from, or compare. Raises: StoreMismatch."""
-        found = self._db.get(_ORIGIN)
+        found = self._get(_ORIGIN)
         if found is None:
             self._db[_ORIGIN] = msgspec.msgpack.encode(origin)
             return
@@ -229,9 +236,38 @@ class TaskStore:
 
     def all_rows(self) -> Iterable[tuple[bytes, bytes]]:
         """Every row, for comparison in tests and tools."""
-        rows: Iterable[tuple[bytes, bytes]] = self._db.items(from_key=_STATE, read_opt=self._states)
-        for key, row in rows:
+        for key, row in self._scan(_STATE, self._states):
             yield key[1:], row
+
+    def _get(self, name: bytes) -> bytes | None:
+        with self._damage_marked():
+            found: bytes | None = self._db.get(name)
+        return found
+
+    def _scan(self, first: bytes, within: ReadOptions) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values from there on.
+
+        The client's scan just ends when it meets a damaged block; a cursor tells, and takes four times as long a row. So the
+        one reads, and the other looks whether there really is nothing behind.
+        """
+        with self._damage_marked():
+            last = first
+            rows: Iterable[tuple[bytes, bytes]] = self._db.items(from_key=first, read_opt=within)
+            for last, value in rows:
+                yield last, value
+            cursor = self._db.iter(within)
+            cursor.seek(last + b"\x00")
+            cursor.status()
+
+    @contextmanager
+    def _damage_marked(self) -> Iterator[None]:
+        """When RocksDB meets damage, the next start is to begin anew: it would open this store, and meet it again."""
+        try:
+            yield
+        except Exception as cause:
+            if "Corruption" in str(cause):
+                (self.path / _DAMAGED).touch()
+            raise
 
     def close(self) -> None:
         """Write out and free the directory. Safe to repeat."""

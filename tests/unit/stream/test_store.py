@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from starling_stream.memory import MemoryRows
 from starling_stream.ports import Changed, StateView
 from starling_stream.rows import TaskMeta, due_bytes, row_of
-from starling_stream.store import Origin, StoreMemory, StoreMismatch, TaskStore, store_memory
+from starling_stream.store import Origin, StoreDamaged, StoreMemory, StoreMismatch, TaskStore, store_memory
 from starling_stream.task import Layered
 
 
@@ -117,3 +117,33 @@ def test_disk_memory_and_layers_give_the_same_view(
     assert layered.due(until, limit) == plain.due(until, limit)
     assert layered.keys(b"a", limit) == plain.keys(b"a", limit)
     disk.close()
+
+
+def test_damage_is_told_by_every_read_and_the_store_is_not_opened_again(tmp_path: Path, memory: StoreMemory) -> None:
+    path = tmp_path / "0"
+    first = TaskStore(path, memory)
+    _write(first, {b"k%04d" % number: _row(1, number, b"p" * 200) for number in range(4000)}, 7)
+    first.close()
+    TaskStore(path, memory).close()  # moves what the log has into a table
+    for table in path.glob("*.sst"):
+        data = bytearray(table.read_bytes())
+        for place in range(0, len(data) * 9 // 10, 500):
+            data[place] ^= 1
+        table.write_bytes(data)
+    reads: list[Callable[[TaskStore], object]] = [
+        lambda store: store.rows([b"k%04d" % number for number in range(4000)]),
+        lambda store: store.keys(b"", 10_000),
+        lambda store: list(store.all_rows()),
+        lambda store: store.due(10_000, 10_000),
+        TaskStore.position,
+        TaskStore.meta,
+        lambda store: store.check_origin(Origin("changelog", "id", 1)),
+    ]
+    for read in reads:
+        store = TaskStore(path, memory)
+        with pytest.raises(Exception, match="Corruption"):
+            read(store)
+        store.close()
+        with pytest.raises(StoreDamaged):
+            TaskStore(path, memory)
+        (path / "DAMAGED").unlink()
