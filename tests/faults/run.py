@@ -77,11 +77,13 @@ class Course:
         ]
         for lane in lanes:
             lane.start()
-        while any(lane.is_alive() for lane in lanes) and not self._enough():
-            time.sleep(0.1)
-        self.world.over.set()
-        for lane in lanes:
-            lane.join()
+        try:
+            while any(lane.is_alive() for lane in lanes) and not self._enough():
+                time.sleep(0.1)
+        finally:
+            self.world.over.set()
+            for lane in lanes:
+                lane.join()
         if self._failures:
             raise self._failures[0]
 

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from tests.integration.stream.rig import Worker, free_port, wait_until
 
@@ -151,13 +152,23 @@ class Slot:
             "STARLING_STATE_DIR": str(self.disk),
             **({"STARLING_FAILPOINT": armed} if armed else {}),
         }
-        with log.open("wb") as out:
-            command = [sys.executable, "-m", "starling_segmenter"]
-            process = subprocess.Popen(
-                command, env={**os.environ, **self.environment, **own}, stdin=subprocess.DEVNULL, stdout=out, stderr=out
-            )
+        # Through a pipe, as in a cluster: a full disk is the states' and not the log's.
+        process = subprocess.Popen(
+            [sys.executable, "-m", "starling_segmenter"],
+            env={**os.environ, **self.environment, **own},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+        )
+        threading.Thread(target=_copy, args=(process.stdout, log), name=f"log of {log.name}", daemon=True).start()
         self.worker = Worker(process, log, port)
         self.starts += 1
+
+
+def _copy(source: IO[bytes], log: Path) -> None:
+    with source, log.open("wb", buffering=0) as out:
+        shutil.copyfileobj(source, out)
 
 
 class Workers:
