@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 PYTEST_ARGS ?= --numprocesses 2 --dist loadfile
 SOURCES := libs services spark tests benchmarks
 
-.PHONY: help setup demo test check format bench bench-ingest bench-stream bench-segmenter bench-latency clean
+.PHONY: help setup demo test faults check format bench bench-ingest bench-stream bench-segmenter bench-latency clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -20,6 +20,9 @@ demo: setup ## the main job on real purchases: from tracked events to delivered 
 
 test: setup ## all tests, on real parts
 	@$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+faults: setup ## every fault, more than 200 of them in half an hour, under load on real parts; FAULTS="--seed 7" repeats a run
+	@$(PYTHON) -m tests.faults.run $(FAULTS)
 
 check: setup ## style, types and the direction of imports, in under a minute
 	@.venv/bin/ruff format --check --quiet $(SOURCES)

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from starling_segmenter.settings import Settings
-from tests.faults.catalogue import CATALOGUE, Fault, NotInjected
+from tests.faults.catalogue import CATALOGUE, Fault
 from tests.faults.verdict import Verdict
 from tests.faults.workers import complaints
-from tests.faults.world import Scale, World, world
+from tests.faults.world import NotInjected, Scale, World, world
 
 LANES: Final = {"worker": (0.3, 1.5), "broker": (6.0, 14.0), "cassandra": (10.0, 20.0), "load": (6.0, 14.0)}
 """Seconds from one fault of a lane to the next."""

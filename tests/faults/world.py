@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,10 @@ class Scale:
     outage_seconds: float = 30.0
 
 
+class NotInjected(Exception):
+    """A fault could not be brought about this time; it is not counted."""
+
+
 @dataclass
 class World:
     """What injectors work on. `over` is set when a run's time is up: who waits for long then stops waiting."""
@@ -40,6 +44,18 @@ class World:
     scale: Scale
     directory: Path
     over: threading.Event = field(default_factory=threading.Event)
+
+    def pause(self, seconds: float) -> None:
+        self.over.wait(seconds)
+
+    def within(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Whether it came to hold in that time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self.over.is_set():
+            if condition():
+                return True
+            time.sleep(0.05)
+        return condition()
 
     def lag(self, topics: Sequence[str] = (BEHAVIOUR, PROFILE)) -> int | None:
         """Records not yet processed; None while the broker does not say."""
