@@ -20,7 +20,8 @@ def test_a_worker_refuses_partitions_that_are_not_those_of_its_states(rig: Rig, 
     rig.wait_settled([first])
     assert first.terminate() == 0
     more = [NewPartitions(f"{rig.stage}{name}", rig.partitions * 2) for name in names]
-    for future in AdminClient({"bootstrap.servers": rig.brokers}).create_partitions(more).values():
+    admin = AdminClient({"bootstrap.servers": rig.brokers})
+    for future in admin.create_partitions(more).values():
         future.result()
     second = rig.start()
     wait_until(lambda: not second.alive(), "the worker to refuse")
