@@ -138,7 +138,7 @@ def rebalance_during_restore(world: World, dice: Random) -> str:
     slot = _slot(world, dice)
     with slot.away():
         _lose(slot)
-    with world.workers.joined("extra") as extra:
+    with world.workers.joined(f"extra-{world.mine[0]}") as extra:
         if not world.within(lambda: extra.worker is not None and extra.worker.ready(), 25):
             raise NotInjected("the extra worker was never ready")
         with slot.away():
@@ -150,7 +150,7 @@ def rebalance_during_restore(world: World, dice: Random) -> str:
 def ten_rebalances(world: World, dice: Random) -> str:
     """Workers join and leave ten times in a minute."""
     for _ in range(5):
-        with world.workers.joined("extra") as extra:
+        with world.workers.joined(f"extra-{world.mine[0]}") as extra:
             world.within(lambda: extra.worker is not None and extra.worker.ready(), 10)
             world.pause(dice.uniform(0.2, 1.0))
             if dice.random() < 0.5:
@@ -188,7 +188,7 @@ CATALOGUE: tuple[Fault, ...] = (
 
 
 def _slot(world: World, dice: Random) -> Slot:
-    return world.workers.slots[f"w{dice.randrange(world.scale.workers)}"]
+    return world.workers.slots[dice.choice(world.mine)]
 
 
 def _lose(slot: Slot) -> None:

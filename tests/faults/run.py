@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +25,11 @@ from tests.faults.verdict import Verdict
 from tests.faults.workers import complaints
 from tests.faults.world import NotInjected, Scale, World, world
 
-LANES: Final = {"worker": (0.3, 1.5), "broker": (6.0, 14.0), "cassandra": (10.0, 20.0), "load": (6.0, 14.0)}
+PAUSES: Final = {"worker": (0.3, 1.5), "broker": (12.0, 25.0), "cassandra": (10.0, 20.0), "load": (6.0, 14.0)}
 """Seconds from one fault of a lane to the next."""
+
+_WORKERS_A_LANE: Final = 2
+"""Faults of workers have a lane for every two of them: a fault takes one down, and its lane waits."""
 
 PARTS: Final = ("kafka", "registry", "cassandra") if "cassandra" in Settings.model_fields else ("kafka", "registry")
 """Cassandra takes part once the segmenter has anything to do with it."""
@@ -71,9 +74,10 @@ class Course:
     def run(self, faults: Sequence[Fault]) -> None:
         self._began = time.monotonic()
         lanes = [
-            threading.Thread(target=self._lane, args=(lane, [fault for fault in faults if fault.lane == lane]), name=lane)
-            for lane in LANES
-            if any(fault.lane == lane for fault in faults)
+            threading.Thread(target=self._lane, args=(name, here, chosen), name=name)
+            for lane in PAUSES
+            for name, here in self._lanes(lane)
+            if (chosen := [fault for fault in faults if fault.lane == lane])
         ]
         for lane in lanes:
             lane.start()
@@ -87,27 +91,35 @@ class Course:
         if self._failures:
             raise self._failures[0]
 
+    def _lanes(self, lane: str) -> list[tuple[str, World]]:
+        """Names of the lanes of a kind, each with the world as its faults may touch it."""
+        if lane != "worker":
+            return [(lane, self.world)]
+        names = list(self.world.mine)
+        parts = [tuple(names[first : first + _WORKERS_A_LANE]) for first in range(0, len(names), _WORKERS_A_LANE)]
+        return [(f"worker {number}", replace(self.world, mine=part)) for number, part in enumerate(parts)]
+
     def _enough(self) -> bool:
         done = sum(one.injected for one in self.injected) >= self.count
         return bool(self._failures) or done or time.monotonic() - self._began > self.seconds
 
-    def _lane(self, lane: str, faults: Sequence[Fault]) -> None:
-        least, most = LANES[lane]
+    def _lane(self, lane: str, here: World, faults: Sequence[Fault]) -> None:
+        least, most = PAUSES[faults[0].lane]
         pauses = random.Random(f"{self.seed} {lane} pauses")
         try:
             for number, fault in enumerate(course_of(faults, self.seed, lane)):
                 self.world.over.wait(pauses.uniform(least, most))
                 if self.world.over.is_set():
                     return
-                self.injected.append(self._inject(fault, random.Random(f"{self.seed} {lane} {number}")))
+                self.injected.append(self._inject(fault, here, random.Random(f"{self.seed} {lane} {number}")))
                 self.world.load.check()
         except BaseException as cause:  # noqa: BLE001 - told by `run`, in the thread that waits
             self._failures.append(cause)
 
-    def _inject(self, fault: Fault, dice: random.Random) -> Injected:
+    def _inject(self, fault: Fault, here: World, dice: random.Random) -> Injected:
         began = time.monotonic()
         try:
-            what, injected = fault.inject(self.world, dice), True
+            what, injected = fault.inject(here, dice), True
         except NotInjected as cause:
             what, injected = str(cause), False
         one = Injected(fault.name, round(began - self._began, 1), round(time.monotonic() - began, 1), what, injected)

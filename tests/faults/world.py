@@ -24,7 +24,7 @@ _YEAR_MS = 366 * 86_400_000
 class Scale:
     """How large a run is. `outage_seconds`: how long a part is away; `rate` in records a second."""
 
-    workers: int = 3
+    workers: int = 4
     rate: int = 300
     users: int = 300
     outage_seconds: float = 30.0
@@ -36,13 +36,16 @@ class NotInjected(Exception):
 
 @dataclass
 class World:
-    """What injectors work on. `over` is set when a run's time is up: who waits for long then stops waiting."""
+    """What injectors work on. `mine`: the workers that they may take down; another lane has the others. `over` is set when
+    a run's time is up: who waits for long then stops waiting.
+    """
 
     stack: Stack
     workers: Workers
     load: Load
     scale: Scale
     directory: Path
+    mine: tuple[str, ...]
     over: threading.Event = field(default_factory=threading.Event)
 
     def pause(self, seconds: float) -> None:
@@ -99,4 +102,4 @@ def world(directory: Path, seed: int, scale: Scale, parts: tuple[str, ...] = ("k
             for slot in workers.slots.values():
                 slot.wait_ready()
             load.start()
-            yield World(stack, workers, load, scale, directory)
+            yield World(stack, workers, load, scale, directory, names)
