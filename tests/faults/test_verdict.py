@@ -1,0 +1,90 @@
+"""The judge itself: what is missing, there twice or different is found, and nothing else."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from starling_segments import Change, UserState, encode_state
+from tests.faults.log import Logged
+from tests.faults.oracle import Truth, _record, plan_of_the_run
+from tests.faults.verdict import Verdict, judge_feed, judge_letters, judge_states
+
+KEY = b"faults/u1"
+EVENT = {"message_id": "m1", "correlation_id": "request-1"}
+
+Feed = list[dict[str, Any]]
+
+
+class Given:
+    """A codec whose bytes are numbers of records that it was given."""
+
+    def __init__(self, records: list[dict[str, Any]]) -> None:
+        self._records = records
+
+    def decode(self, value: bytes) -> dict[str, Any]:
+        return self._records[int(value)]
+
+    def logged(self) -> list[Logged]:
+        return [Logged("topic", 0, n, 0, record.get("key", KEY), b"%d" % n) for n, record in enumerate(self._records)]
+
+
+def _expected() -> Feed:
+    changes = [Change("odd", 1, "ENTERED" if n % 2 else "EXITED", n, 1000 * n, "EVENT") for n in range(1, 5)]
+    return [_record(KEY, change, EVENT, []) for change in changes]
+
+
+def _as_read(record: dict[str, Any]) -> dict[str, Any]:
+    return record | {"cause": {"kind": record["cause"], "message_id": record["message_id"]}}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind"),
+    [
+        (lambda feed: feed, None),
+        (lambda feed: feed[:2] + feed[3:], "lost"),
+        (lambda feed: feed[:-1], "lost"),
+        (lambda feed: feed[:2] + feed[1:], "doubled"),
+        (lambda feed: [feed[1], feed[0], *feed[2:]], "wrong"),
+        (lambda feed: [*feed[:3], feed[3] | {"effective_at": 1}], "wrong"),
+        (lambda feed: [*feed, feed[3] | {"event_id": "another", "sequence": 5}], "wrong"),
+    ],
+    ids=["right", "gap", "end-missing", "twice", "other-order", "other-instant", "one-more"],
+)
+def test_a_feed_is_judged(spoil: Callable[[Feed], Feed], kind: str | None) -> None:
+    truth, verdict = Truth(plan_of_the_run(), feed={KEY: _expected()}), Verdict()
+    codec = Given([_as_read(record) for record in spoil(_expected())])
+    judge_feed(truth, {0: codec.logged()}, codec, verdict)  # type: ignore[arg-type]
+    assert verdict.good is (kind is None)
+    assert kind is None or getattr(verdict, kind) > 0
+
+
+@pytest.mark.parametrize(
+    ("versions", "kind"), [([1, 2, 3], None), ([1, 3], "lost"), ([1, 2, 2, 3], "doubled"), ([1, 2, 1], "doubled")]
+)
+def test_versions_in_the_changelog_are_judged(versions: list[int], kind: str | None) -> None:
+    truth, verdict = Truth(plan_of_the_run()), Verdict()
+
+    state = UserState(known=True)
+    truth.states[KEY] = state
+    codec = Given([{"version": version, "state": b"\xff" * 8 + encode_state(state)} for version in versions])
+    judge_states(truth, {0: codec.logged()}, codec, verdict)  # type: ignore[arg-type]
+    assert (verdict.lost, verdict.doubled, verdict.wrong) == (int(kind == "lost"), int(kind == "doubled"), 0)
+
+
+def test_a_state_that_differs_is_judged() -> None:
+
+    truth, verdict = Truth(plan_of_the_run(), states={KEY: UserState(known=True, clock=5)}), Verdict()
+    codec = Given([{"version": 1, "state": b"\xff" * 8 + encode_state(UserState(known=True, clock=6))}])
+    judge_states(truth, {0: codec.logged()}, codec, verdict)  # type: ignore[arg-type]
+    assert verdict.wrong == 1
+    assert "'clock': (5, 6)" in verdict.examples[0]
+
+
+def test_dead_letters_are_judged() -> None:
+    places = [("t", 0, 1), ("t", 0, 2), ("t", 0, 3)]
+    truth, verdict = Truth(plan_of_the_run(), letters=places[:2]), Verdict()
+    said = [places[0], places[0], places[2]]
+    codec = Given([{"origin_topic": topic, "origin_partition": n, "origin_offset": at} for topic, n, at in said])
+    judge_letters(truth, codec.logged(), codec, verdict)  # type: ignore[arg-type]
+    assert (verdict.lost, verdict.doubled, verdict.wrong) == (1, 1, 1)
