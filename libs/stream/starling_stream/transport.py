@@ -6,6 +6,7 @@ offsets go through the worker's transactions.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,10 @@ Assignment = object
 
 _RECORDS_PER_TURN: Final = 10_000
 """A compressed fetch can unpack to hundreds of thousands; taken at once they would stall the loop and fill the memory."""
+
+
+_WAITS_UNTIL_STALE: Final = 5
+"""A healthy broker says where a partition ends at the latest after one wait of an idle fetch; silence of so many is an outage."""
 
 
 class Fetched(NamedTuple):
@@ -65,6 +70,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         conf = self.app.conf
+        self._fetch_wait_ms = transport.fetch_wait_ms()
         return aiokafka.AIOKafkaConsumer(
             client_id=conf.broker_client_id,
             group_id=conf.id,
@@ -77,7 +83,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             isolation_level="read_committed",
             max_poll_interval_ms=int(conf.broker_max_poll_interval * 1000),
             max_partition_fetch_bytes=conf.consumer_max_fetch_size,
-            fetch_max_wait_ms=transport.fetch_wait_ms(),
+            fetch_max_wait_ms=self._fetch_wait_ms,
             request_timeout_ms=int(conf.broker_request_timeout * 1000),
             session_timeout_ms=int(conf.broker_session_timeout * 1000),
             rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
@@ -103,7 +109,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         records = await self._fetch_records(consumer, set(active), timeout=timeout_seconds, max_records=_RECORDS_PER_TURN)
         # Nothing is awaited from here on: assignment, records and ends belong together.
         assignment = self.assignment_held()
-        return Fetch(assignment, records, _ends(assignment))
+        return Fetch(assignment, records, _ends(assignment, time.time() * 1000 - self._stale_ms()))
+
+    def _stale_ms(self) -> float:
+        return float(self._fetch_wait_ms * _WAITS_UNTIL_STALE)
 
     def assignment_held(self) -> Assignment:
         """The assignment in force; None before the first."""
@@ -111,11 +120,21 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         return None if subscription is None else subscription.assignment
 
 
-def _ends(assignment: Any) -> dict[TP, End]:
+def _ends(assignment: Any, since_ms: float) -> dict[TP, End]:
+    """What the broker said before `since_ms` is no end any more.
+
+    After an outage one topic's partition can be read again before another's: records of the one must not overtake what
+    waits unread in the other.
+    """
     if assignment is None:
         return {}
     states = ((tp, assignment.state_value(tp)) for tp in assignment.tps)
-    return {tp: End(state.position if state.has_valid_position else None, state.lso) for tp, state in states}
+    return {tp: _end(state, since_ms) for tp, state in states}
+
+
+def _end(state: Any, since_ms: float) -> End:
+    told = state.timestamp is not None and state.timestamp >= since_ms
+    return End(state.position if state.has_valid_position else None, state.lso if told else None)
 
 
 class Consumer(driver.Consumer):
