@@ -1,6 +1,7 @@
 """Edge: a stateful service as a worker process. `run_service` is all that a service's `__main__` calls."""
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import sys
@@ -185,6 +186,8 @@ class _Life:
         await working.holdings.close()
         await asyncio.get_running_loop().run_in_executor(None, working.second.close)
         working.transactions.close()
+        # All is stored and given back by now. Faust's stop can outlive its cancellation after an outage of the broker.
+        faulthandler.dump_traceback_later(2 * _LEAVE_SECONDS, exit=True)
         try:
             await asyncio.wait_for(working.group.app.stop(), _LEAVE_SECONDS)
         except TimeoutError:
