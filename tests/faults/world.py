@@ -84,6 +84,9 @@ class World:
         self.settle()
         self.load.advance_clock(self.load.maker.now_ms() + _YEAR_MS + 5)
         self.settle((BEHAVIOUR, PROFILE, CLOCK))
+        for slot in self.workers.slots.values():
+            if slot.wanted:
+                slot.wait_ready()
         codes = self.workers.stop_all()
         verdict = judged(self.stack.brokers, self.stack.registry_url, [slot.disk for slot in self.workers.slots.values()])
         if any(code not in (0, None) for code in codes.values()):
