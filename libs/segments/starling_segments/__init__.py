@@ -6,11 +6,12 @@ from starling_segments.faults import NOT_YET, DefinitionRefused, Fault, Known
 from starling_segments.leaves import EventView
 from starling_segments.plan import Change, Plan
 from starling_segments.schema import json_schema
-from starling_segments.state import Membership, UnknownStateFormat, UserState, decode_state, encode_state
+from starling_segments.state import AccountTally, Membership, UnknownStateFormat, UserState, decode_state, encode_state
 from starling_segments.tree import Condition, Measure, Segment
 
 __all__ = [
     "NOT_YET",
+    "AccountTally",
     "BrokenPlan",
     "Change",
     "Condition",

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from starling_segments import paths
 from starling_segments.explain import Node, earliest, nothing
-from starling_segments.filters import compile_filter
+from starling_segments.filters import looks_at_context, looks_at_traits
 from starling_segments.groups import combine
-from starling_segments.identity import filter_facts, leaf_id, measure_facts, predicate_facts, selector_facts
-from starling_segments.leaves import EventLeaf, Question, TraitLeaf, first_is_within, threshold_of
-from starling_segments.measures import FIRST, MEASURES
-from starling_segments.plan import CompiledSegment, Plan, Route, Routes
+from starling_segments.identity import leaf_id
+from starling_segments.leaf_table import BrokenPlan, LeafTable
+from starling_segments.leaves import Question, earlier, threshold_of
+from starling_segments.measures import kind_of
+from starling_segments.plan import CompiledAccount, CompiledSegment, Plan
+from starling_segments.routes import router
+from starling_segments.standing import held, is_in
 from starling_segments.state import UserState
 from starling_segments.tree import (
+    Account,
+    Bucket,
+    Calendar,
     Condition,
     EventMeasure,
-    EventSelector,
     Everyone,
     FirstTime,
     Group,
+    InList,
     InSegment,
     Leaf,
+    Measure,
+    Ratio,
+    Regularly,
     Segment,
     Trait,
+    Window,
 )  # fmt: skip
+from starling_segments.tree import Sequence as Steps
+from starling_segments.windows import contains, next_turn
 
-
-class BrokenPlan(ValueError):
-    """The segments do not fit together: one uses another that is not there, or they go round in a loop."""
+__all__ = ["BrokenPlan", "compile_plan"]
 
 
 def compile_plan(segments: Sequence[Segment]) -> Plan:
@@ -46,11 +55,21 @@ def compile_plan(segments: Sequence[Segment]) -> Plan:
             dependents[used] |= 1 << i
     compiled = []
     for i, segment in enumerate(ordered):
-        tree = building.node(segment.where, "/where", 1 << i)
+        building.mask = 1 << i
+        tree = building.node(segment.where, "/where")
         building.trees[segment.key] = tree
         compiled.append(CompiledSegment(segment, tree.holds, tree, dependents[segment.key]))
-    by_name, by_prefix = building.routes()
-    return Plan(tuple(compiled), building.event_leaves, building.trait_leaves, by_name, by_prefix)
+    table = building.table
+    return Plan(
+        tuple(compiled),
+        table.event_leaves,
+        table.trait_leaves,
+        router(table.ways),
+        building.lists,
+        tuple(building.accounts),
+        reads_context=any(map(looks_at_context, table.wheres)),
+        reads_traits=any(map(looks_at_traits, table.wheres)),
+    )
 
 
 def _in_order(segments: Sequence[Segment]) -> list[Segment]:
@@ -76,91 +95,101 @@ def _in_order(segments: Sequence[Segment]) -> list[Segment]:
 
 @dataclass
 class _Building:
-    """What grows while the segments are compiled one by one."""
+    """What grows while the segments are compiled one by one. `mask`: the segment at hand."""
 
-    event_leaves: dict[str, EventLeaf] = field(default_factory=dict)
-    trait_leaves: dict[str, TraitLeaf] = field(default_factory=dict)
+    table: LeafTable = field(default_factory=LeafTable)
     trees: dict[str, Node] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-    selectors: dict[str, EventSelector] = field(default_factory=dict)
+    lists: dict[str, int] = field(default_factory=dict)
+    accounts: list[CompiledAccount] = field(default_factory=list)
+    mask: int = 0
 
-    def node(self, condition: Condition, pointer: str, segment: int) -> Node:
+    def node(self, condition: Condition, pointer: str) -> Node:
         if isinstance(condition, Group):
             ends = ["/not"] if condition.kind == "not" else [f"/{condition.kind}/{i}" for i in range(len(condition.parts))]
-            children = tuple(self.node(part, pointer + end, segment) for part, end in zip(condition.parts, ends, strict=True))
+            children = tuple(self.node(part, pointer + end) for part, end in zip(condition.parts, ends, strict=True))
             holds = combine(condition.kind, [child.holds for child in children])
             return Node(pointer, condition.kind, holds, nothing, earliest(children), children)
-        return self.leaf(condition, pointer, segment)
+        return self.leaf(condition, pointer)
 
-    def leaf(self, leaf: Leaf, pointer: str, segment: int) -> Node:
+    def leaf(self, leaf: Leaf, pointer: str) -> Node:  # noqa: PLR0911 - one line a kind of leaf
         match leaf:
             case Trait():
-                return self.trait(leaf, pointer, segment)
+                return self.trait(leaf, pointer)
             case EventMeasure():
-                question = Question(leaf.predicate.holds)
-                kept = self.measured(leaf)
-                if kept.kind.by_ones:
-                    question.threshold = threshold_of(leaf.predicate)
-                return self.asked(kept, question, ("event", pointer), segment)
+                return self.measure(leaf, pointer)
             case FirstTime():
-                question = Question(first_is_within(leaf.within_ms), within_ms=leaf.within_ms)
-                return self.asked(self.first(leaf), question, ("first_time", pointer), segment)
+                return self.asked(self.table.first(leaf), first_is_inside(leaf.window), pointer, "first_time")
+            case Regularly():
+                return self.asked(self.table.regular(leaf), keeps_on(leaf), pointer, "regularly")
+            case Steps():
+                return self.sequence(leaf, pointer)
             case InSegment(key):
                 return self.nested(key, pointer)
+            case InList(key):
+                self.lists[key] = self.lists.get(key, 0) | self.mask
+                return Node(pointer, "list", lambda state, _now: key in state.lists, lambda _state, _now: key, nothing)
+            case Bucket():
+                return _bucket(leaf, pointer)
+            case Account():
+                return self.account(leaf, pointer)
             case Everyone():
                 return Node(pointer, "everyone", lambda state, _now: state.known, nothing, nothing)
             case _:
                 assert_never(leaf)
 
-    def identity(self, *facts: Any) -> str:
-        found = leaf_id(*facts)
-        if self.facts.setdefault(found, facts) != facts:
-            raise BrokenPlan(f"two leaves share the identity {found}: {facts} and {self.facts[found]}")
-        return found
+    def measure(self, leaf: EventMeasure, pointer: str) -> Node:
+        predicate, measure = leaf.predicate, leaf.measure
+        if isinstance(measure, Ratio):
+            return self.ratio(leaf, measure, pointer)
+        question = Question(predicate.holds, moving=predicate.next_change, back=_back(measure))
+        if kind_of(measure).by_ones and not isinstance(measure.window, Calendar):
+            question.threshold = threshold_of(predicate)
+        return self.asked(self.table.measured(measure), question, pointer, "event")
 
-    def measured(self, leaf: EventMeasure) -> EventLeaf:
-        measure = leaf.measure
-        found = self.identity("event", *measure_facts(measure))
-        if found not in self.event_leaves:
-            read = paths.reader(measure.path) if measure.path else None
-            windowed = measure.within_ms is not None
-            self.event_leaves[found] = EventLeaf(found, MEASURES[measure.name], measure.within_ms, windowed, read)
-            self.selectors[found] = measure.event
-        return self.event_leaves[found]
+    def asked(self, leaf: Any, question: Question, pointer: str, kind: str) -> Node:
+        question.mask = self.mask
+        leaf.ask(question)
+        return Node(
+            pointer,
+            kind,
+            lambda state, now: question.holds(leaf.observe(state, question, now), now),
+            lambda state, now: leaf.observe(state, question, now),
+            lambda state, now: leaf.turns(state, question, now),
+        )
 
-    def first(self, leaf: FirstTime) -> EventLeaf:
-        """Without a window a match counts at once, even one from the future, so that is another leaf."""
-        windowed = leaf.within_ms is not None
-        found = self.identity("first_time", *selector_facts(leaf.event), windowed)
-        if found not in self.event_leaves:
-            self.event_leaves[found] = EventLeaf(found, FIRST, None, windowed, None)
-            self.selectors[found] = leaf.event
-        return self.event_leaves[found]
+    def ratio(self, leaf: EventMeasure, ratio: Ratio, pointer: str) -> Node:
+        """Either part may change the truth with any change of its value."""
+        sides = []
+        for part in (ratio.of, ratio.to):
+            question = Question(lambda value, _now: value, back=_back(part), mask=self.mask)
+            side = self.table.measured(part)
+            side.ask(question)
+            sides.append((side, question))
+        (of, of_question), (to, to_question) = sides
+        test = leaf.predicate.holds
 
-    def asked(self, leaf: EventLeaf, question: Question, where: tuple[str, str], segment: int) -> Node:
-        question.mask = segment
-        leaf.questions.append(question)
-        leaf.mask |= segment
-        kind, pointer = where
+        def observed(state: UserState, now: int) -> float | None:
+            above, below = of.observe(state, of_question, now), to.observe(state, to_question, now)
+            return None if above is None or not below else float(above / below)
 
-        def holds(state: UserState, now: int) -> bool:
-            return question.holds(leaf.value(state, now), now)
+        return Node(
+            pointer,
+            "event",
+            lambda state, now: test(observed(state, now), now),
+            observed,
+            lambda state, now: earlier(of.turns(state, of_question, now), to.turns(state, to_question, now)),
+        )
 
-        def next_change(state: UserState, now: int) -> int | None:
-            leaf.value(state, now)  # forgets what has left the window
-            kept = state.accumulator(leaf.id)
-            turns = [match.time for match in state.waiting if match.leaf == leaf.id]
-            turn = None if kept is None else leaf.next_change(question, kept, now)
-            return min([*turns, *([] if turn is None else [turn])], default=None)
+    def sequence(self, leaf: Steps, pointer: str) -> Node:
+        kept = self.table.sequence(leaf)
+        kept.mask |= self.mask
+        return Node(pointer, "sequence", kept.holds, kept.observe, kept.turns)
 
-        return Node(pointer, kind, holds, leaf.value, next_change)
-
-    def trait(self, leaf: Trait, pointer: str, segment: int) -> Node:
-        found = self.identity("trait", leaf.path, *predicate_facts(leaf.predicate))
-        if found not in self.trait_leaves:
-            self.trait_leaves[found] = TraitLeaf(found, paths.reader(leaf.path), leaf.predicate)
-        kept = self.trait_leaves[found]
-        kept.mask |= segment
+    def trait(self, leaf: Trait, pointer: str) -> Node:
+        if leaf.held_for_ms is not None or leaf.held_less_than_ms is not None:
+            return self.held(leaf, pointer)
+        kept = self.table.trait(leaf)
+        kept.mask |= self.mask
         read, test = kept.read, leaf.predicate.holds
         return Node(
             pointer,
@@ -168,6 +197,24 @@ class _Building:
             lambda state, now: test(read(state.traits), now),
             lambda state, _now: read(state.traits),
             kept.next_change,
+        )
+
+    def held(self, leaf: Trait, pointer: str) -> Node:
+        kept, question = self.table.held(leaf), held(leaf)
+        question.mask = self.mask
+        kept.ask(question)
+        change, read = leaf.predicate.next_change, kept.read
+
+        def turns(state: UserState, now: int) -> int | None:
+            moved = None if change is None else change(read(state.traits), now)
+            return earlier(moved, kept.turns(state, question, now))
+
+        return Node(
+            pointer,
+            "trait",
+            lambda state, now: question.holds(kept.since(state), now),
+            lambda state, _now: {"value": read(state.traits), "since": kept.since(state)},
+            turns,
         )
 
     def nested(self, key: str, pointer: str) -> Node:
@@ -179,26 +226,71 @@ class _Building:
 
         return Node(pointer, "segment", holds, lambda _state, _now: key, tree.next_change)
 
-    def routes(self) -> tuple[Mapping[str, Routes], tuple[tuple[str, Routes], ...]]:
-        """The ways from an event's name to its leaves: by exact name (fitting prefixes included), and by prefix alone."""
-        by_pattern: dict[str, list[EventLeaf]] = {}
-        for found, selector in self.selectors.items():
-            by_pattern.setdefault(selector.name, []).append(self.event_leaves[found])
-        prefixes = {name[:-1]: leaves for name, leaves in by_pattern.items() if name.endswith("*")}
-        by_name = {
-            name: self.route([*leaves, *(leaf for prefix, more in prefixes.items() if name.startswith(prefix) for leaf in more)])
-            for name, leaves in by_pattern.items()
-            if not name.endswith("*")
-        }
-        return by_name, tuple((prefix, self.route(leaves)) for prefix, leaves in prefixes.items())
+    def account(self, leaf: Account, pointer: str) -> Node:
+        """The others are told of by `on_account`, the user's own answer is found here."""
+        inner = self.node(leaf.where, pointer + "/account/where")
+        found = leaf_id("account", _plain(leaf.where))
+        self.accounts.append(CompiledAccount(found, inner.holds, self.mask))
 
-    def route(self, leaves: Iterable[EventLeaf]) -> Routes:
-        """Leaves with the same `where` stand behind one test."""
-        behind: dict[str, list[EventLeaf]] = {}
-        for leaf in leaves:
-            behind.setdefault(repr(filter_facts(self.selectors[leaf.id].where)), []).append(leaf)
-        routes = []
-        for together in behind.values():
-            where = self.selectors[together[0].id].where
-            routes.append(Route(None if where is None else compile_filter(where), tuple(together)))
-        return tuple(routes)
+        def observed(state: UserState, now: int) -> dict[str, Any] | None:
+            if state.account is None:
+                return None
+            users, matching = state.account.others.get(found, (0, 0))
+            return {"account": state.account.id, "users": users + 1, "matching": matching + inner.holds(state, now)}
+
+        def holds(state: UserState, now: int) -> bool:
+            seen = observed(state, now)
+            if seen is None:
+                return False
+            if leaf.match == "all":
+                return bool(seen["matching"] == seen["users"])
+            return bool(seen["matching"] > 0) is (leaf.match == "any")
+
+        return Node(pointer, "account", holds, observed, inner.next_change, (inner,))
+
+
+def _plain(condition: Condition) -> str:
+    """Equal for equal conditions; the functions in it are not looked at."""
+    return repr(condition)
+
+
+def _back(measure: Measure) -> int:
+    return measure.window.back if isinstance(measure.window, Calendar) else 0
+
+
+def _bucket(leaf: Bucket, pointer: str) -> Node:
+    return Node(pointer, "bucket", lambda state, _now: is_in(leaf, state.user_id), lambda _state, _now: leaf.salt, nothing)
+
+
+def first_is_inside(window: Window | None) -> Question:
+    """Whether the first match (epoch ms, None for none) lies inside the window."""
+    if window is None:
+        return Question(lambda first, _now: first is not None)
+    is_inside, turn = contains(window), next_turn(window)
+    return Question(
+        lambda first, now: first is not None and is_inside(first, now),
+        moving=lambda first, now: None if first is None else turn(first, now),
+    )
+
+
+def keeps_on(leaf: Regularly) -> Question:
+    """Whether enough of the last periods have one of the matches (epoch ms)."""
+    every, at_least, of = leaf.every_ms, leaf.at_least, leaf.of
+
+    def holds(times: tuple[int, ...] | None, now: int) -> bool:
+        return times is not None and len({(now - t) // every for t in times if 0 <= now - t < every * of}) >= at_least
+
+    def moving(times: tuple[int, ...] | None, now: int) -> int | None:
+        """Each match goes on to the next period when it gets a whole number of periods old."""
+        truth = holds(times, now)
+        turns = sorted({t + ((now - t) // every + 1) * every for t in times or () if now - t < every * of})
+        for tried, turn in enumerate(turns, start=1):
+            if holds(times, turn) is not truth or tried == _LOOK_AHEAD:
+                return turn
+        return turns[-1] if turns else None
+
+    return Question(holds, moving=moving)
+
+
+_LOOK_AHEAD = 8
+"""How many such instants are tried out before a timer is set for good measure."""

@@ -5,30 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from starling_segments import paths
-from starling_segments.faults import NOT_YET, Known, Place, refuse_unknown_fields
-from starling_segments.filters import EVENT_SOURCES, predicate, read_filter, read_predicate
+from starling_segments import behaviour
+from starling_segments.comparisons import read_trait_path
+from starling_segments.faults import NOT_YET, Place, refuse_unknown_fields
+from starling_segments.filters import read_predicate
 from starling_segments.groups import GROUP_KINDS, group_kind, read_group, read_object
-from starling_segments.measures import LATER_MEASURES, MEASURES
-from starling_segments.tree import (
-    Condition,
-    EventMeasure,
-    EventSelector,
-    Everyone,
-    FirstTime,
-    InSegment,
-    Leaf,
-    Measure,
-    MeasureName,
-    Trait,
-)  # fmt: skip
-from starling_segments.windows import LATER_WINDOW_FIELDS, WINDOW_FIELDS, read_window
+from starling_segments.operators import operands
+from starling_segments.operators.operands import is_number
+from starling_segments.tree import Account, Bucket, Condition, Everyone, InList, InSegment, Leaf, Match, Trait
+from starling_segments.windows import WINDOW_FIELDS
 
-LATER_LEAVES = frozenset({"sequence", "regularly", "list", "bucket", "account"})
-"""Part of the language, not built yet."""
-LATER_TRAIT_FIELDS = frozenset({"held_for", "held_less_than"})
-MEASURE_FIELDS = frozenset({"event", "where", "measure"}) | WINDOW_FIELDS
-MAX_EVENT_NAME_CHARACTERS = 200
+HELD_FIELDS = frozenset({"held_for", "held_less_than"})
+MATCHES: tuple[Match, ...] = ("any", "all", "none")
+MAX_SALT_CHARACTERS = 100
 
 Fields = Mapping[str, Any]
 
@@ -45,110 +34,23 @@ def read_condition(node: object, place: Place) -> Condition | None:
     for name, read in LEAF_READERS.items():
         if name in fields:
             return read(fields, place)
-    if "measure" in fields:  # `ratio` stands without an event of its own
-        return _read_event_measure(fields, place)
-    later = next((name for name in LATER_LEAVES if name in fields), None)
-    if later is not None:
-        place.refuse(NOT_YET, f"a {later!r} leaf is not built yet", "another kind of leaf for now")
-    else:
-        expected = "one of " + ", ".join([*GROUP_KINDS, *LEAF_READERS])
-        place.refuse("missing_field", "it is no kind of condition that there is", expected)
-        refuse_unknown_fields(fields, _every_field(), place)
+    expected = "one of " + ", ".join([*GROUP_KINDS, *LEAF_READERS])
+    place.refuse("missing_field", "it is no kind of condition that there is", expected)
+    refuse_unknown_fields(fields, WINDOW_FIELDS | HELD_FIELDS | {"where", "op", "value", "ignore_case"}, place)
     return None
-
-
-def _every_field() -> frozenset[str]:
-    return MEASURE_FIELDS | LATER_WINDOW_FIELDS | LATER_TRAIT_FIELDS | {"op", "value", "ignore_case"}
 
 
 def _read_trait(fields: Fields, place: Place) -> Leaf | None:
-    path = fields["trait"]
-    if not paths.is_path(path):
-        place.at("trait").refuse("wrong_type", "it is no path", paths.EXPECTED)
-    elif _is_unknown_computed(path, place.reading.known):
-        expected = ", ".join(sorted(place.reading.known.computed_traits)) or "no computed trait is defined"
-        place.at("trait").refuse("unknown_trait", f"there is no computed trait {path!r}", expected)
-    found = read_predicate(fields, place, frozenset({"trait"}), LATER_TRAIT_FIELDS)
-    return Trait(path, found) if found and paths.is_path(path) else None
-
-
-def _is_unknown_computed(path: str, known: Known) -> bool:
-    head, _, rest = path.partition(".")
-    return head == "computed" and rest.split(".")[0] not in known.computed_traits
-
-
-def _read_event_measure(fields: Fields, place: Place) -> Leaf | None:
-    measure = read_measure(fields, place)
-    kind = MEASURES[measure.name] if measure else MEASURES["count"]
-    if measure and measure.name == "count" and "op" not in fields and "value" not in fields:
-        refuse_unknown_fields(fields, MEASURE_FIELDS, place, LATER_WINDOW_FIELDS)
-        return EventMeasure(measure, predicate("gte", 1))
-    if measure is None and "op" not in fields:
-        refuse_unknown_fields(fields, MEASURE_FIELDS | {"value"}, place, LATER_WINDOW_FIELDS)
+    path = read_trait_path(fields["trait"], place.at("trait"))
+    held = {name: operands.DURATION.read(fields[name], place.at(name)) for name in HELD_FIELDS & fields.keys()}
+    found = read_predicate(fields, place, frozenset({"trait"}) | HELD_FIELDS)
+    if path is None or found is None or None in held.values():
         return None
-    fits = kind.gives if measure else ""
-    found = read_predicate(fields, place, MEASURE_FIELDS, LATER_WINDOW_FIELDS, fits)
-    return EventMeasure(measure, found) if measure and found else None
-
-
-def read_measure(fields: Fields, place: Place) -> Measure | None:
-    """The part of an event leaf that says what is measured: `event`, `where`, `measure` and the window."""
-    measured = _read_measure_kind(fields.get("measure", "count"), place.at("measure"))
-    if measured is None and "event" not in fields:
+    at_least, less_than = held.get("held_for"), held.get("held_less_than")
+    if at_least is not None and less_than is not None and at_least >= less_than:
+        place.refuse("bad_window", "nothing is held so long and for less than that", '"held_for" below "held_less_than"')
         return None
-    selector = _read_selector(fields, place)
-    within_ms = read_window(fields, place)
-    if measured is None or selector is None:
-        return None
-    name, path = measured
-    return Measure(selector, name, path, within_ms)
-
-
-def _read_selector(fields: Fields, place: Place) -> EventSelector | None:
-    name = fields.get("event")
-    expected = f"a name of 1 to {MAX_EVENT_NAME_CHARACTERS} characters; * at the end: every name that starts so"
-    named = isinstance(name, str) and 0 < len(name) <= MAX_EVENT_NAME_CHARACTERS
-    if name is None:
-        place.refuse("missing_field", "it names no event", '"event": ' + expected)
-    elif not named:
-        place.at("event").refuse("wrong_type", "it is no event name", expected)
-    if fields.get("where") is None:
-        return EventSelector(cast("str", name)) if named else None
-    where = read_filter(fields["where"], place.at("where"), EVENT_SOURCES)
-    return EventSelector(cast("str", name), where) if named and where else None
-
-
-def _read_measure_kind(node: Any, place: Place) -> tuple[MeasureName, str | None] | None:
-    over_property = [name for name, kind in MEASURES.items() if kind.payload]
-    expected = '"count", or one of ' + ", ".join(f'{{"{name}": path}}' for name in over_property)
-    if node == "count":
-        return "count", None
-    if (isinstance(node, str) and node in LATER_MEASURES) or (isinstance(node, dict) and LATER_MEASURES & node.keys()):
-        place.refuse(NOT_YET, "this measure is not built yet", expected)
-    elif not isinstance(node, dict) or not node:
-        place.refuse("wrong_type", "it is no measure", expected)
-    elif len(node) > 1 or not node.keys() <= set(over_property):
-        refuse_unknown_fields(node, frozenset(over_property), place)
-        if node.keys() <= set(over_property):
-            place.refuse("unknown_field", "a leaf has one measure", expected)
-    else:
-        ((name, path),) = node.items()
-        if paths.is_path(path):
-            return cast("MeasureName", name), path
-        place.at(name).refuse("wrong_type", "it is no path", paths.EXPECTED)
-    return None
-
-
-def _read_first_time(fields: Fields, place: Place) -> Leaf | None:
-    refuse_unknown_fields(fields, frozenset({"first_time"}) | WINDOW_FIELDS, place, LATER_WINDOW_FIELDS)
-    within_ms = read_window(fields, place)
-    there = place.at("first_time")
-    inner = read_object(fields["first_time"], there, '{"event": name, "where": …}')
-    if inner is None:
-        return None
-    refuse_unknown_fields(inner, frozenset({"event", "where"}), there)
-    selector = _read_selector(inner, there)
-    return FirstTime(selector, within_ms) if selector else None
+    return Trait(path, found, at_least, less_than)
 
 
 def _read_segment(fields: Fields, place: Place) -> Leaf | None:
@@ -188,6 +90,74 @@ def _way_back(own: str, came_from: Mapping[str, str]) -> list[str]:
     return way[::-1]
 
 
+def _read_list(fields: Fields, place: Place) -> Leaf | None:
+    refuse_unknown_fields(fields, frozenset({"list"}), place)
+    key, known = fields["list"], place.reading.known.lists
+    if not isinstance(key, str):
+        place.at("list").refuse("wrong_type", "a list is named by its key", "text")
+        return None
+    if known is None:
+        place.refuse(NOT_YET, "lists cannot be uploaded yet", "another kind of leaf for now")
+    elif key not in known:
+        place.at("list").refuse("unknown_list", f"there is no list {key!r}", "the key of an uploaded list")
+    return InList(key)
+
+
+def _read_bucket(fields: Fields, place: Place) -> Leaf | None:
+    refuse_unknown_fields(fields, frozenset({"bucket"}), place)
+    there = place.at("bucket")
+    inner = read_object(fields["bucket"], there, '{"salt": text, "from": 0, "to": 25}')
+    if inner is None:
+        return None
+    refuse_unknown_fields(inner, frozenset({"salt", "from", "to"}), there)
+    missing = [name for name in ("salt", "from", "to") if inner.get(name) is None]
+    for name in missing:
+        there.refuse("missing_field", f"it has no {name!r}", '{"salt": text, "from": 0, "to": 25}')
+    salt, low, high = inner.get("salt"), inner.get("from"), inner.get("to")
+    if salt is not None and (not isinstance(salt, str) or not 0 < len(salt) <= MAX_SALT_CHARACTERS):
+        there.at("salt").refuse("wrong_type", "it is no salt", f"text of 1 to {MAX_SALT_CHARACTERS} characters")
+        missing.append("salt")
+    wrong = [name for name in ("from", "to") if name not in missing and not _is_per_cent(inner[name])]
+    for name in wrong:
+        there.at(name).refuse("wrong_type", "it is no share", "a number from 0 to 100")
+    if missing or wrong:
+        return None
+    if low >= high:  # type: ignore[operator]
+        there.refuse("wrong_type", "nobody is in it", '"from" below "to"')
+        return None
+    return Bucket(str(salt), cast("float", low), cast("float", high))
+
+
+def _is_per_cent(value: object) -> bool:
+    return is_number(value) and 0 <= cast("float", value) <= 100
+
+
+def _read_account(fields: Fields, place: Place) -> Leaf | None:
+    refuse_unknown_fields(fields, frozenset({"account"}), place)
+    there = place.at("account")
+    inner = read_object(fields["account"], there, '{"match": "any", "where": a condition on users}')
+    if inner is None:
+        return None
+    refuse_unknown_fields(inner, frozenset({"match", "where"}), there)
+    match = inner.get("match")
+    if match is None:
+        there.refuse("missing_field", "it does not say how many have to match", '"match": one of ' + ", ".join(MATCHES))
+    elif match not in MATCHES:
+        there.at("match").refuse("wrong_type", "it does not say how many have to match", "one of " + ", ".join(MATCHES))
+    if inner.get("where") is None:
+        there.refuse("missing_field", "it says nothing about whom", '"where": a condition on users')
+        return None
+    if place.reading.in_account:
+        there.refuse("wrong_type", "an account stands inside an account", "conditions on the user alone")
+        return None
+    if not place.reading.known.accounts:
+        place.refuse(NOT_YET, "an 'account' leaf is not built yet", "another kind of leaf for now")
+    place.reading.in_account = True
+    where = read_condition(inner["where"], there.at("where").inside_group())
+    place.reading.in_account = False
+    return Account(match, where) if match in MATCHES and where is not None else None
+
+
 def _read_everyone(fields: Fields, place: Place) -> Leaf | None:
     refuse_unknown_fields(fields, frozenset({"everyone"}), place)
     if fields["everyone"] is True:
@@ -198,8 +168,14 @@ def _read_everyone(fields: Fields, place: Place) -> Leaf | None:
 
 LEAF_READERS: Mapping[str, Callable[[Fields, Place], Leaf | None]] = {
     "trait": _read_trait,
-    "event": _read_event_measure,
-    "first_time": _read_first_time,
+    "event": behaviour.read_event_measure,
+    "first_time": behaviour.read_first_time,
+    "sequence": behaviour.read_sequence,
+    "regularly": behaviour.read_regularly,
     "segment": _read_segment,
+    "list": _read_list,
+    "bucket": _read_bucket,
+    "account": _read_account,
     "everyone": _read_everyone,
+    "measure": behaviour.read_event_measure,  # a ratio stands without an event of its own
 }

@@ -48,8 +48,8 @@ def read_span(text: str, zone: ZoneInfo) -> tuple[int, int] | None:
     """ISO 8601 text -> `[start, end)` in epoch ms: one millisecond for an instant, the whole local day for a bare date."""
     try:
         if _DATE.fullmatch(text):
-            start = _midnight(date.fromisoformat(text), zone)
-            end = _midnight(date.fromisoformat(text) + _ONE_DAY, zone)
+            start = midnight(date.fromisoformat(text), zone)
+            end = midnight(date.fromisoformat(text) + _ONE_DAY, zone)
         elif _INSTANT.fullmatch(text):
             moment = datetime.fromisoformat(text.upper().replace(",", "."))
             start = to_ms(moment if moment.tzinfo else moment.replace(tzinfo=zone))
@@ -77,5 +77,6 @@ def _in_year(moment: datetime, year: int) -> datetime:
         return moment.replace(year=year, day=28, fold=0)
 
 
-def _midnight(day: date, zone: ZoneInfo) -> int:
+def midnight(day: date, zone: ZoneInfo) -> int:
+    """The first instant of that local day, epoch ms."""
     return to_ms(datetime(day.year, day.month, day.day, tzinfo=zone))

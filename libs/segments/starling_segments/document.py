@@ -7,17 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from starling_segments.conditions import MEASURE_FIELDS, read_condition, read_measure
-from starling_segments.faults import UTC, Known, Place, Reading, finish, refuse_unknown_fields
+from starling_segments.behaviour import MEASURE_FIELDS, read_measure
+from starling_segments.conditions import read_condition
+from starling_segments.faults import NOT_YET, UTC, Known, Place, Reading, finish, refuse_unknown_fields
+from starling_segments.filters import looks_at_traits
 from starling_segments.groups import read_object
-from starling_segments.tree import Condition, Measure, Segment
-from starling_segments.windows import LATER_WINDOW_FIELDS
+from starling_segments.tree import Condition, Measure, MeasureName, Segment, Within
+from starling_segments.windows import WINDOW_FIELDS
 
 KEY_PATTERN = "^[a-z][a-z0-9_-]{0,63}$"
 MAX_NAME_CHARACTERS = 120
 SERVER_FIELDS = frozenset({"version", "status"})
 """Set by the server: a document that carries them (one that was read and is sent back) is taken without them."""
 SEGMENT_FIELDS = frozenset({"key", "name", "description", "timezone", "where"}) | SERVER_FIELDS
+
+COMPUTED: tuple[MeasureName, ...] = ("count", "sum", "distinct")
+"""The measures that can be computed traits so far, over a lifetime or `within`."""
 
 _KEY = re.compile(KEY_PATTERN[:-1] + r"\Z")
 _NOBODY = Known()
@@ -36,7 +41,7 @@ def parse_segment(document: object, known: Known) -> Segment:
         key = _read_key(fields, place)
         name = _read_name(fields, place)
         description = _read_description(fields, place)
-        reading.zone = _read_zone(fields.get("timezone"), place.at("timezone"))
+        reading.zone = _read_zone(fields.get("timezone") or known.timezone, place.at("timezone"))
         where = _read_where(fields, place)
     finish(reading)
     assert where is not None  # noqa: S101 - a condition that cannot be read leaves a fault
@@ -65,13 +70,25 @@ def parse_measure(document: object, timezone: str = "UTC") -> Measure:
     place = Place(reading)
     reading.zone = _read_zone(timezone, place.at("timezone"))
     fields = read_object(document, place, "a measure: an object")
-    measure = None
+    measure: Measure | None = None
     if fields is not None:
-        refuse_unknown_fields(fields, MEASURE_FIELDS, place, LATER_WINDOW_FIELDS)
+        refuse_unknown_fields(fields, MEASURE_FIELDS, place)
         measure = read_measure(fields, place)
+        _refuse_what_is_not_computed(measure, fields, place)
     finish(reading)
     assert measure is not None  # noqa: S101 - as above
     return measure
+
+
+def _refuse_what_is_not_computed(measure: Measure | None, fields: Mapping[str, Any], place: Place) -> None:
+    if measure is not None and measure.name not in COMPUTED:
+        place.at("measure").refuse(NOT_YET, "this measure is not computed yet", "one of " + ", ".join(COMPUTED))
+    window = None if measure is None else measure.window
+    if window is not None and not isinstance(window, Within):
+        name = next(name for name in fields if name in WINDOW_FIELDS)
+        place.at(name).refuse(NOT_YET, "traits are not computed over this window yet", '"within", or a lifetime')
+    if measure is not None and looks_at_traits(measure.event.where):
+        place.at("where").refuse(NOT_YET, "comparing with a trait is not computed yet", "a fixed value")
 
 
 def _read_key(fields: Mapping[str, Any], place: Place) -> str:

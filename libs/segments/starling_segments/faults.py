@@ -49,12 +49,16 @@ class Known:
     """What a definition may refer to, looked up by the caller.
 
     `segments`: key of each live segment -> keys of the segments it uses. `computed_traits`: keys without the
-    `computed.` prefix. `taken_keys`: keys a new segment must not have (live or archived).
+    `computed.` prefix. `taken_keys`: keys a new segment must not have (live or archived). `lists`: keys of uploaded
+    lists, None where there can be none yet. `accounts`: whether users' accounts are told of. `timezone`: the workspace's.
     """
 
     segments: Mapping[str, frozenset[str]] = field(default_factory=dict)
     computed_traits: frozenset[str] = frozenset()
     taken_keys: frozenset[str] = frozenset()
+    lists: frozenset[str] | None = None
+    accounts: bool = False
+    timezone: str = "UTC"
 
 
 @dataclass(slots=True)
@@ -66,6 +70,7 @@ class Reading:
     zone: ZoneInfo = UTC
     faults: list[Fault] = field(default_factory=list)
     leaves: int = 0
+    in_account: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +107,8 @@ def finish(reading: Reading) -> None:
         raise DefinitionRefused(tuple(reading.faults))
 
 
-def refuse_unknown_fields(
-    node: Mapping[str, object], allowed: frozenset[str], place: Place, not_yet: frozenset[str] = frozenset()
-) -> None:
-    """Note every field that does not belong here; one of `not_yet` belongs, but is not built."""
+def refuse_unknown_fields(node: Mapping[str, object], allowed: frozenset[str], place: Place) -> None:
+    """Note every field that does not belong here."""
     for name in node:
-        if name in allowed:
-            continue
-        if name in not_yet:
-            place.at(name).refuse(NOT_YET, f"{name!r} is not built yet", "leave it out for now")
-        else:
+        if name not in allowed:
             place.at(name).refuse("unknown_field", f"{name!r} is not a field here", "one of " + ", ".join(sorted(allowed)))

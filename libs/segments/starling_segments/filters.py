@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from starling_segments import paths
-from starling_segments.faults import NOT_YET, UTC, Place, refuse_unknown_fields
+from starling_segments.comparisons import Scope, read_comparison, refers
+from starling_segments.faults import UTC, Place, refuse_unknown_fields
 from starling_segments.groups import combine, group_kind, read_group, read_object
 from starling_segments.operators import OPERATORS, operands
 from starling_segments.operators.operands import is_number, scalars_of
 from starling_segments.operators.table import NUMBER, NextChange, Operator, Test
-from starling_segments.tree import Check, Filter, Group, Predicate, Source
+from starling_segments.tree import Check, Compared, Filter, Group, Predicate, Source, TraitValue
 
 EVENT_SOURCES: tuple[Source, ...] = ("property", "context")
+EVENT = Scope(EVENT_SOURCES, traits=True)
+ITEM = Scope()
 _MIXED_OPERANDS = (operands.SCALAR, operands.SCALARS, operands.ORDERED, operands.RANGE)
 
 
-def read_predicate(
-    node: Mapping[str, Any], place: Place, own: frozenset[str], later: frozenset[str] = frozenset(), fits: str = ""
-) -> Predicate | None:
-    """The `op`, `value`, … of a node whose other fields are `own` (or `later`: not built yet).
+def read_predicate(node: Mapping[str, Any], place: Place, own: frozenset[str], fits: str = "") -> Predicate | None:
+    """The `op`, `value`, … of a node whose other fields are `own`.
 
     `fits`: the type of what it is asked of, where that is known; an operator never true of it is refused.
     """
     name = node.get("op")
     operator = OPERATORS.get(name) if isinstance(name, str) else None
-    refuse_unknown_fields(node, own | _fields(operator), place, later)
+    refuse_unknown_fields(node, own | _fields(operator), place)
     if "op" not in node:
         place.refuse("missing_field", "it has no operator", '"op": one of ' + ", ".join(OPERATORS))
     elif not isinstance(name, str):
@@ -101,48 +102,95 @@ def _read_item_predicate(name: str, operator: Operator, node: Mapping[str, Any],
     if "where" not in node:
         place.refuse("missing_field", f"{name!r} needs a condition on each item", '"where"')
         return None
-    where = read_filter(node["where"], place.at("where"), ())
+    where = read_filter(node["where"], place.at("where"), ITEM)
     if where is None:
         return None
     holds = operator.build(compile_filter(where), place.reading.zone)
     return Predicate(name, where, None, False, holds, _next_change_of_items(where))
 
 
-def read_filter(node: object, place: Place, sources: tuple[Source, ...]) -> Filter | None:
-    """A tree over `sources` (`property` and `context` of an event); no sources: over one array item."""
+def read_filter(node: object, place: Place, scope: Scope) -> Filter | None:
+    """A tree over what the scope has: `property` and `context` of an event, or one array item."""
     fields = read_object(node, place, "a predicate, or a group of them")
     if fields is None:
         return None
     kind = group_kind(fields)
     if kind is not None:
-        return read_group(fields, kind, place, lambda part, there: read_filter(part, there, sources))
+        return read_group(fields, kind, place, lambda part, there: read_filter(part, there, scope))
     place.count_leaf()
+    sources = scope.sources
     source = next((source for source in sources if source in fields), None) if sources else "item"
     if source is None:
         place.refuse("missing_field", "it does not say what to look at", "one of " + ", ".join(sources))
     path = fields.get(source) if source else None
-    if path is not None and not paths.is_path(path):
+    fine = path is None or paths.is_path(path)
+    if not fine or (source in fields and path is None):
         place.at(source or "").refuse("wrong_type", "it is no path", paths.EXPECTED)
-    value = fields.get("value")
-    if isinstance(value, dict) and value.keys() == {"trait"}:
-        place.at("value").refuse(NOT_YET, "comparing with a trait is not built yet", "a fixed value")
-        return None
+        fine = False
+    if source and refers(fields.get("value")):
+        compared = read_comparison(fields, place, source, path or "", scope)
+        return compared if fine else None
     found = read_predicate(fields, place, frozenset({source} if source else sources))
-    return Check(source, path, found) if found and source and (path is None or paths.is_path(path)) else None
+    return Check(source, path, found) if found and source and fine else None
 
 
-def compile_filter(tree: Filter) -> Test:
-    """A test over an event (anything with `properties` and `context`) or over an item, at an instant."""
+Access = Callable[[Source, str], Callable[[Any], Any]]
+"""(source, path) -> what finds that value in the subject of a filter."""
+Other = Callable[[Any], Callable[[Any], Any]]
+"""What a comparison compares with -> what finds it in the subject of a filter."""
+
+
+def of_event(source: Source, path: str) -> Callable[[Any], Any]:
+    """From anything with `properties` and `context`."""
+    read = paths.reader(path)
+    if source == "property":
+        return lambda event: read(event.properties)
+    return lambda event: read(event.context)
+
+
+def of_traits(other: Any) -> Callable[[Any], Any]:
+    """From anything with `traits`."""
+    read = paths.reader(other.path)
+    return lambda subject: read(subject.traits)
+
+
+def compile_filter(tree: Filter, access: Access = of_event, other: Other = of_traits) -> Test:
+    """A test over an event or over an item, at an instant. One that compares with traits needs a subject that has them."""
     if isinstance(tree, Group):
-        return combine(tree.kind, [compile_filter(part) for part in tree.parts])
+        return combine(tree.kind, [compile_filter(part, access, other) for part in tree.parts])
+    if isinstance(tree, Compared):
+        value, found, compare = access(tree.source, tree.path), other(tree.other), tree.holds
+        return lambda subject, now: compare(value(subject), found(subject), now)
     holds = tree.predicate.holds
     if tree.source == "item":
         read_item = paths.item_reader(tree.path)
         return lambda item, now: holds(read_item(item), now)
+    if access is not of_event:
+        value = access(tree.source, tree.path or "")
+        return lambda subject, now: holds(value(subject), now)
     read = paths.reader(tree.path or "")
-    if tree.source == "property":
+    if tree.source == "property":  # one call less than through `of_event`
         return lambda event, now: holds(read(event.properties), now)
     return lambda event, now: holds(read(event.context), now)
+
+
+def checks(tree: Filter | None) -> Iterator[Check | Compared]:
+    """The predicates of a tree, those inside array predicates left out."""
+    if isinstance(tree, Group):
+        for part in tree.parts:
+            yield from checks(part)
+    elif tree is not None:
+        yield tree
+
+
+def looks_at_traits(tree: Filter | None) -> bool:
+    """Whether it compares with a trait."""
+    return any(isinstance(check, Compared) and isinstance(check.other, TraitValue) for check in checks(tree))
+
+
+def looks_at_context(tree: Filter | None) -> bool:
+    """Whether it reads an event's context."""
+    return any(check.source == "context" for check in checks(tree))
 
 
 def _next_change_of_items(where: Filter) -> NextChange | None:
@@ -161,5 +209,5 @@ def _next_change_of_items(where: Filter) -> NextChange | None:
 def _moving_checks(where: Filter) -> list[tuple[Callable[[Any], Any], NextChange]]:
     if isinstance(where, Group):
         return [check for part in where.parts for check in _moving_checks(part)]
-    change = where.predicate.next_change
+    change = None if isinstance(where, Compared) else where.predicate.next_change
     return [] if change is None else [(paths.item_reader(where.path), change)]

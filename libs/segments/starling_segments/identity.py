@@ -12,7 +12,22 @@ from base64 import urlsafe_b64encode
 from hashlib import blake2b
 from typing import Any
 
-from starling_segments.tree import Check, EventSelector, Filter, Group, Measure, Predicate
+from starling_segments.tree import (
+    Ago,
+    Calendar,
+    Check,
+    Compared,
+    EventSelector,
+    Filter,
+    Fixed,
+    Group,
+    Measure,
+    Predicate,
+    Sequence,
+    StepValue,
+    Window,
+    Within,
+)  # fmt: skip
 
 
 def leaf_id(*facts: Any) -> str:
@@ -22,7 +37,29 @@ def leaf_id(*facts: Any) -> str:
 
 def measure_facts(measure: Measure) -> list[Any]:
     """What an event measure keeps data for."""
-    return [*selector_facts(measure.event), measure.name, measure.path, measure.within_ms]
+    more = [fact for fact in (measure.q, measure.zone) if fact is not None]
+    return [*selector_facts(measure.event), measure.name, measure.path, window_facts(measure.window), *more]
+
+
+def window_facts(window: Window | None) -> Any:
+    """What a window keeps. All periods of one calendar unit are kept together, for "today" and "yesterday" alike."""
+    match window:
+        case None:
+            return None
+        case Within(length):
+            return length
+        case Ago(older, newer):
+            return ["ago", older, newer]
+        case Fixed(after, before):
+            return ["fixed", after, before]
+        case Calendar(unit, _, zone):
+            return ["calendar", unit, zone]
+
+
+def sequence_facts(sequence: Sequence) -> list[Any]:
+    """What a sequence keeps data for."""
+    steps = [[*selector_facts(step.event), step.negative, step.within_ms, step.for_ms] for step in sequence.steps]
+    return [steps, sequence.within_ms]
 
 
 def selector_facts(selector: EventSelector) -> list[Any]:
@@ -33,7 +70,7 @@ def selector_facts(selector: EventSelector) -> list[Any]:
 def predicate_facts(predicate: Predicate) -> list[Any]:
     """Equal for predicates that are true of the same values at the same instants."""
     operand = predicate.operand
-    plain = filter_facts(operand) if isinstance(operand, Check | Group) else operand
+    plain = filter_facts(operand) if isinstance(operand, Check | Compared | Group) else operand
     return [predicate.op, plain, predicate.zone, predicate.ignore_case]
 
 
@@ -43,6 +80,10 @@ def filter_facts(tree: Filter | None) -> Any:
         return None
     if isinstance(tree, Group):
         return [tree.kind, sorted((filter_facts(part) for part in tree.parts), key=_text)]
+    if isinstance(tree, Compared):
+        other = tree.other
+        found = ["step", other.step, other.path] if isinstance(other, StepValue) else ["trait", other.path]
+        return [tree.source, tree.path, tree.op, found, tree.zone, tree.ignore_case, "compared"]
     return [tree.source, tree.path, *predicate_facts(tree.predicate)]
 
 

@@ -1,4 +1,4 @@
-"""Pure core, hot path: compiled leaves. Each knows which segments hang on it, folds into its accumulator and sets its timer.
+"""Pure core, hot path: compiled leaves over events. Each knows which segments hang on it, folds, and sets its timer.
 
 Sets of segments are bit masks: bit i is the plan's segment i.
 """
@@ -6,16 +6,14 @@ Sets of segments are bit masks: bit i is the plan's segment i.
 from __future__ import annotations
 
 from bisect import insort_right
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from math import ceil, floor
 from operator import attrgetter
 from typing import Any, Protocol
 
-from starling_segments.accumulators import EXACT, Accumulator
 from starling_segments.measures import MeasureKind
-from starling_segments.operators.table import Test
-from starling_segments.paths import Reader
+from starling_segments.operators.table import NextChange, Test
 from starling_segments.state import UserState, Waiting
 from starling_segments.tree import Predicate
 
@@ -35,41 +33,82 @@ class EventView(Protocol):
     def context(self) -> Mapping[str, Any]: ...  # noqa: D102
 
 
+class Seen:
+    """An event beside the traits of its profile, for those who compare the two."""
+
+    __slots__ = ("context", "name", "properties", "time_ms", "traits")
+
+    def __init__(self, event: EventView, traits: Mapping[str, Any]) -> None:
+        self.name = event.name
+        self.time_ms = event.time_ms
+        self.properties = event.properties
+        self.context = event.context
+        self.traits = traits
+
+
+Take = Callable[[EventView], Any]
+"""What a leaf folds of an event; None to ignore it."""
+
+
 @dataclass(slots=True)
 class Question:
-    """What one segment asks of a leaf's value: a predicate, or whether an instant is within `within_ms` of now.
+    """What one segment asks of a leaf's value.
 
-    `threshold`: the truth, or the falsehood, is "at least that many"; `mask`: the segment.
+    `holds(value, now)`: the truth, or anything that is another object whenever the segment has to be asked again.
+    `threshold`: the truth, or the falsehood, is "at least that many". `moving`: when time alone changes the truth for a
+    value that stays. `back`: which calendar period, counted backwards. `mask`: the segment.
     """
 
     holds: Test
     threshold: int | None = None
-    within_ms: int | None = None
+    moving: NextChange | None = None
+    back: int = 0
     mask: int = 0
 
 
 @dataclass(slots=True)
 class EventLeaf:
-    """One accumulator over events. `window_ms`: what leaves it by age; `waits`: a match from the future is put off."""
+    """One accumulator over events.
+
+    `window_ms`: what leaves it by age. `pane_ms`: what its accumulator is told with each match. `waits`: a match from
+    the future is put off. `timed`: time alone may change an answer.
+    """
 
     id: str
     kind: MeasureKind
     window_ms: int | None
+    pane_ms: int
     waits: bool
-    read: Reader | None
+    take: Take | None
     questions: list[Question] = field(default_factory=list)
     mask: int = 0
+    timed: bool = False
+
+    @property
+    def reads(self) -> bool:
+        """Whether it looks into the events that it folds."""
+        return self.take is not None
+
+    def alone(self) -> EventLeaf:
+        """The same without segments."""
+        return replace(self, questions=[], mask=0, timed=False)
+
+    def ask(self, question: Question) -> None:
+        """Another segment hangs on it."""
+        self.questions.append(question)
+        self.mask |= question.mask
+        self.timed = self.timed or self.waits or question.moving is not None
 
     def fold(self, state: UserState, event: EventView, now: int) -> int:
         """Fold a match; returns the segments whose truth may have changed. A match too old for the window is dropped."""
         payload = None
-        if self.read is not None:
-            payload = self.kind.payload(self.read(event.properties))  # type: ignore[misc]
+        if self.take is not None:
+            payload = self.take(event)
             if payload is None:
                 return 0
         time = event.time_ms
         if time > now and self.waits:
-            insort_right(state.waiting, Waiting(time, self.id, payload), key=_BY_TIME)
+            wait(state, time, self.id, payload)
             return 0
         return self.add(state, time, payload, now)
 
@@ -86,107 +125,149 @@ class EventLeaf:
             if window_ms is not None:
                 kept.forget(now - window_ms)
             before = kept.value()
-        kept.add(time, payload, (window_ms or 0) // EXACT)
+        kept.add(time, payload, self.pane_ms)
         after: Any = kept.value()
         changed = 0
-        for question in self.questions:
+        for question in self.questions:  # hot: as `changed`, a call less
             k = question.threshold
             if k is not None:  # two comparisons instead of two calls: the usual question, a tenth of a step
                 if (before >= k) is not (after >= k):
                     changed |= question.mask
             elif question.holds(before, now) is not question.holds(after, now):
                 changed |= question.mask
-        if self.waits:
-            self._set_timer(state, kept, now)
+        if self.timed:
+            self.set_timer(state, kept, now)
+        return changed
+
+    def changed(self, before: Any, after: Any, now: int) -> int:
+        """The segments whose answer is another one after the value went from `before` to `after`."""
+        changed = 0
+        for question in self.questions:
+            if question.holds(before, now) is not question.holds(after, now):
+                changed |= question.mask
         return changed
 
     def expire(self, state: UserState, now: int) -> int:
-        """The leaf is due: forget what has left the window; returns the segments that hang on it."""
+        """The leaf is due: let go what has left the window; returns the segments that hang on it."""
         kept = state.accumulator(self.id)
         if kept is None:
             state.due.pop(self.id, None)
             return self.mask
-        if self.window_ms is not None:
-            kept.forget(now - self.window_ms)
-            if kept.value() == self.kind.nothing:
-                del state.accumulators[self.id]
-        self._set_timer(state, kept, now)
+        self.settle(kept, now)
+        if self.is_empty(kept):
+            del state.accumulators[self.id]
+        self.set_timer(state, kept, now)
         return self.mask
 
-    def value(self, state: UserState, now: int) -> Any:
+    def settle(self, kept: Any, now: int) -> None:
+        """Bring what is kept to `now`."""
+        if self.window_ms is not None:
+            kept.forget(now - self.window_ms)
+
+    def is_empty(self, kept: Any) -> bool:
+        """Whether it is as if nothing had ever matched."""
+        return bool(kept.value() == self.kind.nothing)
+
+    def observe(self, state: UserState, question: Question, now: int) -> Any:  # noqa: ARG002 - one shape for all leaves
         """The measure at `now`, which must not lie before the state's clock."""
         kept = state.accumulator(self.id)
         if kept is None:
             return self.kind.nothing
-        if self.window_ms is not None:
-            kept.forget(now - self.window_ms)
+        self.settle(kept, now)
         return kept.value()
 
-    def next_change(self, question: Question, kept: Accumulator, now: int) -> int | None:
-        """The earliest instant after `now` at which the answer can change by itself. Nothing in `kept` is too old."""
-        if question.within_ms is not None:
-            first = kept.value()
-            turn = None if first is None else int(first) + question.within_ms
-            return turn if turn is not None and turn > now else None
-        if self.window_ms is None:
-            return None
-        leaving = kept.next_departure(question.threshold, question.holds, now)
-        return None if leaving is None else leaving + self.window_ms
+    def next_change(self, question: Question, kept: Any, now: int) -> int | None:
+        """The earliest instant after `now` at which the answer can change by itself. `kept` is settled at `now`."""
+        moving, window_ms = question.moving, self.window_ms
+        turn = None
+        if window_ms is not None:
+            leaving = kept.next_departure(question.threshold, question.holds if moving is None else _itself, now)
+            turn = None if leaving is None else leaving + window_ms
+        return turn if moving is None else earlier(turn, moving(kept.value(), now))
 
-    def _set_timer(self, state: UserState, kept: Accumulator, now: int) -> None:
-        earliest = None
+    def set_timer(self, state: UserState, kept: Any, now: int) -> None:
+        """For the first answer that can change by itself."""
+        window_ms, earliest = self.window_ms, None
         for question in self.questions:
-            turn = self.next_change(question, kept, now)
+            if window_ms is None or question.moving is not None:
+                turn = self.next_change(question, kept, now)
+            else:  # hot: as `next_change`, a call less
+                turn = kept.next_departure(question.threshold, question.holds, now)
+                turn = None if turn is None else turn + window_ms
             if turn is not None and (earliest is None or turn < earliest):
                 earliest = turn
-        if earliest is None:
-            state.due.pop(self.id, None)
-        else:
-            state.due[self.id] = earliest
+        note_due(state, self.id, earliest)
 
     def refresh(self, state: UserState, now: int) -> None:
-        """Set the timer anew, after the plan changed."""
+        """Settle, and set the timer anew, after the plan changed."""
         kept = state.accumulator(self.id)
         if kept is not None:
-            if self.window_ms is not None:
-                kept.forget(now - self.window_ms)
-            self._set_timer(state, kept, now)
+            self.settle(kept, now)
+            self.set_timer(state, kept, now)
+
+    def turns(self, state: UserState, question: Question, now: int) -> int | None:
+        """As `next_change`, from a state; a match that still waits may change anything."""
+        kept = state.accumulator(self.id)
+        turn = None
+        if kept is not None:
+            self.settle(kept, now)
+            turn = self.next_change(question, kept, now)
+        return earlier(turn, next_waiting(state, self.id))
 
 
 @dataclass(slots=True)
-class TraitLeaf:
-    """One predicate on one trait."""
+class FixedLeaf(EventLeaf):
+    """A lifetime between two instants."""
 
-    id: str
-    read: Reader
-    predicate: Predicate
-    mask: int = 0
+    after_ms: int | None = None
+    before_ms: int | None = None
 
-    def expire(self, state: UserState, now: int) -> int:
-        """The leaf is due: set its next timer; returns the segments that hang on it."""
-        self.refresh(state, now)
-        return self.mask
-
-    def turn(self, state: UserState, before: Mapping[str, Any], now: int) -> int:
-        """The traits were `before`: returns the segments whose truth may have changed."""
-        old, new = self.read(before), self.read(state.traits)
-        if old is new:
+    def add(self, state: UserState, time: int, payload: Any, now: int) -> int:
+        """A match outside is dropped."""
+        if (self.after_ms is not None and time < self.after_ms) or (self.before_ms is not None and time >= self.before_ms):
             return 0
-        self.refresh(state, now)
-        return self.mask if self.predicate.holds(old, now) is not self.predicate.holds(new, now) else 0
+        return EventLeaf.add(self, state, time, payload, now)
 
-    def next_change(self, state: UserState, now: int) -> int | None:
-        """The earliest instant after `now` at which the truth can change by itself."""
-        change = self.predicate.next_change
-        return change(self.read(state.traits), now) if change else None
 
-    def refresh(self, state: UserState, now: int) -> None:
-        """Set the timer anew."""
-        turn = self.next_change(state, now)
-        if turn is None:
-            state.due.pop(self.id, None)
-        else:
-            state.due[self.id] = turn
+@dataclass(slots=True)
+class ShiftingLeaf(EventLeaf):
+    """A leaf that does more with time than to forget: it says itself what its answers may do next."""
+
+    def set_timer(self, state: UserState, kept: Any, now: int) -> None:
+        """For the first answer that can change by itself."""
+        earliest = None
+        for question in self.questions:
+            earliest = earlier(earliest, self.next_change(question, kept, now))
+        note_due(state, self.id, earliest)
+
+
+def wait(state: UserState, time: int, leaf_id: str, payload: Any) -> None:
+    """Put a match off until its time comes."""
+    insort_right(state.waiting, Waiting(time, leaf_id, payload), key=_BY_TIME)
+
+
+def next_waiting(state: UserState, leaf_id: str) -> int | None:
+    """When the leaf's next match comes in that was put off."""
+    return next((match.time for match in state.waiting if match.leaf == leaf_id), None)
+
+
+def note_due(state: UserState, leaf_id: str, turn: int | None) -> None:
+    """Set the leaf's timer, or take it away."""
+    if turn is None:
+        state.due.pop(leaf_id, None)
+    else:
+        state.due[leaf_id] = turn
+
+
+def earlier(one: int | None, other: int | None) -> int | None:
+    """The earlier of two instants, as far as there are any."""
+    if one is None or (other is not None and other < one):
+        return other
+    return one
+
+
+def _itself(value: Any, _now: int) -> Any:
+    return value
 
 
 def threshold_of(predicate: Predicate) -> int | None:
@@ -195,10 +276,3 @@ def threshold_of(predicate: Predicate) -> int | None:
     if predicate.op in {"gte", "lt"}:
         return ceil(limit)
     return floor(limit) + 1 if predicate.op in {"gt", "lte"} else None
-
-
-def first_is_within(within_ms: int | None) -> Test:
-    """Whether the first match (epoch ms, None for none) lies inside the window."""
-    if within_ms is None:
-        return lambda first, _now: first is not None
-    return lambda first, now: first is not None and now - within_ms < first <= now

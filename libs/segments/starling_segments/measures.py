@@ -1,28 +1,20 @@
-"""Pure core: the measures, by name. A new measure is one entry here (and its accumulator)."""
+"""Pure core: the measures, by name. A new measure is one entry here (and its accumulators)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
+from functools import partial
 from typing import Any
 
-from starling_segments.accumulators import (
-    Accumulator,
-    Earliest,
-    RecentAmounts,
-    RecentTimes,
-    RecentValues,
-    Tally,
-    Total,
-    Values,
-)  # fmt: skip
-from starling_segments.operators.table import NUMBER, NUMBER_TYPES
+from starling_segments import lifetimes, recents
+from starling_segments.accumulators import Beats, Measured
+from starling_segments.operators.table import DATE, NUMBER
+from starling_segments.tree import Measure, MeasureName
+from starling_segments.values import amount, anything, distinct_key
 
-MAX_MAGNITUDE = 1e290
-"""A larger number is not summed: a sum of that many could leave what a double can hold."""
-_LONGEST_KEPT = 64
+ANY_TYPE = ""
+"""What a measure gives that can be of any type: every operator fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,52 +27,44 @@ class MeasureKind:
     """
 
     payload: Callable[[Any], Any] | None
-    lifetime: Callable[[], Accumulator]
-    windowed: Callable[[], Accumulator]
-    nothing: int | None
+    lifetime: Callable[[], Measured]
+    windowed: Callable[[], Measured]
+    nothing: Any
     gives: str
-    by_ones: bool
+    by_ones: bool = False
 
 
-def amount(value: Any) -> float | None:
-    """A finite number as a float; None for anything else."""
-    if type(value) in NUMBER_TYPES and -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE:
-        return float(value)
-    return None
+def _untied(gives: str, payload: Callable[[Any], Any] | None, lifetime: Any, windowed: Any) -> MeasureKind:
+    return MeasureKind(payload, lifetime, windowed, None, gives)
 
 
-def distinct_key(value: Any) -> str | None:
-    """Text that is equal for equal values only: `1` and `1.0` are one value, `1`, `"1"` and `true` are three."""
-    if type(value) is str:
-        text = "t" + value
-    elif value is None:
-        return None
-    else:
-        text = "j" + json.dumps(_normal(value), sort_keys=True, separators=(",", ":"))
-    if len(text) <= _LONGEST_KEPT:
-        return text
-    return "h" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def _normal(value: Any) -> Any:
-    if type(value) is float and value.is_integer():
-        return int(value)
-    if type(value) is list:
-        return [_normal(item) for item in value]
-    if type(value) is dict:
-        return {key: _normal(item) for key, item in value.items()}
-    return value
-
-
-MEASURES: Mapping[str, MeasureKind] = {
-    "count": MeasureKind(None, Tally, RecentTimes, 0, NUMBER, by_ones=True),
-    "sum": MeasureKind(amount, Total, RecentAmounts, None, NUMBER, by_ones=False),
-    "distinct": MeasureKind(distinct_key, Values, RecentValues, 0, NUMBER, by_ones=True),
+MEASURES: Mapping[MeasureName, MeasureKind] = {
+    "count": MeasureKind(None, lifetimes.Tally, recents.RecentTimes, 0, NUMBER, by_ones=True),
+    "sum": _untied(NUMBER, amount, lifetimes.Total, recents.RecentAmounts),
+    "avg": _untied(NUMBER, amount, lifetimes.Mean, recents.RecentMean),
+    "min": _untied(NUMBER, amount, lifetimes.Lowest, recents.RecentLowest),
+    "max": _untied(NUMBER, amount, lifetimes.Highest, recents.RecentHighest),
+    "first": _untied(ANY_TYPE, anything, lifetimes.FirstValue, recents.RecentFirst),
+    "last": _untied(ANY_TYPE, anything, lifetimes.LastValue, recents.RecentLast),
+    "distinct": MeasureKind(distinct_key, lifetimes.Values, recents.RecentValues, 0, NUMBER, by_ones=True),
+    "most_frequent": _untied(ANY_TYPE, anything, lifetimes.Frequencies, recents.RecentFrequencies),
+    "percentile": _untied(NUMBER, amount, lifetimes.Quantiles, recents.RecentQuantiles),
+    "first_time": _untied(DATE, None, lifetimes.Earliest, recents.RecentFirstTime),
+    "last_time": _untied(DATE, None, lifetimes.Latest, recents.RecentLatest),
+    "days": MeasureKind(None, lifetimes.Days, recents.RecentDays, 0, NUMBER, by_ones=True),
 }
-FIRST = MeasureKind(None, Earliest, Earliest, None, "date", by_ones=False)
+PLAIN: tuple[MeasureName, ...] = ("count", "first_time", "last_time")
+"""Those that are written as text alone."""
+FIRST = MeasureKind(None, lifetimes.Earliest, lifetimes.Earliest, None, "date")
 """What `first_time` asks: the window is the question's, so that the very first match is kept for ever."""
+BEATS = MeasureKind(None, Beats, Beats, (), NUMBER)
+"""What `regularly` asks."""
 
-LATER_MEASURES = frozenset(
-    {"avg", "min", "max", "first", "last", "most_frequent", "percentile", "first_time", "last_time", "ratio", "days"}
-)
-"""Part of the language, not built yet."""
+
+def kind_of(measure: Measure) -> MeasureKind:
+    """The measure's kind; a percentile's keeps its rank with its data."""
+    kind = MEASURES[measure.name]
+    if measure.q is None:
+        return kind
+    lifetime, windowed = partial(lifetimes.Quantiles, measure.q), partial(recents.RecentQuantiles, measure.q)
+    return MeasureKind(kind.payload, lifetime, windowed, kind.nothing, kind.gives)

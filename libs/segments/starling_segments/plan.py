@@ -7,20 +7,23 @@ evaluated together with it. A step changes the state in place and has no other e
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from starling_segments.explain import Node, explained
-from starling_segments.leaves import EventLeaf, EventView, TraitLeaf
-from starling_segments.operators.table import Test
-from starling_segments.state import Membership, UserState, decode_state, encode_state, traits_text
+from starling_segments.leaves import EventView, Seen
+from starling_segments.routes import FoldingLeaf, Router, Routes
+from starling_segments.sequences import SequenceLeaf
+from starling_segments.standing import HeldLeaf, TraitLeaf
+from starling_segments.state import AccountTally, Membership, UserState, decode_state, encode_state, traits_text
 from starling_segments.tree import Segment
 
-Cause: TypeAlias = Literal["EVENT", "TIMER", "DEFINITION"]
+Cause: TypeAlias = Literal["EVENT", "TIMER", "DEFINITION", "LIST"]
 Status: TypeAlias = Literal["ENTERED", "EXITED"]
-Routes: TypeAlias = "tuple[Route, ...]"
+_NAMES_AT_HAND = 4096
 
 
 class StuckTimer(RuntimeError):
@@ -39,14 +42,6 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """The leaves that an event goes to when it passes their `where` (None: always)."""
-
-    matches: Test | None
-    leaves: tuple[EventLeaf, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CompiledSegment:
     """`holds(state, now)`; `dependents`: the segments built on it, which all come later in the plan."""
 
@@ -56,49 +51,76 @@ class CompiledSegment:
     dependents: int
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledAccount:
+    """A condition on the users of an account. `holds(state, now)`: what this user says to it; `mask`: who asks."""
+
+    id: str
+    holds: Callable[[UserState, int], bool]
+    mask: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything that can be worked out once for a set of segments. Made by `compile_plan`.
 
-    `leaves`: the identities of the event leaves, each the key of an accumulator. `by_name` and `by_prefix` lead from an
-    event's name to its leaves; `by_name` includes the prefixes that fit.
+    `event_leaves`, `trait_leaves`: by identity, the key of what is kept for them. `router` leads from an event to its
+    leaves. `lists`: list -> the segments that ask for it. `accounts`: the conditions on the users of an account.
     """
 
     segments: tuple[CompiledSegment, ...]
-    event_leaves: Mapping[str, EventLeaf]
-    trait_leaves: Mapping[str, TraitLeaf]
-    by_name: Mapping[str, Routes]
-    by_prefix: tuple[tuple[str, Routes], ...]
+    event_leaves: Mapping[str, FoldingLeaf]
+    trait_leaves: Mapping[str, TraitLeaf | HeldLeaf]
+    router: Router
+    lists: Mapping[str, int] = field(default_factory=dict)
+    accounts: tuple[CompiledAccount, ...] = ()
+    reads_context: bool = False
+    reads_traits: bool = False
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """The identities of the event leaves."""
-        return tuple(self.event_leaves)
+        """The identities of the leaves that keep something of the past."""
+        return (*self.event_leaves, *(leaf.id for leaf in self._held))
+
+    @property
+    def needs_profiles(self) -> bool:
+        """Whether the past of the profiles counts too: how long a trait has been what it is, or what an event met."""
+        return self.reads_traits or bool(self._held)
+
+    @property
+    def follows_time(self) -> bool:
+        """Whether it counts when each record of the past was folded: what was met by then stays met."""
+        return self.needs_profiles or bool(self._pausing)
 
     def restricted_to(self, leaf_ids: Collection[str]) -> Plan:
-        """A plan with those event leaves and no segments: to fold history into new leaves."""
-        kept = {key: replace(leaf, questions=[], mask=0) for key, leaf in self.event_leaves.items() if key in leaf_ids}
-        by_name = {name: _narrowed(routes, kept) for name, routes in self.by_name.items()}
-        by_prefix = tuple((prefix, _narrowed(routes, kept)) for prefix, routes in self.by_prefix)
-        return Plan((), kept, {}, by_name, by_prefix)
+        """A plan with those leaves and no segments: to fold history into new leaves."""
+        kept = {key: leaf.alone() for key, leaf in self.event_leaves.items() if key in leaf_ids}
+        held: dict[str, TraitLeaf | HeldLeaf] = {leaf.id: leaf.alone() for leaf in self._held if leaf.id in leaf_ids}
+        return Plan((), kept, held, self.router.narrowed(kept), reads_context=self.reads_context, reads_traits=self.reads_traits)
 
     def touches(self, event_name: str) -> bool:
         """Whether any leaf may want events of that name."""
-        return bool(self._routes(event_name))
+        return not self._routes(event_name).lead_nowhere
 
     def reads(self, event_name: str) -> bool:
         """Whether any leaf looks into events of that name, and does not only count them."""
-        return any(route.matches is not None or any(leaf.read for leaf in route.leaves) for route in self._routes(event_name))
+        routes = self._routes(event_name)
+        return bool(routes.by_text) or any(
+            route.matches is not None or any(leaf.reads for leaf in route.leaves) for route in routes.always
+        )
 
     def on_event(self, state: UserState, event: EventView, stream_time: int) -> list[Change]:
         """Fold one accepted event. `stream_time`: of the partition, already moved on by the event."""
         changes: list[Change] = []
         now, dirty = self._arrive(state, stream_time, changes)
-        time = event.time_ms
-        for route in self._routes(event.name):
-            if route.matches is None or route.matches(event, time):
+        time, routes = event.time_ms, self._routes(event.name)
+        for route in routes.of(event.properties) if routes.by_text else routes.always:
+            matches = route.matches
+            if matches is None or matches(Seen(event, state.traits) if route.compares else event, time):
                 for leaf in route.leaves:
                     dirty |= leaf.fold(state, event, now)
+        if self._pausing:
+            dirty |= self._close(state, now)
         if dirty:
             self._evaluate(state, dirty, "EVENT", changes)
         return changes
@@ -112,8 +134,37 @@ class Plan:
         before, state.traits_json, state.anonymous_ids = state.traits, traits_text(traits), list(anonymous_ids)
         for leaf in self.trait_leaves.values():
             dirty |= leaf.turn(state, before, now)
+        dirty |= self._close(state, now)
         self._evaluate(state, dirty, "EVENT", changes)
         return changes
+
+    def on_list(self, state: UserState, key: str, is_on: bool, stream_time: int) -> list[Change]:
+        """The user was put on an uploaded list, or taken off it. Whoever is put on a list is known from then on."""
+        changes: list[Change] = []
+        if not is_on and key not in state.lists:
+            return self.on_timer(state, stream_time)
+        now, dirty = self._arrive(state, stream_time, changes)
+        if is_on is not (key in state.lists):
+            state.lists = [*state.lists, key] if is_on else [other for other in state.lists if other != key]
+            dirty |= self.lists.get(key, 0)
+        dirty |= self._close(state, now)
+        self._evaluate(state, dirty, "LIST", changes)
+        return changes
+
+    def on_account(self, state: UserState, account: AccountTally | None, stream_time: int) -> list[Change]:
+        """The user's account (None: without one), and what its other users say to the conditions of `accounts`."""
+        changes: list[Change] = []
+        now, dirty = self._arrive(state, stream_time, changes)
+        state.account = account
+        for asked in self.accounts:
+            dirty |= asked.mask
+        dirty |= self._close(state, now)
+        self._evaluate(state, dirty, "EVENT", changes)
+        return changes
+
+    def account_answers(self, state: UserState) -> dict[str, bool]:
+        """What this user says to each condition of `accounts`: what the other users of the account have to be told."""
+        return {asked.id: state.known and asked.holds(state, state.clock) for asked in self.accounts}
 
     def on_timer(self, state: UserState, stream_time: int) -> list[Change]:
         """Fire whatever is due up to and at `stream_time`, in order, each at its own instant."""
@@ -152,13 +203,16 @@ class Plan:
                 return waiting.time if due is None else min(due, waiting.time)
         return due
 
-    def fold_history(self, state: UserState, event: EventView) -> None:
-        """Fold a past event and nothing else: no evaluation, no timers. `on_definition` must follow."""
-        state.known = True
-        for route in self._routes(event.name):
-            if route.matches is None or route.matches(event, event.time_ms):
-                for leaf in route.leaves:
-                    leaf.fold(state, event, state.clock)
+    def fold_history(self, state: UserState, event: EventView, stream_time: int) -> None:
+        """Fold a past event into a state that holds nothing but the past; `on_definition` must follow.
+
+        Only on a plan `restricted_to` the new leaves. `stream_time`: as it was then.
+        """
+        self.on_event(state, event, stream_time)
+
+    def fold_past_profile(self, state: UserState, traits: Mapping[str, Any], stream_time: int) -> None:
+        """As `fold_history`, of a past profile."""
+        self.on_profile(state, traits, [], stream_time)
 
     def explain(self, state: UserState, key: str, now: int) -> dict[str, Any]:
         """Why the user is in or out of a segment at `now`, and when that can next change. Changes nothing.
@@ -179,26 +233,38 @@ class Plan:
         position = {compiled.segment.key: i for i, compiled in enumerate(self.segments)}
         object.__setattr__(self, "_position", position)
         object.__setattr__(self, "_everything", (1 << len(self.segments)) - 1)
+        object.__setattr__(self, "_held", tuple(leaf for leaf in self.trait_leaves.values() if isinstance(leaf, HeldLeaf)))
+        pausing = (key for key, leaf in self.event_leaves.items() if isinstance(leaf, SequenceLeaf) and leaf.pauses)
+        object.__setattr__(self, "_pausing", frozenset(pausing))
+        object.__setattr__(self, "_routes", lru_cache(_NAMES_AT_HAND)(self.router.find))
 
     _position: Mapping[str, int] = field(init=False, repr=False, default_factory=dict)
     _everything: int = field(init=False, repr=False, default=0)
-
-    def _routes(self, name: str) -> Routes:
-        routes = self.by_name.get(name)
-        if routes is None and self.by_prefix:
-            return tuple(route for prefix, found in self.by_prefix if name.startswith(prefix) for route in found)
-        return routes or ()
+    _held: tuple[HeldLeaf, ...] = field(init=False, repr=False, default=())
+    _pausing: frozenset[str] = field(init=False, repr=False, default=frozenset())
+    _routes: Callable[[str], Routes] = field(init=False, repr=False, compare=False, default=None)  # type: ignore[assignment]
 
     def _arrive(self, state: UserState, stream_time: int, changes: list[Change]) -> tuple[int, int]:
-        """Fire what is due before now, move the clock to now; returns now and the segments due at now."""
+        """Fire what is due before now, move the clock to now; returns now and the segments due at now.
+
+        Pauses of sequences that are over at now are not met yet: what is about to be folded may still break them.
+        """
         now, dirty = max(stream_time, state.clock), 0
         if state.waiting or (state.due and min(state.due.values()) <= now):
             self._fire_before(state, now, changes)
-            dirty = self._collect(state, now)
+            dirty = self._collect(state, now, self._pausing)
         state.clock = now
         if not state.known:
             state.known, dirty = True, self._everything
+            for leaf in self._held:
+                leaf.expire(state, now)
         return now, dirty
+
+    def _close(self, state: UserState, now: int) -> int:
+        """Meet the pauses of sequences that are over at now."""
+        if not self._pausing or not state.due or min(state.due.values()) > now:
+            return 0
+        return self._collect(state, now, frozenset())
 
     def _fire_before(self, state: UserState, limit: int, changes: list[Change]) -> None:
         fired = None
@@ -206,15 +272,17 @@ class Plan:
             if fired is not None and instant <= fired:
                 raise StuckTimer(f"due at {instant} again after {fired} was fired")
             fired = state.clock = max(instant, state.clock)
-            self._evaluate(state, self._collect(state, state.clock), "TIMER", changes)
+            self._evaluate(state, self._collect(state, state.clock, frozenset()), "TIMER", changes)
 
-    def _collect(self, state: UserState, now: int) -> int:
-        """Let everything go that is due at `now` or before; returns the segments that hang on it."""
+    def _collect(self, state: UserState, now: int, spared: frozenset[str]) -> int:
+        """Let everything go that is due at `now` or before, but for the `spared`; returns the segments that hang on it."""
         dirty = 0
         for leaf_id in [leaf_id for leaf_id, due in state.due.items() if due <= now]:
             leaf = self.event_leaves.get(leaf_id) or self.trait_leaves.get(leaf_id)
             if leaf is None:
                 del state.due[leaf_id]  # of a plan that is no more
+            elif leaf_id in spared:
+                dirty |= leaf.mask
             else:
                 dirty |= leaf.expire(state, now)
         if state.waiting and state.waiting[0].time <= now:
@@ -233,7 +301,8 @@ class Plan:
         return dirty
 
     def _take_over(self, state: UserState, now: int) -> None:
-        state.accumulators = {key: kept for key, kept in state.accumulators.items() if key in self.event_leaves}
+        lasting = set(self.leaves)
+        state.accumulators = {key: kept for key, kept in state.accumulators.items() if key in lasting}
         state.waiting = [match for match in state.waiting if match.leaf in self.event_leaves]
         self._admit_waiting(state, now)
         state.due.clear()
@@ -263,8 +332,3 @@ class Plan:
             status: Status = "ENTERED" if truth else "EXITED"
             changes.append(Change(segment.key, segment.version, status, membership.sequence, now, cause))
             dirty |= compiled.dependents
-
-
-def _narrowed(routes: Routes, kept: Mapping[str, EventLeaf]) -> Routes:
-    narrow = (Route(route.matches, tuple(kept[leaf.id] for leaf in route.leaves if leaf.id in kept)) for route in routes)
-    return tuple(route for route in narrow if route.leaves)

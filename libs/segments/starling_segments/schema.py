@@ -9,16 +9,19 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from starling_segments.conditions import LEAF_READERS, MAX_EVENT_NAME_CHARACTERS
+from starling_segments.behaviour import MAX_EVENT_NAME_CHARACTERS, MAX_PERIODS, OVER_PROPERTY
+from starling_segments.comparisons import COMPARING
+from starling_segments.conditions import LEAF_READERS, MATCHES, MAX_SALT_CHARACTERS
 from starling_segments.document import KEY_PATTERN, MAX_NAME_CHARACTERS, SEGMENT_FIELDS
 from starling_segments.faults import MAX_DEPTH, MAX_LEAVES
 from starling_segments.filters import EVENT_SOURCES
 from starling_segments.groups import GROUP_KINDS, MAX_PARTS
-from starling_segments.measures import MEASURES
+from starling_segments.measures import ANY_TYPE, MEASURES, PLAIN
 from starling_segments.operators import OPERATORS, operands
-from starling_segments.operators.table import Operator
+from starling_segments.operators.table import NUMBER, Operator
 from starling_segments.paths import MAX_PATH_CHARACTERS
-from starling_segments.tree import GroupKind
+from starling_segments.tree import GroupKind, MeasureName
+from starling_segments.windows import CALENDAR
 
 Schema = dict[str, Any]
 
@@ -48,25 +51,31 @@ def _definitions() -> dict[str, Schema]:
     return {
         "condition": {
             "description": f"A tree of at most {MAX_LEAVES} leaves, groups at most {MAX_DEPTH} deep",
-            "anyOf": [*_groups("condition"), *(_ref(name) for name in LEAF_READERS)],
+            "anyOf": [*_groups("condition"), *(_ref("ratio" if name == "measure" else name) for name in LEAF_READERS)],
         },
-        "trait": _with_predicate({"trait": _PATH}, ["trait"], _predicates(OPERATORS)),
-        "event": _event(),
-        "first_time": _object(
-            {
-                "first_time": _object({"event": _ref("event_name"), "where": _ref("event_filter")}, ["event"]),
-                "within": _ref("duration"),
-            },
-            ["first_time"],
+        "trait": _with_predicate(
+            {"trait": _PATH, "held_for": _ref("duration"), "held_less_than": _ref("duration")}, ["trait"], _predicates(OPERATORS)
         ),
+        "event": _event(),
+        "ratio": _ratio(),
+        "measured": _measured(),
+        "first_time": _windowed({"first_time": _ref("events")}, ["first_time"]),
+        **_over_time(),
         "segment": _object({"segment": {"type": "string", "pattern": KEY_PATTERN}}, ["segment"]),
+        "list": _object({"list": {"type": "string"}}, ["list"]),
+        "bucket": _object({"bucket": _bucket()}, ["bucket"]),
+        "account": _object(
+            {"account": _object({"match": {"enum": [*MATCHES]}, "where": _ref("condition")}, ["match", "where"])}, ["account"]
+        ),
         "everyone": _object({"everyone": {"const": True}}, ["everyone"]),
+        "events": _object({"event": _ref("event_name"), "where": _ref("event_filter")}, ["event"]),
         "event_name": {"type": "string", "minLength": 1, "maxLength": MAX_EVENT_NAME_CHARACTERS},
         "duration": dict(operands.DURATION.schema),
         "event_filter": {
             "anyOf": [
                 *_groups("event_filter"),
                 *(_with_predicate({source: _PATH}, [source], _predicates(OPERATORS)) for source in EVENT_SOURCES),
+                *(_object({source: _PATH, **_compared()}, [source, "op", "value"]) for source in EVENT_SOURCES),
             ]
         },
         "item_filter": {"anyOf": [*_groups("item_filter"), _with_predicate({"item": _PATH}, [], _predicates(OPERATORS))]},
@@ -121,16 +130,116 @@ def _operand(operator: Operator) -> tuple[Schema, list[str]]:
     return {"value": dict(operator.operand.schema), **case}, ["value"]
 
 
+def _compared() -> dict[str, Schema]:
+    """An operator whose operand is found: in a trait, or in an earlier step of a sequence."""
+    step = _object({"step": {"type": "integer", "minimum": 0}, "property": _PATH}, ["step", "property"])
+    return {
+        "op": {"enum": [*COMPARING]},
+        "value": {"anyOf": [_object({"trait": _PATH}, ["trait"]), step]},
+        "ignore_case": {"type": "boolean"},
+    }
+
+
+def _bucket() -> Schema:
+    share = {"type": "number", "minimum": 0, "maximum": 100}
+    salt = {"type": "string", "minLength": 1, "maxLength": MAX_SALT_CHARACTERS}
+    return _object({"salt": salt, "from": share, "to": share}, ["salt", "from", "to"])
+
+
+def _over_time() -> dict[str, Schema]:
+    """Sequences and regular habits."""
+    whole = {"type": "integer", "minimum": 1, "maximum": MAX_PERIODS}
+    events = {"event": _ref("event_name"), "where": _ref("event_filter")}
+    step = {
+        "anyOf": [
+            _object({**events, "within": _ref("duration")}, ["event"]),
+            _object({"not": _ref("events"), "for": _ref("duration")}, ["not"]),
+        ]
+    }
+    steps = {"type": "array", "items": step, "minItems": 1, "maxItems": MAX_PARTS}
+    return {
+        "sequence": _object({"sequence": steps, "within": _ref("duration")}, ["sequence"]),
+        "regularly": _object(
+            {"regularly": _ref("events"), "every": _ref("duration"), "at_least": whole, "of": whole},
+            ["regularly", "every", "at_least", "of"],
+        ),
+    }
+
+
+def _window_forms() -> list[dict[str, Schema]]:
+    """The fields of each kind of window; none of them is required but that there is one of its kind."""
+    pair: Schema = {"type": "array", "items": _ref("duration"), "minItems": 2, "maxItems": 2}
+    date = dict(operands.DATE.schema)
+    return [
+        {"within": _ref("duration")},
+        {"between_ago": pair},
+        {"after": date, "before": date},
+        {"calendar": {"enum": [*CALENDAR]}},
+    ]
+
+
+def _one_window() -> list[Schema]:
+    """One alternative a kind of window, the fields of the others forbidden."""
+    forms = _window_forms()
+    every = [name for form in forms for name in form]
+    return [{"properties": {name: form.get(name, False) for name in every}} for form in forms]
+
+
+def _windowed(own: dict[str, Schema], required: list[str]) -> Schema:
+    return {"type": "object", "properties": own, "required": required, "anyOf": _one_window(), "unevaluatedProperties": False}
+
+
+def _measure(name: MeasureName) -> Schema:
+    if name == "percentile":
+        return _object({name: _PATH, "q": {"type": "number", "minimum": 0, "maximum": 1}}, [name, "q"])
+    return _object({name: _PATH}, [name])
+
+
+def _measures(gives: str) -> Schema:
+    """The measures that give values of that type."""
+    fitting = [name for name, kind in MEASURES.items() if kind.gives == gives]
+    plain = [name for name in fitting if name in PLAIN]
+    days = [_object({"days": {"const": True}}, ["days"])] if "days" in fitting else []
+    return {"anyOf": [*([{"enum": plain}] if plain else []), *(_measure(name) for name in fitting if name in OVER_PROPERTY), *days]}
+
+
 def _event() -> Schema:
     """An event measure; without `op` it is a count of at least 1."""
-    kinds = {kind.gives for kind in MEASURES.values()}
-    fitting = [name for name, operator in OPERATORS.items() if kinds & operator.fits and not operator.filters]
-    over_property = [_object({name: _PATH}, [name]) for name, kind in MEASURES.items() if kind.payload]
-    own = {
-        "event": _ref("event_name"),
-        "where": _ref("event_filter"),
-        "measure": {"anyOf": [{"const": "count"}, *over_property]},
-        "within": _ref("duration"),
-    }
+    own = {"event": _ref("event_name"), "where": _ref("event_filter")}
     bare = {"properties": {"op": False, "value": False, "measure": {"const": "count"}}}
-    return _with_predicate(own, ["event"], [bare, *_predicates(fitting)])
+    by_type: list[Schema] = []
+    for gives in dict.fromkeys(kind.gives for kind in MEASURES.values()):
+        fitting = [name for name, operator in OPERATORS.items() if gives == ANY_TYPE or gives in operator.fits]
+        required = [] if gives == NUMBER else ["measure"]
+        by_type += [
+            {
+                "properties": {"measure": _measures(gives), **predicate["properties"]},
+                "required": [*required, *predicate["required"]],
+            }
+            for predicate in _predicates(fitting)
+        ]
+    return {
+        "type": "object",
+        "properties": own,
+        "required": ["event"],
+        "allOf": [{"anyOf": _one_window()}, {"anyOf": [bare, *by_type]}],
+        "unevaluatedProperties": False,
+    }
+
+
+def _measured() -> Schema:
+    """One side of a ratio: an event measure without `op`, that gives a number."""
+    own = {"event": _ref("event_name"), "where": _ref("event_filter"), "measure": _measures(NUMBER)}
+    return _windowed(own, ["event"])
+
+
+def _ratio() -> Schema:
+    fitting = [name for name, operator in OPERATORS.items() if NUMBER in operator.fits and not operator.filters]
+    sides = _object({"of": _ref("measured"), "to": _ref("measured")}, ["of", "to"])
+    return {
+        "type": "object",
+        "properties": {"measure": _object({"ratio": sides}, ["ratio"])},
+        "required": ["measure"],
+        "allOf": [{"anyOf": _one_window()}, {"anyOf": _predicates(fitting)}],
+        "unevaluatedProperties": False,
+    }

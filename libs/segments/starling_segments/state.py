@@ -16,10 +16,10 @@ else:
     # As it is read: an event touches a few leaves of many, and the others pass through as the bytes they are.
     Kept = msgspec.Raw
 
-FORMAT = 2
+FORMAT = 3
 """The first byte of an encoded state. A new format gets the next number and keeps reading the older ones.
 
-1: traits as MessagePack · 2: traits as JSON text.
+1: traits as MessagePack · 2: traits as JSON text · 3: the user's id, lists and account as well.
 """
 
 
@@ -46,13 +46,21 @@ class Waiting(msgspec.Struct, array_like=True, gc=False):
     payload: Any
 
 
+class AccountTally(msgspec.Struct, array_like=True, gc=False):
+    """The user's account. `others`: condition's identity -> how many other users it has, and how many of them fulfil it."""
+
+    id: str
+    others: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+
+
 class UserState(msgspec.Struct, array_like=True, gc=False):
     """All that is kept about one user. Times are epoch ms.
 
     `known`: an event or a profile record was seen. `clock`: the last instant evaluated. `traits_json`: the profile's
     snapshot, computed ones under `computed`. `accumulators`: leaf identity -> what is kept for it, still encoded until
     it is asked for. `due`: leaf identity -> the next instant at which its truth can change by itself. `waiting`:
-    ascending by time, then by arrival.
+    ascending by time, then by arrival. `user_id`: set by the caller before the first step. `lists`: keys of the
+    uploaded lists that the user is on.
     """
 
     known: bool = False
@@ -63,18 +71,21 @@ class UserState(msgspec.Struct, array_like=True, gc=False):
     memberships: dict[str, Membership] = msgspec.field(default_factory=dict)
     due: dict[str, int] = msgspec.field(default_factory=dict)
     waiting: list[Waiting] = msgspec.field(default_factory=list)
+    user_id: str = ""
+    lists: list[str] = msgspec.field(default_factory=list)
+    account: AccountTally | None = None
 
     @property
     def traits(self) -> Mapping[str, Any]:
         """The traits, to be read only."""
         return _parsed(self.traits_json)
 
-    def accumulator(self, leaf_id: str) -> Accumulator | None:
-        """What is kept for a leaf; to be changed in place."""
+    def accumulator(self, leaf_id: str) -> Any:
+        """What is kept for a leaf, None for nothing; to be changed in place. The leaf knows which `Accumulator` it is."""
         kept: Any = self.accumulators.get(leaf_id)
         if kept.__class__ is _RAW:
             kept = self.accumulators[leaf_id] = _decode_accumulator(kept)
-        return kept  # type: ignore[no-any-return]  # hot: a cast is a call
+        return kept
 
 
 class _State1(msgspec.Struct, array_like=True):
@@ -94,6 +105,8 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(UserState)
 _decode_accumulator = msgspec.msgpack.Decoder(Accumulator).decode
 _FORMAT_BYTE = bytes([FORMAT])
+_AS_NOW = (_FORMAT_BYTE, b"\x02")
+"""What was added since to the end of a state is missing in the older one, and empty then."""
 _RAW = msgspec.Raw
 
 
@@ -108,7 +121,7 @@ def decode_state(data: bytes) -> UserState:
     Raises: UnknownStateFormat.
     """
     try:
-        if data[:1] == _FORMAT_BYTE:
+        if data[:1] in _AS_NOW:
             return _decoder.decode(memoryview(data)[1:])
         if data[:1] == b"\x01":
             return _from_format_1(data[1:])

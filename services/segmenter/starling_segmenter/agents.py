@@ -1,19 +1,29 @@
 """Edge: the segmenter as the stream layer runs it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from starling_common.headers import header, record_headers
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
 from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, PROGRESS
-from starling_common.values import deterministic_id
+from starling_common.values import deterministic_id, split_key
 from starling_segmenter.counts import Counts
 from starling_segmenter.definition_log import DefinitionLog
 from starling_segmenter.definitions import Definitions
 from starling_segmenter.events import Behaviour, Profile, parse_object, unreadable
 from starling_segmenter.formats import Formats
-from starling_segmenter.history import Switch, fold_past, fresh_leaves, remember
+from starling_segmenter.history import (
+    REFUSED_CHANGES,
+    StreamTime,
+    Switch,
+    catch_up,
+    fold_past,
+    fresh_leaves,
+    in_order,
+    needs_order,
+    remember,
+)  # fmt: skip
 from starling_segmenter.membership import NO_CAUSE, Cause, Moment, Subject, announcements, state_key
 from starling_segmenter.progress import Reporter, progress
 from starling_segmenter.rules import NO_RULES, Rules, compile_rules, workspace_of
@@ -24,7 +34,6 @@ STAGE: Final = "segmenter"
 INPUTS: Final = (BEHAVIOUR, PROFILE, CLOCK)
 _HOLD_MS: Final = 20
 """An event and the profile change of the same request come on two topics, one after the other."""
-_NOT_YET: Final = frozenset({"MERGED", "ERASED"})
 _REPORT_ID: Final = deterministic_id("segmenter", "progress")
 """Progress records answer nobody's request; they share one correlation id."""
 
@@ -79,9 +88,7 @@ class Segmenter:
         if fault is not None:
             unit.refuse(record, "bad_json", fault)
             return
-        state = unit.get(key)
-        if state is None:
-            state = UserState()
+        state = _known_by_id(key, unit.get(key))
         state.anonymous_ids = event.anonymous_ids or state.anonymous_ids
         changes = rules.plan.on_event(state, event, unit.stream_time_ms)
         if changes:
@@ -90,7 +97,7 @@ class Segmenter:
         unit.put(key, state, rules.plan.next_due(state))
 
     def _process_profile(self, record: Inbound, profile: Profile, unit: Unit[UserState]) -> None:
-        if profile.change in _NOT_YET:
+        if profile.change in REFUSED_CHANGES:
             unit.refuse(record, "not_yet", f"profile changes of the kind {profile.change} are known but not done yet")
             return
         traits = parse_object(profile.traits)
@@ -99,9 +106,7 @@ class Segmenter:
             return
         key = record.key
         rules = self._rules.get(workspace_of(key), NO_RULES)
-        state = unit.get(key)
-        if state is None:
-            state = UserState()
+        state = _known_by_id(key, unit.get(key))
         changes = rules.plan.on_profile(state, traits, profile.anonymous_ids, unit.stream_time_ms)
         if changes:
             cause = Cause(record, profile.message_id, None, profile.correlation_id)
@@ -133,11 +138,20 @@ class Segmenter:
         applied = self._log.at(history.applied_plan)
         before = None if applied is None else compile_rules(applied, {})
         fresh = fresh_leaves(before, self._rules)
-        past = fold_past(_behaviour(history), fresh, self._rules, history.stream_time_ms) if fresh else {}
+        past = self._past(history, fresh) if fresh else {}
         self._switches[history.partition] = Switch(before, fresh, past)
+
+    def _past(self, history: History, fresh: Mapping[bytes, frozenset[str]]) -> dict[bytes, UserState]:
+        now = history.stream_time_ms
+        if not needs_order(fresh, self._rules):  # a window ends up the same, whenever its matches were folded
+            return fold_past(history.records(BEHAVIOUR), fresh, self._rules, lambda _record: now)
+        past = fold_past(in_order(history, INPUTS), fresh, self._rules, StreamTime(self.clock))
+        catch_up(past, fresh, self._rules, now)
+        return past
 
     def switch(self, key: bytes, state: UserState, unit: Unit[UserState]) -> None:
         """Bring one user under the rules in force, history first; announce the net difference."""
+        _known_by_id(key, state)
         self._switched_in = unit
         switch, workspace = self._switches[unit.partition], workspace_of(key)
         past = switch.past.get(key)
@@ -184,8 +198,13 @@ class Segmenter:
             counts[change.status, change.cause] += 1
 
 
-def _behaviour(history: History) -> Iterable[tuple[bytes, Behaviour]]:
-    return ((record.key, record.value) for record in history.records(BEHAVIOUR) if isinstance(record.value, Behaviour))
+def _known_by_id(key: bytes, state: UserState | None) -> UserState:
+    """The state of a user, who is told by id what buckets ask for."""
+    if state is None:
+        return UserState(user_id=split_key(key)[1])
+    if not state.user_id:
+        state.user_id = split_key(key)[1]  # written before states held it
+    return state
 
 
 def describe(segmenter: Segmenter) -> Service[UserState]:

@@ -1,14 +1,23 @@
 """Pure core: what a switch of definitions needs of the past, so that a new segment counts what happened before it."""
 
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Final
 
-from starling_segmenter.events import Behaviour, unreadable
+from starling_common.outcome import Refused
+from starling_common.settings import Clock
+from starling_common.values import split_key
+from starling_segmenter.events import Behaviour, Profile, parse_object, unreadable
 from starling_segmenter.rules import NO_RULES, Rules, workspace_of
 from starling_segments import Plan, UserState
+from starling_stream.processor import History, Inbound
 
 _BY_TIME = attrgetter("time")
+_BY_RECEIPT = attrgetter("received_at")
+REFUSED_CHANGES: Final = frozenset({"MERGED", "ERASED"})
+"""Kinds of profile changes that are known and not done yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,38 +44,86 @@ def fresh_leaves(before: Mapping[bytes, Rules] | None, after: Mapping[bytes, Rul
 
 
 def fold_past(
-    events: Iterable[tuple[bytes, Behaviour]],
+    records: Iterable[Inbound],
     fresh: Mapping[bytes, frozenset[str]],
     rules: Mapping[bytes, Rules],
-    stream_time_ms: int,
+    stream_time_ms: Callable[[Inbound], int],
 ) -> dict[bytes, UserState]:
-    """Key -> a state that holds what the events left in the fresh leaves, as of `stream_time_ms`.
+    """Key -> a state that holds what the records left in the fresh leaves; `stream_time_ms` says when each was folded.
 
-    Memory grows with the users who have such events, one task at a time.
+    Memory grows with the users who have such records, one task at a time.
     """
     narrowed = {workspace: rules[workspace].plan.restricted_to(leaves) for workspace, leaves in fresh.items()}
     past: dict[bytes, UserState] = {}
-    for key, event in events:
-        workspace = workspace_of(key)
-        plan = narrowed.get(workspace)
-        # An unreadable event was refused when it came, and is no part of the past.
-        if plan is not None and plan.touches(event.name) and unreadable(event, rules[workspace]) is None:
-            _fold(plan, past, key, event, stream_time_ms)
+    for record in records:
+        now, key = stream_time_ms(record), record.key
+        plan = narrowed.get(workspace_of(key))
+        if plan is not None:
+            _fold(plan, past, record, rules[workspace_of(key)], now)
     return past
 
 
-def _fold(plan: Plan, past: dict[bytes, UserState], key: bytes, event: Behaviour, stream_time_ms: int) -> None:
+def catch_up(
+    past: Mapping[bytes, UserState], fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules], now: int
+) -> None:
+    """Let time pass for what was folded in order, from its last record up to the switch."""
+    narrowed = {workspace: rules[workspace].plan.restricted_to(leaves) for workspace, leaves in fresh.items()}
+    for key, state in past.items():
+        narrowed[workspace_of(key)].on_timer(state, now)
+
+
+def _fold(plan: Plan, past: dict[bytes, UserState], record: Inbound, rules: Rules, now: int) -> None:
+    """What was refused when it came is no part of the past."""
+    value = record.value
+    if isinstance(value, Behaviour):
+        if (plan.needs_profiles or plan.touches(value.name)) and unreadable(value, rules) is None:
+            plan.fold_history(_of(past, record.key), value, now)
+    elif isinstance(value, Profile) and plan.needs_profiles and value.change not in REFUSED_CHANGES:
+        traits = parse_object(value.traits)
+        if not isinstance(traits, Refused):
+            plan.fold_past_profile(_of(past, record.key), traits, now)
+
+
+def _of(past: dict[bytes, UserState], key: bytes) -> UserState:
     state = past.get(key)
     if state is None:
-        state = past[key] = UserState(clock=stream_time_ms)
-    plan.fold_history(state, event)
+        state = past[key] = UserState(user_id=split_key(key)[1])
+    return state
+
+
+def needs_order(fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules]) -> bool:
+    """Whether it counts for any of the fresh leaves when each record was folded, and what else came in between."""
+    return any(rules[workspace].plan.restricted_to(leaves).follows_time for workspace, leaves in fresh.items())
+
+
+def in_order(history: History, topics: Iterable[str]) -> Iterable[Inbound]:
+    """The records of those inputs as they were folded: by when they were received."""
+    return heapq.merge(*map(history.records, topics), key=_BY_RECEIPT)
+
+
+class StreamTime:
+    """What stream time was when a record was folded: asked of each record of a task, in order."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._so_far = 0
+
+    def __call__(self, record: Inbound) -> int:
+        """Epoch ms."""
+        instant = record.received_at // 1000 if self._clock is Clock.WALL else record.event_time_ms
+        if instant is not None and instant > self._so_far:
+            self._so_far = instant
+        return self._so_far
 
 
 def remember(state: UserState, past: UserState, fresh: frozenset[str]) -> None:
     """Put the past into a state's fresh leaves.
 
-    It replaces what is there and adds to nothing, so that a switch that was broken off can be repeated.
+    It replaces what is there and adds to nothing, so that a switch that was broken off can be repeated. What the past
+    left in a state that is gone by now is gone with it: a leaf that is missing in `past` is missing here too.
     """
+    for leaf in fresh.difference(past.accumulators):
+        state.accumulators.pop(leaf, None)
     state.accumulators.update(past.accumulators)
     waiting = [match for match in state.waiting if match.leaf not in fresh]
     state.waiting = sorted(waiting + past.waiting, key=_BY_TIME)

@@ -4,11 +4,11 @@ The accumulators are the segment language's own, so a value here is the value th
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
-from starling_segments.accumulators import EXACT, Accumulator
+from starling_segments.accumulators import EXACT, Measured
 from starling_segments.measures import MEASURES
 from starling_segments.tree import Measure
 from starling_spark.profiles.definitions import Trait
@@ -26,7 +26,7 @@ class Kept(msgspec.Struct, array_like=True):
     `told`: `value` was published. `due`: when the value can next change by itself.
     """
 
-    accumulator: Accumulator | None
+    accumulator: Measured | None
     ahead: list[tuple[int, float | str | bool]] = msgspec.field(default_factory=list)
     told: bool = False
     value: Value = None
@@ -78,14 +78,14 @@ def fold(user: UserTraits, trait: tuple[int, Trait], happened: tuple[int, Payloa
         _add(kept.accumulator, definition.measure, (time_ms, payload), now_ms)
 
 
-def _new_accumulator(measure: Measure | None) -> Accumulator | None:
+def _new_accumulator(measure: Measure | None) -> Measured | None:
     if measure is None:
         return None
     kind = MEASURES[measure.name]
     return kind.lifetime() if measure.within_ms is None else kind.windowed()
 
 
-def _add(accumulator: Accumulator, measure: Measure, happened: tuple[int, Any], now_ms: int) -> None:
+def _add(accumulator: Measured, measure: Measure, happened: tuple[int, Any], now_ms: int) -> None:
     time_ms, payload = happened
     if measure.within_ms is None:
         accumulator.add(time_ms, payload, 0)
@@ -128,9 +128,9 @@ def _bring_to(kept: Kept, measure: Measure | None, now_ms: int) -> tuple[Value, 
         kept.ahead.remove(happened)
         _add(kept.accumulator, measure, happened, now_ms)
     if measure.within_ms is None:
-        return kept.accumulator.value(), None
+        return cast("Value", kept.accumulator.value()), None
     kept.accumulator.forget(now_ms - measure.within_ms)
-    value = kept.accumulator.value()
+    value = cast("Value", kept.accumulator.value())  # the measures that can be computed give numbers
     departure = kept.accumulator.next_departure(None, lambda other, _: other == value, now_ms)
     turns = [time_ms for time_ms, _ in kept.ahead] + ([] if departure is None else [departure + measure.within_ms])
     return value, min(turns, default=None)

@@ -7,45 +7,87 @@ can change (event times, window ends, date boundaries) is a grid point, and all 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 GRID_MS = 500
 UNITS_MS = {"s": 1_000, "m": 60_000}
+KINDS = ("trait", "event", "first_time", "sequence", "regularly", "segment", "list", "bucket", "account", "everyone", "measure")
+WINDOWS = ("within", "between_ago", "after", "before", "calendar")
+MURMUR = {"one:u": 3_164_328_440, "two:u": 2_417_936_091}
+"""Hashes of salt and user, from the reference implementation."""
+NEVER = (-(10**18), -1)
 
 Doc = dict[str, Any]
 Seen = tuple[str, int, str, int, str]
 """segment key, sequence, status, effective at, cause"""
+Prefix = tuple[int, tuple[int, int], tuple[tuple[int, tuple[int, int]], ...]]
+"""how many steps, (time, arrival) of the last one, and the events of the steps that later ones compare with"""
 
 
 @dataclass
 class Happened:
+    """One event; `traits`: of the profile when it arrived."""
+
     name: str
     time_ms: int
     properties: Doc = field(default_factory=dict)
     context: Doc = field(default_factory=dict)
+    traits: Doc = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One evaluation: when, how many events were known, and the traits."""
+
+    instant: int
+    events: int
+    traits: Doc
 
 
 @dataclass
 class Oracle:
-    """One user's whole past, and what was announced."""
+    """One user's whole past, and what was announced. `zone`: of all segments; `others`: (users, matching) of the account."""
 
     definitions: dict[str, Doc]
+    now: int = 0
+    user_id: str = "u"
+    zone: str = "UTC"
     events: list[Happened] = field(default_factory=list)
     traits: Doc = field(default_factory=dict)
+    lists: set[str] = field(default_factory=set)
+    others: tuple[int, int] | None = None
     known: bool = False
-    now: int = 0
+    points: list[Point] = field(default_factory=list)
     announced: dict[str, list[Seen]] = field(default_factory=dict)
+    chains: dict[str, tuple[int, set[Prefix]]] = field(default_factory=dict)
 
     def event(self, event: Happened, stream_time: int) -> list[Seen]:
         before = self._pass(stream_time)
-        self.events.append(event)
+        self.events.append(replace(event, traits=self.traits))
         self.known = True
         return before + self._look(self.now, "EVENT")
 
     def profile(self, traits: Doc, stream_time: int) -> list[Seen]:
         before = self._pass(stream_time)
         self.traits = traits
+        self.known = True
+        return before + self._look(self.now, "EVENT")
+
+    def listed(self, key: str, is_on: bool, stream_time: int) -> list[Seen]:
+        if not is_on and key not in self.lists:
+            return self.advance(stream_time)
+        before = self._pass(stream_time)
+        self.lists = self.lists | {key} if is_on else self.lists - {key}
+        self.known = True
+        return before + self._look(self.now, "LIST")
+
+    def account(self, others: tuple[int, int] | None, stream_time: int) -> list[Seen]:
+        before = self._pass(stream_time)
+        self.others = others
         self.known = True
         return before + self._look(self.now, "EVENT")
 
@@ -75,6 +117,7 @@ class Oracle:
     def _look(self, instant: int, cause: str) -> list[Seen]:
         if not self.known:
             return []
+        self.points.append(Point(instant, len(self.events), self.traits))
         turned = [key for key, where in self.definitions.items() if self.holds(where, instant) != self._is_member(key)]
         return [self._announce(key, instant, cause) for key in turned]
 
@@ -91,32 +134,211 @@ class Oracle:
     def holds(self, where: Doc, n: int) -> bool:
         if where.keys() & {"all", "any", "none", "not"}:
             return grouped(where, lambda part: self.holds(part, n))
-        if "segment" in where:
-            return self.holds(self.definitions[where["segment"]], n)
-        if "everyone" in where:
-            return True
-        if "trait" in where:
+        kind = next(kind for kind in KINDS if kind in where)
+        return bool(getattr(self, f"_{kind}_holds")(where, n))
+
+    def _segment_holds(self, where: Doc, n: int) -> bool:
+        return self.holds(self.definitions[where["segment"]], n)
+
+    def _everyone_holds(self, where: Doc, n: int) -> bool:
+        return True
+
+    def _list_holds(self, where: Doc, n: int) -> bool:
+        return where["list"] in self.lists
+
+    def _bucket_holds(self, where: Doc, n: int) -> bool:
+        bucket = where["bucket"]
+        share = MURMUR[f"{bucket['salt']}:{self.user_id}"] % 10_000 / 100
+        return bool(bucket["from"] <= share < bucket["to"])
+
+    def _account_holds(self, where: Doc, n: int) -> bool:
+        if self.others is None:
+            return False
+        users, matching = self.others
+        matching += self.holds(where["account"]["where"], n)
+        return {"any": matching > 0, "all": matching == users + 1, "none": matching == 0}[where["account"]["match"]]
+
+    def _trait_holds(self, where: Doc, n: int) -> bool:
+        if "held_for" not in where and "held_less_than" not in where:
             return judge(where, self.traits.get(where["trait"]), n)
-        if "first_time" in where:
-            times = [event.time_ms for event in self.events if selected(where["first_time"], event)]
-            return bool(times) and inside(where, min(times), n)
+        since = None
+        for point in reversed(self.points):
+            if not judge(where, point.traits.get(where["trait"]), point.instant):
+                break
+            since = point.instant
+        if since is None:
+            return False
+        long_enough = "held_for" not in where or n - since >= length(where["held_for"])
+        return long_enough and ("held_less_than" not in where or n - since < length(where["held_less_than"]))
+
+    def _first_time_holds(self, where: Doc, n: int) -> bool:
+        times = [event.time_ms for event in self.events if selected(where["first_time"], event)]
+        return bool(times) and self.inside(where, min(times), n)
+
+    def _regularly_holds(self, where: Doc, n: int) -> bool:
+        every = length(where["every"])
+        times = [event.time_ms for event in self.events if selected(where["regularly"], event)]
+        met = [any(n - (i + 1) * every < t <= n - i * every for t in times) for i in range(where["of"])]
+        return bool(sum(met) >= where["at_least"])
+
+    def _sequence_holds(self, where: Doc, n: int) -> bool:
+        done = [last[0] for i, last, _ in self._chained(where) if i == len(where["sequence"])]
+        return any("within" not in where or n - length(where["within"]) < c <= n for c in done)
+
+    def _chained(self, where: Doc) -> set[Prefix]:
+        """Every prefix that was met at any evaluation up to the last one; what was met once stays."""
+        name = repr(where)
+        seen, met = self.chains.get(name, (0, set()))
+        for point in self.points[seen:]:
+            known = [
+                (event.time_ms, arrival, event)
+                for arrival, event in enumerate(self.events[: point.events])
+                if event.time_ms <= point.instant
+            ]
+            grow(where["sequence"], met, known, point.instant)
+        self.chains[name] = len(self.points), met
+        return met
+
+    def _event_holds(self, where: Doc, n: int) -> bool:
         return judge(where if "op" in where else {"op": "gte", "value": 1}, self.measure(where, n), n)
 
+    def _measure_holds(self, where: Doc, n: int) -> bool:
+        ratio = where["measure"]["ratio"]
+        window = {name: where[name] for name in WINDOWS if name in where}
+        above, below = (
+            self.measure(side if side.keys() & set(WINDOWS) else {**side, **window}, n) for side in (ratio["of"], ratio["to"])
+        )
+        return judge(where, None if above is None or not below else above / below, n)
+
+    def inside(self, leaf: Doc, t: int, n: int) -> bool:
+        if "within" in leaf:
+            return n - length(leaf["within"]) < t <= n
+        if "between_ago" in leaf:
+            older, newer = leaf["between_ago"]
+            return n - length(older) < t <= n - length(newer)
+        if "calendar" in leaf:
+            return in_period(leaf["calendar"], clock(t, self.zone), clock(n, self.zone))
+        after = "after" not in leaf or t >= moment(leaf["after"])
+        return after and ("before" not in leaf or t < moment(leaf["before"]))
+
     def measure(self, leaf: Doc, n: int) -> Any:
-        found = [event for event in self.events if selected(leaf, event) and inside(leaf, event.time_ms, n)]
+        found = sorted(
+            (
+                (event.time_ms, arrival, event)
+                for arrival, event in enumerate(self.events)
+                if selected(leaf, event) and self.inside(leaf, event.time_ms, n)
+            ),
+            key=lambda match: match[:2],
+        )
         measure = leaf.get("measure", "count")
         if measure == "count":
             return len(found)
-        ((kind, name),) = measure.items()
-        values = [event.properties[name] for event in found if name in event.properties]
-        if kind == "distinct":
-            different: list[Any] = []
-            for value in values:
-                if not any(same(value, other) for other in different):
-                    different.append(value)
-            return len(different)
+        if measure in ("first_time", "last_time"):
+            times = [t for t, _, _ in found]
+            return (min if measure == "first_time" else max)(times, default=None)
+        if "days" in measure:
+            return len({clock(t, self.zone).date() for t, _, _ in found})
+        kind, name = next((key, value) for key, value in measure.items() if key != "q")
+        values = [event.properties[name] for _, _, event in found if name in event.properties]
+        if kind in ("distinct", "first", "last", "most_frequent"):
+            return of_anything(kind, values)
         numbers = [value for value in values if is_number(value)]
-        return sum(numbers) if numbers else None
+        return of_numbers(kind, numbers, measure.get("q")) if numbers else None
+
+
+def of_anything(kind: str, values: list[Any]) -> Any:
+    different: list[Any] = []
+    for value in values:
+        if not any(same(value, other) for other in different):
+            different.append(value)
+    if kind == "distinct":
+        return len(different)
+    if not values:
+        return None
+    if kind in ("first", "last"):
+        return values[0] if kind == "first" else values[-1]
+    often = [sum(same(value, other) for other in values) for value in different]
+    best = [value for value, n in zip(different, often, strict=True) if n == max(often)]
+    return next(value for value in reversed(values) if any(same(value, other) for other in best))
+
+
+def of_numbers(kind: str, numbers: list[float], q: float | None) -> float:
+    if kind == "percentile":
+        share = Fraction(str(q))
+        return min(x for x in numbers if sum(y <= x for y in numbers) >= share * len(numbers))
+    if kind == "avg":
+        return sum(numbers) / len(numbers)
+    if kind == "sum":
+        return sum(numbers)
+    return min(numbers) if kind == "min" else max(numbers)
+
+
+def grow(steps: list[Doc], met: set[Prefix], known: list[tuple[int, int, Happened]], n: int) -> None:
+    """Add every prefix that follows from those met and from the events known, until there is no other."""
+    events = [event for _, _, event in sorted(known, key=lambda match: match[:2])]
+    order = {id(event): (t, arrival) for t, arrival, event in known}
+    asked = {other["step"] for step in steps for other in compared_steps(step)}
+    waiting = [(0, NEVER, ()), *met]
+    while waiting:
+        i, last, bound = waiting.pop()
+        found: list[Prefix] = []
+        steps_left = steps[i:]
+        if not steps_left:
+            continue
+        chain = {step: next(e for e in events if order[id(e)] == place) for step, place in bound}
+        if "for" in steps_left[0]:
+            over = last[0] + length(steps_left[0]["for"])
+            broken = any(last[0] < e.time_ms < over and selected(steps_left[0]["not"], e, chain) for e in events)
+            if over <= n and not broken:
+                found.append((i + 1, (over, -1), bound))
+        else:
+            forbidden = [step["not"] for step in steps_left[: next(j for j, step in enumerate(steps_left) if "event" in step)]]
+            j = i + len(forbidden)
+            for e in events:
+                place = order[id(e)]
+                between = [x for x in events if last < order[id(x)] < place]
+                near = i == 0 or "within" not in steps[j] or e.time_ms - last[0] <= length(steps[j]["within"])
+                free = not any(selected(step, x, chain) for step in forbidden for x in between)
+                if place > last and near and free and selected(steps[j], e, chain):
+                    found.append((j + 1, place, (*bound, (j, place)) if j in asked else bound))
+        fresh = [prefix for prefix in found if prefix not in met]
+        met.update(fresh)
+        waiting += fresh
+
+
+def compared_steps(step: Doc) -> list[Doc]:
+    def of(where: Any) -> list[Doc]:
+        if isinstance(where, list):
+            return [other for part in where for other in of(part)]
+        if not isinstance(where, dict):
+            return []
+        return [where] if "step" in where else [other for part in where.values() for other in of(part)]
+
+    return of(step)
+
+
+def moment(text: str) -> int:
+    """Epoch ms of an ISO 8601 instant."""
+    return round(datetime.fromisoformat(text).timestamp() * 1_000)
+
+
+def clock(ms: int, zone: str) -> datetime:
+    return datetime.fromtimestamp(ms / 1_000, ZoneInfo(zone))
+
+
+def in_period(name: str, t: datetime, n: datetime) -> bool:
+    days = (n.date() - t.date()).days
+    weeks = ((n.date() - timedelta(days=n.weekday())) - (t.date() - timedelta(days=t.weekday()))).days // 7
+    months = (n.year - t.year) * 12 + n.month - t.month
+    return {
+        "today": days == 0,
+        "yesterday": days == 1,
+        "this_week": weeks == 0,
+        "last_week": weeks == 1,
+        "this_month": months == 0,
+        "last_month": months == 1,
+        "this_year": n.year == t.year,
+    }[name]
 
 
 def is_number(value: Any) -> bool:
@@ -127,20 +349,14 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
 
 
-def inside(leaf: Doc, t: int, n: int) -> bool:
-    if "within" not in leaf:
-        return True
-    return n - length(leaf["within"]) < t <= n
-
-
 def length(text: str) -> int:
     return int(text[:-1]) * UNITS_MS[text[-1]]
 
 
-def selected(leaf: Doc, event: Happened) -> bool:
+def selected(leaf: Doc, event: Happened, chain: dict[int, Happened] | None = None) -> bool:
     pattern = leaf["event"]
     named = event.name.startswith(pattern[:-1]) if pattern.endswith("*") else event.name == pattern
-    return named and ("where" not in leaf or passes(leaf["where"], event))
+    return named and ("where" not in leaf or passes(leaf["where"], event, chain or {}))
 
 
 def grouped(where: Doc, holds: Callable[[Doc], bool]) -> bool:
@@ -149,10 +365,16 @@ def grouped(where: Doc, holds: Callable[[Doc], bool]) -> bool:
     return all(truths) if kind == "all" else any(truths) if kind == "any" else not any(truths)
 
 
-def passes(where: Doc, event: Happened) -> bool:
+def passes(where: Doc, event: Happened, chain: dict[int, Happened]) -> bool:
     if where.keys() & {"all", "any", "none", "not"}:
-        return grouped(where, lambda part: passes(part, event))
-    return judge(where, event.properties.get(where["property"]), event.time_ms)
+        return grouped(where, lambda part: passes(part, event, chain))
+    value, other = event.properties.get(where["property"]), where.get("value")
+    if not isinstance(other, dict):
+        return judge(where, value, event.time_ms)
+    found = event.traits.get(other["trait"]) if "trait" in other else chain[other["step"]].properties.get(other["property"])
+    if found is None:
+        return bool(where["op"] == "neq")
+    return judge({**where, "value": found}, value, event.time_ms)
 
 
 def alike(value: Any, wanted: Any) -> bool:
@@ -182,6 +404,9 @@ MOVING: dict[str, Callable[[float, int, int], bool]] = {
 
 def judge(predicate: Doc, value: Any, n: int) -> bool:
     op, wanted = predicate["op"], predicate.get("value")
+    if op in ("before", "after"):
+        limit = moment(predicate["value"])
+        return is_number(value) and (value // 1 < limit if op == "before" else value // 1 > limit)
     if op in STANDING:
         return STANDING[op](value, wanted)
     return is_number(value) and MOVING[op](value // 1, n, length(predicate["value"]))  # whole milliseconds

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import strategies as st
@@ -13,17 +14,38 @@ Doc = dict[str, Any]
 NAMES = ("A", "AB", "B")
 PATTERNS = ("A", "A*", "B", "*")
 DURATIONS = ("1s", "2s", "3s", "5s")
+LISTS = ("vips", "press")
+LATER_MS = 5_000
+"""A property that is an instant, relative to the world's."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One input: `kind` is event, profile, advance or define. `after_ms`: how far stream time moves on first."""
+    """One input: `kind` is event, profile, list, account, advance or define. `after_ms`: how far stream time moves on first."""
 
     kind: str
     after_ms: int
     event: Happened | None = None
     traits: Doc | None = None
+    listed: tuple[str, bool] = ("", False)
+    others: tuple[int, int] | None = None
     definitions: tuple[tuple[str, Doc], ...] = ()
+
+
+@dataclass(frozen=True)
+class World:
+    """Where and when a story plays. `base_ms`: its first instant; all times in it are relative to that."""
+
+    zone: str
+    base_ms: int
+
+
+WORLDS = (
+    World("UTC", 0),
+    World("Europe/Berlin", 1_861_916_390_000),  # ten seconds before a day, a week, a month and a year begin
+    World("Europe/Berlin", 1_774_745_990_000),  # ten seconds before the clocks go forward
+    World("America/Havana", 1_772_945_990_000),  # ten seconds before a day whose first hour does not exist
+)
 
 
 def grid(low: int, high: int) -> st.SearchStrategy[int]:
@@ -34,7 +56,21 @@ def _as_test(pair: tuple[str, object]) -> Doc:
     return {"op": pair[0], "value": pair[1]}
 
 
-windows: st.SearchStrategy[Doc] = st.one_of(st.just({}), st.sampled_from(DURATIONS).map(lambda d: {"within": d}))
+def both(pair: tuple[Any, Any]) -> Doc:
+    return {**pair[0], **pair[1]}
+
+
+spans: st.SearchStrategy[Doc] = st.sampled_from(DURATIONS).map(lambda d: {"within": d})
+fixed_windows = st.one_of(
+    grid(-8, 40).map(lambda t: {"after": t}),
+    grid(0, 80).map(lambda t: {"before": t}),
+    st.tuples(grid(-8, 40), grid(1, 40)).map(lambda pair: {"after": pair[0], "before": pair[0] + pair[1]}),
+)
+calendar_windows = st.sampled_from(
+    ["today", "yesterday", "this_week", "last_week", "this_month", "last_month", "this_year"]
+).map(lambda name: {"calendar": name})  # fmt: skip
+past_windows = st.sampled_from([["2s", "1s"], ["3s", "1s"], ["5s", "2s"], ["5s", "3s"]]).map(lambda pair: {"between_ago": pair})
+windows = st.one_of(st.just({}), spans, spans, past_windows, fixed_windows, calendar_windows)
 numbers = st.sampled_from([-1, 0, 1, 1.5, 2, 3])
 number_tests = st.one_of(
     st.tuples(st.sampled_from(["gte", "gt", "lt", "lte", "eq", "neq"]), numbers),
@@ -43,11 +79,24 @@ number_tests = st.one_of(
     st.tuples(st.just("mod"), st.just([2, 1])),
 ).map(_as_test)
 existence = st.sampled_from([{"op": "exists"}, {"op": "missing"}])
+moving_tests = st.tuples(
+    st.sampled_from(["within_last", "older_than", "within_next", "later_than"]), st.sampled_from(DURATIONS)
+).map(_as_test)  # fmt: skip
+date_tests = st.one_of(
+    moving_tests, moving_tests, st.tuples(st.sampled_from(["before", "after"]), grid(0, 60)).map(_as_test), existence
+)
+any_tests = st.one_of(
+    st.tuples(st.sampled_from(["eq", "neq"]), st.sampled_from(["x", "y", 1, True, 2])).map(_as_test), moving_tests, existence
+)
 property_checks = st.one_of(
     st.sampled_from(["x", "y", 1, True]).map(lambda v: {"property": "k", "op": "eq", "value": v}),
+    st.just({"property": "k", "op": "in", "value": ["x", "y"]}),
     number_tests.map(lambda test: {"property": "v", **test}),
     existence.map(lambda test: {"property": "v", **test}),
     st.sampled_from(DURATIONS).map(lambda d: {"property": "v", "op": "within_last", "value": d}),
+    st.tuples(st.sampled_from(["k", "v"]), st.sampled_from(["eq", "neq", "gt"])).map(
+        lambda pair: {"property": pair[0], "op": pair[1], "value": {"trait": "p"}}
+    ),
 )
 
 
@@ -59,33 +108,120 @@ def grouped(parts: st.SearchStrategy[Doc]) -> st.SearchStrategy[Doc]:
     )
 
 
+def selectors_of(where: st.SearchStrategy[Doc]) -> st.SearchStrategy[Doc]:
+    return st.builds(
+        lambda name, where: {"event": name, **where},
+        st.sampled_from(PATTERNS),
+        st.one_of(st.just({}), st.just({}), where.map(lambda where: {"where": where})),
+    )
+
+
 filters = st.one_of(property_checks, grouped(property_checks))
-selectors = st.builds(
-    lambda name, where: {"event": name, **where},
-    st.sampled_from(PATTERNS),
-    st.one_of(st.just({}), st.just({}), filters.map(lambda where: {"where": where})),
+selectors = selectors_of(filters)
+counting = st.sampled_from([{}, {"measure": "count"}, {"measure": {"distinct": "k"}}, {"measure": {"days": True}}])
+amounts = st.sampled_from(
+    [
+        *({"measure": {name: "v"}} for name in ("sum", "avg", "min", "max")),
+        *({"measure": {"percentile": "v", "q": q}} for q in (0, 0.1, 0.5, 0.95, 1)),
+    ]
 )
-measures = st.sampled_from([{}, {"measure": "count"}, {"measure": {"sum": "v"}}, {"measure": {"distinct": "k"}}])
+values = st.sampled_from([{"measure": {name: path}} for name in ("first", "last", "most_frequent") for path in ("k", "v")])
+times = st.sampled_from([{"measure": "first_time"}, {"measure": "last_time"}])
+tested_measures: st.SearchStrategy[Doc] = st.one_of(
+    st.tuples(st.one_of(counting, amounts), st.one_of(number_tests, existence)),
+    st.tuples(values, any_tests),
+    st.tuples(times, date_tests),
+).map(both)
 event_leaves = st.one_of(
-    st.builds(lambda a, b, c, d: {**a, **b, **c, **d}, selectors, measures, windows, st.one_of(number_tests, existence)),
+    st.builds(lambda a, b, c: {**a, **b, **c}, selectors, tested_measures, windows),
+    st.builds(lambda a, b, c: {**a, **b, **c}, selectors, tested_measures, windows),
     st.builds(lambda a, b: {**a, **b}, selectors, windows),
 )
+sides = st.builds(lambda a, b, c: {**a, **b, **c}, selectors, st.one_of(counting, amounts), st.one_of(st.just({}), windows))
+ratio_leaves = st.builds(
+    lambda of, to, window, test: {"measure": {"ratio": {"of": of, "to": to}}, **window, **test},
+    sides,
+    sides,
+    windows,
+    st.one_of(number_tests, existence),
+)
 first_leaves = st.builds(lambda a, b: {"first_time": a, **b}, selectors, windows)
-trait_leaves = st.one_of(
+regular_leaves = st.builds(
+    lambda a, every, of: {"regularly": a, "every": every, "at_least": of[0], "of": of[1]},
+    selectors,
+    st.sampled_from(["1s", "2s"]),
+    st.sampled_from([(1, 1), (2, 2), (2, 3), (3, 4), (1, 3)]),
+)
+trait_tests = st.one_of(
     st.sampled_from(["x", 1, True]).map(lambda v: {"trait": "p", "op": "eq", "value": v}),
     st.sampled_from(["x", 1, True]).map(lambda v: {"trait": "p", "op": "neq", "value": v}),
     existence.map(lambda test: {"trait": "p", **test}),
-    st.tuples(st.sampled_from(["within_last", "older_than", "within_next", "later_than"]), st.sampled_from(DURATIONS)).map(
-        lambda pair: {"trait": "d", "op": pair[0], "value": pair[1]}
-    ),
+    moving_tests.map(lambda test: {"trait": "d", **test}),
 )
-plain_leaves = st.one_of(event_leaves, event_leaves, first_leaves, trait_leaves, st.just({"everyone": True}))
+held = st.one_of(
+    st.sampled_from(DURATIONS).map(lambda d: {"held_for": d}),
+    st.sampled_from(DURATIONS).map(lambda d: {"held_less_than": d}),
+    st.just({"held_for": "1s", "held_less_than": "3s"}),
+)
+held_leaves = st.builds(lambda test, length: {**test, **length}, trait_tests, held)
+trait_leaves = st.one_of(trait_tests, held_leaves)
+buckets = st.tuples(st.sampled_from(["one", "two"]), st.sampled_from([(0, 50), (50, 100), (0, 100)])).map(
+    lambda pair: {"bucket": {"salt": pair[0], "from": pair[1][0], "to": pair[1][1]}}
+)
+lists = st.sampled_from(LISTS).map(lambda key: {"list": key})
+
+
+def _referring(steps: tuple[int, ...]) -> st.SearchStrategy[Doc]:
+    return st.tuples(st.sampled_from(["k", "v"]), st.sampled_from(["eq", "neq"]), st.sampled_from(steps)).map(
+        lambda parts: {"property": parts[0], "op": parts[1], "value": {"step": parts[2], "property": parts[0]}}
+    )
+
+
+@st.composite
+def sequence_leaves(draw: st.DrawFn) -> Doc:
+    """Up to four steps that are met, and what may not happen between or after them."""
+    steps: list[Doc] = []
+    met: list[int] = []
+    refers = draw(st.integers(0, 2)) == 0
+    for i in range(draw(st.integers(1, 4))):
+        checks = st.one_of(property_checks, _referring(tuple(met))) if met and refers else property_checks
+        selector = draw(selectors_of(st.one_of(checks, grouped(checks))))
+        if i and draw(st.integers(0, 3)) == 0:
+            steps.append({"not": selector, "for": draw(st.sampled_from(DURATIONS))})
+            continue
+        if i and "event" in steps[-1] and draw(st.integers(0, 3)) == 0:
+            steps.append({"not": draw(selectors_of(checks))})
+        met.append(len(steps))
+        near = draw(st.one_of(st.just({}), spans)) if i else {}
+        steps.append({**selector, **near})
+    return {"sequence": steps, **draw(st.one_of(st.just({}), spans))}
+
+
+plain_leaves = st.one_of(
+    event_leaves,
+    event_leaves,
+    event_leaves,
+    ratio_leaves,
+    first_leaves,
+    regular_leaves,
+    sequence_leaves(),
+    sequence_leaves(),
+    trait_leaves,
+    buckets,
+    lists,
+    st.just({"everyone": True}),
+)
+account_leaves = st.builds(
+    lambda match, where: {"account": {"match": match, "where": where}},
+    st.sampled_from(["any", "all", "none"]),
+    st.one_of(plain_leaves, grouped(plain_leaves)),
+)
 
 
 def conditions(uses: tuple[str, ...]) -> st.SearchStrategy[Doc]:
     """Trees that may be built on the segments `uses`."""
     nested = st.sampled_from(uses).map(lambda key: {"segment": key}) if uses else st.nothing()
-    leaves = st.one_of(plain_leaves, plain_leaves, nested)
+    leaves = st.one_of(plain_leaves, plain_leaves, plain_leaves, nested, account_leaves)
     return st.one_of(leaves, grouped(leaves), grouped(st.one_of(leaves, grouped(leaves))))
 
 
@@ -99,7 +235,7 @@ happened = st.builds(
     lambda name, time, v, k: Happened(name, time, {**v, **k}),
     st.sampled_from(NAMES),
     grid(-12, 8),  # relative to stream time here: late, on time, or ahead of it
-    st.sampled_from([{}, {"v": 0.5}, {"v": 1}, {"v": 1}, {"v": 2}, {"v": -1}, {"v": "x"}, {"v": True}, {"v": 5_000}]),
+    st.sampled_from([{}, {"v": 0.5}, {"v": 1}, {"v": 1}, {"v": 2}, {"v": -1}, {"v": "x"}, {"v": True}, {"v": LATER_MS}]),
     st.sampled_from([{}, {"k": "x"}, {"k": "y"}, {"k": 1}, {"k": 1.0}, {"k": True}]),
 )
 profiles = st.builds(
@@ -113,9 +249,18 @@ steps = st.one_of(
     event_steps,
     event_steps,
     event_steps,
+    event_steps,
     st.builds(lambda after, traits: Step("profile", after, traits=traits), gaps, profiles),
     st.builds(lambda after: Step("advance", after), grid(0, 16)),
-)
+    st.builds(
+        lambda after, key, is_on: Step("list", after, listed=(key, is_on)), gaps, st.sampled_from(LISTS), st.booleans()
+    ),
+    st.builds(
+        lambda after, others: Step("account", after, others=others),
+        gaps,
+        st.sampled_from([None, (0, 0), (2, 0), (2, 1), (2, 2)]),
+    ),
+)  # fmt: skip
 
 
 @st.composite
@@ -132,18 +277,37 @@ def stories(draw: st.DrawFn) -> list[Step]:
 
 
 windowed_leaves = st.builds(
-    lambda measure, within, test: {"event": "A", **measure, "within": within, **test},
-    measures,
-    st.sampled_from(DURATIONS),
+    lambda measure, window, test: {"event": "A", **measure, **window, **test},
+    st.one_of(counting, amounts),
+    st.one_of(spans, past_windows),
     st.one_of(number_tests, st.tuples(st.sampled_from(["gte", "lt"]), st.sampled_from([1, 2, 3])).map(_as_test)),
 )
 
 
 @st.composite
-def crowded_windows(draw: st.DrawFn) -> list[Step]:
-    """One kind of event, late as often as not, and nothing but windows over it."""
+def crowded(draw: st.DrawFn, leaves: st.SearchStrategy[Doc]) -> list[Step]:
+    """Few kinds of events, late as often as not, and nothing but one kind of leaf over them."""
     keys = ("a", "b", "c", "d")
-    told = [Step("define", 0, definitions=tuple((key, draw(windowed_leaves)) for key in keys))]
-    crowd = st.builds(lambda after, event: Step("event", after, event=replace(event, name="A")), grid(0, 2), happened)
+    told = [Step("define", 0, definitions=tuple((key, draw(leaves)) for key in keys))]
+    crowd = st.builds(lambda after, event: Step("event", after, event=event), grid(0, 2), happened)
     pause = grid(0, 8).map(lambda after: Step("advance", after))
     return [*told, *draw(st.lists(st.one_of(crowd, crowd, crowd, pause), min_size=6, max_size=24)), Step("advance", 20_000)]
+
+
+def placed(document: Any, world: World) -> Any:
+    """The document with its instants where the world has them."""
+    if isinstance(document, list):
+        return [placed(part, world) for part in document]
+    if not isinstance(document, dict):
+        return document
+    dated = document.get("op") in ("before", "after")
+    return {
+        key: _instant(world.base_ms + value)
+        if isinstance(value, int) and (key in ("after", "before") or (key == "value" and dated))
+        else placed(value, world)
+        for key, value in document.items()
+    }
+
+
+def _instant(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds")

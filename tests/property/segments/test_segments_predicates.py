@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from starling_segments import Known, parse_condition
-from starling_segments.accumulators import Total
-from starling_segments.measures import amount, distinct_key
+from starling_segments.lifetimes import Total
 from starling_segments.operators import OPERATORS
 from starling_segments.tree import Predicate, Trait
+from starling_segments.values import amount, distinct_key
 from tests.property.segments.oracle import GRID_MS
 
 OPERANDS: dict[str, dict[str, Any]] = {

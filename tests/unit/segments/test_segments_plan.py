@@ -19,7 +19,8 @@ from starling_segments import (
     encode_state,
     parse_segment,
 )  # fmt: skip
-from starling_segments.accumulators import EXACT, RecentAmounts, RecentTimes, Tally
+from starling_segments.lifetimes import EXACT, Tally
+from starling_segments.recents import RecentAmounts, RecentTimes
 
 DAY = 86_400_000
 KEYS = Known({key: frozenset() for key in "abcdefgh"})
@@ -110,9 +111,11 @@ def test_history_goes_to_the_leaves_asked_for_and_nowhere_else() -> None:
     past = [event("Buy", day * DAY) for day in (1, 35)]
     for seen in past:
         old.on_event(state, seen, seen.time_ms)
-    history = new.restricted_to(set(new.leaves) - set(old.leaves))
+    history, remembered = new.restricted_to(set(new.leaves) - set(old.leaves)), UserState()
     for seen in past:
-        history.fold_history(state, seen)
+        history.fold_history(remembered, seen, seen.time_ms)
+    assert remembered.accumulators.keys() == set(new.leaves) - set(old.leaves)
+    state.accumulators.update(remembered.accumulators)
     changes = new.on_definition(state, 40 * DAY, old)
     assert [(change.segment_key, change.status, change.cause, change.effective_at) for change in changes] == [
         ("b", "ENTERED", "DEFINITION", 40 * DAY)
@@ -123,7 +126,7 @@ def test_history_goes_to_the_leaves_asked_for_and_nowhere_else() -> None:
 def test_a_state_made_of_history_alone_announces_only_the_present() -> None:
     plan, state = plan_of(a=count("gte", 1)), UserState()
     for day in (1, 50, 99):
-        plan.restricted_to(plan.leaves).fold_history(state, event("Buy", day * DAY))
+        plan.restricted_to(plan.leaves).fold_history(state, event("Buy", day * DAY), day * DAY)
     changes = plan.on_definition(state, 100 * DAY, None)
     assert [(change.status, change.effective_at) for change in changes] == [("ENTERED", 100 * DAY)]
     assert plan.next_due(state) == 129 * DAY
@@ -232,8 +235,8 @@ def test_a_late_match_among_panes_counts() -> None:
 
 def test_bytes_of_another_format_are_refused() -> None:
     data = encode_state(UserState())
-    assert data[0] == 2
-    for broken in (b"", b"\x03" + data[1:], data[:-1], data + b"x"):
+    assert data[0] == 3
+    for broken in (b"", b"\x04" + data[1:], data[:-1], data + b"x"):
         with pytest.raises(UnknownStateFormat):
             decode_state(broken)
 

@@ -17,6 +17,11 @@ from starling_segments.faults import Place
 
 Schema = Mapping[str, Any]
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+MAX_ITEMS = 10_000
+"""Values in one list; more of them belong into an uploaded list."""
+MAX_PATTERN_CHARACTERS = 1_000
+_PATTERN_BYTES = 1 << 20
+"""What RE2 may use for one compiled pattern; what needs more is refused."""
 TYPE_NAMES: Mapping[type, str] = {
     str: "string", int: "number", float: "number", bool: "boolean", list: "array", dict: "object"
 }  # fmt: skip
@@ -59,7 +64,7 @@ def _shown(value: object) -> str:
 
 
 def _list_of(item: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: type(value) is list and len(value) > 0 and all(map(item, value))
+    return lambda value: type(value) is list and 0 < len(value) <= MAX_ITEMS and all(map(item, value))
 
 
 def _pair_of(item: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -89,7 +94,7 @@ def _whole(low: int, high: int | None = None) -> Operand:
 
 
 def _array(items: Schema, **bounds: int) -> Schema:
-    return {"type": "array", "items": items, **({"minItems": 1} | bounds)}
+    return {"type": "array", "items": items, **({"minItems": 1, "maxItems": MAX_ITEMS} | bounds)}
 
 
 def _read_texts(value: Any, place: Place) -> Any:
@@ -100,6 +105,9 @@ def _read_texts(value: Any, place: Place) -> Any:
 def _read_pattern(value: Any, place: Place) -> Any:
     if type(value) is not str:
         place.refuse("wrong_type", f"{_shown(value)} is no pattern", "text in RE2 syntax")
+        return None
+    if len(value) > MAX_PATTERN_CHARACTERS:
+        place.refuse("bad_pattern", f"it has {len(value)} characters", f"at most {MAX_PATTERN_CHARACTERS} characters")
         return None
     try:
         compile_pattern(value)
@@ -113,6 +121,7 @@ def compile_pattern(pattern: str) -> Any:
     """A compiled RE2 pattern, linear in time. Raises: re2.error, UnicodeEncodeError."""
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = _PATTERN_BYTES
     return re2.compile(pattern, options)
 
 
@@ -165,7 +174,7 @@ _TEXTS = _checked(_list_of(_is_text), "text, or a list of texts", _array(_TEXT))
 
 NOTHING = Operand(lambda _value, _place: (), {})
 SCALAR = _checked(is_scalar, "text, a number, true or false", _SCALAR)
-SCALARS = _checked(_list_of(is_scalar), "a list of texts, numbers, true or false; not empty", _array(_SCALAR))
+SCALARS = _checked(_list_of(is_scalar), f"a list of 1 to {MAX_ITEMS} texts, numbers, true or false", _array(_SCALAR))
 ORDERED = _checked(lambda v: _is_text(v) or is_number(v), "a number or text", {"type": ["number", "string"]})
 RANGE = _checked(
     _is_range,

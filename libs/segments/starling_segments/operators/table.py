@@ -11,6 +11,8 @@ from starling_segments.operators.operands import Operand
 
 Test = Callable[[Any, int], bool]
 """(observed value, instant in epoch ms) -> truth."""
+Comparison = Callable[[Any, Any, int], bool]
+"""(observed value, other observed value, instant) -> truth."""
 NextChange = Callable[[Any, int], int | None]
 """(observed value, instant) -> the earliest later instant at which the truth can change by itself."""
 
@@ -25,7 +27,7 @@ class Operator:
 
     `build(operand, zone)` makes the test. `next_change` is only there when time alone changes the truth. `zoned`: the
     test depends on the segment's timezone. `ignores_case`: may carry `ignore_case`. `filters`: its operand is a
-    `where` over each item and not a `value`.
+    `where` over each item and not a `value`. `negates`: it is the negation of another one.
     """
 
     fits: frozenset[str]
@@ -35,6 +37,7 @@ class Operator:
     zoned: bool = False
     ignores_case: bool = False
     filters: bool = False
+    negates: bool = False
 
 
 def negative(positive: Operator) -> Operator:
@@ -44,4 +47,4 @@ def negative(positive: Operator) -> Operator:
         holds = positive.build(operand, zone)
         return lambda value, now: not holds(value, now)
 
-    return replace(positive, build=build, fits=ANYTHING)
+    return replace(positive, build=build, fits=ANYTHING, negates=True)

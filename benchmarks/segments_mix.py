@@ -1,0 +1,247 @@
+"""What an event costs in the segment fold as segments get more: 1, 20, 100 and 1,000 of every kind. Prints JSON.
+
+A shop with forty kinds of events, fifty categories and two hundred brands; the segments ask, as marketers do, for one
+of them each. A step is what a worker does for an event besides talking to others: state from bytes, fold, next timer,
+state to bytes. Processor time of one thread, microseconds. Run: python benchmarks/segments_mix.py [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starling_segments import Known, Plan, Segment, UserState, compile_plan, decode_state, encode_state, parse_segment
+
+FIRST_MS, DAY_MS = 1_767_225_600_000, 86_400_000
+USERS, EVENTS, DAYS = 2_000, 20_000, 60
+SIZES = (1, 20, 100, 1_000)
+NAMES = tuple(f"Event {i}" for i in range(40))
+CATEGORIES = tuple(f"category-{i}" for i in range(50))
+BRANDS = tuple(f"brand-{i}" for i in range(200))
+Doc = dict[str, Any]
+RESULT = Path(__file__).parent / "results" / "segments_mix.json"
+
+
+@dataclass(slots=True)
+class Event:
+    name: str
+    time_ms: int
+    properties: Doc
+    context: Doc
+
+
+class Mix:
+    """Segments of every kind, the same for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.kinds: tuple[Callable[[int], Doc], ...] = (
+            self.count, self.count, self.total, self.average, self.extreme, self.distinct, self.favourite, self.percentile,
+            self.first_or_last, self.date, self.days, self.ratio, self.past, self.calendar, self.fixed, self.new, self.abandoned,
+            self.same_brand, self.habit, self.trait, self.held, self.bucket, self.nested, self.lapsed,
+        )  # fmt: skip
+
+    def segments(self, n: int) -> list[Segment]:
+        known = Known({f"s{i}": frozenset[str]() for i in range(n)})
+        documents = [{"key": f"s{i}", "name": "x", "where": self.kinds[i % len(self.kinds)](i)} for i in range(n)]
+        self.dice.shuffle(documents)
+        return [parse_segment(document, known) for document in documents]
+
+    def events(self) -> Doc:
+        """One kind of event; in two of three segments of one category or brand."""
+        found: Doc = {"event": self.dice.choice(NAMES)}
+        asked = self.dice.choice(("category", "brand", None))
+        if asked:
+            value = self.dice.choice(CATEGORIES if asked == "category" else BRANDS)
+            found["where"] = {"property": asked, "op": "eq", "value": value}
+        return found
+
+    def window(self) -> Doc:
+        return {"within": self.dice.choice(("1d", "7d", "30d", "90d", "365d"))}
+
+    def measured(self, measure: Doc | str, op: str, value: Any) -> Doc:
+        return {**self.events(), "measure": measure, "op": op, "value": value, **self.window()}
+
+    def count(self, _i: int) -> Doc:
+        return {**self.events(), "op": "gte", "value": self.dice.randint(1, 5), **self.window()}
+
+    def total(self, _i: int) -> Doc:
+        return self.measured({"sum": "revenue"}, "gte", 50 * self.dice.randint(2, 20))
+
+    def average(self, _i: int) -> Doc:
+        return self.measured({"avg": "revenue"}, "gte", 150)
+
+    def extreme(self, _i: int) -> Doc:
+        return self.measured({self.dice.choice(("min", "max")): "revenue"}, "gte", 190)
+
+    def distinct(self, _i: int) -> Doc:
+        return self.measured({"distinct": "brand"}, "gte", self.dice.randint(2, 5))
+
+    def favourite(self, _i: int) -> Doc:
+        return self.measured({"most_frequent": "category"}, "eq", self.dice.choice(CATEGORIES))
+
+    def percentile(self, _i: int) -> Doc:
+        return self.measured({"percentile": "revenue", "q": 0.9}, "gte", 190)
+
+    def first_or_last(self, _i: int) -> Doc:
+        return self.measured({self.dice.choice(("first", "last")): "brand"}, "eq", self.dice.choice(BRANDS))
+
+    def date(self, _i: int) -> Doc:
+        return {**self.events(), "measure": "last_time", "op": "older_than", "value": "14d"}
+
+    def days(self, _i: int) -> Doc:
+        return self.measured({"days": True}, "gte", 3)
+
+    def ratio(self, _i: int) -> Doc:
+        return {"measure": {"ratio": {"of": self.events(), "to": self.events()}}, "op": "gt", "value": 0.5, "within": "30d"}
+
+    def past(self, _i: int) -> Doc:
+        return {**self.events(), "between_ago": ["30d", "7d"]}
+
+    def calendar(self, _i: int) -> Doc:
+        return {**self.events(), "op": "gte", "value": 2, "calendar": self.dice.choice(("today", "this_week", "last_month"))}
+
+    def fixed(self, _i: int) -> Doc:
+        return {**self.events(), "after": "2026-01-10", "before": "2026-02-01"}
+
+    def new(self, _i: int) -> Doc:
+        return {"first_time": self.events(), "within": "7d"}
+
+    def abandoned(self, _i: int) -> Doc:
+        return {"sequence": [self.events(), {"not": self.events(), "for": "30m"}], "within": "7d"}
+
+    def same_brand(self, _i: int) -> Doc:
+        again = {
+            "event": self.dice.choice(NAMES),
+            "where": {"property": "brand", "op": "eq", "value": {"step": 0, "property": "brand"}},
+        }
+        return {"sequence": [self.events(), {**again, "within": "1d"}], "within": "7d"}
+
+    def habit(self, _i: int) -> Doc:
+        return {"regularly": self.events(), "every": "7d", "at_least": 3, "of": 4}
+
+    def trait(self, _i: int) -> Doc:
+        return {"trait": "city", "op": "eq", "value": f"city-{self.dice.randrange(100)}"}
+
+    def held(self, _i: int) -> Doc:
+        return {"trait": "plan", "op": "eq", "value": f"plan-{self.dice.randrange(20)}", "held_for": "7d"}
+
+    def bucket(self, i: int) -> Doc:
+        return {"all": [{"bucket": {"salt": f"exp-{i}", "from": 0, "to": 20}}, self.count(i)]}
+
+    def nested(self, i: int) -> Doc:
+        return {"all": [{"segment": f"s{i - 1}"}, {"segment": f"s{i - 2}"}]}
+
+    def lapsed(self, _i: int) -> Doc:
+        bought = self.events()
+        return {"all": [bought, {"not": {**bought, "within": "14d"}}]}
+
+
+def events(seed: int) -> list[tuple[int, Event]]:
+    dice, made = random.Random(seed), []
+    for i in range(EVENTS):
+        properties = {
+            "category": dice.choice(CATEGORIES),
+            "brand": dice.choice(BRANDS),
+            "revenue": dice.randint(5, 200),
+            "quantity": 1,
+        }
+        at = FIRST_MS + i * DAYS * DAY_MS // EVENTS
+        made.append((dice.randrange(USERS), Event(dice.choice(NAMES), at, properties, {})))
+    return made
+
+
+def told_of_their_profiles(plan: Plan) -> dict[int, bytes]:
+    dice, states = random.Random(3), {}
+    for user in range(USERS):
+        state = UserState(user_id=f"user-{user}")
+        plan.on_profile(state, {"plan": f"plan-{dice.randrange(20)}", "city": f"city-{dice.randrange(100)}"}, [], FIRST_MS)
+        states[user] = encode_state(state)
+    return states
+
+
+def run(plan: Plan, made: list[tuple[int, Event]]) -> dict[str, Any]:
+    states, took = told_of_their_profiles(plan), {"decode": 0.0, "fold": 0.0, "encode": 0.0}
+    changes, clock = 0, time.process_time
+    began = clock()
+    for user, event in made:  # without a look at the clock in between, which costs as much as a step
+        state = decode_state(states[user])
+        changes += len(plan.on_event(state, event, event.time_ms))
+        plan.next_due(state)
+        states[user] = encode_state(state)
+    whole = clock() - began
+    found = list(states.values())
+    for _ in range(3):
+        took["decode"] += timed(decode_state, found) / 3
+        took["encode"] += timed(encode_state, [decode_state(data) for data in found]) / 3
+    per_user = {name: spent / USERS * 1e6 for name, spent in took.items()}
+    step = whole / EVENTS * 1e6
+    return {
+        "step_us": round(step, 2),
+        "fold_us": round(step - per_user["decode"] - per_user["encode"], 2),
+        "changes_an_event": round(changes / EVENTS, 2),
+        "state_bytes_median": int(statistics.median(map(len, found))),
+        "state_bytes_p99": sorted(map(len, found))[int(0.99 * USERS)],
+    }
+
+
+def timed(work: Callable[[Any], Any], items: list[Any]) -> float:
+    began = time.process_time()
+    for item in items:
+        work(item)
+    return time.process_time() - began
+
+
+def measure(n: int, made: list[tuple[int, Event]]) -> dict[str, Any]:
+    """The median of three mixes of `n` segments each (of fifteen for a single one, which may be of any kind)."""
+    rounds = []
+    for seed in range(3 if n > 20 else 25):
+        began = time.process_time()
+        plan = compile_plan(Mix(seed).segments(n))
+        compiled = time.process_time() - began
+        rounds.append({"leaves": len(plan.leaves), "parse_and_plan_ms": round(compiled * 1e3, 1), **run(plan, made)})
+    return {name: statistics.median(found[name] for found in rounds) for name in rounds[0]}
+
+
+def widest() -> dict[str, float]:
+    """One segment of 256 leaves of every kind, parsed and planned."""
+    mix, took = Mix(1), []
+    kinds = [kind for kind in mix.kinds if kind.__name__ not in ("nested", "bucket", "lapsed", "ratio", "abandoned", "same_brand")]
+    parts = [kinds[i % len(kinds)](i) for i in range(150)]
+    document = {"key": "wide", "name": "x", "where": {"any": [{"all": parts[i : i + 50]} for i in range(0, 150, 50)]}}
+    for _ in range(9):
+        began = time.process_time()
+        compile_plan([parse_segment(document, Known())])
+        took.append((time.process_time() - began) * 1e3)
+    return {"leaves": len(parts) + json.dumps(document).count('"property"'), "parse_and_plan_ms": round(statistics.median(took), 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--write", action="store_true", help=f"keep the result in {RESULT.name}")
+    write = parser.parse_args().write
+    made = events(7)
+    sizes = {str(n): measure(n, made) for n in SIZES}
+    result = {
+        "benchmark": "segments_mix",
+        "events": EVENTS,
+        "users": USERS,
+        "segments": sizes,
+        "step_growth": round(sizes["1000"]["step_us"] / sizes["1"]["step_us"], 2),
+        "widest_segment": widest(),
+    }
+    text = json.dumps(result, indent=1)
+    if write:
+        RESULT.write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

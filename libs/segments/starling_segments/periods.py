@@ -1,0 +1,47 @@
+"""Pure core: calendar periods of a timezone as `[start, end)` in epoch ms, through every change of its clocks."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from starling_segments.dates import local, midnight
+from starling_segments.tree import Unit
+
+Span = tuple[int, int]
+
+
+def span_of(unit: Unit, zone: ZoneInfo, instant: int) -> Span:
+    """The period that the instant lies in."""
+    return _span(unit, zone, local(instant, zone).date())
+
+
+def day_number(instant: int, zone: ZoneInfo) -> int:
+    """The local calendar day, days since the year 1."""
+    return local(instant, zone).toordinal()
+
+
+@lru_cache(maxsize=8192)
+def _span(unit: Unit, zone: ZoneInfo, day: date) -> Span:
+    first = _first_day(unit, day)
+    return midnight(first, zone), midnight(_next_first_day(unit, first), zone)
+
+
+def _first_day(unit: Unit, day: date) -> date:
+    """Weeks start on Monday."""
+    if unit == "day":
+        return day
+    if unit == "week":
+        return day - timedelta(days=day.weekday())
+    return day.replace(day=1) if unit == "month" else day.replace(month=1, day=1)
+
+
+def _next_first_day(unit: Unit, first: date) -> date:
+    if unit == "day":
+        return first + timedelta(days=1)
+    if unit == "week":
+        return first + timedelta(days=7)
+    if unit == "year":
+        return first.replace(year=first.year + 1)
+    return (first + timedelta(days=31)).replace(day=1)

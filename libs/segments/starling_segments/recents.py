@@ -1,0 +1,402 @@
+"""Pure core: what is kept of a user's past events in a sliding window, one small value a leaf, folded in place.
+
+Times are epoch ms. An event inside a window leaves it at its time + the window's length. A window holds the newest
+`EXACT` matches one by one; older ones are kept in panes of `window / EXACT`, each counted until its last match leaves:
+exact up to `EXACT` matches in the window, above that late by less than one pane.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+from itertools import islice
+from math import fsum
+from typing import Any, ClassVar
+
+import msgspec
+
+from starling_segments.lifetimes import EXACT, FirstValue, Frequencies, Highest, Holds, Lowest, Mean, Summary
+from starling_segments.sketches import (
+    distinct_in,
+    merged_amounts,
+    quantile_in,
+    rank_of,
+    union_of,
+    with_amounts,
+    with_values,
+)  # fmt: skip
+
+LOOK_AHEAD = 8
+"""How many departures are tried out for the next change of truth before a timer is set for good measure."""
+
+
+class RecentTimes(msgspec.Struct, array_like=True, tag=5, gc=False):
+    """`count` in a window. `times` ascending; `panes`: (time of the last match, matches), ascending."""
+
+    times: list[int] = msgspec.field(default_factory=list)
+    panes: list[tuple[int, int]] = msgspec.field(default_factory=list)
+
+    def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
+        """Fold a match."""
+        times = self.times
+        if times and time < times[-1]:
+            insort(times, time)
+        else:
+            times.append(time)
+        if len(times) > EXACT:
+            spill(self.panes, times.pop(0), pane_ms, lambda n: (n or 0) + 1)
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        times = self.times
+        if times and times[0] <= cutoff:
+            del times[: bisect_right(times, cutoff)]
+        while self.panes and self.panes[0][0] <= cutoff:
+            self.panes.pop(0)
+
+    def value(self) -> int:
+        """The measure now."""
+        n = len(self.times)
+        return n + sum(pane[1] for pane in self.panes) if self.panes else n
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
+        """The time of the match whose leaving can next change the truth of `holds(value, now)`.
+
+        `threshold`: the truth turns where the count passes it, and nowhere else.
+        """
+        times, n = self.times, len(self.times)
+        if self.panes:
+            return min(self.panes[0][0], times[0]) if times else self.panes[0][0]
+        if threshold is not None:
+            return times[n - threshold] if 0 < threshold <= n else None
+        return first_turn(times, range(n - 1, -1, -1), n, holds, now)
+
+
+class RecentAmounts(msgspec.Struct, array_like=True, tag=6, gc=False):
+    """`sum` in a window. `times` ascending with their `amounts`; `panes`: (time of the last match, sum), ascending."""
+
+    times: list[int] = msgspec.field(default_factory=list)
+    amounts: list[float] = msgspec.field(default_factory=list)
+    panes: list[tuple[int, float]] = msgspec.field(default_factory=list)
+
+    def add(self, time: int, payload: float, pane_ms: int) -> None:
+        """Fold a match."""
+        times = self.times
+        place = len(times) if not times or time >= times[-1] else bisect_right(times, time)
+        times.insert(place, time)
+        self.amounts.insert(place, payload)
+        if len(times) > EXACT:
+            oldest = self.amounts.pop(0)
+            spill(self.panes, times.pop(0), pane_ms, lambda total: (total or 0.0) + oldest)
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        times = self.times
+        if times and times[0] <= cutoff:
+            gone = bisect_right(times, cutoff)
+            del times[:gone]
+            del self.amounts[:gone]
+        while self.panes and self.panes[0][0] <= cutoff:
+            self.panes.pop(0)
+
+    def value(self) -> float | None:
+        """The measure now."""
+        if self.panes:
+            return fsum([*self.amounts, *(amount for _, amount in self.panes)])
+        return fsum(self.amounts) if self.amounts else None
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
+        times, amounts = self.times, self.amounts
+        if self.panes:
+            return min(self.panes[0][0], times[0]) if times else self.panes[0][0]
+        left = (fsum(amounts[i:]) if i < len(amounts) else None for i in range(1, len(amounts) + 1))
+        return first_turn(times, left, self.value(), holds, now)
+
+
+class RecentValues(msgspec.Struct, array_like=True, tag=7, gc=False):
+    """`distinct` in a window: each value with the time it was last seen, ascending.
+
+    Above `EXACT` different values all of them go into `panes`, (time of the last match, sketch), ascending; `whole` is
+    the sketch of all panes, so that a match costs one pane and not all of them.
+    """
+
+    latest: dict[str, int] = msgspec.field(default_factory=dict)
+    panes: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
+    whole: bytes = b""
+
+    def add(self, time: int, payload: str, pane_ms: int) -> None:
+        """Fold a match."""
+        if self.panes:
+            self._sketch(payload, time, pane_ms)
+            return
+        self._note(payload, time)
+        if len(self.latest) > EXACT:
+            crowd, self.latest = self.latest, {}
+            for value, seen_at in crowd.items():
+                self._sketch(value, seen_at, pane_ms)
+
+    def _sketch(self, value: str, time: int, pane_ms: int) -> None:
+        self.whole = with_values(self.whole, (value,))
+        spill(self.panes, time, pane_ms, lambda kept: with_values(kept or b"", (value,)))
+
+    def _note(self, payload: str, time: int) -> None:
+        latest = self.latest
+        if latest.get(payload, time) > time:
+            return
+        latest.pop(payload, None)
+        newest = next(reversed(latest.values()), time)
+        latest[payload] = time
+        if time < newest:
+            self.latest = dict(sorted(latest.items(), key=_second))
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        for value in [value for value, time in self.latest.items() if time <= cutoff]:
+            del self.latest[value]
+        if self.panes and self.panes[0][0] <= cutoff:
+            self.panes = [pane for pane in self.panes if pane[0] > cutoff]
+            self.whole = union_of([sketch for _, sketch in self.panes])
+
+    def value(self) -> int:
+        """The measure now."""
+        return distinct_in(self.whole) if self.panes else len(self.latest)
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
+        """As for `RecentTimes`, over the times at which the values were last seen."""
+        if self.panes:
+            return self.panes[0][0]
+        n = len(self.latest)
+        if threshold is not None:
+            return next(islice(self.latest.values(), n - threshold, None)) if 0 < threshold <= n else None
+        return first_turn(list(islice(self.latest.values(), LOOK_AHEAD)), range(n - 1, -1, -1), n, holds, now)
+
+
+class RecentFirstTime(RecentTimes, array_like=True, tag=20, gc=False):
+    """`first_time` in a window; that of a pane is the time of its last match."""
+
+    def value(self) -> int | None:  # type: ignore[override]
+        """The measure now."""
+        return self.panes[0][0] if self.panes else self.times[0] if self.times else None
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The first match to leave."""
+        return self.value()
+
+
+class RecentLatest(msgspec.Struct, array_like=True, tag=21, gc=False):
+    """`last_time` and `last` in a window: whatever is older leaves earlier, so the last match is all there is to keep."""
+
+    at: int | None = None
+    seen: Any = None
+
+    def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
+        """Fold a match."""
+        if self.at is None or time >= self.at:
+            self.at, self.seen = time, payload
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        if self.at is not None and self.at <= cutoff:
+            self.at = self.seen = None
+
+    def value(self) -> Any:
+        """The measure now."""
+        return self.at
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The last match."""
+        return self.at
+
+
+class RecentLast(RecentLatest, array_like=True, tag=22, gc=False):
+    """`last` in a window."""
+
+    def value(self) -> Any:
+        """The measure now."""
+        return self.seen
+
+
+class RecentDays(msgspec.Struct, array_like=True, tag=23, gc=False):
+    """`days` in a window: each day's last match, both ascending. At most one a day of the longest window."""
+
+    days: list[int] = msgspec.field(default_factory=list)
+    times: list[int] = msgspec.field(default_factory=list)
+
+    def add(self, time: int, payload: int, pane_ms: int) -> None:  # noqa: ARG002
+        """Fold a match. `payload`: the day's number."""
+        place = bisect_left(self.days, payload)
+        if place < len(self.days) and self.days[place] == payload:
+            self.times[place] = max(self.times[place], time)
+        else:
+            self.days.insert(place, payload)
+            self.times.insert(place, time)
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        gone = bisect_right(self.times, cutoff)
+        if gone:
+            del self.days[:gone], self.times[:gone]
+
+    def value(self) -> int:
+        """The measure now."""
+        return len(self.days)
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
+        """As for `RecentTimes`, over the days."""
+        n = len(self.times)
+        if threshold is not None:
+            return self.times[n - threshold] if 0 < threshold <= n else None
+        return first_turn(self.times, range(n - 1, -1, -1), n, holds, now)
+
+
+class Recent(msgspec.Struct, array_like=True, gc=False):
+    """Any other measure in a window. `times` ascending with their `payloads`; `panes`: (time of the last match, summary)."""
+
+    summary: ClassVar[type[Any]]
+
+    times: list[int] = msgspec.field(default_factory=list)
+    payloads: list[Any] = msgspec.field(default_factory=list)
+    panes: list[tuple[int, Summary]] = msgspec.field(default_factory=list)
+
+    def add(self, time: int, payload: Any, pane_ms: int) -> None:
+        """Fold a match."""
+        times = self.times
+        place = bisect_right(times, time)
+        times.insert(place, time)
+        self.payloads.insert(place, payload)
+        if len(times) > EXACT:
+            oldest, what = times.pop(0), self.payloads.pop(0)
+            spill(self.panes, oldest, pane_ms, lambda kept: self._grown(kept, oldest, what))
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        gone = bisect_right(self.times, cutoff)
+        if gone:
+            del self.times[:gone], self.payloads[:gone]
+        while self.panes and self.panes[0][0] <= cutoff:
+            self.panes.pop(0)
+
+    def value(self) -> Any:
+        """The measure now."""
+        return self._of(0)
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
+        if self.panes:
+            return min(self.panes[0][0], self.times[0]) if self.times else self.panes[0][0]
+        return first_turn(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
+
+    def _of(self, start: int) -> Any:
+        """The measure of the matches from `start` on, the panes with all of them."""
+        total = self.summary()
+        if not start:
+            for _, kept in self.panes:
+                total.merge(kept)
+        for i in range(start, len(self.times)):
+            total.add(self.times[i], self.payloads[i], 0)
+        return total.value()
+
+    def _grown(self, kept: Any, time: int, payload: Any) -> Any:
+        summary = self.summary() if kept is None else kept
+        summary.add(time, payload, 0)
+        return summary
+
+
+class RecentMean(Recent, array_like=True, tag=24, gc=False):
+    """`avg` in a window."""
+
+    summary = Mean
+
+
+class RecentLowest(Recent, array_like=True, tag=25, gc=False):
+    """`min` in a window."""
+
+    summary = Lowest
+
+
+class RecentHighest(Recent, array_like=True, tag=26, gc=False):
+    """`max` in a window."""
+
+    summary = Highest
+
+
+class RecentFirst(Recent, array_like=True, tag=27, gc=False):
+    """`first` in a window."""
+
+    summary = FirstValue
+
+
+class RecentFrequencies(Recent, array_like=True, tag=28, gc=False):
+    """`most_frequent` in a window."""
+
+    summary = Frequencies
+
+
+class RecentQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
+    """`percentile` in a window. `q` as text; `panes`: (time of the last match, sketch); `whole`: the sketch of all panes."""
+
+    q: str
+    times: list[int] = msgspec.field(default_factory=list)
+    amounts: list[float] = msgspec.field(default_factory=list)
+    panes: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
+    whole: bytes = b""
+
+    def add(self, time: int, payload: float, pane_ms: int) -> None:
+        """Fold a match."""
+        place = bisect_right(self.times, time)
+        self.times.insert(place, time)
+        self.amounts.insert(place, payload)
+        if len(self.times) > EXACT:
+            oldest = self.amounts.pop(0)
+            self.whole = with_amounts(self.whole, (oldest,))
+            spill(self.panes, self.times.pop(0), pane_ms, lambda kept: with_amounts(kept or b"", (oldest,)))
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        gone = bisect_right(self.times, cutoff)
+        if gone:
+            del self.times[:gone], self.amounts[:gone]
+        if self.panes and self.panes[0][0] <= cutoff:
+            self.panes = [pane for pane in self.panes if pane[0] > cutoff]
+            self.whole = merged_amounts([sketch for _, sketch in self.panes])
+
+    def value(self) -> float | None:
+        """The measure now."""
+        if self.panes:
+            return quantile_in(with_amounts(self.whole, self.amounts), self.q)
+        return self._of(0)
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
+        if self.panes:
+            return min(self.panes[0][0], self.times[0]) if self.times else self.panes[0][0]
+        return first_turn(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
+
+    def _of(self, start: int) -> float | None:
+        left = sorted(self.amounts[start:])
+        return left[rank_of(self.q, len(left)) - 1] if left else None
+
+
+def _second(item: tuple[str, int]) -> int:
+    return item[1]
+
+
+def first_turn(times: list[int], values_left: Any, value: Any, holds: Holds, now: int) -> int | None:
+    """The time of the first departure that changes the truth; of the last one tried when there are too many to try."""
+    truth = holds(value, now)
+    for i, left in enumerate(islice(values_left, LOOK_AHEAD)):
+        if holds(left, now) is not truth or i == LOOK_AHEAD - 1:
+            return times[i]
+    return None
+
+
+def spill(panes: list[Any], time: int, pane_ms: int, grown: Callable[[Any], Any]) -> None:
+    """Put a match into its pane; `grown(what the pane keeps, or None)` is what it keeps then."""
+    number = time // pane_ms
+    place = bisect_right(panes, number, key=lambda pane: pane[0] // pane_ms)
+    if place and panes[place - 1][0] // pane_ms == number:
+        last, kept = panes[place - 1]
+        panes[place - 1] = (max(last, time), grown(kept))
+    else:
+        panes.insert(place, (time, grown(None)))

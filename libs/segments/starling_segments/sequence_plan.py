@@ -1,0 +1,106 @@
+"""Pure core: a sequence as it is written -> a sequence as it is folded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from starling_segments import paths
+from starling_segments.filters import checks, compile_filter, looks_at_traits
+from starling_segments.sequences import Keep, SequenceLeaf, Stage, StepTest
+from starling_segments.tree import Compared, EventSelector, Filter, Sequence, Source, Step, StepValue, TraitValue
+
+_SOURCES = {"property": "properties", "context": "context"}
+
+
+def sequence_leaf(found: str, sequence: Sequence) -> SequenceLeaf:
+    """The leaf of a sequence, under its identity."""
+    stages = tuple(_stages(sequence.steps))
+    last = [stage.step for stage in stages]
+    slots = tuple(_slots(sequence.steps, step) for step in last)
+    return SequenceLeaf(
+        found,
+        tuple(_test(step.event) for step in sequence.steps),
+        stages,
+        sequence.within_ms,
+        _horizon_ms(sequence),
+        tuple(_keeps(sequence.steps)),
+        slots,
+        any(looks_at_traits(step.event.where) for step in sequence.steps),
+    )
+
+
+def waits_for_steps(where: Filter | None) -> Filter | None:
+    """What can be asked of an event when it comes: nothing when it depends on the events before it."""
+    return None if _looks_back(where) else where
+
+
+def _looks_back(where: Filter | None) -> bool:
+    return any(isinstance(check, Compared) and isinstance(check.other, StepValue) for check in checks(where))
+
+
+def _stages(steps: tuple[Step, ...]) -> Iterator[Stage]:
+    forbidden: list[int] = []
+    after_ms = 0
+    for i, step in enumerate(steps):
+        if step.negative and step.for_ms is None:
+            forbidden.append(i)
+            continue
+        after_ms = 0 if step.for_ms is None else after_ms + step.for_ms
+        yield Stage(i, step.for_ms, after_ms, step.within_ms, tuple(forbidden))
+        forbidden = []
+
+
+def _horizon_ms(sequence: Sequence) -> int | None:
+    """How long before now the first event of a chain that still counts can lie; None: any time."""
+    events = [step for step in sequence.steps[1:] if not step.negative]
+    if sequence.within_ms is None or any(step.within_ms is None for step in events):
+        return None
+    return sequence.within_ms + sum((step.within_ms or 0) + (step.for_ms or 0) for step in sequence.steps)
+
+
+def _test(selector: EventSelector) -> StepTest:
+    where = selector.where
+    if where is None:
+        return StepTest(selector.name, None, None)
+    if _looks_back(where):
+        return StepTest(selector.name, None, compile_filter(where, _of_record, _of_chain))
+    return StepTest(selector.name, compile_filter(where), None)
+
+
+def _of_record(source: Source, path: str) -> Callable[[Any], Any]:
+    name = f"{_SOURCES[source]}:{path}"
+    return lambda record: record.kept.get(name)
+
+
+def _of_chain(other: TraitValue | StepValue) -> Callable[[Any], Any]:
+    if isinstance(other, TraitValue):
+        name = f"traits:{other.path}"
+        return lambda record: record.kept.get(name)
+    slot = f"{other.step}:{other.path}"
+    return lambda record: record.bound.get(slot)
+
+
+def _keeps(steps: tuple[Step, ...]) -> Iterator[Keep]:
+    """Of each event, whatever the steps that look back look at, and what they look back at."""
+    names: dict[str, Keep] = {}
+    for step in steps:
+        if not _looks_back(step.event.where):
+            continue
+        for check in checks(step.event.where):
+            wanted = [(_SOURCES[check.source], check.path or "")]
+            if isinstance(check, Compared):
+                wanted.append(("traits" if isinstance(check.other, TraitValue) else "properties", check.other.path))
+            for source, path in wanted:
+                names.setdefault(f"{source}:{path}", Keep(f"{source}:{path}", source, paths.reader(path)))
+    yield from names.values()
+
+
+def _slots(steps: tuple[Step, ...], last: int) -> tuple[str, ...]:
+    """What steps after `last` ask of it and of those before it."""
+    found: dict[str, None] = {}
+    for step in steps[last + 1 :]:
+        for check in checks(step.event.where):
+            if isinstance(check, Compared) and isinstance(check.other, StepValue) and check.other.step <= last:
+                found[f"{check.other.step}:{check.other.path}"] = None
+    return tuple(sorted(found))

@@ -1,0 +1,347 @@
+"""Pure core: sequences. A step once met stays met, so each event remembers which stages it has met, and nothing is undone.
+
+The stages of a sequence are its steps that are met at an instant: events, and pauses (`not … for`). A `not` without
+`for` is no stage but forbids. What a stage needs of the past is the stage before it alone, so an event is kept with the
+stages that some chain of matches has led to it: of two chains that end in the same event, one is enough.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from starling_segments.accumulators import EXACT, Chain, Link
+from starling_segments.leaves import EventView, Seen, earlier, next_waiting, note_due, wait
+from starling_segments.operators.table import Test
+from starling_segments.paths import Reader
+from starling_segments.state import UserState
+
+Bound = dict[str, Any]
+"""`step:path` -> the value that the event of that step had there."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTest:
+    """What an event has to be to match a step: its name, its `where`, and what is left of it to be asked in a chain.
+
+    `now`: asked when the event comes. `later`: asked of what is kept of it and what earlier steps left.
+    """
+
+    name: str
+    now: Test | None
+    later: Test | None
+
+    def named(self, name: str) -> bool:
+        """Whether an event of that name can match."""
+        return name.startswith(self.name[:-1]) if self.name.endswith("*") else name == self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A step that is met at an instant: `step` by an event, or `pause_ms` long without one.
+
+    `after_ms`: how long after its event a pause is met. `within_ms`: the longest gap. `forbidden`: steps of which no
+    event may lie between the stage before and this one.
+    """
+
+    step: int
+    pause_ms: int | None
+    after_ms: int
+    within_ms: int | None
+    forbidden: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """One value to keep of an event for later comparisons. `source`: `properties`, `context` or `traits`."""
+
+    name: str
+    source: str
+    read: Reader
+
+
+class Recorded:
+    """What is left of an event, and of the events before it in its chain."""
+
+    __slots__ = ("bound", "kept")
+
+    def __init__(self, kept: Mapping[str, Any], bound: Bound) -> None:
+        self.kept = kept
+        self.bound = bound
+
+
+@dataclass(slots=True)
+class SequenceLeaf:
+    """One sequence. `horizon_ms`: what is older can be part of no completion that counts; None: nothing ever is.
+
+    `keeps`: what is kept of each event; `slots`: for each stage, the values it leaves to later ones.
+    """
+
+    id: str
+    tests: tuple[StepTest, ...]
+    stages: tuple[Stage, ...]
+    within_ms: int | None
+    horizon_ms: int | None
+    keeps: tuple[Keep, ...]
+    slots: tuple[tuple[str, ...], ...]
+    needs_traits: bool
+    mask: int = 0
+
+    @property
+    def pauses(self) -> bool:
+        """Whether time alone can meet a step."""
+        return any(stage.pause_ms is not None for stage in self.stages)
+
+    @property
+    def reads(self) -> bool:
+        """Whether it looks into the events that it folds."""
+        return bool(self.keeps) or any(test.now is not None for test in self.tests)
+
+    def alone(self) -> SequenceLeaf:
+        """The same without segments."""
+        return replace(self, mask=0)
+
+    def fold(self, state: UserState, event: EventView, now: int) -> int:
+        """Take an event in if it matches a step; returns the segments whose truth may have changed."""
+        subject: Any = Seen(event, state.traits) if self.needs_traits else event
+        matches, time = 0, event.time_ms
+        for i, test in enumerate(self.tests):
+            if test.named(event.name) and (test.now is None or test.now(subject, time)):
+                matches |= 1 << i
+        if not matches:
+            return 0
+        kept = {keep.name: keep.read(getattr(subject, keep.source)) for keep in self.keeps} if self.keeps else None
+        if time > now:
+            wait(state, time, self.id, (matches, kept))
+            return 0
+        return self.add(state, time, (matches, kept), now)
+
+    def add(self, state: UserState, time: int, payload: Any, now: int) -> int:
+        """As `fold`, of a match whose time has come. Pauses that are over are closed later, by `expire`."""
+        chain = state.accumulator(self.id)
+        if chain is None:
+            chain = state.accumulators[self.id] = Chain()
+        if chain.done is not None and self.within_ms is None:
+            return 0
+        self._forget(chain, now)
+        before = self.holds_of(chain, now)
+        matches, kept = payload
+        place = bisect_right(chain.links, time, key=_time)
+        chain.links.insert(place, Link(time, matches, {}, kept))
+        self._grow(chain, place)
+        if len(chain.links) > EXACT:
+            _thin(chain.links)
+        self._set_timer(state, chain, now)
+        return self.mask if self.holds_of(chain, now) is not before else 0
+
+    def expire(self, state: UserState, now: int) -> int:
+        """The leaf is due: meet the pauses that are over; returns the segments that hang on it."""
+        chain = state.accumulator(self.id)
+        if chain is None:
+            state.due.pop(self.id, None)
+            return self.mask
+        self._close(chain, now)
+        self._forget(chain, now)
+        if not chain.links and chain.done is None:
+            del state.accumulators[self.id]
+        self._set_timer(state, chain, now)
+        return self.mask
+
+    def refresh(self, state: UserState, now: int) -> None:
+        """Settle, and set the timer anew, after the plan changed."""
+        self.expire(state, now)
+
+    def holds(self, state: UserState, now: int) -> bool:
+        """Whether a chain was completed inside the window."""
+        chain = state.accumulator(self.id)
+        return chain is not None and self.holds_of(chain, now)
+
+    def holds_of(self, chain: Chain, now: int) -> bool:
+        """As `holds`."""
+        return chain.done is not None and (self.within_ms is None or now - self.within_ms < chain.done)
+
+    def observe(self, state: UserState, now: int) -> dict[str, Any]:  # noqa: ARG002 - one shape for all leaves
+        """When it was last completed, and how many stages the furthest chain has met."""
+        chain = state.accumulator(self.id)
+        if chain is None:
+            return {"completed_at": None, "stages_met": 0, "stages": len(self.stages)}
+        every, marks = (1 << len(self.stages)) - 1, 0
+        for link in chain.links:
+            for reached in link.reached.values():
+                marks |= reached & every
+        met = len(self.stages) if chain.done is not None else marks.bit_length()
+        return {"completed_at": chain.done, "stages_met": met, "stages": len(self.stages)}
+
+    def turns(self, state: UserState, now: int) -> int | None:
+        """The earliest instant after `now` at which the truth can change by itself."""
+        chain = state.accumulator(self.id)
+        turn = None if chain is None else self._next_change(chain, now)
+        return earlier(turn, next_waiting(state, self.id))
+
+    def _set_timer(self, state: UserState, chain: Chain, now: int) -> None:
+        note_due(state, self.id, self._next_change(chain, now))
+
+    def _next_change(self, chain: Chain, now: int) -> int | None:
+        """A pause that is over already counts too: it has to be met before anything else happens."""
+        turn = None
+        if chain.done is not None:
+            if self.within_ms is None:
+                return None
+            turn = chain.done + self.within_ms if chain.done + self.within_ms > now else None
+        for _, _, _, over in self._open_pauses(chain):
+            turn = earlier(turn, over)
+        return turn
+
+    def _forget(self, chain: Chain, now: int) -> None:
+        if chain.done is not None and self.within_ms is None:
+            chain.links.clear()
+            return
+        if self.horizon_ms is not None:
+            del chain.links[: bisect_right(chain.links, now - self.horizon_ms, key=_time)]
+        if chain.done is not None and self.within_ms is not None and chain.done <= now - self.within_ms:
+            chain.done = None
+
+    def _grow(self, chain: Chain, start: int) -> None:
+        """Meet what can be met from link `start` on. A stage only needs links before its own, so one pass is enough."""
+        for i in range(start, len(chain.links)):
+            if not self._grow_at(chain, i) and i == start:
+                return  # what has met nothing new leads nobody further
+
+    def _grow_at(self, chain: Chain, i: int) -> bool:
+        grown, matches = False, chain.links[i].matches
+        for k, stage in enumerate(self.stages):
+            if stage.pause_ms is None and matches >> stage.step & 1:
+                grown = (self._extend(chain, i, k) if k else self._begin(chain, i)) or grown
+        return grown
+
+    def _begin(self, chain: Chain, i: int) -> bool:
+        link, stage = chain.links[i], self.stages[0]
+        if not self._matches(link, stage.step, {}):
+            return False
+        return self._mark(chain, i, 0, self._leave(link, 0, {}))
+
+    def _extend(self, chain: Chain, i: int, k: int) -> bool:
+        """Look back for chains that this link leads on: for what each left to compare with, the last one decides."""
+        links, stage, previous = chain.links, self.stages[k], self.stages[k - 1]
+        link, bit = links[i], 1 << (k - 1)
+        tried: set[str] = set()
+        between: list[Link] = []
+        grown = False
+        last = i - 1 if not previous.after_ms else bisect_right(links, link.time - previous.after_ms, key=_time) - 1
+        for j in range(last, -1, -1):
+            earlier_link = links[j]
+            if stage.within_ms is not None and link.time - earlier_link.time - previous.after_ms > stage.within_ms:
+                break
+            for left, reached in earlier_link.reached.items():
+                if not reached & bit or left in tried:
+                    continue
+                tried.add(left)
+                bound = _unpacked(left)
+                if self._matches(link, stage.step, bound) and not self._forbidden(between, stage, bound):
+                    grown = self._mark(chain, i, k, self._leave(link, k, bound)) or grown
+            if not self.keeps and tried:
+                break
+            if any(earlier_link.matches >> step & 1 for step in stage.forbidden):
+                if not self.keeps:
+                    break
+                between.append(earlier_link)
+        return grown
+
+    def _forbidden(self, between: list[Link], stage: Stage, bound: Bound) -> bool:
+        return any(self._matches(link, step, bound) for link in between for step in stage.forbidden)
+
+    def _matches(self, link: Link, step: int, bound: Bound) -> bool:
+        if not link.matches >> step & 1:
+            return False
+        later = self.tests[step].later
+        return later is None or later(Recorded(link.kept or {}, bound), link.time)
+
+    def _leave(self, link: Link, k: int, bound: Bound) -> str:
+        """What stage `k`, met by the link, leaves to compare with."""
+        slots = self.slots[k]
+        if not slots:
+            return ""
+        own = f"{self.stages[k].step}:"
+        kept = link.kept or {}
+        values = {slot: kept.get("properties:" + slot[len(own) :]) if slot.startswith(own) else bound.get(slot) for slot in slots}
+        return msgspec.json.encode(values).decode()
+
+    def _mark(self, chain: Chain, i: int, k: int, left: str) -> bool:
+        reached = chain.links[i].reached
+        marks = reached.get(left, 0)
+        if marks >> k & 1:
+            return False
+        reached[left] = marks | 1 << k
+        if k == len(self.stages) - 1:
+            done = chain.links[i].time + self.stages[k].after_ms
+            chain.done = done if chain.done is None else max(chain.done, done)
+        return True
+
+    def _open_pauses(self, chain: Chain) -> Iterator[tuple[int, int, str, int]]:
+        """(link, stage, what is left to compare with, when it is over) of each pause that nothing has broken yet."""
+        if not self.pauses:
+            return
+        for i, link in enumerate(chain.links):
+            for left, marks in list(link.reached.items()):
+                for k, stage in enumerate(self.stages):
+                    if stage.pause_ms is None or not marks >> (k - 1) & 1 or marks >> k & 1 or self._is_broken(link, k, left):
+                        continue
+                    if not self._break(chain, i, k, left):
+                        yield i, k, left, link.time + stage.after_ms
+
+    def _is_broken(self, link: Link, k: int, left: str) -> bool:
+        return bool(link.reached[left] >> (len(self.stages) + k) & 1)
+
+    def _break(self, chain: Chain, i: int, k: int, left: str) -> bool:
+        """Whether a match lies inside the pause; that is noted, for it stays so."""
+        link, stage = chain.links[i], self.stages[k]
+        begins, ends = link.time + self.stages[k - 1].after_ms, link.time + stage.after_ms
+        inside = chain.links[bisect_right(chain.links, begins, key=_time) : bisect_left(chain.links, ends, key=_time)]
+        bound = _unpacked(left)
+        if not any(self._matches(other, stage.step, bound) for other in inside):
+            return False
+        link.reached[left] |= 1 << (len(self.stages) + k)
+        return True
+
+    def _close(self, chain: Chain, now: int) -> None:
+        """Meet the pauses that are over at `now`, and what follows from them."""
+        while True:
+            over = [(i, k, left) for i, k, left, ends in self._open_pauses(chain) if ends <= now]
+            if not over:
+                return
+            for i, k, left in over:
+                self._mark(chain, i, k, self._passed_on(left, k))
+                if self._passed_on(left, k) != left:
+                    chain.links[i].reached[left] |= 1 << (len(self.stages) + k)  # it is met under another name
+            for place in range(min(i for i, _, _ in over), len(chain.links)):
+                self._grow_at(chain, place)
+
+    def _passed_on(self, left: str, k: int) -> str:
+        """What is still to be compared with after stage `k`, a pause."""
+        slots = self.slots[k]
+        bound = _unpacked(left)
+        return msgspec.json.encode({slot: bound.get(slot) for slot in slots}).decode() if slots else ""
+
+
+def _time(link: Link) -> int:
+    return link.time
+
+
+def _unpacked(left: str) -> Bound:
+    return msgspec.json.decode(left) if left else {}
+
+
+def _thin(links: list[Link]) -> None:
+    """One link less: of the links between two like them the one with the nearest neighbours, else the oldest."""
+    best, span = 0, -1
+    for i in range(1, len(links) - 1):
+        before, link, after = links[i - 1], links[i], links[i + 1]
+        if before.matches == link.matches == after.matches and before.reached == link.reached == after.reached:
+            apart = after.time - before.time
+            if link.kept == before.kept == after.kept and (span < 0 or apart < span):
+                best, span = i, apart
+    del links[best]

@@ -1,0 +1,83 @@
+"""Pure core: sketches of many values, as bytes (Apache DataSketches). Only used where there is too much to keep exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Any
+
+LOG_REGISTERS = 13
+"""HyperLogLog with 2^13 registers of four bits: 4 KB, a standard error of 1.15 %."""
+ACCURACY = 300
+"""The `k` of KLL: 6 KB, a rank error below 0.9 % with 99 % confidence."""
+
+
+def with_values(sketch: bytes, values: Iterable[str]) -> bytes:
+    """A sketch of different values (b"" for the first one) that has seen more of them."""
+    found = _distinct(sketch)
+    for value in values:
+        found.update(value)
+    return bytes(found.serialize_compact())
+
+
+def union_of(sketches: Iterable[bytes]) -> bytes:
+    """One sketch of the values of all."""
+    union = _library().hll_union(LOG_REGISTERS)
+    for sketch in sketches:
+        union.update(_library().hll_sketch.deserialize(sketch))
+    return bytes(union.get_result(_library().tgt_hll_type.HLL_4).serialize_compact())
+
+
+def distinct_in(sketch: bytes) -> int:
+    """About how many different values it has seen."""
+    return round(float(_distinct(sketch).get_estimate()))
+
+
+def with_amounts(sketch: bytes, amounts: Iterable[float]) -> bytes:
+    """A sketch of amounts (b"" for the first one) that has seen more of them."""
+    found = _ranked(sketch)
+    for amount in amounts:
+        found.update(amount)
+    return bytes(found.serialize())
+
+
+def merged_amounts(sketches: Iterable[bytes]) -> bytes:
+    """One sketch of the amounts of all."""
+    found = _ranked(b"")
+    for sketch in sketches:
+        found.merge(_ranked(sketch))
+    return bytes(found.serialize())
+
+
+def quantile_in(sketch: bytes, q: str) -> float:
+    """About the nearest rank."""
+    return float(_ranked(sketch).get_quantile(float(q), True))
+
+
+def rank_of(q: str, n: int) -> int:
+    """The nearest rank among `n`: the smallest whole number that is at least `q * n`, and at least 1."""
+    return max(1, -((-_fraction(q) * n) // 1))
+
+
+@cache
+def _library() -> Any:
+    # Loaded by the first who needs it: it brings numpy along, and most processes never see so much of one user.
+    import datasketches  # noqa: PLC0415
+
+    return datasketches
+
+
+@lru_cache(maxsize=256)
+def _fraction(q: str) -> Fraction:
+    return Fraction(q)  # of the text: 0.07 times 100 is 7 then
+
+
+def _distinct(sketch: bytes) -> Any:
+    if sketch:
+        return _library().hll_sketch.deserialize(sketch)
+    return _library().hll_sketch(LOG_REGISTERS, _library().tgt_hll_type.HLL_4)
+
+
+def _ranked(sketch: bytes) -> Any:
+    return _library().kll_doubles_sketch.deserialize(sketch) if sketch else _library().kll_doubles_sketch(ACCURACY)

@@ -1,0 +1,48 @@
+"""Pure core: property values as measures see them."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from typing import Any
+
+from starling_segments.operators.table import NUMBER_TYPES
+
+MAX_MAGNITUDE = 1e290
+"""A larger number is not summed: a sum of that many could leave what a double can hold."""
+_LONGEST_KEPT = 64
+
+
+def amount(value: Any) -> float | None:
+    """A finite number as a float; None for anything else."""
+    if type(value) in NUMBER_TYPES and -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE:
+        return float(value)
+    return None
+
+
+def distinct_key(value: Any) -> str | None:
+    """Text that is equal for equal values only: `1` and `1.0` are one value, `1`, `"1"` and `true` are three."""
+    if type(value) is str:
+        text = "t" + value
+    elif value is None:
+        return None
+    else:
+        text = "j" + json.dumps(_normal(value), sort_keys=True, separators=(",", ":"))
+    if len(text) <= _LONGEST_KEPT:
+        return text
+    return "h" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _normal(value: Any) -> Any:
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) is list:
+        return [_normal(item) for item in value]
+    if type(value) is dict:
+        return {key: _normal(item) for key, item in value.items()}
+    return value
+
+
+def anything(value: Any) -> Any:
+    """Whatever is there."""
+    return value

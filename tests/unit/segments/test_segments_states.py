@@ -1,0 +1,64 @@
+"""States as older releases wrote them are read, and go on as if nothing had been in between.
+
+The bytes beside this file were written by the release that introduced each format, for one user: a profile, and four
+orders a day apart, the last of them two minutes ahead of the clock.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from starling_segments import Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment
+
+STATES = Path(__file__).parent / "states"
+FIRST_MS, DAY_MS = 1_767_225_600_000, 86_400_000
+BUY = {"event": "Buy"}
+CONDITIONS: dict[str, dict[str, Any]] = {
+    "count": {**BUY, "op": "gte", "value": 2, "within": "30d"},
+    "ever": {**BUY, "op": "gte", "value": 3},
+    "sum30": {**BUY, "measure": {"sum": "v"}, "op": "gte", "value": 30, "within": "30d"},
+    "sum": {**BUY, "measure": {"sum": "v"}, "op": "gte", "value": 30},
+    "kinds30": {**BUY, "measure": {"distinct": "k"}, "op": "gte", "value": 2, "within": "30d"},
+    "kinds": {**BUY, "measure": {"distinct": "k"}, "op": "gte", "value": 2},
+    "fresh": {"first_time": BUY, "within": "7d"},
+    "pro": {"trait": "plan", "op": "eq", "value": "pro"},
+    "renewing": {"trait": "renewal", "op": "within_next", "value": "7d"},
+}
+
+
+def plan() -> Plan:
+    return compile_plan([parse_segment({"key": key, "name": key, "where": where}, Known()) for key, where in CONDITIONS.items()])
+
+
+def told_today() -> UserState:
+    compiled, state = plan(), UserState()
+    compiled.on_profile(state, {"plan": "pro", "renewal": "2026-02-01", "n": 1.5}, ["a1"], FIRST_MS)
+    for i in range(4):
+        at = FIRST_MS + i * DAY_MS
+        event = SimpleNamespace(name="Buy", time_ms=at + 120_000 * (i == 3), properties={"v": 10 + i, "k": "xy"[i % 2]}, context={})
+        compiled.on_event(state, event, at)
+    return state
+
+
+@pytest.mark.parametrize("name", ["format_1", "format_2"])
+def test_an_old_state_is_read(name: str) -> None:
+    data = base64.b64decode((STATES / f"{name}.txt").read_text())
+    assert data[0] == int(name[-1])
+    state, today = decode_state(data), told_today()
+    compiled = plan()
+    assert state.traits == {"plan": "pro", "renewal": "2026-02-01", "n": 1.5}
+    assert state.accumulators.keys() == today.accumulators.keys()
+    assert all(state.accumulator(leaf) == today.accumulator(leaf) for leaf in today.accumulators)
+    assert (state.memberships, state.due, state.waiting) == (today.memberships, today.due, today.waiting)
+    for later in (state, decode_state(encode_state(state))):
+        changes = compiled.on_timer(later, FIRST_MS + 60 * DAY_MS)
+        assert [(change.segment_key, change.status, (change.effective_at - FIRST_MS) // DAY_MS) for change in changes] == [
+            ("fresh", "EXITED", 7), ("renewing", "ENTERED", 24), ("sum30", "EXITED", 31), ("renewing", "EXITED", 31),
+            ("count", "EXITED", 32), ("kinds30", "EXITED", 32),
+        ]  # fmt: skip
+    assert compiled.on_definition(state, FIRST_MS + 60 * DAY_MS, compiled) == []
