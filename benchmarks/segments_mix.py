@@ -55,9 +55,9 @@ class Mix:
         return [parse_segment(document, known) for document in documents]
 
     def events(self) -> Doc:
-        """One kind of event; in two of three segments of one category or brand."""
+        """One kind of event; in five of six segments of one category or brand."""
         found: Doc = {"event": self.dice.choice(NAMES)}
-        asked = self.dice.choice(("category", "brand", None))
+        asked = self.dice.choice(("category", "category", "brand", "brand", "brand", None))
         if asked:
             value = self.dice.choice(CATEGORIES if asked == "category" else BRANDS)
             found["where"] = {"property": asked, "op": "eq", "value": value}

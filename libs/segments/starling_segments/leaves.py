@@ -148,16 +148,26 @@ class EventLeaf:
         return changed
 
     def expire(self, state: UserState, now: int) -> int:
-        """The leaf is due: let go what has left the window; returns the segments that hang on it."""
+        """The leaf is due: let go what has left the window; returns the segments whose truth may have changed."""
         kept = state.accumulator(self.id)
         if kept is None:
             state.due.pop(self.id, None)
             return self.mask
-        self.settle(kept, now)
+        changed = self.outlive(kept, now)
         if self.is_empty(kept):
             del state.accumulators[self.id]
         self.set_timer(state, kept, now)
-        return self.mask
+        return changed
+
+    def outlive(self, kept: Any, now: int) -> int:
+        """Settle what is kept; returns the segments whose truth may have changed."""
+        before = kept.value()  # what was so up to now: nothing that counts has left since the last time somebody looked
+        self.settle(kept, now)
+        after, changed = kept.value(), 0
+        for question in self.questions:
+            if question.moving is not None or question.holds(before, now) is not question.holds(after, now):
+                changed |= question.mask
+        return changed
 
     def settle(self, kept: Any, now: int) -> None:
         """Bring what is kept to `now`."""
@@ -232,6 +242,11 @@ class FixedLeaf(EventLeaf):
 @dataclass(slots=True)
 class ShiftingLeaf(EventLeaf):
     """A leaf that does more with time than to forget: it says itself what its answers may do next."""
+
+    def outlive(self, kept: Any, now: int) -> int:
+        """Settle what is kept; any answer may be another one."""
+        self.settle(kept, now)
+        return self.mask
 
     def set_timer(self, state: UserState, kept: Any, now: int) -> None:
         """For the first answer that can change by itself."""

@@ -10,11 +10,17 @@ from starling_segments.dates import local, midnight
 from starling_segments.tree import Unit
 
 Span = tuple[int, int]
+_LATEST: dict[tuple[Unit, str], Span] = {}
 
 
 def span_of(unit: Unit, zone: ZoneInfo, instant: int) -> Span:
     """The period that the instant lies in."""
-    return _span(unit, zone, local(instant, zone).date())
+    # Hot: stream time stays in one period for long, and asking a clock which one costs ten times this look.
+    latest = _LATEST.get((unit, zone.key))
+    if latest is not None and latest[0] <= instant < latest[1]:
+        return latest
+    span = _LATEST[unit, zone.key] = _span(unit, zone, local(instant, zone).date())
+    return span
 
 
 def day_number(instant: int, zone: ZoneInfo) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -20,6 +20,8 @@ from starling_segments.operators.table import Test
 from starling_segments.paths import Reader
 from starling_segments.state import UserState
 
+Named = tuple[tuple[int, Test | None], ...]
+_NAMES_AT_HAND = 1_024
 Bound = dict[str, Any]
 """`step:path` -> the value that the event of that step had there."""
 
@@ -89,12 +91,10 @@ class SequenceLeaf:
     keeps: tuple[Keep, ...]
     slots: tuple[tuple[str, ...], ...]
     needs_traits: bool
+    pauses: bool
+    """Whether time alone can meet a step."""
     mask: int = 0
-
-    @property
-    def pauses(self) -> bool:
-        """Whether time alone can meet a step."""
-        return any(stage.pause_ms is not None for stage in self.stages)
+    by_name: dict[str, Named] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def reads(self) -> bool:
@@ -109,9 +109,9 @@ class SequenceLeaf:
         """Take an event in if it matches a step; returns the segments whose truth may have changed."""
         subject: Any = Seen(event, state.traits) if self.needs_traits else event
         matches, time = 0, event.time_ms
-        for i, test in enumerate(self.tests):
-            if test.named(event.name) and (test.now is None or test.now(subject, time)):
-                matches |= 1 << i
+        for bit, test in self._named(event.name):
+            if test is None or test(subject, time):
+                matches |= bit
         if not matches:
             return 0
         kept = {keep.name: keep.read(getattr(subject, keep.source)) for keep in self.keeps} if self.keeps else None
@@ -119,6 +119,15 @@ class SequenceLeaf:
             wait(state, time, self.id, (matches, kept))
             return 0
         return self.add(state, time, (matches, kept), now)
+
+    def _named(self, name: str) -> Named:
+        """The steps that an event of that name can match: bit, and what it is asked when it comes."""
+        found = self.by_name.get(name)
+        if found is None:
+            found = tuple((1 << i, test.now) for i, test in enumerate(self.tests) if test.named(name))
+            if len(self.by_name) < _NAMES_AT_HAND:
+                self.by_name[name] = found
+        return found
 
     def add(self, state: UserState, time: int, payload: Any, now: int) -> int:
         """As `fold`, of a match whose time has come. Pauses that are over are closed later, by `expire`."""

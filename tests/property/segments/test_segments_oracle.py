@@ -62,7 +62,7 @@ class Folded:
             segments.append(replace(parse_segment(document, known), version=self.versions[key][1]))
         previous, self.plan = self.plan, compile_plan(segments)
         self.remember(set(self.plan.leaves) - set(previous.leaves), now)
-        self.state.account = self.tally()
+        self.state.account = self.tally(previous)  # whose last timers are still to fire
         changes = self.plan.on_definition(self.state, now, previous)
         assert self.plan.on_definition(self.state, now, self.plan) == []
         return changes
@@ -79,10 +79,10 @@ class Folded:
         self.state.accumulators.update(past.accumulators)
         self.state.waiting = sorted([*self.state.waiting, *past.waiting], key=lambda match: match.time)
 
-    def tally(self) -> AccountTally | None:
-        return (
-            None if self.others is None else AccountTally("acme", dict.fromkeys(self.plan.account_answers(self.state), self.others))
-        )
+    def tally(self, previous: Plan | None = None) -> AccountTally | None:
+        asked = [plan.account_answers(self.state) for plan in (self.plan, previous) if plan is not None]
+        told = {condition: self.others for answers in asked for condition in answers}
+        return None if self.others is None else AccountTally("acme", told)  # type: ignore[arg-type]
 
     def take(self, step: Step, event: Happened | None, now: int) -> list[Change]:
         if self.through_bytes:

@@ -15,13 +15,18 @@ from typing import Any
 import pytest
 
 import starling_segments
-from starling_segments import Change, Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment
+from starling_segments import AccountTally, Change, Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment
 
 CASES = Path(starling_segments.__file__).parent.parent / "cases"
 FAMILIES = (
-    "array", "date_fixed", "date_moving", "equality", "event_count", "event_distinct", "event_sum", "everyone", "existence",
-    "first_time", "geo", "groups", "number", "order", "paths", "pattern", "segment", "text", "trait", "version",
+    "account", "after_before", "array", "between_ago", "bucket", "calendar", "compared", "date_fixed", "date_moving", "equality",
+    "event_avg", "event_count", "event_days", "event_distinct", "event_first_last", "event_first_time", "event_last_time",
+    "event_min_max", "event_most_frequent", "event_percentile", "event_ratio", "event_sum", "everyone", "existence", "first_time",
+    "geo", "groups", "held", "list", "number", "order", "paths", "pattern", "regularly", "segment", "sequence", "text", "trait",
+    "version",
 )  # fmt: skip
+AT_LEAST = 300
+"""Cases, each with all its rows or steps."""
 Doc = dict[str, Any]
 
 
@@ -37,6 +42,7 @@ def cases() -> Iterator[Any]:
 
 def test_every_family_has_cases() -> None:
     assert sorted(path.name for path in CASES.iterdir()) == sorted(FAMILIES)
+    assert len(list(cases())) >= AT_LEAST
 
 
 @pytest.mark.parametrize("case", list(cases()))
@@ -59,10 +65,13 @@ def holds(case: Doc, row: Doc) -> bool:
 
 def tell(case: Doc) -> None:
     known = Known(
-        {segment["key"]: frozenset() for segment in case["segments"]}, computed_traits=frozenset(case.get("computed_traits", []))
+        {segment["key"]: frozenset() for segment in case["segments"]},
+        computed_traits=frozenset(case.get("computed_traits", [])),
+        lists=frozenset(case.get("lists", [])),
+        accounts=True,
     )
     plan = compile_plan([parse_segment(document, known) for document in case["segments"]])
-    state = UserState()
+    state = UserState(user_id=case.get("user", "u1"))
     for step in case["steps"]:
         state = decode_state(encode_state(state))
         changes = [told(change) for change in take(plan, state, step)]
@@ -82,6 +91,11 @@ def take(plan: Plan, state: UserState, step: Doc) -> list[Change]:
         return plan.on_event(state, event, now)
     if "profile" in step:
         return plan.on_profile(state, step["profile"], [], now)
+    if "list" in step:
+        return plan.on_list(state, step["list"], step["on"], now)
+    if "account" in step:
+        others = dict.fromkeys(plan.account_answers(state), (step["users"], step["matching"]))
+        return plan.on_account(state, AccountTally(step["account"], others), now)
     return plan.on_timer(state, now)
 
 
