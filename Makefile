@@ -7,7 +7,10 @@ PYTHON := .venv/bin/python
 PYTEST_ARGS ?= --numprocesses 2 --dist loadfile
 SOURCES := libs services spark tests benchmarks
 
-.PHONY: help setup demo test faults check format bench bench-ingest bench-stream bench-segmenter bench-latency clean
+# How many stories each of the oracle's tests tells.
+ORACLE_CASES ?= 12500
+
+.PHONY: help setup demo test faults oracle check format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -24,6 +27,9 @@ test: setup ## all tests, on real parts
 faults: setup ## every fault, more than 200 of them in half an hour, under load on real parts; FAULTS="--seed 7" repeats a run
 	@$(PYTHON) -m tests.faults.run $(FAULTS)
 
+oracle: setup ## the segment language against the brute-force oracle, 50,000 generated stories
+	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist load --timeout 0 tests/property/segments/test_segments_oracle.py
+
 check: setup ## style, types and the direction of imports, in under a minute
 	@.venv/bin/ruff format --check --quiet $(SOURCES)
 	@.venv/bin/ruff check --quiet $(SOURCES)
@@ -34,13 +40,16 @@ format: setup ## put all code into the house style
 	@.venv/bin/ruff format --quiet $(SOURCES)
 	@.venv/bin/ruff check --quiet --fix $(SOURCES)
 
-bench: bench-ingest bench-segmenter bench-latency bench-stream ## every benchmark; results as JSON in benchmarks/results
+bench: bench-ingest bench-segments bench-segmenter bench-latency bench-stream ## every benchmark; results as JSON in benchmarks/results
 
 bench-ingest: setup ## requests and items a second through the edge
 	@$(PYTHON) benchmarks/ingest.py
 
 bench-stream: setup ## the stream layer beside Kafka Streams, Quix Streams and stock Faust: about an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/stream.py $(ARGS)
+
+bench-segments: setup ## what an event costs in the fold with 1, 20, 100 and 1,000 segments of every kind
+	@$(PYTHON) benchmarks/segments_mix.py --write
 
 bench-segmenter: setup ## events a second through one segmenter, beside stock Faust
 	@$(PYTHON) benchmarks/segmenter.py --events 300000 --peer-events 25000 --write

@@ -90,7 +90,8 @@ def _read_ratio(fields: Fields, place: Place) -> Leaf | None:
 
 
 def _read_part(ratio: Fields, name: str, place: Place, window: Window | None) -> Measure | None:
-    place.count_leaf()
+    if not place.count_leaf():
+        return None
     if ratio.get(name) is None:
         place.refuse("missing_field", f"it has no {name!r}", "an event measure without op")
         return None
@@ -230,7 +231,8 @@ def read_sequence(fields: Fields, place: Place) -> Leaf | None:
 
 
 def _read_step(node: object, place: Place, scope: Scope) -> Step | None:
-    place.count_leaf()
+    if not place.count_leaf():
+        return None
     fields = read_object(node, place, '{"event": name, …} or {"not": {"event": name, …}, …}')
     if fields is None:
         return None

@@ -30,7 +30,8 @@ def read_condition(node: object, place: Place) -> Condition | None:
     kind = group_kind(fields)
     if kind is not None:
         return read_group(fields, kind, place, read_condition)
-    place.count_leaf()
+    if not place.count_leaf():
+        return None
     for name, read in LEAF_READERS.items():
         if name in fields:
             return read(fields, place)

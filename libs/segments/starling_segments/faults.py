@@ -94,11 +94,12 @@ class Place:
         """Note a fault here and go on reading."""
         self.reading.faults.append(Fault(self.pointer, code, message, expected))
 
-    def count_leaf(self) -> None:
-        """A leaf is read here: events, traits and the predicates inside `where` all count."""
+    def count_leaf(self) -> bool:
+        """A leaf stands here: events, traits and the predicates inside `where` all count. False: it is one too many to read."""
         self.reading.leaves += 1
         if self.reading.leaves == MAX_LEAVES + 1:
             self.refuse("too_wide", f"the tree has more than {MAX_LEAVES} leaves", f"at most {MAX_LEAVES} leaves")
+        return self.reading.leaves <= MAX_LEAVES
 
 
 def finish(reading: Reading) -> None:

@@ -117,7 +117,8 @@ def read_filter(node: object, place: Place, scope: Scope) -> Filter | None:
     kind = group_kind(fields)
     if kind is not None:
         return read_group(fields, kind, place, lambda part, there: read_filter(part, there, scope))
-    place.count_leaf()
+    if not place.count_leaf():
+        return None
     sources = scope.sources
     source = next((source for source in sources if source in fields), None) if sources else "item"
     if source is None:

@@ -27,7 +27,7 @@ def sequence_leaf(found: str, sequence: Sequence) -> SequenceLeaf:
         tuple(_keeps(sequence.steps)),
         slots,
         any(looks_at_traits(step.event.where) for step in sequence.steps),
-        any(stage.pause_ms is not None for stage in stages),
+        tuple(k for k, stage in enumerate(stages) if stage.pause_ms is not None),
     )
 
 

@@ -91,8 +91,8 @@ class SequenceLeaf:
     keeps: tuple[Keep, ...]
     slots: tuple[tuple[str, ...], ...]
     needs_traits: bool
-    pauses: bool
-    """Whether time alone can meet a step."""
+    pauses: tuple[int, ...]
+    """The stages that time alone can meet."""
     mask: int = 0
     by_name: dict[str, Named] = field(default_factory=dict, compare=False, repr=False)
 
@@ -140,7 +140,9 @@ class SequenceLeaf:
         before = self.holds_of(chain, now)
         matches, kept = payload
         place = bisect_right(chain.links, time, key=_time)
-        chain.links.insert(place, Link(time, matches, {}, kept))
+        link = Link(time, matches, {}, kept)
+        self._break(chain, link)
+        chain.links.insert(place, link)
         self._grow(chain, place)
         if len(chain.links) > EXACT:
             _thin(chain.links)
@@ -201,8 +203,8 @@ class SequenceLeaf:
             if self.within_ms is None:
                 return None
             turn = chain.done + self.within_ms if chain.done + self.within_ms > now else None
-        for _, _, _, over in self._open_pauses(chain):
-            turn = earlier(turn, over)
+        for k in self.pauses:
+            turn = earlier(turn, next((over for _, _, over in self._open_pauses(chain, k)), None))
         return turn
 
     def _forget(self, chain: Chain, now: int) -> None:
@@ -288,44 +290,51 @@ class SequenceLeaf:
         if k == len(self.stages) - 1:
             done = chain.links[i].time + self.stages[k].after_ms
             chain.done = done if chain.done is None else max(chain.done, done)
+        elif self.stages[k + 1].pause_ms is not None:
+            self._look_for_breaks(chain, i, k + 1, left)
         return True
 
-    def _open_pauses(self, chain: Chain) -> Iterator[tuple[int, int, str, int]]:
-        """(link, stage, what is left to compare with, when it is over) of each pause that nothing has broken yet."""
-        if not self.pauses:
-            return
+    def _open_pauses(self, chain: Chain, k: int) -> Iterator[tuple[int, str, int]]:
+        """(link, what is left to compare with, when it is over) of each pause `k` that nothing has broken yet, in order."""
+        before, settled = 1 << (k - 1), 1 << k | 1 << (len(self.stages) + k)
+        after_ms = self.stages[k].after_ms
         for i, link in enumerate(chain.links):
-            for left, marks in list(link.reached.items()):
-                for k, stage in enumerate(self.stages):
-                    if stage.pause_ms is None or not marks >> (k - 1) & 1 or marks >> k & 1 or self._is_broken(link, k, left):
-                        continue
-                    if not self._break(chain, i, k, left):
-                        yield i, k, left, link.time + stage.after_ms
+            for left, marks in link.reached.items():
+                if marks & before and not marks & settled:
+                    yield i, left, link.time + after_ms
 
-    def _is_broken(self, link: Link, k: int, left: str) -> bool:
-        return bool(link.reached[left] >> (len(self.stages) + k) & 1)
-
-    def _break(self, chain: Chain, i: int, k: int, left: str) -> bool:
-        """Whether a match lies inside the pause; that is noted, for it stays so."""
-        link, stage = chain.links[i], self.stages[k]
-        begins, ends = link.time + self.stages[k - 1].after_ms, link.time + stage.after_ms
-        inside = chain.links[bisect_right(chain.links, begins, key=_time) : bisect_left(chain.links, ends, key=_time)]
+    def _look_for_breaks(self, chain: Chain, i: int, k: int, left: str) -> None:
+        """Note whether a match lies inside pause `k`, which has just begun."""
+        links, stage = chain.links, self.stages[k]
+        begins, ends = links[i].time + self.stages[k - 1].after_ms, links[i].time + stage.after_ms
         bound = _unpacked(left)
-        if not any(self._matches(other, stage.step, bound) for other in inside):
-            return False
-        link.reached[left] |= 1 << (len(self.stages) + k)
-        return True
+        for place in range(bisect_right(links, begins, key=_time), bisect_left(links, ends, key=_time)):
+            if self._matches(links[place], stage.step, bound):
+                links[i].reached[left] |= 1 << (len(self.stages) + k)
+                return
+
+    def _break(self, chain: Chain, breaker: Link) -> None:
+        """Note all pauses that a new link lies inside of; that stays so."""
+        for k in self.pauses:
+            stage, begins_ms = self.stages[k], self.stages[k - 1].after_ms
+            if not breaker.matches >> stage.step & 1:
+                continue
+            for i, left, ends in list(self._open_pauses(chain, k)):
+                link = chain.links[i]
+                if link.time + begins_ms < breaker.time < ends and self._matches(breaker, stage.step, _unpacked(left)):
+                    link.reached[left] |= 1 << (len(self.stages) + k)
 
     def _close(self, chain: Chain, now: int) -> None:
         """Meet the pauses that are over at `now`, and what follows from them."""
         while True:
-            over = [(i, k, left) for i, k, left, ends in self._open_pauses(chain) if ends <= now]
+            over = [(i, k, left) for k in self.pauses for i, left, ends in self._open_pauses(chain, k) if ends <= now]
             if not over:
                 return
             for i, k, left in over:
-                self._mark(chain, i, k, self._passed_on(left, k))
-                if self._passed_on(left, k) != left:
+                passed_on = self._passed_on(left, k)
+                if passed_on != left:
                     chain.links[i].reached[left] |= 1 << (len(self.stages) + k)  # it is met under another name
+                self._mark(chain, i, k, passed_on)
             for place in range(min(i for i, _, _ in over), len(chain.links)):
                 self._grow_at(chain, place)
 
@@ -345,12 +354,13 @@ def _unpacked(left: str) -> Bound:
 
 
 def _thin(links: list[Link]) -> None:
-    """One link less: of the links between two like them the one with the nearest neighbours, else the oldest."""
+    """One link less: of those that have one of their own kind before and after them the closest to both, else the oldest."""
     best, span = 0, -1
-    for i in range(1, len(links) - 1):
-        before, link, after = links[i - 1], links[i], links[i + 1]
-        if before.matches == link.matches == after.matches and before.reached == link.reached == after.reached:
-            apart = after.time - before.time
-            if link.kept == before.kept == after.kept and (span < 0 or apart < span):
-                best, span = i, apart
+    last: dict[Any, tuple[int, int]] = {}
+    for i, link in enumerate(links):
+        kind = (link.matches, *link.reached.items()) if link.kept is None else repr((link.matches, link.reached, link.kept))
+        before, middle = last.get(kind, (-1, -1))
+        if before >= 0 and (span < 0 or link.time - links[before].time < span):
+            best, span = middle, link.time - links[before].time
+        last[kind] = (middle, i)
     del links[best]
