@@ -1,10 +1,11 @@
 """The segment language, pure: definitions parsed, compiled to one plan, folded, evaluated and explained. No I/O, no clock."""
 
 from starling_segments.compile import BrokenPlan, compile_plan
+from starling_segments.compiled import Change
 from starling_segments.document import parse_condition, parse_measure, parse_segment
 from starling_segments.faults import NOT_YET, DefinitionRefused, Fault, Known
 from starling_segments.leaves import EventView
-from starling_segments.plan import Change, Plan
+from starling_segments.plan import Plan
 from starling_segments.schema import json_schema
 from starling_segments.state import AccountTally, Membership, UnknownStateFormat, UserState, decode_state, encode_state
 from starling_segments.tree import Condition, Measure, Segment

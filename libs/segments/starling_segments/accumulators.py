@@ -9,23 +9,19 @@ import msgspec
 
 from starling_segments.lifetimes import (
     EXACT,
-    Days,
     Earliest,
     FirstValue,
-    Frequencies,
     Highest,
     Holds,
     LastValue,
     Latest,
     Lowest,
     Mean,
-    Quantiles,
     Tally,
     Total,
     Values,
 )  # fmt: skip
-from starling_segments.recents import (
-    RecentAmounts,
+from starling_segments.recent_measures import (
     RecentDays,
     RecentFirst,
     RecentFirstTime,
@@ -36,9 +32,9 @@ from starling_segments.recents import (
     RecentLowest,
     RecentMean,
     RecentQuantiles,
-    RecentTimes,
-    RecentValues,
 )  # fmt: skip
+from starling_segments.recents import RecentAmounts, RecentTimes, RecentValues
+from starling_segments.spreads import Days, Frequencies, Quantiles
 
 __all__ = ["EXACT", "Accumulator", "Beats", "Chain", "Delayed", "Holds", "Link", "Measured", "Periods", "Since"]
 

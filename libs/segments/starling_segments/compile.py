@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+from starling_segments.compiled import CompiledAccount, CompiledSegment
 from starling_segments.explain import Node, earliest, nothing
 from starling_segments.filters import looks_at_context, looks_at_traits
 from starling_segments.groups import combine
@@ -13,7 +14,7 @@ from starling_segments.identity import leaf_id
 from starling_segments.leaf_table import BrokenPlan, LeafTable
 from starling_segments.leaves import Question, earlier, threshold_of
 from starling_segments.measures import kind_of
-from starling_segments.plan import CompiledAccount, CompiledSegment, Plan
+from starling_segments.plan import Plan
 from starling_segments.routes import router
 from starling_segments.standing import held, is_in
 from starling_segments.state import UserState

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from starling_segments import lifetimes, recents
+from starling_segments import lifetimes, recent_measures, recents, spreads
 from starling_segments.accumulators import Beats, Measured
 from starling_segments.operators.table import DATE, NUMBER
 from starling_segments.tree import Measure, MeasureName
@@ -41,17 +41,17 @@ def _untied(gives: str, payload: Callable[[Any], Any] | None, lifetime: Any, win
 MEASURES: Mapping[MeasureName, MeasureKind] = {
     "count": MeasureKind(None, lifetimes.Tally, recents.RecentTimes, 0, NUMBER, by_ones=True),
     "sum": _untied(NUMBER, amount, lifetimes.Total, recents.RecentAmounts),
-    "avg": _untied(NUMBER, amount, lifetimes.Mean, recents.RecentMean),
-    "min": _untied(NUMBER, amount, lifetimes.Lowest, recents.RecentLowest),
-    "max": _untied(NUMBER, amount, lifetimes.Highest, recents.RecentHighest),
-    "first": _untied(ANY_TYPE, anything, lifetimes.FirstValue, recents.RecentFirst),
-    "last": _untied(ANY_TYPE, anything, lifetimes.LastValue, recents.RecentLast),
+    "avg": _untied(NUMBER, amount, lifetimes.Mean, recent_measures.RecentMean),
+    "min": _untied(NUMBER, amount, lifetimes.Lowest, recent_measures.RecentLowest),
+    "max": _untied(NUMBER, amount, lifetimes.Highest, recent_measures.RecentHighest),
+    "first": _untied(ANY_TYPE, anything, lifetimes.FirstValue, recent_measures.RecentFirst),
+    "last": _untied(ANY_TYPE, anything, lifetimes.LastValue, recent_measures.RecentLast),
     "distinct": MeasureKind(distinct_key, lifetimes.Values, recents.RecentValues, 0, NUMBER, by_ones=True),
-    "most_frequent": _untied(ANY_TYPE, anything, lifetimes.Frequencies, recents.RecentFrequencies),
-    "percentile": _untied(NUMBER, amount, lifetimes.Quantiles, recents.RecentQuantiles),
-    "first_time": _untied(DATE, None, lifetimes.Earliest, recents.RecentFirstTime),
-    "last_time": _untied(DATE, None, lifetimes.Latest, recents.RecentLatest),
-    "days": MeasureKind(None, lifetimes.Days, recents.RecentDays, 0, NUMBER, by_ones=True),
+    "most_frequent": _untied(ANY_TYPE, anything, spreads.Frequencies, recent_measures.RecentFrequencies),
+    "percentile": _untied(NUMBER, amount, spreads.Quantiles, recent_measures.RecentQuantiles),
+    "first_time": _untied(DATE, None, lifetimes.Earliest, recent_measures.RecentFirstTime),
+    "last_time": _untied(DATE, None, lifetimes.Latest, recent_measures.RecentLatest),
+    "days": MeasureKind(None, spreads.Days, recent_measures.RecentDays, 0, NUMBER, by_ones=True),
 }
 PLAIN: tuple[MeasureName, ...] = ("count", "first_time", "last_time")
 """Those that are written as text alone."""
@@ -66,5 +66,5 @@ def kind_of(measure: Measure) -> MeasureKind:
     kind = MEASURES[measure.name]
     if measure.q is None:
         return kind
-    lifetime, windowed = partial(lifetimes.Quantiles, measure.q), partial(recents.RecentQuantiles, measure.q)
+    lifetime, windowed = partial(spreads.Quantiles, measure.q), partial(recent_measures.RecentQuantiles, measure.q)
     return MeasureKind(kind.payload, lifetime, windowed, kind.nothing, kind.gives)

@@ -9,55 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-import msgspec
-
-from starling_segments.explain import Node, explained
+from starling_segments.compiled import Cause, Change, CompiledAccount, CompiledSegment, Status
+from starling_segments.explain import explained
 from starling_segments.leaves import EventView, Seen
 from starling_segments.routes import FoldingLeaf, Router, Routes
 from starling_segments.sequences import SequenceLeaf
 from starling_segments.standing import HeldLeaf, TraitLeaf
 from starling_segments.state import AccountTally, Membership, UserState, decode_state, encode_state, traits_text
-from starling_segments.tree import Segment
 
-Cause: TypeAlias = Literal["EVENT", "TIMER", "DEFINITION", "LIST"]
-Status: TypeAlias = Literal["ENTERED", "EXITED"]
 _NAMES_AT_HAND = 4096
 
 
 class StuckTimer(RuntimeError):
     """Firing what is due left it due: the program or the state is broken, and going on would never end."""
-
-
-class Change(msgspec.Struct, frozen=True, gc=False):
-    """A user entered or left a segment. `effective_at`: epoch ms; `sequence`: odd on entry, even on exit."""
-
-    segment_key: str
-    segment_version: int
-    status: Status
-    sequence: int
-    effective_at: int
-    cause: Cause
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledSegment:
-    """`holds(state, now)`; `dependents`: the segments built on it, which all come later in the plan."""
-
-    segment: Segment
-    holds: Callable[[UserState, int], bool]
-    tree: Node
-    dependents: int
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledAccount:
-    """A condition on the users of an account. `holds(state, now)`: what this user says to it; `mask`: who asks."""
-
-    id: str
-    holds: Callable[[UserState, int], bool]
-    mask: int
 
 
 @dataclass(frozen=True)

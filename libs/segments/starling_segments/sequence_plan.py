@@ -7,7 +7,8 @@ from typing import Any
 
 from starling_segments import paths
 from starling_segments.filters import checks, compile_filter, looks_at_traits
-from starling_segments.sequences import Keep, SequenceLeaf, Stage, StepTest
+from starling_segments.sequence_parts import Keep, Stage, StepTest
+from starling_segments.sequences import SequenceLeaf
 from starling_segments.tree import Compared, EventSelector, Filter, Sequence, Source, Step, StepValue, TraitValue
 
 _SOURCES = {"property": "properties", "context": "context"}

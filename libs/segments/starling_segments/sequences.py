@@ -8,7 +8,7 @@ stages that some chain of matches has led to it: of two chains that end in the s
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,64 +16,19 @@ import msgspec
 
 from starling_segments.accumulators import EXACT, Chain, Link
 from starling_segments.leaves import EventView, Seen, earlier, next_waiting, note_due, wait
-from starling_segments.operators.table import Test
-from starling_segments.paths import Reader
+from starling_segments.sequence_parts import (
+    NAMES_AT_HAND,
+    Bound,
+    Keep,
+    Named,
+    Recorded,
+    Stage,
+    StepTest,
+    by_time,
+    thin,
+    unpacked,
+)  # fmt: skip
 from starling_segments.state import UserState
-
-Named = tuple[tuple[int, Test | None], ...]
-_NAMES_AT_HAND = 1_024
-Bound = dict[str, Any]
-"""`step:path` -> the value that the event of that step had there."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepTest:
-    """What an event has to be to match a step: its name, its `where`, and what is left of it to be asked in a chain.
-
-    `now`: asked when the event comes. `later`: asked of what is kept of it and what earlier steps left.
-    """
-
-    name: str
-    now: Test | None
-    later: Test | None
-
-    def named(self, name: str) -> bool:
-        """Whether an event of that name can match."""
-        return name.startswith(self.name[:-1]) if self.name.endswith("*") else name == self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A step that is met at an instant: `step` by an event, or `pause_ms` long without one.
-
-    `after_ms`: how long after its event a pause is met. `within_ms`: the longest gap. `forbidden`: steps of which no
-    event may lie between the stage before and this one.
-    """
-
-    step: int
-    pause_ms: int | None
-    after_ms: int
-    within_ms: int | None
-    forbidden: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """One value to keep of an event for later comparisons. `source`: `properties`, `context` or `traits`."""
-
-    name: str
-    source: str
-    read: Reader
-
-
-class Recorded:
-    """What is left of an event, and of the events before it in its chain."""
-
-    __slots__ = ("bound", "kept")
-
-    def __init__(self, kept: Mapping[str, Any], bound: Bound) -> None:
-        self.kept = kept
-        self.bound = bound
 
 
 @dataclass(slots=True)
@@ -125,7 +80,7 @@ class SequenceLeaf:
         found = self.by_name.get(name)
         if found is None:
             found = tuple((1 << i, test.now) for i, test in enumerate(self.tests) if test.named(name))
-            if len(self.by_name) < _NAMES_AT_HAND:
+            if len(self.by_name) < NAMES_AT_HAND:
                 self.by_name[name] = found
         return found
 
@@ -139,13 +94,13 @@ class SequenceLeaf:
         self._forget(chain, now)
         before = self.holds_of(chain, now)
         matches, kept = payload
-        place = bisect_right(chain.links, time, key=_time)
+        place = bisect_right(chain.links, time, key=by_time)
         link = Link(time, matches, {}, kept)
         self._break(chain, link)
         chain.links.insert(place, link)
         self._grow(chain, place)
         if len(chain.links) > EXACT:
-            _thin(chain.links)
+            thin(chain.links)
         self._set_timer(state, chain, now)
         return self.mask if self.holds_of(chain, now) is not before else 0
 
@@ -212,7 +167,7 @@ class SequenceLeaf:
             chain.links.clear()
             return
         if self.horizon_ms is not None:
-            del chain.links[: bisect_right(chain.links, now - self.horizon_ms, key=_time)]
+            del chain.links[: bisect_right(chain.links, now - self.horizon_ms, key=by_time)]
         if chain.done is not None and self.within_ms is not None and chain.done <= now - self.within_ms:
             chain.done = None
 
@@ -242,7 +197,7 @@ class SequenceLeaf:
         tried: set[str] = set()
         between: list[Link] = []
         grown = False
-        last = i - 1 if not previous.after_ms else bisect_right(links, link.time - previous.after_ms, key=_time) - 1
+        last = i - 1 if not previous.after_ms else bisect_right(links, link.time - previous.after_ms, key=by_time) - 1
         for j in range(last, -1, -1):
             earlier_link = links[j]
             if stage.within_ms is not None and link.time - earlier_link.time - previous.after_ms > stage.within_ms:
@@ -251,7 +206,7 @@ class SequenceLeaf:
                 if not reached & bit or left in tried:
                     continue
                 tried.add(left)
-                bound = _unpacked(left)
+                bound = unpacked(left)
                 if self._matches(link, stage.step, bound) and not self._forbidden(between, stage, bound):
                     grown = self._mark(chain, i, k, self._leave(link, k, bound)) or grown
             if not self.keeps and tried:
@@ -307,8 +262,8 @@ class SequenceLeaf:
         """Note whether a match lies inside pause `k`, which has just begun."""
         links, stage = chain.links, self.stages[k]
         begins, ends = links[i].time + self.stages[k - 1].after_ms, links[i].time + stage.after_ms
-        bound = _unpacked(left)
-        for place in range(bisect_right(links, begins, key=_time), bisect_left(links, ends, key=_time)):
+        bound = unpacked(left)
+        for place in range(bisect_right(links, begins, key=by_time), bisect_left(links, ends, key=by_time)):
             if self._matches(links[place], stage.step, bound):
                 links[i].reached[left] |= 1 << (len(self.stages) + k)
                 return
@@ -321,7 +276,7 @@ class SequenceLeaf:
                 continue
             for i, left, ends in list(self._open_pauses(chain, k)):
                 link = chain.links[i]
-                if link.time + begins_ms < breaker.time < ends and self._matches(breaker, stage.step, _unpacked(left)):
+                if link.time + begins_ms < breaker.time < ends and self._matches(breaker, stage.step, unpacked(left)):
                     link.reached[left] |= 1 << (len(self.stages) + k)
 
     def _close(self, chain: Chain, now: int) -> None:
@@ -341,26 +296,5 @@ class SequenceLeaf:
     def _passed_on(self, left: str, k: int) -> str:
         """What is still to be compared with after stage `k`, a pause."""
         slots = self.slots[k]
-        bound = _unpacked(left)
+        bound = unpacked(left)
         return msgspec.json.encode({slot: bound.get(slot) for slot in slots}).decode() if slots else ""
-
-
-def _time(link: Link) -> int:
-    return link.time
-
-
-def _unpacked(left: str) -> Bound:
-    return msgspec.json.decode(left) if left else {}
-
-
-def _thin(links: list[Link]) -> None:
-    """One link less: of those that have one of their own kind before and after them the closest to both, else the oldest."""
-    best, span = 0, -1
-    last: dict[Any, tuple[int, int]] = {}
-    for i, link in enumerate(links):
-        kind = (link.matches, *link.reached.items()) if link.kept is None else repr((link.matches, link.reached, link.kept))
-        before, middle = last.get(kind, (-1, -1))
-        if before >= 0 and (span < 0 or link.time - links[before].time < span):
-            best, span = middle, link.time - links[before].time
-        last[kind] = (middle, i)
-    del links[best]

@@ -55,9 +55,10 @@ def quantile_in(sketch: bytes, q: str) -> float:
     return float(_ranked(sketch).get_quantile(float(q), True))
 
 
+@lru_cache(maxsize=4096)
 def rank_of(q: str, n: int) -> int:
     """The nearest rank among `n`: the smallest whole number that is at least `q * n`, and at least 1."""
-    return max(1, -((-_fraction(q) * n) // 1))
+    return max(1, -((-Fraction(q) * n) // 1))  # of the text: 0.07 times 100 is 7 then
 
 
 @cache
@@ -66,11 +67,6 @@ def _library() -> Any:
     import datasketches  # noqa: PLC0415
 
     return datasketches
-
-
-@lru_cache(maxsize=256)
-def _fraction(q: str) -> Fraction:
-    return Fraction(q)  # of the text: 0.07 times 100 is 7 then
 
 
 def _distinct(sketch: bytes) -> Any:

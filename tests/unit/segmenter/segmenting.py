@@ -102,7 +102,7 @@ class MemorySegmenter:
 
     def clock(self, instant_ms: int) -> None:
         """One `ClockAdvanced`."""
-        record = {"received_at": NOW_MICROS, "instant": instant_ms, "correlation_id": "clock"}
+        record = {"received_at": NOW_MICROS + next(self._numbers), "instant": instant_ms, "correlation_id": "clock"}
         self.task.feed(CLOCK, None, _CODECS[CLOCK].encode(record))
 
     def restart(self) -> None:

@@ -14,8 +14,10 @@ import pytest
 
 from starling_segments import DefinitionRefused, Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment
 from starling_segments.accumulators import Beats, Chain
-from starling_segments.lifetimes import EXACT, Frequencies, Quantiles, Values
-from starling_segments.recents import Recent, RecentFirst, RecentHighest, RecentLowest, RecentMean, RecentQuantiles, RecentValues
+from starling_segments.lifetimes import EXACT, Values
+from starling_segments.recent_measures import Recent, RecentFirst, RecentHighest, RecentLowest, RecentMean, RecentQuantiles
+from starling_segments.recents import RecentValues
+from starling_segments.spreads import Frequencies, Quantiles
 from starling_segments.standing import murmur3_32, share_of
 
 Doc = dict[str, Any]

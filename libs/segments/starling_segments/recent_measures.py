@@ -1,0 +1,222 @@
+"""Pure core: what is kept in a sliding window for all measures but count, sum and distinct (those are in `recents.py`).
+
+The same way of keeping: the newest `EXACT` matches one by one, older ones in panes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Any, ClassVar
+
+import msgspec
+
+from starling_segments.lifetimes import EXACT, FirstValue, Highest, Holds, Lowest, Mean
+from starling_segments.recents import RecentTimes, first_turn, spill
+from starling_segments.sketches import merged_amounts, quantile_in, rank_of, with_amounts
+from starling_segments.spreads import Frequencies, Summary
+
+
+class RecentFirstTime(RecentTimes, array_like=True, tag=20, gc=False):
+    """`first_time` in a window; that of a pane is the time of its last match."""
+
+    def value(self) -> int | None:  # type: ignore[override]
+        """The measure now."""
+        return self.panes[0][0] if self.panes else self.times[0] if self.times else None
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The first match to leave."""
+        return self.value()
+
+
+class RecentLatest(msgspec.Struct, array_like=True, tag=21, gc=False):
+    """`last_time` and `last` in a window: whatever is older leaves earlier, so the last match is all there is to keep."""
+
+    at: int | None = None
+    seen: Any = None
+
+    def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
+        """Fold a match."""
+        if self.at is None or time >= self.at:
+            self.at, self.seen = time, payload
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        if self.at is not None and self.at <= cutoff:
+            self.at = self.seen = None
+
+    def value(self) -> Any:
+        """The measure now."""
+        return self.at
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The last match."""
+        return self.at
+
+
+class RecentLast(RecentLatest, array_like=True, tag=22, gc=False):
+    """`last` in a window."""
+
+    def value(self) -> Any:
+        """The measure now."""
+        return self.seen
+
+
+class RecentDays(msgspec.Struct, array_like=True, tag=23, gc=False):
+    """`days` in a window: each day's last match, both ascending. At most one a day of the longest window."""
+
+    days: list[int] = msgspec.field(default_factory=list)
+    times: list[int] = msgspec.field(default_factory=list)
+
+    def add(self, time: int, payload: int, pane_ms: int) -> None:  # noqa: ARG002
+        """Fold a match. `payload`: the day's number."""
+        place = bisect_left(self.days, payload)
+        if place < len(self.days) and self.days[place] == payload:
+            self.times[place] = max(self.times[place], time)
+        else:
+            self.days.insert(place, payload)
+            self.times.insert(place, time)
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        gone = bisect_right(self.times, cutoff)
+        if gone:
+            del self.days[:gone], self.times[:gone]
+
+    def value(self) -> int:
+        """The measure now."""
+        return len(self.days)
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
+        """As for `RecentTimes`, over the days."""
+        n = len(self.times)
+        if threshold is not None:
+            return self.times[n - threshold] if 0 < threshold <= n else None
+        return first_turn(self.times, range(n - 1, -1, -1), n, holds, now)
+
+
+class Recent(msgspec.Struct, array_like=True, gc=False):
+    """Any other measure in a window. `times` ascending with their `payloads`; `panes`: (time of the last match, summary)."""
+
+    summary: ClassVar[type[Any]]
+
+    times: list[int] = msgspec.field(default_factory=list)
+    payloads: list[Any] = msgspec.field(default_factory=list)
+    panes: list[tuple[int, Summary]] = msgspec.field(default_factory=list)
+
+    def add(self, time: int, payload: Any, pane_ms: int) -> None:
+        """Fold a match."""
+        times = self.times
+        place = bisect_right(times, time)
+        times.insert(place, time)
+        self.payloads.insert(place, payload)
+        if len(times) > EXACT:
+            oldest, what = times.pop(0), self.payloads.pop(0)
+            spill(self.panes, oldest, pane_ms, lambda kept: self._grown(kept, oldest, what))
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        gone = bisect_right(self.times, cutoff)
+        if gone:
+            del self.times[:gone], self.payloads[:gone]
+        while self.panes and self.panes[0][0] <= cutoff:
+            self.panes.pop(0)
+
+    def value(self) -> Any:
+        """The measure now."""
+        return self._of(0)
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
+        if self.panes:
+            return min(self.panes[0][0], self.times[0]) if self.times else self.panes[0][0]
+        return first_turn(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
+
+    def _of(self, start: int) -> Any:
+        """The measure of the matches from `start` on, the panes with all of them."""
+        total = self.summary()
+        if not start:
+            for _, kept in self.panes:
+                total.merge(kept)
+        for i in range(start, len(self.times)):
+            total.add(self.times[i], self.payloads[i], 0)
+        return total.value()
+
+    def _grown(self, kept: Any, time: int, payload: Any) -> Any:
+        summary = self.summary() if kept is None else kept
+        summary.add(time, payload, 0)
+        return summary
+
+
+class RecentMean(Recent, array_like=True, tag=24, gc=False):
+    """`avg` in a window."""
+
+    summary = Mean
+
+
+class RecentLowest(Recent, array_like=True, tag=25, gc=False):
+    """`min` in a window."""
+
+    summary = Lowest
+
+
+class RecentHighest(Recent, array_like=True, tag=26, gc=False):
+    """`max` in a window."""
+
+    summary = Highest
+
+
+class RecentFirst(Recent, array_like=True, tag=27, gc=False):
+    """`first` in a window."""
+
+    summary = FirstValue
+
+
+class RecentFrequencies(Recent, array_like=True, tag=28, gc=False):
+    """`most_frequent` in a window."""
+
+    summary = Frequencies
+
+
+class RecentQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
+    """`percentile` in a window. `q` as text; `panes`: (time of the last match, sketch); `whole`: the sketch of all panes."""
+
+    q: str
+    times: list[int] = msgspec.field(default_factory=list)
+    amounts: list[float] = msgspec.field(default_factory=list)
+    panes: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
+    whole: bytes = b""
+
+    def add(self, time: int, payload: float, pane_ms: int) -> None:
+        """Fold a match."""
+        place = bisect_right(self.times, time)
+        self.times.insert(place, time)
+        self.amounts.insert(place, payload)
+        if len(self.times) > EXACT:
+            oldest = self.amounts.pop(0)
+            self.whole = with_amounts(self.whole, (oldest,))
+            spill(self.panes, self.times.pop(0), pane_ms, lambda kept: with_amounts(kept or b"", (oldest,)))
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        gone = bisect_right(self.times, cutoff)
+        if gone:
+            del self.times[:gone], self.amounts[:gone]
+        if self.panes and self.panes[0][0] <= cutoff:
+            self.panes = [pane for pane in self.panes if pane[0] > cutoff]
+            self.whole = merged_amounts([sketch for _, sketch in self.panes])
+
+    def value(self) -> float | None:
+        """The measure now."""
+        if self.panes:
+            return quantile_in(with_amounts(self.whole, self.amounts), self.q)
+        return self._of(0)
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
+        if self.panes:
+            return min(self.panes[0][0], self.times[0]) if self.times else self.panes[0][0]
+        return first_turn(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
+
+    def _of(self, start: int) -> float | None:
+        left = sorted(self.amounts[start:])
+        return left[rank_of(self.q, len(left)) - 1] if left else None
