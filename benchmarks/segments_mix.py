@@ -213,7 +213,9 @@ def measure(n: int, made: list[tuple[int, Event]]) -> dict[str, Any]:
 
 def widest() -> dict[str, float]:
     """One segment of 256 leaves of every kind, the predicates inside `where` counted, parsed and planned."""
-    mix, took, parts, leaves = Mix(1), [], [], 0
+    mix, leaves = Mix(1), 0
+    took: list[float] = []
+    parts: list[Doc] = []
     kinds = [kind for kind in mix.kinds if kind.__name__ not in ("nested", "bucket", "lapsed", "ratio", "abandoned", "same_brand")]
     while leaves < MOST_LEAVES - 1:
         part = kinds[len(parts) % len(kinds)](0)

@@ -90,6 +90,35 @@ def test_touches() -> None:
     assert [plan.touches(name) for name in ("Buy", "Email Opened", "Email", "Look")] == [True, True, False, False]
 
 
+def test_an_event_finds_its_leaves_by_the_text_of_a_property() -> None:
+    def about(text: str) -> dict[str, Any]:
+        where = [{"property": "k", "op": "eq", "value": text}, {"property": "v", "op": "gt", "value": 0}]
+        return {"event": "Buy", "where": {"all": where}}
+
+    either = {"event": "Buy", "where": {"property": "k", "op": "in", "value": ["x", "z"]}}
+    plan = plan_of(a=about("x"), b=about("y"), c=either, d={"event": "Buy"})
+    routes = plan._routes("Buy")
+    assert [len(routes.of({"k": text})) for text in ("x", "y", "z", "other", 1, None)] == [3, 2, 2, 1, 1, 1]
+    state = UserState()
+    entered = [change.segment_key for change in plan.on_event(state, event("Buy", DAY, k="x", v=0), DAY)]
+    assert sorted(entered) == ["c", "d"]
+    entered = [change.segment_key for change in plan.on_event(state, event("Buy", DAY, k="x", v=1), DAY)]
+    assert entered == ["a"]
+
+
+def test_leaves_of_today_and_yesterday_are_one_and_so_are_percentiles_of_one_rank() -> None:
+    def when(name: str) -> dict[str, Any]:
+        return {"event": "Buy", "calendar": name}
+
+    assert len(plan_of(a=when("today"), b=when("yesterday"), c=when("this_week"), d=when("last_week")).leaves) == 2
+    rank = {"event": "Buy", "measure": {"percentile": "v", "q": 0.5}, "op": "gt", "value": 1}
+    assert len(plan_of(a=rank, b={**rank, "value": 2}, c={**rank, "measure": {"percentile": "v", "q": 0.9}}).leaves) == 2
+    first = {"event": "Buy", "measure": "first_time", "op": "before", "value": "2026-01-01"}
+    assert len(plan_of(a=first, b={"first_time": {"event": "Buy"}}).leaves) == 1
+    held = {"trait": "p", "op": "exists", "held_for": "1d"}
+    assert len(plan_of(a=held, b={**held, "held_for": "2d"}, c={"trait": "p", "op": "exists", "held_less_than": "3d"}).leaves) == 1
+
+
 def test_properties_are_not_read_when_no_leaf_needs_them() -> None:
     class Sealed:
         name, time_ms = "Buy", DAY
