@@ -278,13 +278,17 @@ def keeps_on(leaf: Regularly) -> Question:
     """Whether enough of the last periods have one of the matches (epoch ms)."""
     every, at_least, of = leaf.every_ms, leaf.at_least, leaf.of
 
-    def holds(times: tuple[int, ...] | None, now: int) -> bool:
-        return times is not None and len({(now - t) // every for t in times if 0 <= now - t < every * of}) >= at_least
+    def holds(times: tuple[int, ...], now: int) -> bool:
+        if len(times) < at_least:
+            return False
+        return len({(now - t) // every for t in times if 0 <= now - t < every * of}) >= at_least
 
-    def moving(times: tuple[int, ...] | None, now: int) -> int | None:
+    def moving(times: tuple[int, ...], now: int) -> int | None:
         """Each match goes on to the next period when it gets a whole number of periods old."""
+        if len(times) < at_least:
+            return None
         truth = holds(times, now)
-        turns = sorted({t + ((now - t) // every + 1) * every for t in times or () if now - t < every * of})
+        turns = sorted({t + ((now - t) // every + 1) * every for t in times if now - t < every * of})
         for tried, turn in enumerate(turns, start=1):
             if holds(times, turn) is not truth or tried == _LOOK_AHEAD:
                 return turn

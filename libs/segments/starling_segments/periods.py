@@ -10,16 +10,19 @@ from starling_segments.dates import local, midnight
 from starling_segments.tree import Unit
 
 Span = tuple[int, int]
-_LATEST: dict[tuple[Unit, str], Span] = {}
+_AT_HAND: dict[tuple[Unit, str], tuple[Span, ...]] = {}
+"""The periods last asked for: this one and its neighbours, as a rule."""
 
 
 def span_of(unit: Unit, zone: ZoneInfo, instant: int) -> Span:
     """The period that the instant lies in."""
     # Hot: stream time stays in one period for long, and asking a clock which one costs ten times this look.
-    latest = _LATEST.get((unit, zone.key))
-    if latest is not None and latest[0] <= instant < latest[1]:
-        return latest
-    span = _LATEST[unit, zone.key] = _span(unit, zone, local(instant, zone).date())
+    at_hand = _AT_HAND.get((unit, zone.key), ())
+    for span in at_hand:
+        if span[0] <= instant < span[1]:
+            return span
+    span = _span(unit, zone, local(instant, zone).date())
+    _AT_HAND[unit, zone.key] = (span, *at_hand[:3])
     return span
 
 

@@ -71,9 +71,7 @@ class Plan:
     def reads(self, event_name: str) -> bool:
         """Whether any leaf looks into events of that name, and does not only count them."""
         routes = self._routes(event_name)
-        return bool(routes.by_text) or any(
-            route.matches is not None or any(leaf.reads for leaf in route.leaves) for route in routes.always
-        )
+        return bool(routes.by_text) or any(route.matches or any(leaf.reads for leaf in route.leaves) for route in routes.always)
 
     def on_event(self, state: UserState, event: EventView, stream_time: int) -> list[Change]:
         """Fold one accepted event. `stream_time`: of the partition, already moved on by the event."""
@@ -233,8 +231,11 @@ class Plan:
         return self._collect(state, now, frozenset())
 
     def _fire_before(self, state: UserState, limit: int, changes: list[Change]) -> None:
-        fired = None
-        while (instant := self.next_due(state)) is not None and instant < limit:
+        fired, due = None, state.due
+        while True:
+            instant = self.next_due(state) if state.waiting else min(due.values(), default=None)
+            if instant is None or instant >= limit:
+                return
             if fired is not None and instant <= fired:
                 raise StuckTimer(f"due at {instant} again after {fired} was fired")
             fired = state.clock = max(instant, state.clock)

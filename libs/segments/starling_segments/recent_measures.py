@@ -6,6 +6,7 @@ The same way of keeping: the newest `EXACT` matches one by one, older ones in pa
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from math import fsum
 from typing import Any, ClassVar
 
 import msgspec
@@ -147,28 +148,59 @@ class Recent(msgspec.Struct, array_like=True, gc=False):
         return summary
 
 
-class RecentMean(Recent, array_like=True, tag=24, gc=False):
+class Plain(Recent, array_like=True, gc=False):
+    """A measure that its payloads alone make out."""
+
+    def _of(self, start: int) -> Any:
+        if self.panes and not start:
+            return super()._of(start)
+        left = self.payloads[start:]
+        return self._out_of(left) if left else None
+
+    @staticmethod
+    def _out_of(payloads: list[Any]) -> Any:
+        """The measure of one payload or more."""
+        raise NotImplementedError
+
+
+class RecentMean(Plain, array_like=True, tag=24, gc=False):
     """`avg` in a window."""
 
     summary = Mean
 
+    @staticmethod
+    def _out_of(payloads: list[float]) -> float:
+        return fsum(payloads) / len(payloads)
 
-class RecentLowest(Recent, array_like=True, tag=25, gc=False):
+
+class RecentLowest(Plain, array_like=True, tag=25, gc=False):
     """`min` in a window."""
 
     summary = Lowest
 
+    @staticmethod
+    def _out_of(payloads: list[float]) -> float:
+        return min(payloads)
 
-class RecentHighest(Recent, array_like=True, tag=26, gc=False):
+
+class RecentHighest(Plain, array_like=True, tag=26, gc=False):
     """`max` in a window."""
 
     summary = Highest
 
+    @staticmethod
+    def _out_of(payloads: list[float]) -> float:
+        return max(payloads)
 
-class RecentFirst(Recent, array_like=True, tag=27, gc=False):
+
+class RecentFirst(Plain, array_like=True, tag=27, gc=False):
     """`first` in a window."""
 
     summary = FirstValue
+
+    @staticmethod
+    def _out_of(payloads: list[Any]) -> Any:
+        return payloads[0]
 
 
 class RecentFrequencies(Recent, array_like=True, tag=28, gc=False):

@@ -94,13 +94,14 @@ class SequenceLeaf:
         self._forget(chain, now)
         before = self.holds_of(chain, now)
         matches, kept = payload
-        place = bisect_right(chain.links, time, key=by_time)
+        links = chain.links
+        place = len(links) if not links or time >= links[-1].time else bisect_right(links, time, key=by_time)
         link = Link(time, matches, {}, kept)
         self._break(chain, link)
-        chain.links.insert(place, link)
+        links.insert(place, link)
         self._grow(chain, place)
-        if len(chain.links) > EXACT:
-            thin(chain.links)
+        if len(links) > EXACT:
+            thin(links)
         self._set_timer(state, chain, now)
         return self.mask if self.holds_of(chain, now) is not before else 0
 
