@@ -41,7 +41,7 @@ class World:
 
 
 WORLDS = (
-    World("UTC", 0),
+    World("UTC", 86_400_000_000),  # far from the epoch: a property of 1 or 2 is an instant too, and lies on no grid
     World("Europe/Berlin", 1_861_916_390_000),  # ten seconds before a day, a week, a month and a year begin
     World("Europe/Berlin", 1_774_745_990_000),  # ten seconds before the clocks go forward
     World("America/Havana", 1_772_945_990_000),  # ten seconds before a day whose first hour does not exist
