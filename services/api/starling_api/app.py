@@ -11,6 +11,7 @@ from starling_api.requests import Services
 from starling_api.routes.about import about_routes
 from starling_api.routes.audience import profile_router, segment_router, user_router
 from starling_api.routes.definitions import definition_routes
+from starling_api.routes.feed import feed_router
 from starling_api.routes.later import later_routes
 from starling_api.telemetry import Telemetry
 from starling_api.tokens import Role
@@ -38,6 +39,7 @@ def build_app(
         definition_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
         segment_router,
         user_router,
+        feed_router,
         later_routes(),
         profile_router,
     )

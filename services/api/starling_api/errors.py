@@ -85,3 +85,15 @@ class NotYet(ApiError):
     """A later version of the product does this."""
 
     code = "not_yet"
+
+
+class CursorExpired(ApiError):
+    """The records after this cursor are not kept any more."""
+
+    code = "cursor_expired"
+
+
+class TooManyStreams(ApiError):
+    """This process streams to as many as it may."""
+
+    code = "too_many_streams"

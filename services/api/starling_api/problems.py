@@ -24,11 +24,13 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.NotFound: 404,
     errors.Archived: 409,
     errors.InUse: 409,
+    errors.CursorExpired: 410,
     errors.VersionConflict: 412,
     errors.TooLarge: 413,
     errors.IdempotencyKeyReused: 422,
     errors.NotYet: 501,
     errors.AtWork: 503,
+    errors.TooManyStreams: 503,
 }
 _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}

@@ -137,6 +137,10 @@ class Queries:
         ]
         return _page(items, cursor, progress)
 
+    def as_of(self) -> str | None:
+        """The stream time up to which every partition is shown."""
+        return _as_of(self.audience.progress())
+
     def lookup(self, workspace: str, users: Sequence[str], segments: Sequence[str] | None) -> Document:
         """For each user which of the segments (None: of all) they are in."""
         as_of = _as_of(self.audience.progress())

@@ -12,10 +12,12 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from starling_api.definitions import Author
 from starling_api.errors import BadRequest, Forbidden, TooLarge, Unauthenticated
+from starling_api.feed import Feed
 from starling_api.pages import DEFAULT_LIMIT, MAX_LIMIT, PageOf
 from starling_api.ports import Answers
 from starling_api.queries import Queries
 from starling_api.service import Commands
+from starling_api.streams import Streams
 from starling_api.tokens import Caller, Role, Tokens
 
 MAX_BODY_BYTES: Final = 1_048_576
@@ -33,6 +35,8 @@ class Services:
     queries: Queries
     answers: Answers
     tokens: Tokens
+    feed: Feed
+    streams: Streams
 
 
 @dataclass(frozen=True, slots=True)

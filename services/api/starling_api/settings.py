@@ -17,3 +17,7 @@ class ApiSettings(ServiceSettings):
         int | None, Field(ge=1, le=10_000, description="overrides topics.yaml, as in the deploy step")
     ] = None
     threads: Annotated[int, Field(ge=1, le=500, description="requests that may wait for a store at the same time")] = 40
+    feed_streams: Annotated[int, Field(ge=1, le=1000, description="clients that may follow the feed live at the same time")] = 32
+    feed_heartbeat_seconds: Annotated[
+        float, Field(gt=0, le=300, description="sign of life on a live feed while nothing happens")
+    ] = 15

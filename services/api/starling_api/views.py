@@ -148,6 +148,42 @@ class LookupView(BaseModel):
     as_of: str | None
 
 
+class CauseView(BaseModel):
+    """Why a membership changed."""
+
+    kind: Literal["EVENT", "TIMER", "DEFINITION", "MERGE", "LIST", "ERASURE", "MANUAL"]
+    message_id: str | None
+    event_name: str | None
+
+
+class ChangeView(BaseModel):
+    """One user entered or left one segment; the record of the topic `segments.membership` as JSON."""
+
+    event_id: str
+    workspace: str
+    user_id: str
+    anonymous_ids: list[str]
+    segment_key: str
+    segment_name: str
+    segment_version: int
+    status: Literal["ENTERED", "EXITED"]
+    sequence: int = Field(description="grows by one for each change of this user and segment")
+    effective_at: str = Field(description=_INSTANT)
+    decided_at: str = Field(description=_INSTANT)
+    received_at: str = Field(description=_INSTANT)
+    cause: CauseView
+    correlation_id: str
+    traits: dict[str, Any]
+    memberships: list[str]
+
+
+class FeedView(PageView[ChangeView]):
+    """A page of the membership feed."""
+
+    next_cursor: str | None = Field(description="null when everything there is now has been read")
+    cursor: str = Field(description="the place after this page: ask for what comes later with `after`")
+
+
 VIEWS: Final[dict[str, type[DefinitionView]]] = {SEGMENT: SegmentView, COMPUTED_TRAIT: TraitView, WEBHOOK: WebhookView}
 
 _KEY_SCHEMA: Final[dict[str, Any]] = {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,63}$"}

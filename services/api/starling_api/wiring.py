@@ -12,12 +12,14 @@ from granian.server.embed import Server
 
 from starling_api.app import build_app
 from starling_api.audience import CassandraAudience
+from starling_api.feed_reader import TopicFeed
 from starling_api.publisher import Publisher
 from starling_api.queries import Queries
 from starling_api.repository import CassandraAnswers, CassandraClaims, CassandraDefinitions
 from starling_api.requests import Services
 from starling_api.service import Commands
 from starling_api.settings import ApiSettings
+from starling_api.streams import Streams
 from starling_api.tokens import Tokens
 from starling_common.cassandra import DatabaseUnavailable
 from starling_common.database import Database
@@ -40,6 +42,8 @@ class Api:
     settings: ApiSettings
     commands: Commands
     database: Database
+    feed: TopicFeed
+    streams: Streams
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -52,8 +56,11 @@ class Api:
         serving = asyncio.ensure_future(server.serve())
         await asyncio.wait({serving, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
         self._stopping.set()
+        self.streams.end()
         server.stop()  # type: ignore[no-untyped-call]
         await serving
+        self.streams.close()
+        self.feed.close()
         self.database.close()
 
     def _sweep(self) -> None:
@@ -71,7 +78,10 @@ def build_api(settings: ApiSettings) -> Api:
     """Opens nothing yet. Raises: ValueError when the tokens cannot be read."""
     database, metrics = Database(settings.cassandra), Metrics()
     definitions = CassandraDefinitions(database)
-    publisher = Publisher(settings.kafka.brokers, Registry(settings.registry.url))
+    registry = Registry(settings.registry.url)
+    publisher = Publisher(settings.kafka.brokers, registry)
+    feed = TopicFeed(settings.kafka.brokers, registry)
+    streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds)
     commands = Commands(CassandraClaims(database), definitions, publisher.publish, wall_clock_micros, time.sleep)
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
     services = Services(
@@ -79,8 +89,10 @@ def build_api(settings: ApiSettings) -> Api:
         queries=Queries(definitions, CassandraAudience(database), partitions),
         answers=CassandraAnswers(database),
         tokens=Tokens(settings.tokens.get_secret_value()),
+        feed=feed,
+        streams=streams,
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     # Without the broker everything can still be read: only the database decides whether requests may come.
     app = build_app(services, metrics, lambda: {"database": database.problem()}, origins)
-    return Api(app, settings, commands, database)
+    return Api(app, settings, commands, database, feed, streams)

@@ -1,13 +1,17 @@
 """Stores in memory that behave: what the core asks of the world, without a world."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from starling_api.definitions import Author, Change, Definition
+from starling_api.feed import Seen, Span
 from starling_api.ports import Claim, Day, MemberRow, Membership, Profile, Reported, Stored, Version
 from starling_api.queries import Queries
 from starling_api.requests import Services
 from starling_api.service import Commands
+from starling_api.streams import Streams
 from starling_api.tokens import Tokens
 from starling_common.kafka import BrokerUnavailable
 from starling_common.values import Workspace
@@ -91,6 +95,38 @@ class MemoryAudience:
         return self.profiles.get(user_id)
 
 
+class MemoryFeed:
+    """Partitions as lists of (workspace, record); None is a marker that a transaction left."""
+
+    def __init__(self, partitions: int = 2) -> None:
+        self.partitions: list[list[tuple[str, dict[str, Any]] | None]] = [[] for _ in range(partitions)]
+        self.first = 0
+        self.silent = False
+
+    def spans(self) -> Sequence[Span]:
+        return [Span(self.first, max(self.first, len(records))) for records in self.partitions]
+
+    @contextmanager
+    def reading(self, workspace: str, start: Mapping[int, int]) -> Iterator["MemoryFollower"]:
+        yield MemoryFollower(self, workspace, dict(start))
+
+
+@dataclass
+class MemoryFollower:
+    feed: MemoryFeed
+    workspace: str
+    at: dict[int, int]
+
+    def take(self, most: int, _wait_seconds: float) -> Sequence[Seen]:
+        found: list[Seen] = []
+        for number, offset in self.at.items() if not self.feed.silent else ():
+            for place, kept in enumerate(self.feed.partitions[number][offset : offset + most - len(found)], offset):
+                record = kept[1] if kept is not None and kept[0] == self.workspace else None
+                found.append(Seen(number, place + 1, record))
+                self.at[number] = place + 1
+        return found
+
+
 class MemoryDefinitions:
     def __init__(self) -> None:
         self.shown: dict[Identity, Definition] = {}
@@ -111,6 +147,7 @@ class World:
     reader: MemoryDefinitions = field(default_factory=MemoryDefinitions)
     audience: MemoryAudience = field(default_factory=MemoryAudience)
     answers: MemoryAnswers = field(default_factory=MemoryAnswers)
+    feed: MemoryFeed = field(default_factory=MemoryFeed)
     published: list[Change] = field(default_factory=list)
     micros: int = 1_000_000_000
     broker_is_down: bool = False
@@ -125,7 +162,8 @@ class World:
     @property
     def services(self) -> Services:
         tokens = Tokens("see=viewer:acme,make=marketer:acme,rule=admin:acme")
-        return Services(self.commands, Queries(self.reader, self.audience, partitions=2), self.answers, tokens)
+        queries = Queries(self.reader, self.audience, partitions=2)
+        return Services(self.commands, queries, self.answers, tokens, self.feed, Streams(2, 0.01))
 
     def publish(self, change: Change, _traceparent: str | None) -> None:
         if self.broker_is_down:

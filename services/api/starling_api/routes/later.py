@@ -29,7 +29,6 @@ LATER: Final = (
     Later("GET", "/v1/users/{user_id:path}/explain/{key}", Role.VIEWER, "why a user is in or out of a segment"),
     Later("GET", "/v1/users/{user_id:path}/export", Role.ADMIN, "everything known about a user"),
     Later("DELETE", "/v1/users/{user_id:path}", Role.ADMIN, "forget a user"),
-    Later("GET", "/v1/feed", Role.VIEWER, "the membership feed as pages or as server-sent events"),
     Later("GET", "/v1/lists/{key}", Role.VIEWER, "read an uploaded list"),
     Later("PUT", "/v1/lists/{key}", Role.MARKETER, "make a list"),
     Later("DELETE", "/v1/lists/{key}", Role.MARKETER, "drop a list"),

@@ -1,0 +1,189 @@
+"""The feed as pages: every change once, each user's in sequence, whatever else is in the topic."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from starling_api import feed as feed_module
+from starling_api.errors import BadRequest, CursorExpired, TooManyStreams
+from starling_api.feed import Asked, Page, Span, cursor_of, follow, read_page, starting
+from starling_api.pages import make_cursor
+from starling_api.streams import EventStream, Streams
+from starling_common.kafka import BrokerUnavailable
+from tests.unit.api.memory import MemoryFeed
+
+SPANS = [Span(5, 10), Span(0, 3)]
+
+
+def change(user: str, segment: str = "vip", sequence: int = 1) -> dict[str, Any]:
+    return {
+        "user_id": user, "segment_key": segment, "sequence": sequence, "effective_at": 1_000, "decided_at": 2_000,
+        "received_at": 3_000_000, "traits": '{"plan": "pro"}',
+    }  # fmt: skip
+
+
+def asked(after: str | None = None, *segments: str, limit: int = 2) -> Asked:
+    return Asked("acme", frozenset(segments), after, limit)
+
+
+def filled() -> MemoryFeed:
+    feed = MemoryFeed()
+    for sequence in range(1, 6):
+        feed.partitions[0] += [("acme", change("ada", sequence=sequence)), ("other", change("eve")), None]
+        feed.partitions[1].append(("acme", change("bob", "new", sequence)))
+    return feed
+
+
+def walk(feed: MemoryFeed, *segments: str, limit: int) -> list[Page]:
+    pages = [read_page(feed, asked(None, *segments, limit=limit))]
+    while not pages[-1].is_last:
+        pages.append(read_page(feed, asked(cursor_of(pages[-1].position), *segments, limit=limit)))
+    return pages
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_pages_hold_every_change_once_and_in_sequence(limit: int) -> None:
+    pages = walk(filled(), limit=limit)
+    seen = [(one["user_id"], one["sequence"]) for page in pages for one in page.changes]
+    assert all(len(page.changes) <= limit for page in pages)
+    assert sorted(seen) == [(user, sequence) for user in ("ada", "bob") for sequence in range(1, 6)]
+    for user in ("ada", "bob"):
+        assert [sequence for one, sequence in seen if one == user] == [1, 2, 3, 4, 5]
+
+
+def test_a_page_says_what_a_webhook_would() -> None:
+    (page,) = walk(filled(), limit=100)
+    assert page.changes[0]["effective_at"] == "1970-01-01T00:00:01.000Z"
+    assert page.changes[0]["received_at"] == "1970-01-01T00:00:03.000Z"
+    assert page.changes[0]["traits"] == {"plan": "pro"}
+
+
+def test_segments_are_picked_and_the_place_moves_on_all_the_same() -> None:
+    feed = filled()
+    (page,) = walk(feed, "new", "none", limit=100)
+    assert {one["segment_key"] for one in page.changes} == {"new"}
+    assert page.position == (15, 5)
+    feed.partitions[0].append(("acme", change("ada", "new")))
+    (later,) = read_page(feed, asked(cursor_of(page.position), "new")).changes
+    assert later["user_id"] == "ada"
+
+
+def test_a_page_of_others_records_is_cut_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "MAX_LOOKED_AT", 4)
+    feed = MemoryFeed()
+    feed.partitions[0] = [("other", change("eve"))] * 20 + [("acme", change("ada"))]
+    pages = walk(feed, limit=3)
+    assert len(pages) > 1
+    assert [one["user_id"] for page in pages for one in page.changes] == ["ada"]
+
+
+@pytest.mark.parametrize(
+    ("after", "position"),
+    [
+        (None, (5, 0)),
+        ("latest", (10, 3)),
+        (cursor_of((7, 2)), (7, 2)),
+        (cursor_of((10, 3)), (10, 3)),
+        (cursor_of((7,)), (7, 0)),  # a partition that was added later
+    ],
+)
+def test_where_a_reader_begins(after: str | None, position: tuple[int, ...]) -> None:
+    assert starting(after, SPANS) == position
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "%", cursor_of((7, 2)) + "A", cursor_of((1, 2, 3)), make_cursor("members", (1, 2)),
+                                    make_cursor("feed", ("5", 0)), make_cursor("feed", (True, 0))])  # fmt: skip
+def test_what_is_no_cursor_of_the_feed_is_refused(cursor: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        starting(cursor, SPANS)
+    assert refused.value.code == "bad_cursor"
+
+
+@pytest.mark.parametrize("position", [(4, 0), (11, 0), (5, 4)])
+def test_a_place_that_is_not_kept_is_said_to_be_gone(position: tuple[int, ...]) -> None:
+    with pytest.raises(CursorExpired):
+        starting(cursor_of(position), SPANS)
+
+
+def test_a_broker_that_hands_nothing_out_is_away() -> None:
+    feed = filled()
+    feed.silent = True
+    with pytest.raises(BrokerUnavailable):
+        read_page(feed, asked())
+
+
+def test_following_gives_each_change_with_the_cursor_after_it() -> None:
+    feed = filled()
+    batches = follow(feed, asked(limit=100), (0, 0))
+    events = next(batches)
+    for place, (cursor, _) in enumerate(events):
+        rest = [one["sequence"] for page in walk_from(feed, cursor) for one in page.changes]
+        assert rest == [one["sequence"] for _, one in events[place + 1 :]]
+    assert next(batches) == []
+    feed.partitions[1].append(("acme", change("bob", sequence=6)))
+    ((_, one),) = next(batches)
+    assert one["sequence"] == 6
+
+
+def walk_from(feed: MemoryFeed, cursor: str) -> list[Page]:
+    return [read_page(feed, asked(cursor, limit=100))]
+
+
+def test_streams_are_bounded_give_signs_of_life_and_end() -> None:
+    closed: list[str] = []
+
+    def batches() -> Any:
+        try:
+            yield [("c1", {"n": "ü"}), ("c2", {"n": 2})]
+            while True:
+                yield []
+        finally:
+            closed.append("closed")
+
+    async def use() -> list[str]:
+        streams = Streams(1, 0.0)
+        stream = streams.open(batches())
+        with pytest.raises(TooManyStreams):
+            streams.open(batches())
+        sent = await _run(stream, streams)
+        streams.open(iter(()))  # its place is free again
+        streams.close()
+        return sent
+
+    sent = asyncio.run(use())
+    assert sent[:2] == ["retry: 1000\n", 'id: c1\ndata: {"n":"ü"}\n\nid: c2\ndata: {"n":2}\n\n']
+    assert set(sent[2:-1]) == {": heartbeat\n"}
+    assert sent[-1] == ""
+    assert closed == ["closed"]
+
+
+async def _run(stream: EventStream, streams: Streams) -> list[str]:
+    sent: list[str] = []
+    forever = asyncio.Event()
+
+    async def receive() -> Any:
+        await forever.wait()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            sent.append(message["body"].decode())
+        if len(sent) == 4:
+            streams.end()
+
+    await stream({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+    return sent
+
+
+def test_a_stream_whose_source_breaks_ends_quietly() -> None:
+    def batches() -> Any:
+        yield [("c1", {})]
+        raise BrokerUnavailable("gone")
+
+    async def use() -> list[str]:
+        streams = Streams(1, 15)
+        sent = await _run(streams.open(batches()), streams)
+        streams.close()
+        return sent
+
+    assert asyncio.run(use()) == ["retry: 1000\n", "id: c1\ndata: {}\n\n", ""]
