@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from starling_api.ports import Day, MemberRow, Membership, Profile, Reported, Version
+from starling_api.ports import Day, EventRow, MemberRow, Membership, Profile, Reported, Version
 from starling_common.database import Database
 from starling_common.read_models import MEMBER_BUCKETS
 
@@ -22,6 +22,11 @@ _COUNTS: Final = "SELECT entered, exited FROM {ks}.segment_counts WHERE workspac
 _DAYS: Final = "SELECT day, entered, exited FROM {ks}.segment_days WHERE workspace = ? AND segment_key = ?"
 _USER_SEGMENTS: Final = "SELECT * FROM {ks}.user_segments WHERE workspace = ? AND user_id = ?"
 _PROFILE: Final = "SELECT * FROM {ks}.profiles WHERE workspace = ? AND user_id = ?"
+
+_EVENTS: Final = (
+    "SELECT event_time_ms, event_id, kind, name, message_id, details, received_at_micros, correlation_id FROM {ks}.user_events "
+    "WHERE workspace = ? AND user_id = ? AND (event_time_ms, event_id) < (?, ?) LIMIT ?"
+)
 
 
 class CassandraAudience:
@@ -88,3 +93,8 @@ class CassandraAudience:
         row = rows[0]
         traits = msgspec.json.decode(row["traits"] or "{}")
         return Profile(row["user_id"], row["anonymous_ids"] or [], traits, row["group_id"], row["event_time_ms"])
+
+    def events(self, workspace: str, user_id: str, before: tuple[int, str], most: int) -> Sequence[EventRow]:
+        """The newest first, as the table has them."""
+        rows = self._database.read(_EVENTS, (workspace, user_id, *before, most))
+        return [EventRow(**row | {"details": msgspec.json.decode(row["details"])}) for row in rows]

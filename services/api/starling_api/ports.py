@@ -122,6 +122,19 @@ class Version(NamedTuple):
     document: Mapping[str, Any]
 
 
+class EventRow(NamedTuple):
+    """One thing that a user did, or that became of a message to them. `details`: properties and context."""
+
+    event_time_ms: int
+    event_id: str
+    kind: str
+    name: str
+    message_id: str | None
+    details: Mapping[str, Any]
+    received_at_micros: int
+    correlation_id: str
+
+
 class AudienceReader(Protocol):
     """The read models of members, users and progress."""
 
@@ -145,3 +158,6 @@ class AudienceReader(Protocol):
 
     def profile(self, workspace: str, user_id: str) -> Profile | None:
         """None for somebody never heard of."""
+
+    def events(self, workspace: str, user_id: str, before: tuple[int, str], most: int) -> Sequence[EventRow]:
+        """The newest first; `before`: time and event id."""

@@ -3,17 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from starling_api.definitions import Definition, plain_status, segment_status
 from starling_api.errors import NotFound
 from starling_api.kinds import SEGMENTS, Kind
 from starling_api.pages import PageOf, cut
-from starling_api.ports import AudienceReader, DefinitionReader, Reported
+from starling_api.ports import AudienceReader, DefinitionReader, EventRow, Reported
 from starling_common.instants import format_instant
 from starling_common.read_models import ARCHIVED
 
 Document = dict[str, Any]
+
+_END_OF_TIME: Final = 2**62
+"""Later than any instant that an event can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,15 @@ class Queries:
         ]
         return _page(items, cursor, progress)
 
+    def events(self, workspace: str, user_id: str, page: PageOf) -> Document:
+        """What a user did lately, and what became of messages to them, the newest first. Raises: BadRequest."""
+        name = f"events of {user_id}"
+        time, event_id = page.after(name, (_END_OF_TIME, ""))
+        progress = self.audience.progress()
+        found = self.audience.events(workspace, user_id, (time, event_id), page.limit + 1)
+        rows, cursor = cut(found, page.limit, name, lambda row: (row.event_time_ms, row.event_id))
+        return _page([_event(row) for row in rows], cursor, progress)
+
     def as_of(self) -> str | None:
         """The stream time up to which every partition is shown."""
         return _as_of(self.audience.progress())
@@ -155,6 +167,19 @@ class Queries:
     def _must_exist(self, kind: Kind, workspace: str, key: str) -> None:
         if self.reader.definition(workspace, kind.name, key) is None:
             raise NotFound(kind.title, key)
+
+
+def _event(row: EventRow) -> Document:
+    return {
+        "event_id": row.event_id,
+        "kind": row.kind,
+        "name": row.name,
+        "time": format_instant(row.event_time_ms),
+        "received_at": _instant(row.received_at_micros),
+        "message_id": row.message_id,
+        **row.details,
+        "correlation_id": row.correlation_id,
+    }
 
 
 def _shown(kind: Kind, workspace: str, definition: Definition, progress: Mapping[int, Reported], partitions: int) -> Document:

@@ -141,6 +141,20 @@ class UserSegmentView(BaseModel):
     sequence: int
 
 
+class EventView(BaseModel):
+    """One thing that a user did, or that became of a message to them."""
+
+    event_id: str
+    kind: Literal["track", "page", "screen", "delivery"]
+    name: str
+    time: str = Field(description=_INSTANT)
+    received_at: str = Field(description=_INSTANT)
+    message_id: str | None
+    properties: dict[str, Any] = Field(description="of a delivery: channel, outcome, attempt and what else is known")
+    context: dict[str, Any]
+    correlation_id: str
+
+
 class LookupView(BaseModel):
     """Segments by user."""
 

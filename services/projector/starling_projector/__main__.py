@@ -14,7 +14,7 @@ def main() -> int:
     configure_logs(STAGE, settings.log_level)
     worker = build_worker(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: worker.projector.stop())
+        signal.signal(number, lambda *_: worker.stop())
     worker.run()
     return 0
 

@@ -1,12 +1,23 @@
 """Pure core: one decoded record -> the rows that it means. No broker, no database, no clock."""
 
+import json
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from starling_common.outcome import Done, Refused
 from starling_common.read_models import ARCHIVED, DEFINED, DISABLED, PAUSED, member_bucket
-from starling_common.topics import MEMBERSHIP, PROFILE, SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
+from starling_common.topics import (
+    BEHAVIOUR,
+    DELIVERY,
+    MEMBERSHIP,
+    PROFILE,
+    SEGMENT_DEFINITIONS,
+    TRAIT_DEFINITIONS,
+    WEBHOOK_DEFINITIONS,
+)
 from starling_common.wire import Record
 
 MAX_IDENTIFIER_BYTES: Final = 16_384
@@ -30,6 +41,7 @@ class Into(Enum):
     MEMBER_GONE = "segment_members (deleted)"
     USER_SEGMENT = "user_segments"
     PROFILE = "profiles"
+    USER_EVENT = "user_events"
     DEFINITION_CREATED = "definitions (created)"
     DEFINITION = "definitions"
 
@@ -47,7 +59,7 @@ Rows = Done[tuple[Row, ...]] | Refused
 def rows_of(topic: str, record: Record, offset: int) -> Rows:
     """The rows of one record. `offset` orders records of one key; membership has its own order, the sequence.
 
-    Refused: `unknown_topic`, `bad_identifier`, `unknown_action`.
+    Refused: `unknown_topic`, `bad_identifier`, `unknown_action`, `bad_json`.
     """
     build = _BUILDERS.get(topic)
     if build is None:
@@ -105,6 +117,28 @@ def _profile(record: Record, offset: int) -> Rows:
     return Done((Row(Into.PROFILE, (*values, _written(offset))),))
 
 
+def _behaviour(record: Record, offset: int) -> Rows:
+    details = f'{{"properties":{record["properties"]},"context":{record["context"]}}}'
+    try:
+        msgspec.json.decode(details)
+    except msgspec.DecodeError as error:
+        return Refused("bad_json", f"properties or context are no JSON: {error}")
+    return _event(record, record["kind"], (record["name"], record["message_id"], details), offset)
+
+
+def _delivery(record: Record, offset: int) -> Rows:
+    told = ("delivery_id", "channel", "target_key", "outcome", "attempt", "status_code", "detail", "segment_key")
+    details = json.dumps({"properties": {name: record[name] for name in told}, "context": {}}, ensure_ascii=False)
+    return _event(record, "delivery", (f"Message {record['outcome'].capitalize()}", None, details), offset)
+
+
+def _event(record: Record, kind: str, what: tuple[str, str | None, str], offset: int) -> Rows:
+    # One event has one id and one time: what is read twice is one row.
+    identity = (record["workspace"], record["user_id"], record["event_time"], record["event_id"])
+    values = (*identity, kind, *what, record["received_at"], record["correlation_id"], _written(offset))
+    return Done((Row(Into.USER_EVENT, values),))
+
+
 def _written(offset: int) -> int:
     # A profile's records are in one partition, a kind's definitions in a topic of one: there the offset is the order.
     return offset + 1
@@ -116,4 +150,6 @@ _BUILDERS: Final[Mapping[str, Callable[[Record, int], Rows]]] = {
     WEBHOOK_DEFINITIONS: _definition,
     MEMBERSHIP: _membership,
     PROFILE: _profile,
+    BEHAVIOUR: _behaviour,
+    DELIVERY: _delivery,
 }

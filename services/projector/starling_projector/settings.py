@@ -8,6 +8,9 @@ from starling_common.settings import Cassandra, ServiceSettings
 from starling_common.topics import stage
 
 STAGE = "projector"
+EVENTS_STAGE = "projector-events"
+EVENTS_GROUP_END = "-events"
+"""Events are by far the most; a group of their own keeps them from holding up members and profiles."""
 
 
 class ProjectorSettings(ServiceSettings):
@@ -17,4 +20,5 @@ class ProjectorSettings(ServiceSettings):
     group: Annotated[str, Field(min_length=1, description="consumer group; a new one fills the read models from the start")] = (
         stage(STAGE).group
     )
+    """The group of the events is named after it."""
     batch_records: Annotated[int, Field(ge=1, le=50_000, description="most records of one batch")] = 2000

@@ -27,6 +27,10 @@ _STATEMENTS: Final[Mapping[Into, str]] = {
         "user_segments", "workspace, user_id, segment_key, status, sequence, effective_at_ms, segment_version"
     ),
     Into.PROFILE: _insert("profiles", "workspace, user_id, anonymous_ids, traits, group_id, event_time_ms, received_at_micros"),
+    Into.USER_EVENT: _insert(
+        "user_events",
+        "workspace, user_id, event_time_ms, event_id, kind, name, message_id, details, received_at_micros, correlation_id",
+    ),
     Into.DEFINITION_CREATED: _insert("definitions", "workspace, kind, key, created_at_micros"),
     Into.DEFINITION: _insert("definitions", "workspace, kind, key, version, status, document, actor, recorded_at_micros"),
 }

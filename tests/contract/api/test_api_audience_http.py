@@ -95,6 +95,23 @@ def test_a_segment_gets_active_once_every_partition_works_by_it(client: Client, 
     assert client.call("GET", "/v1/segments").json()["as_of"] == "1970-01-01T00:00:06.000Z"
 
 
+def test_a_users_latest_events_are_the_newest_first_and_each_once(client: Client, log: Log) -> None:
+    for number in range(5):
+        log.event("a/b", f"Event {number}", f"e{number}", 1_000 + number)
+    log.event("a/b", "Event 2", "e2", 1_002)  # read twice
+    log.event("eve", "Event 9", "e9", 9_000)
+    log.delivery("a/b", "DELIVERED", "d1", 1_002)
+    log.event("a/b", "Last", "last", 500)
+    path = "/v1/users/a%2Fb/events"
+    eventually(lambda: len(pages(client, path, 100)) == 7)
+    for limit in (1, 3, 100):
+        found = pages(client, path, limit)
+        assert [one["event_id"] for one in found] == ["e4", "e3", "e2", "d1", "e1", "e0", "last"]
+    assert found[0] | {"name": "Event 4", "kind": "track", "properties": {"ü": ["Event 4"]}, "message_id": "m-e4"} == found[0]
+    assert found[3] | {"name": "Message Delivered", "kind": "delivery", "message_id": None} == found[3]
+    assert found[3]["properties"]["channel"] == "webhook"
+
+
 def _ok(client: Client, path: str) -> dict[str, Any] | None:
     answer = client.call("GET", path)
     found: dict[str, Any] = answer.json()

@@ -61,6 +61,8 @@ def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict
         ("GET", "/v1/segments/{key}/size", "/v1/segments/vip/size", None, 200),
         ("GET", "/v1/segments/{key}/history", "/v1/segments/vip/history", None, 200),
         ("GET", "/v1/users/{user_id}/segments", "/v1/users/ada/segments", None, 200),
+        ("GET", "/v1/users/{user_id}/events", "/v1/users/ada/events", None, 200),
+        ("GET", "/v1/feed", "/v1/feed?limit=3", None, 200),
         ("POST", "/v1/memberships/lookup", "/v1/memberships/lookup", {"users": ["ada"]}, 200),
         ("POST", "/v1/computed-traits", "/v1/computed-traits", {"key": "n", "event": "Buy"}, 201),
         ("GET", "/v1/computed-traits", "/v1/computed-traits", None, 200),

@@ -81,6 +81,46 @@ class Log:
         }
         self.write("events.profile", user, record)
 
+    def event(self, user: str, name: str, event_id: str, event_time: int) -> None:
+        record = {
+            "received_at": 1,
+            "workspace": self.workspace,
+            "user_id": user,
+            "anonymous_ids": [],
+            "event_id": event_id,
+            "message_id": f"m-{event_id}",
+            "kind": "track",
+            "name": name,
+            "event_time": event_time,
+            "raw_timestamp": None,
+            "raw_sent_at": None,
+            "properties": json.dumps({"ü": [name]}),
+            "context": "{}",
+            "traits": "{}",
+            "products": [],
+            "correlation_id": "test",
+        }
+        self.write("events.behaviour", user, record)
+
+    def delivery(self, user: str, outcome: str, event_id: str, event_time: int) -> None:
+        record = {
+            "received_at": 1,
+            "workspace": self.workspace,
+            "user_id": user,
+            "event_id": event_id,
+            "delivery_id": "d1",
+            "channel": "webhook",
+            "target_key": "crm",
+            "outcome": outcome,
+            "attempt": 1,
+            "status_code": 204,
+            "detail": None,
+            "segment_key": "vip",
+            "event_time": event_time,
+            "correlation_id": "test",
+        }
+        self.write("events.delivery", user, record)
+
     def progress(self, versions: dict[str, int], stream_time_ms: int) -> None:
         """Every partition of the segmenter reports; `versions` by segment key."""
         definitions = {f"{self.workspace}/{key}": version for key, version in versions.items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 from starling_api.definitions import Author, Change, Definition
 from starling_api.feed import Seen, Span
-from starling_api.ports import Claim, Day, MemberRow, Membership, Profile, Reported, Stored, Version
+from starling_api.ports import Claim, Day, EventRow, MemberRow, Membership, Profile, Reported, Stored, Version
 from starling_api.queries import Queries
 from starling_api.requests import Services
 from starling_api.service import Commands
@@ -71,6 +71,7 @@ class MemoryAudience:
         self.member_rows: list[MemberRow] = []
         self.day_rows: list[Day] = []
         self.user_rows: dict[str, list[Membership]] = {}
+        self.event_rows: dict[str, list[EventRow]] = {}
         self.profiles: dict[str, Profile] = {}
 
     def progress(self) -> Mapping[int, Reported]:
@@ -90,6 +91,10 @@ class MemoryAudience:
 
     def memberships(self, _workspace: str, users: Sequence[str]) -> Sequence[Sequence[Membership]]:
         return [self.user_rows.get(user, []) for user in users]
+
+    def events(self, _workspace: str, user_id: str, before: tuple[int, str], most: int) -> Sequence[EventRow]:
+        rows = sorted(self.event_rows.get(user_id, []), reverse=True)
+        return [row for row in rows if (row.event_time_ms, row.event_id) < before][:most]
 
     def profile(self, _workspace: str, user_id: str) -> Profile | None:
         return self.profiles.get(user_id)

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from starling_api.app import build_app
-from starling_api.ports import Day, MemberRow, Membership, Reported
+from starling_api.ports import Day, EventRow, MemberRow, Membership, Reported
 from starling_api.reference import reference_page
 from starling_common.cassandra import DatabaseUnavailable
 from starling_common.metrics import Metrics
@@ -173,6 +173,21 @@ def test_a_user_id_may_hold_slashes_and_anything_else() -> None:
     world.audience.user_rows = {"a/b ü": [Membership("vip", 1, 0, 1)]}
     page = call(world, "GET", "/v1/users/a%2Fb%20%C3%BC/segments").json()
     assert [item["segment"] for item in page["items"]] == ["vip"]
+
+
+def test_events_come_the_newest_first_and_in_pages() -> None:
+    world = World()
+    details = {"properties": {"n": 1}, "context": {}}
+    times = [(1, "a"), (3, "a"), (3, "b"), (2, "x")]
+    world.audience.event_rows["a/b"] = [EventRow(time, name, "track", "Buy", "m", details, 5_000, "c") for time, name in times]
+    first = call(world, "GET", "/v1/users/a%2Fb/events", params={"limit": 3}).json()
+    assert [one["event_id"] for one in first["items"]] == ["b", "a", "x"]
+    assert first["items"][0]["properties"] == {"n": 1}
+    assert (first["items"][0]["time"], first["items"][0]["received_at"]) == ("1970-01-01T00:00:00.003Z", "1970-01-01T00:00:00.005Z")
+    rest = call(world, "GET", "/v1/users/a%2Fb/events", params={"cursor": first["next_cursor"]}).json()
+    assert [one["event_id"] for one in rest["items"]] == ["a"]
+    assert rest["next_cursor"] is None
+    assert call(world, "GET", "/v1/users/nobody/events").json()["items"] == []
 
 
 def test_the_reference_shows_every_call_and_escapes_what_it_shows() -> None:

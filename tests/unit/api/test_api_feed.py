@@ -72,7 +72,7 @@ def test_segments_are_picked_and_the_place_moves_on_all_the_same() -> None:
 def test_a_page_of_others_records_is_cut_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "MAX_LOOKED_AT", 4)
     feed = MemoryFeed()
-    feed.partitions[0] = [("other", change("eve"))] * 20 + [("acme", change("ada"))]
+    feed.partitions[0].extend([("other", change("eve"))] * 20 + [("acme", change("ada"))])
     pages = walk(feed, limit=3)
     assert len(pages) > 1
     assert [one["user_id"] for page in pages for one in page.changes] == ["ada"]

@@ -1,5 +1,6 @@
 """What a record means for the read models."""
 
+import json
 from typing import Any
 
 import pytest
@@ -72,6 +73,29 @@ def test_only_the_first_change_says_when_it_was_made() -> None:
     assert found[Into.DEFINITION_CREATED] == ("acme", "segment", "vip", 77, 10)
 
 
+def test_an_event_is_one_row_however_often_it_is_read() -> None:
+    event = {
+        "workspace": "acme", "user_id": "ada", "event_time": 5, "event_id": "e1", "kind": "page", "name": "Page Viewed",
+        "message_id": "m1", "properties": '{"n": "ü"}', "context": "{}", "received_at": 9, "correlation_id": "c",
+    }  # fmt: skip
+    found = rows("events.behaviour", event, offset=6)[Into.USER_EVENT]
+    assert found[:4] == ("acme", "ada", 5, "e1")
+    assert found[4:7] == ("page", "Page Viewed", "m1")
+    assert json.loads(found[7]) == {"properties": {"n": "ü"}, "context": {}}
+    assert found[8:] == (9, "c", 7)
+
+
+def test_what_became_of_a_message_is_an_event_too() -> None:
+    report = {
+        "workspace": "acme", "user_id": "ada", "event_time": 5, "event_id": "e1", "received_at": 9, "correlation_id": "c",
+        "delivery_id": "d", "channel": "webhook", "target_key": "crm", "outcome": "RETRYING", "attempt": 1, "status_code": 503,
+        "detail": None, "segment_key": "vip",
+    }  # fmt: skip
+    found = rows("events.delivery", report)[Into.USER_EVENT]
+    assert found[4:7] == ("delivery", "Message Retrying", None)
+    assert json.loads(found[7])["properties"]["status_code"] == 503
+
+
 @pytest.mark.parametrize(
     ("topic", "record", "code"),
     [
@@ -83,6 +107,9 @@ def test_only_the_first_change_says_when_it_was_made() -> None:
             {**CHANGE, "user_id": TOO_LONG},
             "bad_identifier",
             id="longer than a row's key",
+        ),
+        pytest.param(
+            "events.behaviour", {"workspace": "a", "user_id": "b", "properties": "{", "context": "{}"}, "bad_json", id="broken JSON"
         ),
         pytest.param("stream.clock", {}, "unknown_topic", id="a topic without a read model"),
     ],

@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -177,4 +178,7 @@ def _lags(options: Options, report: Report) -> dict[str, int | None]:
             found = stage_lags(offsets, stages)
         except BrokerUnavailable:
             return {}
-    return {PART_OF_STAGE.get(name, name): count for name, count in found.items()}
+    lags: Counter[str] = Counter()
+    for name, count in found.items():
+        lags[PART_OF_STAGE.get(name, name)] += count
+    return dict(lags)

@@ -11,7 +11,7 @@ Partition: TypeAlias = tuple[str, int]
 
 Offsets: TypeAlias = Mapping[Partition, int]
 
-PART_OF_STAGE = {"profiles": "spark", "webhook": "delivery"}
+PART_OF_STAGE = {"profiles": "spark", "webhook": "delivery", "projector-events": "projector"}
 """The service that does a stage's work, where it has another name."""
 
 

@@ -7,7 +7,17 @@ from fastapi.responses import JSONResponse
 
 from starling_api.kinds import SEGMENTS
 from starling_api.requests import Body, Page, UsedServices, Viewer, parse_json
-from starling_api.views import DayView, LookupView, MemberView, PageView, ProfileView, SizeView, UserSegmentView, VersionView
+from starling_api.views import (
+    DayView,
+    EventView,
+    LookupView,
+    MemberView,
+    PageView,
+    ProfileView,
+    SizeView,
+    UserSegmentView,
+    VersionView,
+)
 from starling_segments import DefinitionRefused, Fault
 
 MAX_LOOKUP_USERS: Final = 1000
@@ -50,6 +60,12 @@ def history(key: str, services: UsedServices, caller: Viewer, page: Page) -> Res
 def user_segments(user_id: str, services: UsedServices, caller: Viewer, page: Page) -> Response:
     """Those that the user is in now; somebody never heard of is in none."""
     return JSONResponse(services.queries.memberships(caller.workspace, user_id, page))
+
+
+@user_router.get("/users/{user_id:path}/events", summary="A user's latest events", responses=_shape(PageView[EventView]))
+def user_events(user_id: str, services: UsedServices, caller: Viewer, page: Page) -> Response:
+    """The newest first: what the user did, and what became of messages to them; kept for 30 days after they came in."""
+    return JSONResponse(services.queries.events(caller.workspace, user_id, page))
 
 
 profile_router = APIRouter(prefix="/v1", tags=["users"])
