@@ -40,6 +40,10 @@ class ApiClient:
         """One segment as it is now."""
         return self._call("GET", f"/v1/segments/{quote(key, safe='')}")
 
+    def turn(self, key: str, way: str) -> Mapping[str, Any]:
+        """Pause or resume a segment; `way` is one of these words."""
+        return self._call("POST", f"/v1/segments/{quote(key, safe='')}/{way}")
+
     def explain(self, user: str, key: str) -> Mapping[str, Any]:
         """Why a user is in or out of a segment."""
         return self._call("GET", f"/v1/users/{quote(user, safe='')}/explain/{quote(key, safe='')}")

@@ -11,7 +11,7 @@ from starling_common.outcome import Done, Outcome, Refused, Skipped
 from starling_common.wire import Record
 from starling_segments import DefinitionRefused, Known, Segment, parse_segment
 
-_NOT_YET: Final = frozenset({"PAUSED", "RESUMED"})
+_PAUSED: Final = "PAUSED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +19,14 @@ class Definition:
     """The newest good version of one segment.
 
     `correlation_id`: of the request that made it so. `reads_context`: whether it looks at the context of events.
+    `paused`: what it asks for is kept up, but its members stay as they are.
     """
 
     segment: Segment
     correlation_id: str
     reads_context: bool
     archived: bool = False
+    paused: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,18 +38,19 @@ class Definitions:
     @cached_property
     def name(self) -> bytes:
         """Names the set in force: equal sets have equal names, in every process and for ever."""
-        lines = (f"{place}@{version}" for place, version in sorted(self.versions.items()))
+        lines = sorted(f"{place}@{one.segment.version}{' paused' * one.paused}" for place, one in self._in_force())
         return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).digest()
 
     @cached_property
     def versions(self) -> Mapping[str, int]:
-        """`workspace/key` -> version, of the segments in force."""
-        return {
-            f"{workspace}/{key}": definition.segment.version
-            for workspace, definitions in self.by_workspace.items()
-            for key, definition in definitions.items()
-            if not definition.archived
-        }
+        """`workspace/key` -> version, of the segments that are evaluated; the paused ones are not among them."""
+        return {place: one.segment.version for place, one in self._in_force() if not one.paused}
+
+    def _in_force(self) -> Iterator[tuple[str, Definition]]:
+        for workspace, definitions in self.by_workspace.items():
+            for key, definition in definitions.items():
+                if not definition.archived:
+                    yield f"{workspace}/{key}", definition
 
     def of(self, workspace: str) -> Mapping[str, Definition]:
         """The segments of one workspace, by key."""
@@ -63,12 +66,10 @@ def fold(definitions: Definitions, record: Record) -> Outcome[Definitions]:
     if record["kind"] != "segment":
         return Skipped("not a segment")
     match record["action"]:
-        case "DEFINED" | "REVISED":
+        case "DEFINED" | "REVISED" | "PAUSED" | "RESUMED":
             return _defined(definitions, record)
         case "ARCHIVED":
             return _archived(definitions, record)
-        case action if action in _NOT_YET:
-            return Refused("not_yet", f"{_place(record)}: {action} is known but not done yet; the segment goes on as it was")
         case action:
             return Refused("unknown_action", f"{_place(record)}: no such action as {action!r}")
 
@@ -87,7 +88,8 @@ def _defined(definitions: Definitions, record: Record) -> Outcome[Definitions]:
         return Refused("definition_refused", f"{_place(record)}: the document is about {segment.key!r}")
     segment = replace(segment, version=record["version"])
     reads_context = any(True for node in _nodes(document) if "context" in node)
-    return _with(definitions, record, Definition(segment, record["correlation_id"], reads_context))
+    paused = record["action"] == _PAUSED
+    return _with(definitions, record, Definition(segment, record["correlation_id"], reads_context, paused=paused))
 
 
 def _archived(definitions: Definitions, record: Record) -> Outcome[Definitions]:

@@ -44,6 +44,13 @@ def test_a_known_segment_gets_a_new_version_of_the_one_that_was_read() -> None:
     assert client(answer).apply({"key": "vips"})["version"] == 4
 
 
+def test_pausing_and_resuming_are_posted() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"status": f"{request.method} {request.url.path}"})
+
+    assert client(answer).turn("vips", "pause")["status"] == "POST /v1/segments/vips/pause"
+
+
 def test_every_fault_of_a_definition_is_told() -> None:
     errors = [{"pointer": "/where/op", "code": "unknown_operator", "message": "no operator 'gr'", "expected": "gt"}]
     body = {"code": "invalid_segment", "message": "the definition has 1 fault", "errors": errors}

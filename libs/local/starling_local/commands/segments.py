@@ -51,6 +51,18 @@ def explain_membership(user: str, key: str, data_dir: DataDir = None) -> None:
     _print_json(_api(data_dir).explain(user, key))
 
 
+@segments_app.command("pause")
+def pause_segment(key: str, data_dir: DataDir = None) -> None:
+    """Stop evaluating a segment; its members stay as they are."""
+    say(f"{key} is {_api(data_dir).turn(key, 'pause')['status']}")
+
+
+@segments_app.command("resume")
+def resume_segment(key: str, data_dir: DataDir = None) -> None:
+    """Go on evaluating a paused segment; it catches up."""
+    say(f"{key} is {_api(data_dir).turn(key, 'resume')['status']}")
+
+
 def definitions(text: str) -> list[dict[str, Any]]:
     """The segments of a file: one object, or a list of them. Raises NotPossible."""
     try:
