@@ -9,6 +9,7 @@ MEMBER_BUCKETS: Final = 16
 SEGMENT: Final = "segment"
 COMPUTED_TRAIT: Final = "computed_trait"
 WEBHOOK: Final = "webhook"
+LIST: Final = "list"
 
 DEFINED: Final = "defined"
 ARCHIVED: Final = "archived"

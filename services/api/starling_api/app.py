@@ -10,9 +10,10 @@ from starling_api.problems import answer_errors
 from starling_api.requests import Services
 from starling_api.routes.about import about_routes
 from starling_api.routes.audience import profile_router, segment_router, user_router
-from starling_api.routes.definitions import definition_routes
+from starling_api.routes.definitions import definition_routes, lifecycle_routes
 from starling_api.routes.feed import feed_router
 from starling_api.routes.later import later_routes
+from starling_api.routes.lists import list_router
 from starling_api.telemetry import Telemetry
 from starling_api.tokens import Role
 from starling_common.metrics import Metrics
@@ -34,12 +35,14 @@ def build_app(
     routers = (
         about_routes(metrics.registry, ready),
         definition_routes(SEGMENTS, "/v1/segments", Role.MARKETER),
+        lifecycle_routes(SEGMENTS, "/v1/segments", Role.MARKETER),
         definition_routes(TRAITS, "/v1/computed-traits", Role.MARKETER),
         # A webhook sends what is known about people to an address: not a marketer's decision.
         definition_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
         segment_router,
         user_router,
         feed_router,
+        list_router,
         later_routes(),
         profile_router,
     )

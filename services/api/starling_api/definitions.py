@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starling_common.read_models import ARCHIVED, DEFINED
+from starling_common.read_models import ARCHIVED, DEFINED, PAUSED
 from starling_common.values import Workspace, deterministic_id
 from starling_common.wire import Record
+
+PAUSED_ACTION: Final = "PAUSED"
+_STATUS_AFTER: Final = {"ARCHIVED": ARCHIVED, PAUSED_ACTION: PAUSED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,15 @@ class Change:
 
     def definition(self) -> Definition:
         """The definition after this change."""
-        status = ARCHIVED if self.action == "ARCHIVED" else DEFINED
-        return Definition(self.kind, self.key, self.version, status, self.document, self.created_at_micros, self.recorded_at_micros)
+        return Definition(
+            self.kind,
+            self.key,
+            self.version,
+            _STATUS_AFTER.get(self.action, DEFINED),
+            self.document,
+            self.created_at_micros,
+            self.recorded_at_micros,
+        )
 
     def record(self, document_json: str) -> Record:
         """The record for the definitions topic."""
@@ -93,9 +103,23 @@ def defined(kind: str, author: Author, document: Mapping[str, Any], now_micros: 
 
 
 def revised(before: Change, author: Author, document: Mapping[str, Any], meaning: frozenset[str], now_micros: int) -> Change:
-    """A new version when one of the fields in `meaning` changed, else the same version with other words."""
+    """A new version when one of the fields in `meaning` changed, else the same version with other words.
+
+    What is paused stays paused.
+    """
     changed = any(not is_same(before.document.get(field), document.get(field)) for field in meaning)
-    return _next(before, author, "REVISED", now_micros, (before.version + changed, document))
+    action = PAUSED_ACTION if before.action == PAUSED_ACTION else "REVISED"
+    return _next(before, author, action, now_micros, (before.version + changed, document))
+
+
+def paused(before: Change, author: Author, now_micros: int) -> Change:
+    """As it is, but not evaluated any more."""
+    return _next(before, author, PAUSED_ACTION, now_micros, (before.version, before.document))
+
+
+def resumed(before: Change, author: Author, now_micros: int) -> Change:
+    """Evaluated again."""
+    return _next(before, author, "RESUMED", now_micros, (before.version, before.document))
 
 
 def archived(before: Change, author: Author, now_micros: int) -> Change:
@@ -148,6 +172,11 @@ def references(document: object, field: str) -> frozenset[str]:
     if isinstance(document, list):
         return frozenset[str]().union(*(references(part, field) for part in document))
     return frozenset()
+
+
+def used_lists(document: Mapping[str, Any]) -> frozenset[str]:
+    """Keys of the uploaded lists that a segment's condition names."""
+    return references(document.get("where"), "list")
 
 
 _COMPUTED: Final = "computed."

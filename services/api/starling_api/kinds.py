@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from starling_common.read_models import COMPUTED_TRAIT, SEGMENT, WEBHOOK
-from starling_common.topics import SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
+from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
+from starling_common.topics import LIST_DEFINITIONS, SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
 from starling_segments import DefinitionRefused, Fault, Known, parse_measure, parse_segment
 from starling_segments.document import KEY_PATTERN, MAX_NAME_CHARACTERS
 
@@ -68,14 +68,7 @@ def read_webhook(document: object, known: Known) -> Document:
     given = _object(document)
     faults = _key_faults(given, known) + _url_faults(given) + _secret_faults(given) + _segments_faults(given, known)
     faults += _events_faults(given)
-    allowed = {"key", "url", "secret", "segments", "events"}
-    faults += tuple(
-        Fault(
-            f"/{_escaped(field)}", "unknown_field", f"{field!r} is not a field of a webhook", "one of " + ", ".join(sorted(allowed))
-        )
-        for field in given
-        if field not in allowed
-    )
+    faults += _unknown_faults(given, WEBHOOKS.title, frozenset({"key", "url", "secret", "segments", "events"}))
     _finish(faults)
     return {
         "key": given["key"],
@@ -84,6 +77,18 @@ def read_webhook(document: object, known: Known) -> Document:
         "segments": given.get("segments"),
         "events": given.get("events") or list(WEBHOOK_EVENTS),
     }
+
+
+def read_list(document: object, known: Known) -> Document:
+    """`{key, name?, description?}`; who is on it is uploaded apart."""
+    given = _object(document)
+    faults = _key_faults(given, known) + _name_faults(given)
+    description = given.get("description")
+    if not isinstance(description, str | None):
+        faults += (Fault("/description", "wrong_type", "it is no text", "text, or none at all"),)
+    faults += _unknown_faults(given, LISTS.title, frozenset({"key", "name", "description"}))
+    _finish(faults)
+    return {"key": given["key"], "name": given.get("name") or given["key"], "description": description or ""}
 
 
 def new_secret(random_bytes: bytes) -> str:
@@ -98,6 +103,8 @@ TRAITS: Final = Kind(
 WEBHOOKS: Final = Kind(
     WEBHOOK, "webhook", WEBHOOK_DEFINITIONS, frozenset({"url", "secret", "segments", "events"}), read_webhook, hidden="secret"
 )
+
+LISTS: Final = Kind(LIST, "list", LIST_DEFINITIONS, frozenset(), read_list)
 
 
 def _writable(document: object) -> Any:
@@ -122,6 +129,15 @@ def _key_faults(given: Document, known: Known) -> tuple[Fault, ...]:
     if key in known.taken_keys:
         return (Fault("/key", "key_taken", f"{key!r} is or was another's", "a key never used before"),)
     return ()
+
+
+def _unknown_faults(given: Document, title: str, allowed: frozenset[str]) -> tuple[Fault, ...]:
+    expected = "one of " + ", ".join(sorted(allowed))
+    return tuple(
+        Fault(f"/{_escaped(field)}", "unknown_field", f"{field!r} is not a field of a {title}", expected)
+        for field in given
+        if field not in allowed
+    )
 
 
 def _name_faults(given: Document) -> tuple[Fault, ...]:

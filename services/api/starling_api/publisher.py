@@ -6,7 +6,7 @@ from typing import Final
 from confluent_kafka import Producer
 
 from starling_api.definitions import Change
-from starling_api.kinds import SEGMENTS, TRAITS, WEBHOOKS
+from starling_api.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.repository import to_json
 from starling_common.headers import record_headers
 from starling_common.kafka import produce_and_wait, producer_config
@@ -15,7 +15,7 @@ from starling_common.wire import Codec, Registry
 
 SERVICE: Final = "api"
 
-_TOPICS: Final = {kind.name: kind.topic for kind in (SEGMENTS, TRAITS, WEBHOOKS)}
+_TOPICS: Final = {kind.name: kind.topic for kind in (SEGMENTS, TRAITS, WEBHOOKS, LISTS)}
 
 _GIVE_UP_MS: Final = 5000
 """Well below the age at which another process publishes a claim for us (service.py), so that ours cannot come after theirs."""

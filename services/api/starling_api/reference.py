@@ -19,6 +19,7 @@ def front_page() -> str:
         "Starling",
         "<h1>Starling</h1><p>This is the segment API. The console will be here.</p><ul>"
         '<li><a href="/docs">Reference</a></li><li><a href="/openapi.json">OpenAPI 3.1 document</a></li>'
+        '<li><a href="/v1/segment-schema.json">JSON Schema of a segment</a></li>'
         '<li><a href="/readyz">Is it ready?</a></li><li><a href="/metrics">Metrics</a></li></ul>',
     )
 

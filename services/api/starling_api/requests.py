@@ -13,6 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starling_api.definitions import Author
 from starling_api.errors import BadRequest, Forbidden, TooLarge, Unauthenticated
 from starling_api.feed import Feed
+from starling_api.lists import Lists
 from starling_api.pages import DEFAULT_LIMIT, MAX_LIMIT, PageOf
 from starling_api.ports import Answers
 from starling_api.queries import Queries
@@ -35,6 +36,7 @@ class Services:
     queries: Queries
     answers: Answers
     tokens: Tokens
+    lists: Lists
     feed: Feed
     streams: Streams
 

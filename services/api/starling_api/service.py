@@ -5,9 +5,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starling_api.definitions import Author, Change, Definition, archived, defined, is_same, revised, used_segments, used_traits
+from starling_api.definitions import (
+    PAUSED_ACTION,
+    Author,
+    Change,
+    Definition,
+    archived,
+    defined,
+    is_same,
+    paused,
+    resumed,
+    revised,
+    used_lists,
+    used_segments,
+    used_traits,
+)
 from starling_api.errors import Archived, AtWork, InUse, NotFound, VersionConflict
-from starling_api.kinds import SEGMENTS, TRAITS, Kind, new_secret
+from starling_api.kinds import LISTS, SEGMENTS, TRAITS, Kind, new_secret
 from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Pause, Publish
 from starling_common.read_models import ARCHIVED
 from starling_segments import DefinitionRefused, Fault, Known
@@ -62,6 +76,20 @@ class Commands:
                 return self._carry_out(change, author)
         raise AtWork(f"others keep changing {key!r}: try again")
 
+    def put(self, kind: Kind, author: Author, key: str, document: object, if_match: int | None) -> tuple[bool, Definition]:
+        """Define or revise, whichever it takes; whether it was made new. Raises: as both."""
+        if if_match is None and self._settled(kind, author, key) is None:
+            return True, self.define(kind, author, _with_key(document, key))
+        return False, self.revise(kind, author, key, document, if_match)
+
+    def hold(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
+        """Stop evaluating; a second time changes nothing. Raises: NotFound, Archived, VersionConflict, AtWork."""
+        return self._turn(kind, author, key, if_match, to_pause=True)
+
+    def resume(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
+        """Go on evaluating; what is not paused stays as it is. Raises: NotFound, Archived, VersionConflict, AtWork."""
+        return self._turn(kind, author, key, if_match, to_pause=False)
+
     def archive(self, kind: Kind, author: Author, key: str, if_match: int | None) -> None:
         """The end of a definition; a second time changes nothing. Raises: NotFound, VersionConflict, InUse, AtWork."""
         for _ in range(_ATTEMPTS):
@@ -83,6 +111,18 @@ class Commands:
         for change in abandoned:
             self._finish(change, None)
         return len(abandoned)
+
+    def _turn(self, kind: Kind, author: Author, key: str, if_match: int | None, *, to_pause: bool) -> Definition:
+        for _ in range(_ATTEMPTS):
+            before = self._newest(kind, author, key, if_match)
+            if before.action == "ARCHIVED":
+                raise Archived(f"{key!r} is archived: there is nothing left to pause or to resume")
+            if (before.action == PAUSED_ACTION) is to_pause:
+                return before.definition()
+            change = (paused if to_pause else resumed)(before, author, self.now_micros())
+            if self.claims.claim(change, before):
+                return self._carry_out(change, author)
+        raise AtWork(f"others keep changing {key!r}: try again")
 
     def _newest(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Change:
         claim = self._settled(kind, author, key)
@@ -132,7 +172,7 @@ class Commands:
         )
 
     def _users_of(self, kind: Kind, author: Author, key: str) -> list[str]:
-        uses = {SEGMENTS.name: used_segments, TRAITS.name: used_traits}.get(kind.name)
+        uses = {SEGMENTS.name: used_segments, TRAITS.name: used_traits, LISTS.name: used_lists}.get(kind.name)
         if uses is None:
             return []
         segments = self.reader.definitions(author.workspace, SEGMENTS.name)

@@ -84,6 +84,27 @@ class WebhookView(DefinitionView):
     status: Literal["active", "disabled", "archived"]
 
 
+class ListView(DefinitionView):
+    """An uploaded list, without who is on it."""
+
+    name: str
+    description: str
+    status: Literal["active", "archived"]
+
+
+class ListMemberView(BaseModel):
+    """One user on a list."""
+
+    user_id: str
+
+
+class UploadView(BaseModel):
+    """What became of an upload."""
+
+    key: str
+    users: int = Field(description="how many ids were taken, repeated ones counted each time")
+
+
 class VersionView(BaseModel):
     """One change of a definition."""
 

@@ -13,6 +13,9 @@ from granian.server.embed import Server
 from starling_api.app import build_app
 from starling_api.audience import CassandraAudience
 from starling_api.feed_reader import TopicFeed
+from starling_api.list_feed import ListFeed
+from starling_api.list_store import CassandraLists
+from starling_api.lists import Lists
 from starling_api.publisher import Publisher
 from starling_api.queries import Queries
 from starling_api.repository import CassandraAnswers, CassandraClaims, CassandraDefinitions
@@ -89,6 +92,7 @@ def build_api(settings: ApiSettings) -> Api:
         queries=Queries(definitions, CassandraAudience(database), partitions),
         answers=CassandraAnswers(database),
         tokens=Tokens(settings.tokens.get_secret_value()),
+        lists=Lists(CassandraLists(database), ListFeed(settings.kafka.brokers, registry, partitions).tell, wall_clock_micros),
         feed=feed,
         streams=streams,
     )

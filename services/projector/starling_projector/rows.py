@@ -12,6 +12,7 @@ from starling_common.read_models import ARCHIVED, DEFINED, DISABLED, PAUSED, mem
 from starling_common.topics import (
     BEHAVIOUR,
     DELIVERY,
+    LIST_DEFINITIONS,
     MEMBERSHIP,
     PROFILE,
     SEGMENT_DEFINITIONS,
@@ -148,6 +149,7 @@ _BUILDERS: Final[Mapping[str, Callable[[Record, int], Rows]]] = {
     SEGMENT_DEFINITIONS: _definition,
     TRAIT_DEFINITIONS: _definition,
     WEBHOOK_DEFINITIONS: _definition,
+    LIST_DEFINITIONS: _definition,
     MEMBERSHIP: _membership,
     PROFILE: _profile,
     BEHAVIOUR: _behaviour,

@@ -2,16 +2,19 @@
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from starling_common.database import Database
+from starling_common.kafka import consumer_config
 from starling_common.settings import Cassandra
-from starling_common.testing import Service, own_keyspace, running
+from starling_common.testing import Service, eventually, own_keyspace, running
+from starling_common.topics import load_catalogue, stage
 from tests.conftest import Stack
 
 POOL = [f"t{uuid.uuid4().hex[:12]}" for _ in range(100)]
@@ -48,9 +51,29 @@ def database(own_cassandra: Cassandra) -> Iterator[Database]:
 
 @pytest.fixture(scope="session")
 def projector(stack: Stack, own_cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    environment = {**replace(stack, cassandra=own_cassandra).environment(), "STARLING_GROUP": f"test-{uuid.uuid4().hex}"}
+    group = f"test-{uuid.uuid4().hex}"
+    environment = {**replace(stack, cassandra=own_cassandra).environment(), "STARLING_GROUP": group}
     with running("starling_projector", environment, tmp_path_factory.mktemp("projector") / "log") as service:
+        # What other tests left in the topics comes first; whoever reads their own writes at once must not wait for that.
+        for name in ("projector", "projector-events"):
+            _catch_up(stack, group + name.removeprefix("projector"), stage(name).inputs)
         yield service
+
+
+def _catch_up(stack: Stack, group: str, topics: Sequence[str]) -> None:
+    """Waits until the group has gone through what is in its topics now."""
+    consumer = Consumer(consumer_config(stack.brokers, group))
+    try:
+        parts = [TopicPartition(name, n) for name in topics for n in range(load_catalogue().topics[name].partitions)]
+        spans = [consumer.get_watermark_offsets(part, timeout=10) or (0, 0) for part in parts]
+        behind = [(part, high) for part, (low, high) in zip(parts, spans, strict=True) if high > low]
+        wanted = [part for part, _ in behind]
+        eventually(
+            lambda: all(at.offset >= end for at, (_, end) in zip(consumer.committed(wanted, timeout=10), behind, strict=True)),
+            300,
+        )
+    finally:
+        consumer.close()
 
 
 @pytest.fixture(scope="session")

@@ -47,6 +47,24 @@ def test_the_life_of_a_segment(client: Client, stack: Stack) -> None:
     assert versions["items"][0]["actor"].startswith("marketer-")
 
 
+def test_a_segment_is_paused_and_goes_on(client: Client, stack: Stack) -> None:
+    client.call("POST", "/v1/segments", BUYERS)
+    assert is_problem(client.call("POST", "/v1/segments/buyers/pause", role="viewer"), 403, "forbidden")
+    paused = client.call("POST", "/v1/segments/buyers/pause", role="marketer", If_Match='"1"', Idempotency_Key="once")
+    assert (paused.status_code, paused.headers["etag"], paused.json()["status"]) == (200, '"1"', "paused")
+    again = client.call("POST", "/v1/segments/buyers/pause", role="marketer", If_Match='"1"', Idempotency_Key="once")
+    assert again.content == paused.content
+    assert client.call("GET", "/v1/segments/buyers").json()["status"] == "paused"
+    revised = client.call("PUT", "/v1/segments/buyers", {"name": "Buyers", "where": EVERYONE})
+    assert (revised.json()["status"], revised.json()["version"]) == ("paused", 2)
+    assert is_problem(client.call("POST", "/v1/segments/buyers/resume", If_Match='"1"'), 412, "version_conflict")
+    resumed = client.call("POST", "/v1/segments/buyers/resume")
+    assert (resumed.status_code, resumed.json()["status"]) == (200, "backfilling")
+    actions = [record["action"] for record in published(stack, "segments.definitions", client.workspace)]
+    assert actions == ["DEFINED", "PAUSED", "PAUSED", "RESUMED"]
+    assert is_problem(client.call("POST", "/v1/segments/nobody/pause"), 404, "unknown_segment")
+
+
 def test_lists_are_pages(client: Client) -> None:
     for key in ("c", "a", "b"):
         client.call("POST", "/v1/segments", {"key": key, "name": key, "where": EVERYONE})

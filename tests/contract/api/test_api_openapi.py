@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from starling_common.testing import Service, eventually, running
+from starling_segments import json_schema
 from tests.contract.api.conftest import Client
 
 CONTRACT_CALLS = """
@@ -56,6 +57,8 @@ def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict
         ("GET", "/v1/segments", "/v1/segments", None, 200),
         ("GET", "/v1/segments/{key}", "/v1/segments/vip", None, 200),
         ("PUT", "/v1/segments/{key}", "/v1/segments/vip", {**segment, "name": "V"}, 200),
+        ("POST", "/v1/segments/{key}/pause", "/v1/segments/vip/pause", None, 200),
+        ("POST", "/v1/segments/{key}/resume", "/v1/segments/vip/resume", None, 200),
         ("GET", "/v1/segments/{key}/versions", "/v1/segments/vip/versions", None, 200),
         ("GET", "/v1/segments/{key}/members", "/v1/segments/vip/members", None, 200),
         ("GET", "/v1/segments/{key}/size", "/v1/segments/vip/size", None, 200),
@@ -82,6 +85,15 @@ def test_the_promised_body_accepts_a_segment_and_refuses_a_broken_one(openapi: d
     check = jsonschema.Draft202012Validator(schema)
     assert check.is_valid({"key": "vip", "name": "VIP", "where": {"event": "Buy", "within": "30d"}})
     assert not check.is_valid({"key": "vip", "name": "VIP", "where": {"all": []}})
+
+
+def test_the_schema_of_the_language_is_there_for_editors(http: httpx.Client) -> None:
+    answer = http.get("/v1/segment-schema.json")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/schema+json")
+    assert answer.json() == json_schema()
+    check = jsonschema.Draft202012Validator(answer.json())
+    assert check.is_valid({"key": "vip", "name": "VIP", "where": {"event": "Buy", "within": "30d"}})
+    assert not check.is_valid({"key": "vip", "name": "VIP", "where": {"event": "Buy", "within": "30 days"}})
 
 
 def test_pages_without_a_token(http: httpx.Client) -> None:

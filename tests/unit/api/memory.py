@@ -7,6 +7,7 @@ from typing import Any
 
 from starling_api.definitions import Author, Change, Definition
 from starling_api.feed import Seen, Span
+from starling_api.lists import ListRow, Lists, Told
 from starling_api.ports import Claim, Day, EventRow, MemberRow, Membership, Profile, Reported, Stored, Version
 from starling_api.queries import Queries
 from starling_api.requests import Services
@@ -100,6 +101,32 @@ class MemoryAudience:
         return self.profiles.get(user_id)
 
 
+class MemoryLists:
+    """Who is on which list."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str, str], int] = {}
+        self.owners: dict[tuple[str, str], str] = {}
+
+    def put(self, workspace: str, key: str, users: Sequence[str], generation: int) -> None:
+        self.kept |= {(workspace, key, user): generation for user in users}
+
+    def drop(self, workspace: str, key: str, users: Sequence[str]) -> None:
+        for user in users:
+            self.kept.pop((workspace, key, user), None)
+
+    def rows(self, workspace: str, key: str, after: tuple[int, str], most: int) -> Sequence[ListRow]:
+        found = [ListRow(len(user) % 2, user, made) for (w, k, user), made in self.kept.items() if (w, k) == (workspace, key)]
+        return sorted(row for row in found if (row.bucket, row.user_id) > after)[:most]
+
+    def reserve(self, workspace: str, key: str, owner: str) -> bool:
+        return self.owners.setdefault((workspace, key), owner) == owner
+
+    def release(self, workspace: str, key: str, owner: str) -> None:
+        if self.owners.get((workspace, key)) == owner:
+            del self.owners[workspace, key]
+
+
 class MemoryFeed:
     """Partitions as lists of (workspace, record); None is a marker that a transaction left."""
 
@@ -153,6 +180,8 @@ class World:
     audience: MemoryAudience = field(default_factory=MemoryAudience)
     answers: MemoryAnswers = field(default_factory=MemoryAnswers)
     feed: MemoryFeed = field(default_factory=MemoryFeed)
+    list_store: MemoryLists = field(default_factory=MemoryLists)
+    told: list[Told] = field(default_factory=list)
     published: list[Change] = field(default_factory=list)
     micros: int = 1_000_000_000
     broker_is_down: bool = False
@@ -165,10 +194,19 @@ class World:
         return Commands(self.claims, self.reader, self.publish, lambda: self.micros, self.pause)
 
     @property
+    def lists(self) -> Lists:
+        return Lists(self.list_store, self.tell, lambda: self.micros)
+
+    def tell(self, told: Told) -> None:
+        if self.broker_is_down:
+            raise BrokerUnavailable("the broker is down")
+        self.told.append(told)
+
+    @property
     def services(self) -> Services:
         tokens = Tokens("see=viewer:acme,make=marketer:acme,rule=admin:acme")
         queries = Queries(self.reader, self.audience, partitions=2)
-        return Services(self.commands, queries, self.answers, tokens, self.feed, Streams(2, 0.01))
+        return Services(self.commands, queries, self.answers, tokens, self.lists, self.feed, Streams(2, 0.01))
 
     def publish(self, change: Change, _traceparent: str | None) -> None:
         if self.broker_is_down:

@@ -40,6 +40,36 @@ def test_a_slow_read_model_is_waited_for_but_not_for_ever() -> None:
     assert world.slept_seconds >= READ_YOUR_WRITES_SECONDS
 
 
+def test_pausing_and_resuming_are_changes_that_are_made_once() -> None:
+    world = World()
+    commands = world.commands
+    commands.define(SEGMENTS, AUTHOR, BUYERS)
+    for turn, status in ((commands.hold, "paused"), (commands.resume, "defined")):
+        for _ in range(2):
+            turned = turn(SEGMENTS, AUTHOR, "buyers", 1)
+            assert (turned.status, turned.version) == (status, 1)
+    assert [change.action for change in world.published] == ["DEFINED", "PAUSED", "RESUMED"]
+    assert world.published[1].document == world.published[0].document
+    with pytest.raises(VersionConflict):
+        commands.hold(SEGMENTS, AUTHOR, "buyers", 7)
+    with pytest.raises(NotFound):
+        commands.resume(SEGMENTS, AUTHOR, "nobody", None)
+    commands.archive(SEGMENTS, AUTHOR, "buyers", None)
+    for turn in (commands.hold, commands.resume):
+        with pytest.raises(Archived):
+            turn(SEGMENTS, AUTHOR, "buyers", None)
+
+
+def test_a_paused_segment_stays_paused_when_it_is_revised() -> None:
+    world = World()
+    world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    world.commands.hold(SEGMENTS, AUTHOR, "buyers", None)
+    new = world.commands.revise(SEGMENTS, AUTHOR, "buyers", segment("buyers", {"everyone": True}), None)
+    assert (new.version, new.status) == (2, "paused")
+    assert world.published[-1].action == "PAUSED"
+    assert world.commands.resume(SEGMENTS, AUTHOR, "buyers", 2).status == "defined"
+
+
 @pytest.mark.parametrize(
     ("change", "version"),
     [

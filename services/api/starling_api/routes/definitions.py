@@ -6,12 +6,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import JSONResponse
 
-from starling_api.definitions import Definition
+from starling_api.definitions import Author, Definition
 from starling_api.idempotency import answer_once
 from starling_api.kinds import Kind
 from starling_api.ports import Stored
 from starling_api.repository import to_json
 from starling_api.requests import Page, Services, UsedServices, Viewer, Write, write_by, write_with_body
+from starling_api.service import Commands
 from starling_api.tokens import Role
 from starling_api.views import VIEWS, PageView, ProblemView, body_schema
 
@@ -51,6 +52,37 @@ def definition_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
     return router
 
 
+def lifecycle_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
+    """Pause and resume, for kinds of which something is kept up."""
+    router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=_problems(401, 403, 404, 409, 412, 503))
+    ways = (
+        ("pause", f"Pause a {kind.title}", "Its members stay as they are, and nobody is told anything.", Commands.hold),
+        ("resume", f"Resume a {kind.title}", "It catches up: what is different then is announced.", Commands.resume),
+    )
+    for name, summary, description, turn in ways:
+        router.add_api_route(
+            f"/{{key}}/{name}",
+            _turn(kind, writer, turn),
+            methods=["POST"],
+            summary=summary,
+            description=description,
+            operation_id=f"POST_{path}/{{key}}/{name}",
+            responses={200: {"model": VIEWS[kind.name]}},
+        )
+    return router
+
+
+def _turn(kind: Kind, writer: Role, turn: Callable[[Commands, Kind, Author, str, int | None], Definition]) -> Endpoint:
+    def act_on(key: str, services: UsedServices, write: Annotated[Write, Depends(write_by(writer))]) -> Response:
+        def act() -> Stored:
+            definition = turn(services.commands, kind, write.author, key, write.if_match)
+            return Stored(200, to_json(_document(services, kind, write, definition)), etag(definition))
+
+        return _answer(services, write, act)
+
+    return act_on
+
+
 def _define(kind: Kind, writer: Role) -> Endpoint:
     def define(services: UsedServices, write: Annotated[Write, Depends(write_with_body(writer))]) -> Response:
         def act() -> Stored:
@@ -58,7 +90,7 @@ def _define(kind: Kind, writer: Role) -> Endpoint:
             shown = _document(services, kind, write, definition)
             if kind.hidden is not None:
                 shown[kind.hidden] = definition.document[kind.hidden]
-            return Stored(201, to_json(shown), _etag(definition))
+            return Stored(201, to_json(shown), etag(definition))
 
         return _answer(services, write, act)
 
@@ -75,7 +107,7 @@ def _list(kind: Kind) -> Endpoint:
 def _read(kind: Kind) -> Endpoint:
     def read(key: str, services: UsedServices, caller: Viewer) -> Response:
         definition, shown = services.queries.definition(kind, caller.workspace, key)
-        return JSONResponse(shown, headers={"ETag": _etag(definition)})
+        return JSONResponse(shown, headers={"ETag": etag(definition)})
 
     return read
 
@@ -84,7 +116,7 @@ def _revise(kind: Kind, writer: Role) -> Endpoint:
     def revise(key: str, services: UsedServices, write: Annotated[Write, Depends(write_with_body(writer))]) -> Response:
         def act() -> Stored:
             definition = services.commands.revise(kind, write.author, key, write.document, write.if_match)
-            return Stored(200, to_json(_document(services, kind, write, definition)), _etag(definition))
+            return Stored(200, to_json(_document(services, kind, write, definition)), etag(definition))
 
         return _answer(services, write, act)
 
@@ -114,7 +146,8 @@ def _answer(services: Services, write: Write, act: Callable[[], Stored]) -> Resp
     return Response(answer.body, answer.status, headers, "application/json")
 
 
-def _etag(definition: Definition) -> str:
+def etag(definition: Definition) -> str:
+    """The version in quotes."""
     return f'"{definition.version}"'
 
 

@@ -21,20 +21,11 @@ class Later(NamedTuple):
 
 
 LATER: Final = (
-    Later("POST", "/v1/segments/{key}/pause", Role.MARKETER, "stop evaluating a segment; its members stay as they are"),
-    Later("POST", "/v1/segments/{key}/resume", Role.MARKETER, "go on evaluating a paused segment"),
     Later("POST", "/v1/segments/preview", Role.VIEWER, "estimate a segment's size before it is defined"),
     Later("POST", "/v1/segments/{key}/diff", Role.VIEWER, "who would enter and leave under a changed condition"),
     Later("GET", "/v1/users/{user_id:path}/explain/{key}", Role.VIEWER, "why a user is in or out of a segment"),
     Later("GET", "/v1/users/{user_id:path}/export", Role.ADMIN, "everything known about a user"),
     Later("DELETE", "/v1/users/{user_id:path}", Role.ADMIN, "forget a user"),
-    Later("GET", "/v1/lists/{key}", Role.VIEWER, "read an uploaded list"),
-    Later("PUT", "/v1/lists/{key}", Role.MARKETER, "make a list"),
-    Later("DELETE", "/v1/lists/{key}", Role.MARKETER, "drop a list"),
-    Later("GET", "/v1/lists/{key}/members", Role.VIEWER, "who is on a list"),
-    Later("PUT", "/v1/lists/{key}/members", Role.MARKETER, "replace who is on a list"),
-    Later("POST", "/v1/lists/{key}/members", Role.MARKETER, "add users to a list"),
-    Later("DELETE", "/v1/lists/{key}/members", Role.MARKETER, "take users off a list"),
     Later("POST", "/v1/campaigns", Role.MARKETER, "define what to send on entry or exit"),
     Later("GET", "/v1/campaigns", Role.VIEWER, "list campaigns"),
     Later("GET", "/v1/campaigns/{key}", Role.VIEWER, "read a campaign"),

@@ -1,0 +1,65 @@
+"""Adapter: who is on which list, in Cassandra. Every method raises DatabaseUnavailable when there is no answer."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+from starling_api.lists import ListRow
+from starling_common.database import Database, Write
+from starling_common.read_models import MEMBER_BUCKETS, member_bucket
+
+_PUT: Final = "INSERT INTO {ks}.list_members (workspace, list_key, bucket, user_id, generation) VALUES (?, ?, ?, ?, ?)"
+_DROP: Final = "DELETE FROM {ks}.list_members WHERE workspace = ? AND list_key = ? AND bucket = ? AND user_id = ?"
+_ROWS: Final = (
+    "SELECT bucket, user_id, generation FROM {ks}.list_members "
+    "WHERE workspace = ? AND list_key = ? AND bucket = ? AND user_id > ? LIMIT ?"
+)
+_RESERVE: Final = "INSERT INTO {ks}.list_writers (workspace, list_key, owner) VALUES (?, ?, ?) IF NOT EXISTS USING TTL 60"
+_RENEW: Final = "UPDATE {ks}.list_writers USING TTL 60 SET owner = ? WHERE workspace = ? AND list_key = ? IF owner = ?"
+_RELEASE: Final = "DELETE FROM {ks}.list_writers WHERE workspace = ? AND list_key = ? IF owner = ?"
+
+
+class CassandraLists:
+    """Written by the request that holds the list, nobody else."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, workspace: str, key: str, users: Sequence[str], generation: int) -> None:
+        """May be repeated."""
+        rows = [(workspace, key, member_bucket(user), user, generation) for user in users]
+        self._database.write_batches(_by_bucket(_PUT, rows))
+
+    def drop(self, workspace: str, key: str, users: Sequence[str]) -> None:
+        """May be repeated."""
+        self._database.write_batches(_by_bucket(_DROP, [(workspace, key, member_bucket(user), user) for user in users]))
+
+    def rows(self, workspace: str, key: str, after: tuple[int, str], most: int) -> Sequence[ListRow]:
+        """Bucket by bucket until there are enough."""
+        first_bucket, user = after
+        found: list[ListRow] = []
+        for bucket in range(max(0, first_bucket), MEMBER_BUCKETS):
+            start = user if bucket == first_bucket else ""
+            rows = self._database.read(_ROWS, (workspace, key, bucket, start, most - len(found)))
+            found.extend(ListRow(**row) for row in rows)
+            if len(found) >= most:
+                break
+        return found
+
+    def reserve(self, workspace: str, key: str, owner: str) -> bool:
+        """For a minute; free again by itself when its owner died."""
+        return self._database.write_if(_RENEW, (owner, workspace, key, owner)) or self._database.write_if(
+            _RESERVE, (workspace, key, owner)
+        )
+
+    def release(self, workspace: str, key: str, owner: str) -> None:
+        """Changes nothing when it was lost already."""
+        self._database.write_if(_RELEASE, (workspace, key, owner))
+
+
+def _by_bucket(statement: str, rows: Sequence[tuple[Any, ...]]) -> list[list[Write]]:
+    # The third value is the bucket: a batch within one partition is one write.
+    buckets: dict[int, list[Write]] = defaultdict(list)
+    for row in rows:
+        buckets[row[2]].append((statement, row))
+    return list(buckets.values())

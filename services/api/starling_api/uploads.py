@@ -1,0 +1,151 @@
+"""Core: user ids out of an uploaded file, one by one: as JSON (`{"users": [ids]}`) or as CSV, an id a line."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import IO, Final
+
+from starling_api.errors import BadRequest, TooLarge
+from starling_segments import DefinitionRefused, Fault
+
+MAX_IDS: Final = 1_000_000
+MAX_ID_BYTES: Final = 1024
+_MOST_FAULTS: Final = 20
+_READ_CHARACTERS: Final = 65_536
+_SPACE: Final = " \t\r\n"
+_EXPECTED: Final = f"a user id: text of 1 to {MAX_ID_BYTES} bytes"
+
+
+def count_ids(file: IO[bytes], *, as_csv: bool) -> int:
+    """How many there are. Raises: DefinitionRefused with the first faults, BadRequest (`not_json`, `not_csv`), TooLarge."""
+    found = 0
+    faults: list[Fault] = []
+    for found, value in enumerate(_values(file, as_csv=as_csv), start=1):
+        if found > MAX_IDS:
+            raise TooLarge(f"a list is uploaded with at most {MAX_IDS} ids at a time")
+        if not _is_id(value):
+            faults.append(Fault(f"/users/{found - 1}", "wrong_type", "it is no user id", _EXPECTED))
+            if len(faults) == _MOST_FAULTS:
+                break
+    if faults:
+        raise DefinitionRefused(tuple(faults))
+    return found
+
+
+def read_ids(file: IO[bytes], *, as_csv: bool) -> Iterator[str]:
+    """The ids of a file that `count_ids` has found good."""
+    for value in _values(file, as_csv=as_csv):
+        assert isinstance(value, str)  # noqa: S101 - the file was looked through before
+        yield value
+
+
+def _values(file: IO[bytes], *, as_csv: bool) -> Iterator[object]:
+    file.seek(0)
+    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    try:
+        yield from _csv_values(text) if as_csv else JsonUsers(text).values()
+    except UnicodeDecodeError as cause:
+        raise BadRequest("not_csv" if as_csv else "not_json", f"the body is no UTF-8: {cause}") from cause
+    finally:
+        text.detach()  # the file is the caller's to close
+
+
+def _csv_values(text: IO[str]) -> Iterator[object]:
+    try:
+        for row in csv.reader(text, strict=True):
+            if row and row != [""]:
+                yield row[0].strip() if len(row) == 1 else None
+    except csv.Error as cause:
+        raise BadRequest("not_csv", f"the body is no CSV: {cause}") from cause
+
+
+def _is_id(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        return 0 < len(value.encode()) <= MAX_ID_BYTES
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+
+
+class JsonUsers:
+    """Reads `{"users": [ids]}` piece by piece: the whole of it need not fit into memory."""
+
+    def __init__(self, text: IO[str]) -> None:
+        self._text = text
+        self._buffer = ""
+        self._at = 0
+        self._decoder = json.JSONDecoder()
+
+    def values(self) -> Iterator[object]:
+        """What is in the array. Raises: BadRequest (`not_json`), DefinitionRefused (another shape)."""
+        if self._peek() != "{":
+            self._value()  # so that what is no JSON is told as such
+            raise _refused("", "wrong_type", "it is no object")
+        self._at += 1
+        name = self._value()
+        if name != "users":
+            raise _refused("", "missing_field", 'it has another field than "users"')
+        self._expect(":")
+        if self._peek() != "[":
+            self._value()
+            raise _refused("/users", "wrong_type", "it is no list")
+        self._at += 1
+        yield from self._items()
+        self._expect("}")
+        if self._peek():
+            raise self._broken("there is something after the end, or another field than users")
+
+    def _items(self) -> Iterator[object]:
+        if self._peek() == "]":
+            self._at += 1
+            return
+        while True:
+            yield self._value()
+            if self._peek() == "]":
+                self._at += 1
+                return
+            self._expect(",")
+
+    def _peek(self) -> str:
+        """The next character that counts; empty at the end."""
+        while True:
+            while self._at < len(self._buffer) and self._buffer[self._at] in _SPACE:
+                self._at += 1
+            if self._at < len(self._buffer):
+                return self._buffer[self._at]
+            if not self._more():
+                return ""
+
+    def _expect(self, character: str) -> None:
+        if self._peek() != character:
+            raise self._broken(f"expected {character!r}")
+        self._at += 1
+
+    def _value(self) -> object:
+        self._peek()
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._buffer, self._at)
+            except (ValueError, RecursionError) as cause:
+                if len(self._buffer) - self._at > _READ_CHARACTERS or not self._more():
+                    raise self._broken(str(cause)) from cause
+                continue
+            # A number may go on in what is not read yet.
+            if end == len(self._buffer) and not isinstance(value, str) and self._more():
+                continue
+            self._at = end
+            return value  # type: ignore[no-any-return]  # checked by the caller
+
+    def _more(self) -> bool:
+        read = self._text.read(_READ_CHARACTERS)
+        self._buffer, self._at = self._buffer[self._at :] + read, 0
+        return bool(read)
+
+    def _broken(self, why: str) -> BadRequest:
+        return BadRequest("not_json", f"the body is no JSON object with a list of users: {why}")
+
+
+def _refused(pointer: str, code: str, what: str) -> DefinitionRefused:
+    return DefinitionRefused((Fault(pointer, code, what, 'an object with "users": a list of ids'),))
