@@ -1,11 +1,11 @@
 """Pure core: what a definition is, and the rules of its versions and of its status."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starling_common.read_models import ARCHIVED, DEFINED, PAUSED
+from starling_common.read_models import ARCHIVED, COMPUTED_TRAIT, DEFINED, LIST, PAUSED, SEGMENT
 from starling_common.values import Workspace, deterministic_id
 from starling_common.wire import Record
 
@@ -191,3 +191,16 @@ def used_traits(document: Mapping[str, Any]) -> frozenset[str]:
     """Keys of the computed traits that a segment's condition names; a path below the key counts as the key."""
     paths = references(document.get("where"), "trait")
     return frozenset(path.removeprefix(_COMPUTED).partition(".")[0] for path in paths if path.startswith(_COMPUTED))
+
+
+USES: Final[Mapping[str, Callable[[Mapping[str, Any]], frozenset[str]]]] = {
+    SEGMENT: used_segments,
+    COMPUTED_TRAIT: used_traits,
+    LIST: used_lists,
+}
+"""Kind -> the keys of that kind that a segment's document names."""
+
+
+def users_of(kind: str, key: str, segments: Iterable[Definition]) -> list[str]:
+    """Keys of the segments that are built on this definition; the archived ones do not count."""
+    return [one.key for one in segments if one.status != ARCHIVED and key in USES[kind](one.document)]

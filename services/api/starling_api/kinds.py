@@ -15,7 +15,7 @@ from starling_segments.document import KEY_PATTERN, MAX_NAME_CHARACTERS
 
 Document = dict[str, Any]
 
-READ_ONLY: Final = frozenset({"version", "status", "created_at", "updated_at", "as_of"})
+READ_ONLY: Final = frozenset({"version", "status", "created_at", "updated_at", "used_by", "as_of"})
 """What our answers carry and nobody can set; left out of what is sent back to us."""
 
 WEBHOOK_EVENTS: Final = ("entered", "exited")

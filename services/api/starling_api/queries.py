@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from starling_api.definitions import Definition, plain_status, segment_status
+from starling_api.definitions import USES, Definition, plain_status, segment_status, users_of
 from starling_api.errors import NotFound
 from starling_api.kinds import SEGMENTS, Kind
 from starling_api.pages import PageOf, cut
@@ -33,7 +33,10 @@ class Queries:
         found = self.reader.definition(workspace, kind.name, key)
         if found is None:
             raise NotFound(kind.title, key)
-        return found, _shown(kind, workspace, found, progress, self.partitions) | {"as_of": _as_of(progress)}
+        shown = _shown(kind, workspace, found, progress, self.partitions)
+        if kind.name in USES:
+            shown["used_by"] = users_of(kind.name, key, self.reader.definitions(workspace, SEGMENTS.name))
+        return found, shown | {"as_of": _as_of(progress)}
 
     def definitions(self, kind: Kind, workspace: str, page: PageOf, *, archived: bool) -> Document:
         """A page by key. Raises: BadRequest."""

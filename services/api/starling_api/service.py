@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from starling_api.definitions import (
     PAUSED_ACTION,
+    USES,
     Author,
     Change,
     Definition,
@@ -16,12 +17,11 @@ from starling_api.definitions import (
     paused,
     resumed,
     revised,
-    used_lists,
     used_segments,
-    used_traits,
+    users_of,
 )
 from starling_api.errors import Archived, AtWork, InUse, NotFound, VersionConflict
-from starling_api.kinds import LISTS, SEGMENTS, TRAITS, Kind, new_secret
+from starling_api.kinds import SEGMENTS, TRAITS, Kind, new_secret
 from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Pause, Publish
 from starling_common.read_models import ARCHIVED
 from starling_segments import DefinitionRefused, Fault, Known
@@ -172,11 +172,9 @@ class Commands:
         )
 
     def _users_of(self, kind: Kind, author: Author, key: str) -> list[str]:
-        uses = {SEGMENTS.name: used_segments, TRAITS.name: used_traits, LISTS.name: used_lists}.get(kind.name)
-        if uses is None:
+        if kind.name not in USES:
             return []
-        segments = self.reader.definitions(author.workspace, SEGMENTS.name)
-        return [one.key for one in segments if one.status != ARCHIVED and key in uses(one.document)]
+        return users_of(kind.name, key, self.reader.definitions(author.workspace, SEGMENTS.name))
 
 
 def _with_key(document: object, key: str) -> object:

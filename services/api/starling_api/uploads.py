@@ -136,7 +136,7 @@ class JsonUsers:
             if end == len(self._buffer) and not isinstance(value, str) and self._more():
                 continue
             self._at = end
-            return value  # type: ignore[no-any-return]  # checked by the caller
+            return value
 
     def _more(self) -> bool:
         read = self._text.read(_READ_CHARACTERS)

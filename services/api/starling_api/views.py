@@ -50,6 +50,7 @@ class DefinitionView(BaseModel):
     status: str
     created_at: str = Field(description=_INSTANT)
     updated_at: str = Field(description=_INSTANT)
+    used_by: list[str] | None = Field(default=None, description="of what is read by its key: the segments that are built on it")
     as_of: str | None = Field(default=None, description="of what is read by its key: stream time that the status reflects")
 
 

@@ -65,7 +65,7 @@ def _catch_up(stack: Stack, group: str, topics: Sequence[str]) -> None:
     consumer = Consumer(consumer_config(stack.brokers, group))
     try:
         parts = [TopicPartition(name, n) for name in topics for n in range(load_catalogue().topics[name].partitions)]
-        spans = [consumer.get_watermark_offsets(part, timeout=10) or (0, 0) for part in parts]
+        spans = [consumer.get_watermark_offsets(part, timeout=10) for part in parts]
         behind = [(part, high) for part, (low, high) in zip(parts, spans, strict=True) if high > low]
         wanted = [part for part, _ in behind]
         eventually(

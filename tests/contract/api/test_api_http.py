@@ -22,7 +22,7 @@ def test_the_life_of_a_segment(client: Client, stack: Stack) -> None:
     assert made.json() | {"version": 1, "status": "backfilling", "timezone": "UTC", **BUYERS} == made.json()
     read = client.call("GET", "/v1/segments/buyers", role="viewer")
     assert (read.status_code, read.headers["etag"]) == (200, '"1"')
-    assert read.json() == {**made.json(), "as_of": read.json()["as_of"]}  # one reads one's own write, and as of when
+    assert read.json() == {**made.json(), "used_by": [], "as_of": read.json()["as_of"]}  # one reads one's own write, and as of when
     renamed = client.call("PUT", "/v1/segments/buyers", {**read.json(), "name": "Repeat buyers"}, If_Match=read.headers["etag"])
     assert (renamed.status_code, renamed.json()["version"], renamed.json()["name"]) == (200, 1, "Repeat buyers")
     changed = client.call("PUT", "/v1/segments/buyers", {"name": "Buyers", "where": EVERYONE}, If_Match='"1"')

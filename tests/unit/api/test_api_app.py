@@ -202,8 +202,22 @@ def test_a_definition_says_which_stream_time_its_status_reflects() -> None:
     world = World()
     made = call(world, "POST", "/v1/segments", json=SEGMENT).json()
     path = f"/v1/segments/{made['key']}"
-    assert call(world, "GET", path).json() == {**made, "as_of": None}
+    assert call(world, "GET", path).json() == {**made, "used_by": [], "as_of": None}
     world.audience.reported = {0: Reported(5_000, {}), 1: Reported(6_000, {})}
     read = call(world, "GET", path).json()
     assert read["as_of"] == "1970-01-01T00:00:05.000Z"
     assert call(world, "PUT", path, json=read).json() == made  # what is read can be sent back
+
+
+def test_what_is_built_on_a_definition_is_told_with_it() -> None:
+    world = World()
+    call(world, "POST", "/v1/segments", json=SEGMENT)
+    call(world, "POST", "/v1/computed-traits", json={"key": "ltv", "event": "Buy"})
+    for key in ("b", "a"):
+        where = {"all": [{"segment": "vip"}, {"trait": "computed.ltv", "op": "gt", "value": 1}]}
+        assert call(world, "POST", "/v1/segments", json={"key": key, "name": key, "where": where}).status_code == 201
+    assert call(world, "GET", "/v1/segments/vip").json()["used_by"] == ["a", "b"]
+    assert call(world, "GET", "/v1/computed-traits/ltv").json()["used_by"] == ["a", "b"]
+    assert call(world, "DELETE", "/v1/segments/b").status_code == 204
+    assert call(world, "GET", "/v1/segments/vip").json()["used_by"] == ["a"]
+    assert call(world, "GET", "/v1/segments/a").json()["used_by"] == []

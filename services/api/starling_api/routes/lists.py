@@ -27,7 +27,7 @@ MAX_UPLOAD_BYTES: Final = 64 * 1024 * 1024
 _IN_MEMORY_BYTES: Final = 1024 * 1024
 """A larger upload waits on disk."""
 
-_PROBLEMS: Final = {status: PROBLEMS[status] for status in (401, 403, 404, 409, 503)}
+_PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {status: PROBLEMS[status] for status in (401, 403, 404, 409, 503)}
 list_router = APIRouter(prefix="/v1/lists", tags=["lists"], responses=_PROBLEMS)
 
 Writer = Annotated[Write, Depends(write_by(Role.MARKETER))]
@@ -54,7 +54,7 @@ async def _upload(request: Request, write: Writer) -> AsyncIterator[Upload]:
             digest.update(part)
             file.write(part)
         as_csv = request.headers.get("content-type", "").startswith("text/csv")
-        yield Upload(file, as_csv, write, digest.hexdigest())  # type: ignore[arg-type]  # it is one
+        yield Upload(file, as_csv, write, digest.hexdigest())
 
 
 Uploaded = Annotated[Upload, Depends(_upload)]
