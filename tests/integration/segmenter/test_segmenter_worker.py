@@ -107,6 +107,12 @@ class World:
         told = {record["partition"] for _, record in self.of(PROGRESS) if record["definitions"].get(place) == version}
         return told == set(range(load_catalogue().profile_partitions))
 
+    def is_held(self, segment: str) -> bool:
+        """Whether no partition evaluates it now."""
+        last = {record["partition"]: record["definitions"] for _, record in self.of(PROGRESS)}
+        held = [f"{self.workspace}/{segment}" not in definitions for definitions in last.values()]
+        return len(held) == load_catalogue().profile_partitions and all(held)
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -178,6 +184,31 @@ def test_people_enter_by_events_and_traits_and_leave_by_time(world: World, start
     with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}/metrics", timeout=10) as answer:
         metrics = answer.read().decode()
     assert 'starling_segmenter_changes_total{cause="TIMER",status="EXITED"} 1.0' in metrics
+    assert worker.terminate() == 0
+
+
+def test_a_pause_outlives_the_worker_and_its_end_tells_the_difference(world: World, start: Callable[[str], Worker]) -> None:
+    world.define("twice", TWICE)
+    world.define("once", {"event": "Order Completed"})
+    worker = start("disk")
+    wait_until(lambda: world.in_force("twice", 1) and world.in_force("once", 1), "the definitions to be in force")
+    world.track("ada", "Order Completed")
+    world.define("twice", TWICE, action="PAUSED")
+    wait_until(lambda: world.is_held("twice"), "the pause to be taken over")
+    world.track("ada", "Order Completed")
+    world.track("eve", "Order Completed")
+    world.flush()
+    wait_until(lambda: len(world.feed("once")) == 2, "the other segment to go on")
+    worker.kill()
+    worker = start("new disk")
+    for _ in range(2):
+        world.track("bob", "Order Completed")
+    world.flush()
+    wait_until(lambda: len(world.feed("once")) == 3, "the new worker to go on")
+    assert world.feed("twice") == []
+    world.define("twice", TWICE, action="RESUMED")
+    wait_until(lambda: len(world.feed("twice")) == 2, "the difference to be told")
+    assert sorted(world.feed("twice")) == [("ada", "ENTERED", 1, "DEFINITION"), ("bob", "ENTERED", 1, "DEFINITION")]
     assert worker.terminate() == 0
 
 
