@@ -130,7 +130,9 @@ class TopicView:
             numbers = _partitions(consumer, self.topic, 30)
             consumer.assign([TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in numbers])
             while not self._stopping.is_set():
-                for message in consumer.consume(500, 0.2):
+                # `consume` alone would wait for 500 records or the whole time, and a definition is one.
+                first = consumer.poll(0.2)
+                for message in [] if first is None else [first, *consumer.consume(499, 0)]:
                     self._take(message)
         except Exception as cause:  # noqa: BLE001 - whatever broke the thread must be told to those who wait for it
             log(__name__).exception("view_broke", topic=self.topic)

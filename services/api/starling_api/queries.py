@@ -152,6 +152,11 @@ class Queries:
         rows, cursor = cut(found, page.limit, name, lambda row: (row.event_time_ms, row.event_id))
         return _page([_event(row) for row in rows], cursor, progress)
 
+    def is_held(self, workspace: str, key: str) -> bool:
+        """Whether no partition of the segmenter evaluates the segment, as far as the read models show it."""
+        place = f"{workspace}/{key}"
+        return all(place not in one.definitions for one in self.audience.progress().values())
+
     def as_of(self) -> str | None:
         """The stream time up to which every partition is shown."""
         return _as_of(self.audience.progress())

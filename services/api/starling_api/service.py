@@ -1,7 +1,7 @@
 """Core: the commands. Claim the change, publish it, wait until the read model shows it."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,6 +45,8 @@ class Commands:
     publish: Publish
     now_micros: NowMicros
     pause: Pause
+    is_held: Callable[[str, str], bool]
+    """Whether a segment (workspace, key) is not evaluated any more."""
 
     def define(self, kind: Kind, author: Author, document: object) -> Definition:
         """The first version. Raises: DefinitionRefused (key_taken among its faults), AtWork."""
@@ -83,8 +85,13 @@ class Commands:
         return False, self.revise(kind, author, key, document, if_match)
 
     def hold(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
-        """Stop evaluating; a second time changes nothing. Raises: NotFound, Archived, VersionConflict, AtWork."""
-        return self._turn(kind, author, key, if_match, to_pause=True)
+        """Stop evaluating, and wait until that is so; a second time changes nothing.
+
+        Raises: NotFound, Archived, VersionConflict, AtWork.
+        """
+        held = self._turn(kind, author, key, if_match, to_pause=True)
+        self._wait(lambda: self.is_held(author.workspace, key))
+        return held
 
     def resume(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
         """Go on evaluating; what is not paused stays as it is. Raises: NotFound, Archived, VersionConflict, AtWork."""
@@ -148,10 +155,13 @@ class Commands:
 
     def _carry_out(self, change: Change, author: Author) -> Definition:
         self._finish(change, author.traceparent)
-        deadline_micros = self.now_micros() + int(READ_YOUR_WRITES_SECONDS * 1_000_000)
-        while not self._is_shown(change) and self.now_micros() < deadline_micros:
-            self.pause(_PAUSE_SECONDS)
+        self._wait(lambda: self._is_shown(change))
         return change.definition()
+
+    def _wait(self, is_so: Callable[[], bool]) -> None:
+        deadline_micros = self.now_micros() + int(READ_YOUR_WRITES_SECONDS * 1_000_000)
+        while not is_so() and self.now_micros() < deadline_micros:
+            self.pause(_PAUSE_SECONDS)
 
     def _finish(self, change: Change, traceparent: str | None) -> None:
         self.publish(change, traceparent)

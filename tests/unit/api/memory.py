@@ -191,7 +191,11 @@ class World:
 
     @property
     def commands(self) -> Commands:
-        return Commands(self.claims, self.reader, self.publish, lambda: self.micros, self.pause)
+        return Commands(self.claims, self.reader, self.publish, lambda: self.micros, self.pause, self.queries.is_held)
+
+    @property
+    def queries(self) -> Queries:
+        return Queries(self.reader, self.audience, partitions=2)
 
     @property
     def lists(self) -> Lists:
@@ -205,8 +209,7 @@ class World:
     @property
     def services(self) -> Services:
         tokens = Tokens("see=viewer:acme,make=marketer:acme,rule=admin:acme")
-        queries = Queries(self.reader, self.audience, partitions=2)
-        return Services(self.commands, queries, self.answers, tokens, self.lists, self.feed, Streams(2, 0.01))
+        return Services(self.commands, self.queries, self.answers, tokens, self.lists, self.feed, Streams(2, 0.01))
 
     def publish(self, change: Change, _traceparent: str | None) -> None:
         if self.broker_is_down:

@@ -8,6 +8,7 @@ import pytest
 from starling_api.definitions import archived, revised
 from starling_api.errors import Archived, AtWork, InUse, NotFound, VersionConflict
 from starling_api.kinds import SEGMENTS, TRAITS, WEBHOOKS
+from starling_api.ports import Reported
 from starling_api.service import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS
 from starling_common.kafka import BrokerUnavailable
 from starling_segments import DefinitionRefused
@@ -58,6 +59,26 @@ def test_pausing_and_resuming_are_changes_that_are_made_once() -> None:
     for turn in (commands.hold, commands.resume):
         with pytest.raises(Archived):
             turn(SEGMENTS, AUTHOR, "buyers", None)
+
+
+def test_a_pause_is_answered_once_nobody_evaluates_the_segment_any_more() -> None:
+    world = World()
+    world.commands.define(SEGMENTS, AUTHOR, BUYERS)
+    world.audience.reported = {0: Reported(1, {"acme/buyers": 1}), 1: Reported(1, {})}
+    pauses: list[bool] = []
+
+    def take_over() -> None:
+        pauses.append(True)
+        if len(pauses) == 3:
+            world.audience.reported[0] = Reported(2, {})
+
+    world.on_pause = take_over
+    assert world.commands.hold(SEGMENTS, AUTHOR, "buyers", None).status == "paused"
+    assert len(pauses) == 3
+    world.audience.reported[0] = Reported(1, {"acme/buyers": 1})  # a segmenter that is away is not waited for for ever
+    before = world.slept_seconds
+    world.commands.hold(SEGMENTS, AUTHOR, "buyers", None)
+    assert world.slept_seconds - before >= READ_YOUR_WRITES_SECONDS
 
 
 def test_a_paused_segment_stays_paused_when_it_is_revised() -> None:
