@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from starling_common.database import Database
+from starling_common.database import Database, Write
 from starling_projector.progress import Progress
 from starling_projector.rows import Into, Row
 from starling_projector.tallies import Counted, Tally
@@ -46,6 +46,9 @@ _WRITE_COUNT: Final = _insert("segment_counts", "workspace, segment_key, source_
 _WRITE_DAY: Final = _insert("segment_days", "workspace, segment_key, source_partition, day, entered, exited, counted_offset")
 _WRITE_PROGRESS: Final = _insert("segmenter_progress", "id, source_partition, stream_time_ms, definitions, recorded_at_micros")
 
+_BATCH_EVENTS: Final = 50
+"""One user's events written together: at most 32 KiB each, well below what the database takes in one piece (16 MiB)."""
+
 
 class Store:
     """Every method raises DatabaseUnavailable, and may then be called again."""
@@ -60,7 +63,7 @@ class Store:
             by_kind[row.into].append(row.values)
         for into in Into:
             if into is Into.USER_EVENT:
-                self._database.write_batches(_STATEMENTS[into], _by_user(by_kind.get(into, [])))
+                self._database.write_batches(_by_user(_STATEMENTS[into], by_kind.get(into, [])))
             else:
                 self._database.write_each(_STATEMENTS[into], by_kind.get(into, []))
         return Counter(row.into.value.partition(" ")[0] for row in rows)
@@ -86,12 +89,12 @@ class Store:
         self._database.write_each(_WRITE_PROGRESS, rows)
 
 
-def _by_user(events: Sequence[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
+def _by_user(statement: str, events: Sequence[tuple[Any, ...]]) -> list[list[Write]]:
     # Measured with 5,000 users: twice as many events a second as one by one, and more where few users do much.
-    users: dict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
+    users: dict[tuple[str, str], list[Write]] = defaultdict(list)
     for values in events:
-        users[values[0], values[1]].append(values)
-    return list(users.values())
+        users[values[0], values[1]].append((statement, values))
+    return [writes[start : start + _BATCH_EVENTS] for writes in users.values() for start in range(0, len(writes), _BATCH_EVENTS)]
 
 
 def _split(keys: Iterable[Counted]) -> tuple[list[Counted], list[Counted]]:
