@@ -90,7 +90,7 @@ def _fold_partition(reads: Iterator[Read], truth: Truth) -> None:
 
 def _fold(logged: Logged, record: dict[str, Any], now: int, truth: Truth) -> None:
     plan, key = truth.plan, logged.key
-    state = truth.states.get(key) or UserState()
+    state = truth.states.get(key) or UserState(user_id=record["user_id"])
     if logged.topic == PROFILE:
         changes = plan.on_profile(state, json.loads(record["traits"]), record["anonymous_ids"], now)
     else:
