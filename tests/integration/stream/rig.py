@@ -38,11 +38,16 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) 
         time.sleep(0.05)
 
 
+CLIENT_HUNG = b"Timeout (0:"
+"""What a worker leaves in its log when it ends itself because a call of the Kafka client does not come back."""
+
+
 @dataclass
 class Worker:
     process: "subprocess.Popen[bytes]"
     log: Path
     port: int
+    begin: "Callable[[], subprocess.Popen[bytes]] | None" = None
 
     def ready(self) -> bool:
         try:
@@ -57,6 +62,11 @@ class Worker:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+
+    def revive(self) -> None:
+        """Start it again, as whoever supervises it would, if it has ended itself because the Kafka client hung."""
+        if self.begin is not None and self.process.poll() == 1 and self.log.read_bytes().count(CLIENT_HUNG) == 1:
+            self.process = self.begin()
 
     def asleep(self) -> bool:
         return Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
@@ -126,12 +136,15 @@ class Rig:
             **self._tier_settings(),
         }
         log = self.directory / f"{instance}-{len(self.workers)}.log"
-        with log.open("wb") as out:
+
+        def begin() -> "subprocess.Popen[bytes]":
             command = [sys.executable, "-m", "tests.integration.stream.counter_worker"]
-            process = subprocess.Popen(
-                command, cwd=ROOT, env=os.environ | settings | environment, stdout=out, stderr=subprocess.STDOUT
-            )
-        worker = Worker(process, log, port)
+            with log.open("ab") as out:
+                return subprocess.Popen(
+                    command, cwd=ROOT, env=os.environ | settings | environment, stdout=out, stderr=subprocess.STDOUT
+                )
+
+        worker = Worker(begin(), log, port, begin)
         self.workers.append(worker)
         return worker
 
@@ -214,4 +227,15 @@ class Rig:
     def wait_settled(self, workers: Sequence[Worker] = ()) -> None:
         for worker in workers:
             wait_until(lambda w=worker: w.ready() or not w.alive(), "the worker to be ready")  # type: ignore[misc]
-        wait_until(self.settled, "every input to be processed")
+
+        def settled() -> bool:
+            for worker in workers:
+                worker.revive()
+            return self.settled()
+
+        try:
+            wait_until(settled, "every input to be processed")
+        except AssertionError as cause:
+            for worker in workers:
+                cause.add_note(f"{worker.log.name}: exit {worker.process.poll()}: {worker.log.read_text()[-2_000:]}")
+            raise
