@@ -19,6 +19,7 @@ EpochMicros = NewType("EpochMicros", int)
 DEFAULT_WORKSPACE: Final = Workspace("default")
 
 _NAMESPACE: Final = uuid.UUID("6f1c2a34-5d0b-5c57-9d0c-0b8f6a8f7a11")
+_BEGUN: Final = hashlib.sha1(_NAMESPACE.bytes, usedforsecurity=False)
 """Root of every deterministic id; must never change, or repeats would no longer be recognised."""
 
 _VARIANT: Final = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
@@ -44,6 +45,8 @@ def split_key(key: bytes) -> tuple[Workspace, ProfileId]:
 def deterministic_id(*parts: object) -> str:
     """UUIDv5 of the parts, in order; the same parts give the same id in every process and for ever."""
     # As `str(uuid.uuid5(...))`, which takes three times as long.
-    name = "\x1f".join([str(part) for part in parts])
-    digest = hashlib.sha1(_NAMESPACE.bytes + name.encode(), usedforsecurity=False).hexdigest()
+    name = "\x1f".join(map(str, parts))
+    begun = _BEGUN.copy()
+    begun.update(name.encode())
+    digest = begun.hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{_VARIANT[digest[16]]}{digest[17:20]}-{digest[20:32]}"

@@ -11,11 +11,11 @@ from starling_common.logs import log
 from starling_stream.failpoints import AFTER_FOLD, AFTER_STORE, Failpoints
 from starling_stream.gauges import Gauges
 from starling_stream.holdings import Holdings
-from starling_stream.ports import BackingTier
+from starling_stream.ports import BackingTier, Sealed
 from starling_stream.restore import Interrupted
 from starling_stream.rounds import Rounds
 from starling_stream.task import Step, Task
-from starling_stream.transactions import Aborted, NotOwner, Offset, Round, Transactions
+from starling_stream.transactions import Aborted, NotOwner, Offset, Submitted, Transactions
 from starling_stream.transport import Membership
 
 _IDLE_SECONDS: Final = 0.05
@@ -35,6 +35,15 @@ class Parts(NamedTuple):
     tier: BackingTier
     gauges: Gauges
     failpoints: Failpoints
+
+
+class _Work(NamedTuple):
+    """What the commit thread is given of a round."""
+
+    units: Sequence[Sealed]
+    submitted: Submitted
+    offsets: Sequence[Offset]
+    membership: Membership
 
 
 class _InFlight(NamedTuple):
@@ -151,14 +160,16 @@ class Runner:
             by_partition[step.partition].submitted(step.sealed)
         units = [step.sealed for step in steps if step.sealed is not None]
         offsets = [Offset(topic, step.partition, at) for step in steps for topic, at in step.offsets.items()]
-        done = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, Round(units, offsets, membership))
+        submitted = self._parts.transactions.submit(units)
+        work = _Work(units, submitted, offsets, membership)
+        done = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, work)
         done.add_done_callback(lambda _: self._wake.set())
         self._in_flight = _InFlight(steps, done, began)
 
-    def _commit(self, work: Round) -> float:
+    def _commit(self, work: _Work) -> float:
         """In the commit thread: the transaction, then the stores. Returns the seconds of the transaction."""
         began, parts = monotonic(), self._parts
-        positions = parts.transactions.commit(work)
+        positions = parts.transactions.commit(work.submitted, work.offsets, work.membership)
         seconds = monotonic() - began
         for sealed in work.units:
             position = positions[sealed.partition]

@@ -10,7 +10,7 @@ from starling_stream.fold import TaskFold
 from starling_stream.merge import OrderedMerge
 from starling_stream.ports import Changed, PartialView, Sealed, StateView
 from starling_stream.processor import Inbound, S, Service
-from starling_stream.rows import TaskMeta, due_ms, row_due
+from starling_stream.rows import TaskMeta, due_bytes, due_ms
 
 _COLD_RECORDS: Final = 1_000
 """Records in one unit while users have to be brought: so the first is out soon, and the next are read meanwhile."""
@@ -51,8 +51,10 @@ class Layered:
         """As `StateView.due`."""
         pending = self._pending
         stored = [entry for entry in self._below.due(until_ms, limit + len(pending)) if entry[1] not in pending]
-        waiting = ((due_ms(due), key) for key, changed in pending.items() if (due := row_due(changed.after)) is not None)
-        return sorted(stored + [(due, key) for due, key in waiting if due is not None and due <= until_ms])[:limit]
+        # Hot: meets every change on its way in every round; the bytes compare as the instants do. A key that is gone has none.
+        until = due_bytes(until_ms)
+        waiting = [(due, key) for key, (_, after) in pending.items() if (due := after[8:16]) and due <= until]
+        return sorted(stored + [(int(due_ms(due) or 0), key) for due, key in waiting])[:limit]
 
     def keys(self, after: bytes, limit: int) -> list[bytes]:
         """As `StateView.keys`."""

@@ -82,8 +82,11 @@ def _function(schema: dict[str, Any], targets: dict[str, str]) -> Iterator[str]:
 def _take(avro: Any, target: str) -> Iterator[str]:
     match _plain(avro):
         case "string":
-            yield from _count()
-            yield f"{target} = data[at:at + (n >> 1)].decode(); at += n >> 1"
+            yield "s = step[data[at]]"
+            yield f"if s: {target} = data[at + 1:at + s].decode(); at += s"
+            yield "else:"
+            yield from _indented(_count())
+            yield f"    {target} = data[at:at + (n >> 1)].decode(); at += n >> 1"
         case "long" | "int":
             width = _INSTANT_BYTES.get(str(avro.get("logicalType"))) if isinstance(avro, dict) else None
             yield from _number("n") if width is None else _instant(width)
