@@ -9,10 +9,8 @@ from starling_stream.processor import Inbound, S, Service
 
 
 class ClientRecord(Protocol):
-    """A record as aiokafka gives it. `timestamp` in milliseconds."""
+    """A record as aiokafka's parser gives it. `timestamp` in milliseconds."""
 
-    topic: str
-    partition: int
     offset: int
     timestamp: int
     key: bytes | None
@@ -21,7 +19,7 @@ class ClientRecord(Protocol):
 
 
 class ReadRecord(NamedTuple):
-    """The same, of our own making, for clients whose records are of another shape."""
+    """The same and its place, of our own making, for clients whose records are of another shape."""
 
     topic: str
     partition: int
@@ -40,26 +38,28 @@ def all_topics(service: Service[S]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*service.inputs, *service.clock_topics)))
 
 
-def decode_record(service: Service[S], record: RawRecord) -> Inbound:
+def decode_record(service: Service[S], topic: str, partition: int, record: RawRecord) -> Inbound:
     """Never raises on data: what cannot be decoded, or has no key, carries a `Refused` as its value.
 
     Such a record takes its place in the order of arrival by the broker's timestamp.
     """
-    topic, key, raw = record.topic, record.key or b"", record.value or b""
+    key, raw = record.key or b"", record.value or b""
     if not key and topic not in service.clock_topics:
-        return _refused(record, Refused("missing_key", "the record has no key: write it with workspace/id as its key"))
+        return _refused(
+            topic, partition, record, Refused("missing_key", "the record has no key: write it with workspace/id as its key")
+        )
     try:
         value, received_at, event_time_ms = service.processor.decode(topic, raw)
     except DecodeError as error:
-        return _refused(record, Refused(error.code, str(error)))
+        return _refused(topic, partition, record, Refused(error.code, str(error)))
     # Hot: once for each record; a named tuple's own constructor takes twice as long.
-    return _new(Inbound, (topic, record.partition, record.offset, key, value, received_at, event_time_ms, record.headers, raw))
+    return _new(Inbound, (topic, partition, record.offset, key, value, received_at, event_time_ms, record.headers, raw))
 
 
 _new = tuple.__new__
 
 
-def _refused(record: RawRecord, why: Refused) -> Inbound:
+def _refused(topic: str, partition: int, record: RawRecord, why: Refused) -> Inbound:
     key, raw = record.key or b"", record.value or b""
     arrived = record.timestamp * 1000
-    return Inbound(record.topic, record.partition, record.offset, key, why, arrived, None, record.headers, raw)
+    return Inbound(topic, partition, record.offset, key, why, arrived, None, record.headers, raw)

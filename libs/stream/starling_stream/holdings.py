@@ -245,6 +245,6 @@ class PastOfTask:
         if until == 0:
             return
         for record in history(held.plan.brokers, topic, self.partition, until, held.stop):
-            inbound = decode_record(held.task.service, record)
+            inbound = decode_record(held.task.service, record.topic, record.partition, record)
             if not isinstance(inbound.value, Refused):
                 yield inbound

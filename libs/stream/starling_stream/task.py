@@ -155,8 +155,8 @@ class Task(Generic[S]):
         """A batch that was announced is here. `now` in microseconds. Records that were here before are dropped."""
         self._in_transit[topic] -= 1
         first = max(self._accepted.get(topic, 0), self._committed.get(topic, 0))
-        service = self.service
-        fresh = [decode_record(service, record) for record in records if record.offset >= first]
+        service, partition = self.service, self.partition
+        fresh = [decode_record(service, topic, partition, record) for record in records if record.offset >= first]
         if fresh:
             self._accepted[topic] = fresh[-1].offset + 1
             self.merge.add(topic, fresh, now)

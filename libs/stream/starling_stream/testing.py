@@ -137,7 +137,7 @@ class MemoryTask(Generic[S]):
         self._offsets[record.topic] = offset + 1
         headers = [(name, value.encode() if isinstance(value, str) else value) for name, value in record.headers]
         read = ReadRecord(record.topic, self.partition, offset, record.timestamp_ms, record.key, record.value, headers)
-        return decode_record(self.service, read)
+        return decode_record(self.service, read.topic, read.partition, read)
 
     def _switch(self, plan: bytes) -> None:
         self._fold.begin_switch(MemoryHistory(self.partition, self._fold.meta, self._processed))

@@ -7,16 +7,17 @@ offsets go through the worker's transactions.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import aiokafka
+from aiokafka.consumer.fetcher import FetchResult, PartitionRecords
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from faust.transport.drivers import aiokafka as driver
-from faust.types import TP
+from faust.types import TP, ConsumerMessage
 
-from starling_stream.decoding import RawRecord
+from starling_stream.decoding import ClientRecord, RawRecord
 
 Assignment = object
 """Stands for one assignment of partitions; compared by identity. A generation would not do: it can stay over a rejoin."""
@@ -106,6 +107,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     async def _fetch(self, active: frozenset[TP], timeout_seconds: float) -> Fetch:
         consumer = self._ensure_consumer()
         consumer._coordinator.check_errors()  # noqa: SLF001
+        _hand_out_as_parsed(consumer._fetcher._records)  # noqa: SLF001
         records = await self._fetch_records(consumer, set(active), timeout=timeout_seconds, max_records=_RECORDS_PER_TURN)
         # Nothing is awaited from here on: assignment, records and ends belong together.
         assignment = self.assignment_held()
@@ -118,6 +120,38 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         """The assignment in force; None before the first."""
         subscription = self._ensure_consumer()._subscription.subscription  # noqa: SLF001
         return None if subscription is None else subscription.assignment
+
+
+class ParsedRecords:
+    """A fetch's records as aiokafka's parser made them; stands in for the client's own `PartitionRecords`.
+
+    That one makes another object of each record, with topic, partition and sizes, and hands it on through two calls: 2.0 us
+    a record where parsing takes 0.4. Batches, aborted transactions and offsets stay its business.
+    """
+
+    def __init__(self, records: PartitionRecords) -> None:
+        """`records`: as fetched; what was taken of them before stays taken."""
+        records._consumer_record = _as_parsed  # noqa: SLF001 - of this one object; nobody else asks it
+        self._records = records
+
+    @property
+    def next_fetch_offset(self) -> int:
+        """What was taken ends here."""
+        return int(self._records.next_fetch_offset)
+
+    def __iter__(self) -> Iterator[ClientRecord]:
+        """What is left of them."""
+        return self._records._records_iterator  # type: ignore[no-any-return] # noqa: SLF001
+
+
+def _as_parsed(_tp: Any, record: ClientRecord) -> ClientRecord:
+    return record
+
+
+def _hand_out_as_parsed(fetched: Mapping[TP, Any]) -> None:
+    for result in fetched.values():
+        if isinstance(result, FetchResult) and isinstance(result._partition_records, PartitionRecords):  # noqa: SLF001
+            result._partition_records = ParsedRecords(result._partition_records)  # noqa: SLF001
 
 
 def _ends(assignment: Any, since_ms: float) -> dict[TP, End]:
@@ -161,9 +195,12 @@ class Consumer(driver.Consumer):
         if self.should_stop or self.on_fetch is None or not await self.on_fetch(fetch):
             return
         for tp, records in fetch.records.items():
-            message = self._to_message(tp, records[-1])
-            message.value = Fetched(fetch.assignment, records)  # type: ignore[assignment] # passed through as it is
-            yield tp, message
+            yield tp, self._message_of(tp, records[-1], Fetched(fetch.assignment, records))
+
+    def _message_of(self, tp: TP, last: RawRecord, fetched: Fetched) -> ConsumerMessage:
+        at, value = last.timestamp / 1000.0, cast("bytes", fetched)  # passed through as it is
+        generation = self.app.consumer_generation_id
+        return ConsumerMessage(tp.topic, tp.partition, last.offset, at, 0, [], None, value, None, tp=tp, generation_id=generation)
 
     def membership(self) -> Membership:
         """Who this worker is in its group."""

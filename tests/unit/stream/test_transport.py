@@ -1,10 +1,15 @@
-"""What counts as the end of a partition: only what the broker has said lately."""
+"""What counts as the end of a partition: only what the broker has said lately. And that records taken as they were parsed
+are those that the client itself would hand out.
+"""
 
 from types import SimpleNamespace
 
+from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
 from faust.types import TP
 
-from starling_stream.transport import End, _ends
+from starling_stream.transport import End, ParsedRecords, _ends
 
 QUIET, SILENT, NEW = TP("a", 0), TP("b", 0), TP("c", 0)
 
@@ -17,3 +22,31 @@ def test_an_end_that_the_broker_has_not_confirmed_lately_is_none() -> None:
     }
     assignment = SimpleNamespace(tps=list(states), state_value=states.__getitem__)
     assert _ends(assignment, 1_000.0) == {QUIET: End(7, 7), SILENT: End(9, None), NEW: End(None, None)}
+
+
+def _batch(first: int, count: int, producer: int) -> bytes:
+    """One batch of a transaction, its first offset written in as a broker does."""
+    made = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=1, producer_id=producer, producer_epoch=0, base_sequence=0, batch_size=1 << 20
+    )
+    for number in range(count):
+        made.append(number, timestamp=1_000 + number, key=b"k%d" % number, value=b"v" * number, headers=[("h", b"%d" % number)])
+    return first.to_bytes(8, "big") + bytes(made.build())[8:]
+
+
+def _fetched() -> PartitionRecords:
+    # The second batch was aborted; the fetch begins inside the first.
+    data = _batch(10, 5, producer=1) + _batch(15, 4, producer=2) + _batch(19, 3, producer=1)
+    return PartitionRecords(TP("a", 0), MemoryRecords(data), [(2, 15)], 12, None, None, False, READ_COMMITTED)
+
+
+def test_records_as_parsed_are_those_that_the_client_hands_out() -> None:
+    theirs, ours = _fetched(), ParsedRecords(_fetched())
+    expected = [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs]
+    assert [offset for offset, *_ in expected] == [12, 13, 14, 19, 20, 21]
+    taken = iter(ours)
+    first = next(taken)
+    assert (first.offset, ours.next_fetch_offset) == (12, 13)
+    found = [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in (first, *taken)]
+    assert found == expected
+    assert ours.next_fetch_offset == theirs.next_fetch_offset == 22
