@@ -67,8 +67,9 @@ class TaskFold(Generic[S]):
             self._fold(records, unit)
         if idle_until_ms is not None and idle_until_ms >= unit.stream_time_ms:
             unit.stream_time_ms = self._over_ms = idle_until_ms
-        fired, drained = self._fire(unit, view, timers)
-        return self._seal(unit, self.meta.plan, fired, drained)
+        fired, drained, late_ms = self._fire(unit, view, timers)
+        sealed = self._seal(unit, self.meta.plan, fired, drained)
+        return sealed._replace(late_ms=late_ms) if fired else sealed
 
     def begin_switch(self, history: History) -> None:
         """Let the processor look at the past; the slices come after. May block: `History` reads from the broker."""
@@ -112,8 +113,8 @@ class TaskFold(Generic[S]):
             elif record.topic not in clock_topics:
                 process(record, unit)
 
-    def _fire(self, unit: UnitOfWork[S], view: StateView, limit: int) -> tuple[int, bool]:
-        """How many timers fired, and whether none is left that is due."""
+    def _fire(self, unit: UnitOfWork[S], view: StateView, limit: int) -> tuple[int, bool, int]:
+        """How many timers fired, whether none is left that is due, and by how many milliseconds the oldest was late."""
         reached = unit.stream_time_ms
         now = unit.stream_time_ms = self._fires_until(reached, self._over_ms)
         stored = view.due(now, limit + unit.written() + 1)
@@ -128,7 +129,7 @@ class TaskFold(Generic[S]):
             if later is not None and later <= now:
                 raise BrokenProcessor(f"{self.service.stage}: fire left {key!r} due at {later}, not after {now}")
         unit.stream_time_ms = reached
-        return min(len(due), limit), len(due) <= limit
+        return min(len(due), limit), len(due) <= limit, now - due[0][0] if due else 0
 
     @staticmethod
     def _fires_until(stream_time_ms: int, over_ms: int) -> int:

@@ -25,6 +25,11 @@ class Gauges:
         self._restore_phases = metrics.gauge("starling_stream_restore_phase_seconds")
         self._restored = metrics.counter("starling_stream_restored_records_total")
         self._restores = metrics.counter("starling_stream_restores_total")
+        self._late = metrics.histogram("starling_stream_timer_late_seconds")
+        self._lag = metrics.gauge("starling_stream_lag_records")
+        self._cache_reads = metrics.counter("starling_stream_cache_reads_total")
+        self._lags: set[tuple[str, str]] = set()
+        self._cache_told = (0, 0)
 
     def committed(self, steps: Sequence[Step], commit_seconds: float, round_seconds: float) -> None:
         """A round is done; `round_seconds` from its first record to the stored state."""
@@ -37,6 +42,8 @@ class Gauges:
                 continue
             self._unit_records.observe(len(step.records))
             self._timers.inc(step.sealed.fired)
+            if step.sealed.fired:
+                self._late.observe(step.sealed.late_ms / 1000)
             self._time.labels(str(step.partition)).set(step.sealed.meta.stream_time_ms)
             for topic, count in Counter(output.topic for output in step.sealed.outputs).items():
                 self._outputs.labels(topic).inc(count)
@@ -60,6 +67,21 @@ class Gauges:
         self._restored.inc(records)
         self._restores.labels(base).inc()
 
+    def looked(self, lags: Mapping[tuple[str, int], int], cache_reads: tuple[int, int]) -> None:
+        """Every few seconds. `lags`: (topic, partition) -> records of it that wait; those of others are told no more.
+
+        `cache_reads`: blocks found in the cache and not found there, since the process began.
+        """
+        held = {(topic, str(partition)): lag for (topic, partition), lag in lags.items()}
+        for gone in self._lags - held.keys():
+            self._lag.remove(*gone)
+        for labels, lag in held.items():
+            self._lag.labels(*labels).set(lag)
+        self._lags = set(held)
+        for found, now, before in zip(("hit", "miss"), cache_reads, self._cache_told, strict=True):
+            self._cache_reads.labels(found).inc(now - before)
+        self._cache_told = cache_reads
+
 
 class TierGauges:
     """What is said of the tier behind the local stores. Safe for use by several threads."""
@@ -72,6 +94,12 @@ class TierGauges:
         self._written = metrics.counter("starling_stream_flushed_rows_total")
         self._read = metrics.counter("starling_stream_cold_reads_total")
         self._warm = metrics.gauge("starling_stream_warm_ratio")
+        self._bound = metrics.gauge("starling_stream_dirty_bound_bytes")
+        self._lags: set[str] = set()
+
+    def bounded(self, dirty_bytes: int) -> None:
+        """So much may wait for the tier before the worker is slowed."""
+        self._bound.set(dirty_bytes)
 
     def flushed(self, well: bool, age_seconds: float, dirty_bytes: int, lags: Mapping[int, int]) -> None:
         """A round of flushing is over; `lags`: partition -> changelog offsets that its floor is behind."""
@@ -80,6 +108,9 @@ class TierGauges:
         self._dirty.set(dirty_bytes)
         for partition, lag in lags.items():
             self._lag.labels(str(partition)).set(lag)
+        for gone in self._lags - {str(partition) for partition in lags}:  # they moved away: another worker tells of them
+            self._lag.remove(gone)
+        self._lags = {str(partition) for partition in lags}
 
     def wrote(self, rows: int) -> None:
         """So many rows went to the tier."""

@@ -45,6 +45,8 @@ class Sealed(NamedTuple):
     fired: int
     drained: bool
     """No timer is left that is due at `meta.stream_time_ms`."""
+    late_ms: int = 0
+    """How far stream time had passed the oldest timer that was fired."""
 
 
 class StateView(Protocol):

@@ -31,6 +31,7 @@ class SecondTier:
         self._background = ThreadPoolExecutor(1, thread_name_prefix="hydrate")
         if settings.cassandra is not None and settings.tier:
             backing = CassandraBacking(Database(settings.cassandra), settings.tier_buckets)
+            around.gauges.bounded(settings.tier_dirty_bytes)
             how = TierSettings(settings.tier_flush_seconds, settings.tier_dirty_bytes)
             self.tier = self._flushing = Tier(backing, found.facts, found.origin.topic_id, how, around)
 
