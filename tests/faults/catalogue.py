@@ -77,6 +77,14 @@ def graceful_stop(world: World, dice: Random) -> str:
     return f"{slot.name} ended with {code}"
 
 
+def left_for_good(world: World, dice: Random) -> str:
+    """SIGUSR1: out of its group at once, its partitions move; then it is back as a newcomer."""
+    slot = _slot(world, dice)
+    with slot.away(for_good=True):
+        world.pause(dice.uniform(0.0, 3.0))
+    return slot.name
+
+
 def worker_lost(world: World, dice: Random) -> str:
     """kill -9, and nobody of that name for longer than the session: its partitions move, and move back."""
     slot = _slot(world, dice)
@@ -165,6 +173,7 @@ CATALOGUE: tuple[Fault, ...] = (
     Fault("kill anywhere", kill_anywhere, "worker", 8),
     Fault("zombie", zombie, "worker", 3),
     Fault("graceful stop", graceful_stop, "worker", 4),
+    Fault("left for good", left_for_good, "worker", 2),
     Fault("worker lost", worker_lost, "worker", 2),
     Fault("disk lost", disk_lost, "worker", 3),
     Fault("disk old", disk_old, "worker", 2),

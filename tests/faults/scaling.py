@@ -38,13 +38,16 @@ def measured(made: World) -> list[dict[str, Any]]:
     calm = _window(made, "nothing happens", lambda: None)
     newcomer = made.workers.added("w2")
     joins = _window(made, "a worker joins", newcomer.wait_ready)
-    leaves = _window(made, "it leaves gracefully", lambda: _leave(newcomer))
+    leaves = _window(made, "it leaves for good", lambda: _leave(newcomer, for_good=True))
+    made.workers.added("w2").wait_ready()
+    time.sleep(_CALM_SECONDS)
+    stops = _window(made, "it stops as for a restart, and does not come back", lambda: _leave(newcomer, for_good=False))
     killed = made.workers.slots["w1"]
     dies = _window(made, "another is killed and comes back", killed.kill)
     made.load.stop()
     made.settle()
     delays = _delays(made)
-    return [_row(window, delays) for window in (calm, joins, leaves, dies)]
+    return [_row(window, delays) for window in (calm, joins, leaves, stops, dies)]
 
 
 def _window(made: World, name: str, change: Callable[[], None]) -> Window:
@@ -54,9 +57,9 @@ def _window(made: World, name: str, change: Callable[[], None]) -> Window:
     return Window(name, began, time.time() * 1000, before, _owners(made))
 
 
-def _leave(slot: Slot) -> None:
+def _leave(slot: Slot, *, for_good: bool) -> None:
     slot.wanted = False
-    slot.stop()
+    slot.stop(for_good=for_good)
 
 
 def _owners(made: World) -> dict[int, str]:

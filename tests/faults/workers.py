@@ -82,13 +82,13 @@ class Slot:
                 self.worker.kill()
             self.keep()
 
-    def stop(self, seconds: float = 60.0) -> int | None:
-        """SIGTERM; the exit code, None when it did not run."""
+    def stop(self, seconds: float = 60.0, *, for_good: bool = False) -> int | None:
+        """As for a restart, or leaving the group for good; the exit code, None when it did not run."""
         with self.lock:
             worker = self.worker
         if worker is None or not worker.alive():
             return None
-        worker.process.send_signal(signal.SIGTERM)
+        worker.process.send_signal(signal.SIGUSR1 if for_good else signal.SIGTERM)
         try:
             code = worker.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -105,11 +105,11 @@ class Slot:
                 self.worker.process.wait()
 
     @contextmanager
-    def away(self, *, gracefully: bool = False) -> Iterator[None]:
-        """Down for as long as the block runs."""
+    def away(self, *, gracefully: bool = False, for_good: bool = False) -> Iterator[None]:
+        """Down for as long as the block runs; `for_good`: gracefully, and out of the group."""
         self.wanted = False
-        if gracefully:
-            self.stop()
+        if gracefully or for_good:
+            self.stop(for_good=for_good)
         self.kill()
         try:
             yield

@@ -1,7 +1,7 @@
 """Edge: the Faust app of a worker. Brings what the group assigns and what the fetches hold to the runner."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import faust
@@ -12,7 +12,7 @@ from starling_stream.holdings import Holdings
 from starling_stream.installation import Installation
 from starling_stream.runner import Runner
 from starling_stream.settings import StreamSettings
-from starling_stream.transport import Consumer, Fetch, Fetched
+from starling_stream.transport import Consumer, End, Fetch, Fetched
 
 
 class Group:
@@ -25,6 +25,7 @@ class Group:
         self._consumer = cast("Consumer", self.app.consumer)
         self._assignment: object = None
         self._paused: set[TP] = set()
+        self._ends: Mapping[TP, End] = {}
         self.assigned = False
         """An assignment has been received, and was not taken back since."""
 
@@ -51,6 +52,19 @@ class Group:
                     self._paused.discard(tp)
                     self._consumer.resume_partitions({tp})
 
+    def lags(self) -> dict[tuple[str, int], int]:
+        """(topic, partition) -> records that wait to be processed, markers of transactions among them; as far as it is known."""
+        running = {task.partition: task for task in self._holdings.running()}
+        return {
+            (tp.topic, tp.partition): max(0, end.last_stable_offset - running[tp.partition].committed_offset(tp.topic))
+            for tp, end in self._ends.items()
+            if tp.partition in running and end.last_stable_offset is not None
+        }
+
+    async def leave(self) -> None:
+        """For good: the others get the partitions at once, and not when the session of this member is over."""
+        await self._consumer.leave()
+
     async def _take(self, stream: StreamT[Fetched]) -> None:
         async for event in stream.events():
             fetched = cast("Fetched", event.value)
@@ -65,6 +79,7 @@ class Group:
                 return False
             # The assignment is new, and its tasks are about to be made: its records are not lost but wait for them.
             await asyncio.sleep(0.01)
+        self._ends = fetch.ends
         self._holdings.announce(fetch.records, fetch.ends)
         self._runner.wake()
         return True

@@ -28,6 +28,10 @@ class StreamSettings(ServiceSettings):
     session_timeout_seconds: Annotated[
         float, Field(ge=6, le=1_800, description="the longest a dead worker's partitions wait; a restarted one rejoins at once")
     ] = 30.0
+    leave_group: Annotated[
+        bool,
+        Field(description="on SIGTERM give the partitions to the others at once; for workers that do not come back under their id"),
+    ] = False
     heartbeat_interval_seconds: Annotated[float, Field(ge=0.1, le=60)] = 3.0
     rebalance_timeout_seconds: Annotated[float, Field(ge=6, le=1_800)] = 60.0
     transaction_timeout_seconds: Annotated[

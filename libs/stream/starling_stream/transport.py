@@ -104,6 +104,15 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         instance_id = self.app.conf.consumer_group_instance_id
         return Membership(self.app.conf.id, coordinator.generation, coordinator.member_id, instance_id)
 
+    def leave(self) -> "Future[None]":
+        """Leave the group for good: no other member waits for this one to come back. Nothing is joined or fetched after it."""
+        return asyncio.run_coroutine_threadsafe(self._leave(), self.thread_loop)
+
+    async def _leave(self) -> None:
+        coordinator = self._ensure_consumer()._coordinator  # noqa: SLF001 - the client leaves on closing, but for static members
+        coordinator._group_instance_id = None  # noqa: SLF001
+        await coordinator.close()
+
     async def _fetch(self, active: frozenset[TP], timeout_seconds: float) -> Fetch:
         consumer = self._ensure_consumer()
         consumer._coordinator.check_errors()  # noqa: SLF001
@@ -205,6 +214,10 @@ class Consumer(driver.Consumer):
     def membership(self) -> Membership:
         """Who this worker is in its group."""
         return self._thread.membership()
+
+    async def leave(self) -> None:
+        """Leave the group for good."""
+        await asyncio.wrap_future(self._thread.leave())
 
     def assignment_held(self) -> Assignment:
         """The assignment in force."""

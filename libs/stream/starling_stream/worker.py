@@ -6,7 +6,7 @@ import gc
 import logging
 import sys
 from collections.abc import Mapping
-from signal import SIGINT, SIGTERM
+from signal import SIGINT, SIGTERM, SIGUSR1
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +27,7 @@ from starling_stream.rounds import Limits, Rounds
 from starling_stream.runner import Parts, Runner
 from starling_stream.second_tier import SecondTier
 from starling_stream.settings import StreamSettings
-from starling_stream.store import store_memory
+from starling_stream.store import StoreMemory, store_memory
 from starling_stream.task import Phase
 from starling_stream.tier import FactsDiffer, Surroundings
 from starling_stream.transactions import Transactions
@@ -35,13 +35,16 @@ from starling_stream.transactions import Transactions
 _SILENT_SECONDS: Final = 300.0
 """A worker whose loop has not turned for so long hangs; longer than any wait for the broker that ends well."""
 
+_LOOK_SECONDS: Final = 2.0
+
 _LEAVE_SECONDS: Final = 10.0
 """A worker that is told to stop and cannot reach the broker leaves after this; nothing is lost by it."""
 
 
 def run_service(service: Service[Any], settings: StreamSettings) -> int:
-    """Run until SIGTERM or SIGINT. Returns the exit code: 0 after a graceful stop, 1 when something broke.
+    """Run until SIGTERM or SIGINT, or SIGUSR1, which leaves the group for good as well.
 
+    Returns the exit code: 0 after a graceful stop, 1 when something broke.
     After a 1 the supervisor is to start the process again: nothing of an unfinished round has happened.
     """
     configure_logs(service.stage, settings.log_level)
@@ -63,6 +66,8 @@ class _Working(NamedTuple):
     runner: Runner
     group: Group
     second: SecondTier
+    gauges: Gauges
+    memory: StoreMemory
 
 
 class _Life:
@@ -73,6 +78,8 @@ class _Life:
         self._settings = settings
         self._metrics = Metrics()
         self._stop = asyncio.Event()
+        self._for_good = settings.leave_group
+        """Whether the group is left with the stop. A worker that comes back soon stays a member, and keeps its partitions."""
         self._loop: asyncio.AbstractEventLoop
         self._broken: asyncio.Future[None]
         self._working: _Working | None = None
@@ -83,6 +90,7 @@ class _Life:
         self._broken = loop.create_future()
         for number in (SIGTERM, SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(SIGUSR1, self._stop_for_good)
         _tune_interpreter()
         http = self._settings.http
         health = HealthServer((http.host, http.port), self._metrics.registry, alive=self._alive, ready=self._ready)
@@ -136,7 +144,7 @@ class _Life:
         parts = Parts(holdings, rounds, transactions, tier, gauges, failpoints)
         runner = Runner(parts, group.regulate, settings.session_timeout_seconds + settings.rebalance_timeout_seconds)
         group.connect(holdings, runner)
-        return _Working(transactions, holdings, runner, group, second)
+        return _Working(transactions, holdings, runner, group, second, gauges, memory)
 
     async def _begin(self, transactions: Transactions) -> bool:
         """Fence our predecessor; False when told to stop while the broker does not answer."""
@@ -157,9 +165,10 @@ class _Life:
         app = working.group.app
         await app.start()
         rounds = asyncio.create_task(working.runner.run())
+        looks = asyncio.create_task(_look(working))
         stopped: asyncio.Task[Any] = asyncio.create_task(self._stop.wait())
         crashed: asyncio.Task[Any] = asyncio.create_task(app.wait_until_stopped())
-        waited: set[asyncio.Future[Any]] = {rounds, stopped, crashed, self._broken}
+        waited: set[asyncio.Future[Any]] = {rounds, looks, stopped, crashed, self._broken}
         done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         for task in done - {stopped}:
             if task.exception() is not None:
@@ -168,6 +177,7 @@ class _Life:
             log(__name__).error("faust_stopped", reason=str(app.crash_reason))
         stopped.cancel()
         crashed.cancel()
+        looks.cancel()
         well = await self._leave(working, rounds)
         return 0 if well and done == {stopped} else 1
 
@@ -183,6 +193,8 @@ class _Life:
             well = False
         finally:
             hurry.cancel()
+        if well and self._for_good:
+            await _leave_group(working.group)
         await working.holdings.close()
         await asyncio.get_running_loop().run_in_executor(None, working.second.close)
         working.transactions.close()
@@ -193,6 +205,10 @@ class _Life:
         except TimeoutError:
             log(__name__).warning("faust_slow_to_stop")
         return well
+
+    def _stop_for_good(self) -> None:
+        self._for_good = True
+        self._stop.set()
 
     def _alive(self) -> Mapping[str, str | None]:
         silent = 0.0 if self._working is None else monotonic() - self._working.runner.last_turn
@@ -215,6 +231,22 @@ class _Life:
 
     def _crash_from_thread(self, cause: BaseException) -> None:
         self._loop.call_soon_threadsafe(self._crash, cause)
+
+
+async def _leave_group(group: Group) -> None:
+    """Once the last round is done: the others go on from there while this process still flushes and closes its stores."""
+    try:
+        await asyncio.wait_for(group.leave(), _LEAVE_SECONDS)
+        log(__name__).info("group_left")
+    except TimeoutError:
+        log(__name__).warning("group_not_left", error="the broker does not answer: the partitions move when the session is over")
+
+
+async def _look(working: _Working) -> None:
+    """Tell what is looked at now and then rather than in every round."""
+    while True:
+        working.gauges.looked(working.group.lags(), working.memory.cache_reads())
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _tune_interpreter() -> None:

@@ -74,8 +74,8 @@ class Worker:
     def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
-    def terminate(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+    def terminate(self, *, for_good: bool = False) -> int:
+        self.process.send_signal(signal.SIGUSR1 if for_good else signal.SIGTERM)
         return self.process.wait(timeout=30)
 
 

@@ -98,6 +98,35 @@ def test_a_second_worker_takes_its_share_and_gives_it_back(rig: Rig) -> None:
     assert _counts(rig) == _expected(sent)
 
 
+LONG = {"STARLING_SESSION_TIMEOUT_SECONDS": "600"}
+"""Longer than any test: whoever waits for a session to end is not done in time."""
+
+
+def test_a_worker_that_leaves_for_good_hands_its_partitions_over_without_waiting_for_its_session(rig: Rig) -> None:
+    sent = _send(rig, 400)
+    stays, goes = rig.start("w0", **LONG), rig.start("w1", **LONG)
+    rig.wait_settled([stays, goes])
+    wait_until(lambda: b"task_running" in goes.log.read_bytes(), "the second worker to have its share")
+    sent += _send(rig, 400)
+    assert goes.terminate(for_good=True) == 0
+    sent += _send(rig, 400)
+    rig.wait_settled([stays])
+    assert _counts(rig) == _expected(sent)
+
+
+def test_a_worker_that_is_restarted_stays_a_member_and_the_others_do_not_notice(rig: Rig) -> None:
+    sent = _send(rig, 400)
+    stays, restarted = rig.start("w0", **LONG), rig.start("w1", **LONG)
+    rig.wait_settled([stays, restarted])
+    wait_until(lambda: b"task_running" in restarted.log.read_bytes(), "the second worker to have its share")
+    before = stays.log.read_bytes().count(b'"assigned"')
+    assert restarted.terminate() == 0
+    sent += _send(rig, 400)
+    rig.wait_settled([stays, rig.start("w1", **LONG)])
+    assert stays.log.read_bytes().count(b'"assigned"') == before
+    assert _counts(rig) == _expected(sent)
+
+
 @pytest.mark.parametrize("place", [AFTER_FOLD, AFTER_PRODUCE])
 def test_a_worker_that_slept_past_its_session_commits_nothing_of_what_it_held(rig: Rig, place: str) -> None:
     sent = _send(rig, 600)
