@@ -16,6 +16,7 @@ from aiokafka.consumer.fetcher import FetchResult, PartitionRecords
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
+from mode.threads import WorkerThread
 
 from starling_stream.decoding import ClientRecord, RawRecord
 
@@ -66,8 +67,18 @@ OnFetch = Callable[[Fetch], Awaitable[bool]]
 """Told of each fetch; False refuses it, because it was read under an assignment that is over."""
 
 
+class _Daemon(WorkerThread):
+    """Keeps no process alive: its loop may wait for the group, or for a broker that is away, long after all else is done."""
+
+    def __init__(self, service: Any, **more: Any) -> None:
+        super().__init__(service, **more)
+        self.daemon = True
+
+
 class ConsumerThread(driver.AIOKafkaConsumerThread):
     """Owns the aiokafka consumer, on a loop of its own, so that heartbeats never wait for processing."""
+
+    Worker = _Daemon
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         conf = self.app.conf

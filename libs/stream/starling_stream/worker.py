@@ -10,6 +10,7 @@ from signal import SIGINT, SIGTERM, SIGUSR1
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
+import faust
 import uvloop
 
 from starling_common.health import HealthServer
@@ -163,21 +164,20 @@ class _Life:
     async def _work(self, working: _Working) -> int:
         """From joining the group until told to stop or broken."""
         app = working.group.app
-        await app.start()
+        begun = asyncio.create_task(_begin_app(app))
         rounds = asyncio.create_task(working.runner.run())
         looks = asyncio.create_task(_look(working))
         stopped: asyncio.Task[Any] = asyncio.create_task(self._stop.wait())
         crashed: asyncio.Task[Any] = asyncio.create_task(app.wait_until_stopped())
-        waited: set[asyncio.Future[Any]] = {rounds, looks, stopped, crashed, self._broken}
+        waited: set[asyncio.Future[Any]] = {begun, rounds, looks, stopped, crashed, self._broken}
         done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         for task in done - {stopped}:
             if task.exception() is not None:
                 log(__name__).error("worker_broke", exc_info=task.exception())
         if crashed in done:
             log(__name__).error("faust_stopped", reason=str(app.crash_reason))
-        stopped.cancel()
-        crashed.cancel()
-        looks.cancel()
+        for task in (begun, looks, stopped, crashed):
+            task.cancel()
         well = await self._leave(working, rounds)
         return 0 if well and done == {stopped} else 1
 
@@ -231,6 +231,12 @@ class _Life:
 
     def _crash_from_thread(self, cause: BaseException) -> None:
         self._loop.call_soon_threadsafe(self._crash, cause)
+
+
+async def _begin_app(app: faust.App) -> None:
+    """Ends only when that fails. Faust's start comes back with the first assignment, and a broker that went away gives none."""
+    await app.start()
+    await asyncio.Event().wait()
 
 
 async def _leave_group(group: Group) -> None:

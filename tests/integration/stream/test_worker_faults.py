@@ -6,6 +6,7 @@ The oracle is the plain fold: a user's outputs are 1, 2, 3 … up to the number 
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from signal import SIGSTOP
 
 import pytest
 
@@ -125,6 +126,17 @@ def test_a_worker_that_is_restarted_stays_a_member_and_the_others_do_not_notice(
     rig.wait_settled([stays, rig.start("w1", **LONG)])
     assert stays.log.read_bytes().count(b'"assigned"') == before
     assert _counts(rig) == _expected(sent)
+
+
+def test_a_worker_that_is_told_to_stop_before_its_first_assignment_stops(rig: Rig) -> None:
+    sleeper = rig.start("w0", **LONG)
+    wait_until(sleeper.ready, "the first worker")
+    sleeper.process.send_signal(SIGSTOP)
+    # The group waits for the sleeper before it gives anybody anything.
+    newcomer = rig.start("w1", **LONG)
+    wait_until(lambda: b"ConsumerThread]: Starting" in newcomer.log.read_bytes(), "the second worker to join")
+    assert newcomer.terminate() == 0
+    sleeper.resume()
 
 
 @pytest.mark.parametrize("place", [AFTER_FOLD, AFTER_PRODUCE])
