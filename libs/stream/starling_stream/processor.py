@@ -111,6 +111,23 @@ class Processor(Protocol[S]):
         """Called once in each task when all its keys have been switched, in the same unit as the last of them."""
 
 
+class WithoutPlan(Generic[S]):
+    """The part of a `Processor` whose rules never change while it runs: no plan, nothing to switch to. To be inherited."""
+
+    def adopt_plan(self) -> bytes:
+        """As `Processor.adopt_plan`: nothing but the inputs matters."""
+        return b""
+
+    def before_switch(self, history: "History") -> None:
+        """There is no plan to switch to."""
+
+    def switch(self, key: bytes, state: S, unit: Unit[S]) -> None:
+        """There is no plan to switch to."""
+
+    def after_switch(self, unit: Unit[S]) -> None:
+        """There is no plan to switch to."""
+
+
 class History(Protocol):
     """The past of a task's inputs, up to the records that it has processed."""
 

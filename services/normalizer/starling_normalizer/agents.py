@@ -15,7 +15,7 @@ from starling_normalizer.computed import fold_computed
 from starling_normalizer.pipeline import FOLD, READ, run
 from starling_normalizer.profile import Profile, decode_profile, encode_profile
 from starling_normalizer.work import Rules, Work
-from starling_stream.processor import Decoded, History, Inbound, Service, Unit
+from starling_stream.processor import Decoded, Inbound, Service, Unit, WithoutPlan
 
 STAGE = "normalizer"
 INPUTS = (*INGEST_TOPICS, AGGREGATES)
@@ -47,7 +47,7 @@ class CatalogLost(Exception):
     """The catalog stopped following its topic: events would be joined with what is no longer true."""
 
 
-class Normalizer:
+class Normalizer(WithoutPlan[Profile]):
     """A `Processor`: one `IngestReceived` in, one event and exactly one `IngestOutcome` out; computed traits on the side."""
 
     def __init__(self, codecs: Mapping[str, Codec], rules: Rules, world: World) -> None:
@@ -129,15 +129,6 @@ class Normalizer:
         if problem is not None:
             raise CatalogLost(problem)
         return b""
-
-    def before_switch(self, history: History) -> None:
-        """There is no plan to switch to."""
-
-    def switch(self, key: bytes, state: Profile, unit: Unit[Profile]) -> None:
-        """There is no plan to switch to."""
-
-    def after_switch(self, unit: Unit[Profile]) -> None:
-        """There is no plan to switch to."""
 
 
 def normalizer_service(normalizer: Normalizer, clock: Clock) -> Service[Profile]:
