@@ -181,7 +181,7 @@ def as_json(report: Report) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    parser.add_argument("--minutes", type=float, default=23.0, help="of faults; settling and comparing come on top")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of faults; settling and comparing come on top")
     parser.add_argument("--faults", type=int, default=300, help="end earlier when so many have been injected")
     parser.add_argument("--only", nargs="*", help="names of faults, as in the catalogue")
     parser.add_argument("--rate", type=int, default=Scale.rate, help="records a second")
