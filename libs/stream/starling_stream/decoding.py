@@ -49,11 +49,12 @@ def decode_record(service: Service[S], topic: str, partition: int, record: RawRe
             topic, partition, record, Refused("missing_key", "the record has no key: write it with workspace/id as its key")
         )
     try:
-        value, received_at, event_time_ms = service.processor.decode(topic, raw)
+        value, received_at, event_time_ms, own_key = service.processor.decode(topic, raw)
     except DecodeError as error:
         return _refused(topic, partition, record, Refused(error.code, str(error)))
     # Hot: once for each record; a named tuple's own constructor takes twice as long.
-    return _new(Inbound, (topic, partition, record.offset, key, value, received_at, event_time_ms, record.headers, raw))
+    inbound = (topic, partition, record.offset, own_key or key, value, received_at, event_time_ms, record.headers, raw)
+    return _new(Inbound, inbound)
 
 
 _new = tuple.__new__

@@ -33,11 +33,12 @@ class Inbound(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What `Processor.decode` makes of a value."""
+    """What `Processor.decode` makes of a value. `key`: of the state that it goes to, where that is not the record's own."""
 
     value: Any
     received_at: int
     event_time_ms: int | None
+    key: bytes | None = None
 
 
 class Unit(Protocol[S]):
@@ -147,6 +148,8 @@ class Service(Generic[S]):
     `stage` names the consumer group `starling-<stage>`, the topic `<stage>-state-changelog` and `<stage>.dlq`.
     `inputs` are co-partitioned. `hold_ms`: how long a record waits for its siblings on other topics (50 after the
     edge, 20 later on). `clock_topics`: inputs whose records only move stream time (`process` is not called for them).
+    `bulk_topics`: inputs into which somebody may write a great many records at once; they come in slices, so that the
+    other inputs never wait for all of them.
     """
 
     stage: str
@@ -155,5 +158,6 @@ class Service(Generic[S]):
     hold_ms: int
     clock: Clock
     clock_topics: tuple[str, ...] = ()
+    bulk_topics: tuple[str, ...] = ()
     on_stream_time: Callable[[int, int, "Unit[S]"], None] | None = field(default=None)
     """Called with (partition, stream time, unit) once a unit, after its records and timers; may emit, such as progress."""

@@ -75,7 +75,7 @@ class Task(Generic[S]):
         self.generation = generation
         self.phase = Phase.ASSIGNED
         self.topics = all_topics(service)
-        self.merge = OrderedMerge(self.topics, service.hold_ms)
+        self.merge = OrderedMerge(self.topics, service.hold_ms, service.bulk_topics)
         self.drained = True
         self.committed_meta = TaskMeta()
         self._accepted: dict[str, int] = {}
@@ -215,7 +215,7 @@ class Task(Generic[S]):
     def revoke(self) -> None:
         """Forget everything in memory."""
         self.phase = Phase.REVOKED
-        self.merge = OrderedMerge(self.topics, self.service.hold_ms)
+        self.merge = OrderedMerge(self.topics, self.service.hold_ms, self.service.bulk_topics)
         self._pending, self._below, self._fold, self.partial = {}, None, None, None
 
     def _tell_ends(self) -> None:

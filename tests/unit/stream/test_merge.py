@@ -120,3 +120,32 @@ def test_what_lies_before_the_committed_offset_is_dropped() -> None:
     merge.drop_before({"a": 3})
     assert [record.offset for record in merge.take(10, NOW)] == [3, 4]
     assert merge.size("a") == 0
+
+
+def test_a_bulk_topic_comes_in_slices_and_the_others_do_not_wait_for_it() -> None:
+    merge = OrderedMerge(("events", "bulk"), 20, {"bulk"})
+    merge.add("bulk", [_record("bulk", offset, offset) for offset in range(100)], LONG_AGO)
+    merge.add("events", [_record("events", offset, 1_000 + offset) for offset in range(5)], LONG_AGO)
+    merge.set_ends({"events": True, "bulk": False})
+    first = [(record.topic, record.offset) for record in merge.take(40, NOW)]
+    assert first == [*(("bulk", offset) for offset in range(10)), *(("events", offset) for offset in range(5))]
+    assert [record.topic for record in merge.take(40, NOW)] == ["bulk"] * 10
+    merge.add("events", [_record("events", 5, 50)], LONG_AGO)  # of the few that are taken at once, the order is kept
+    assert [record.topic for record in merge.take(200, NOW)] == [*["bulk"] * 30, "events", *["bulk"] * 20]
+
+
+@given(columns, st.integers(1, 30))
+def test_nothing_of_a_bulk_topic_is_lost_and_the_order_within_each_topic_stays(times: tuple[list[int], ...], limit: int) -> None:
+    logs = _logs(times)
+    merge, out = OrderedMerge(TOPICS, 20, {"b"}), list[Inbound]()
+    for topic, log in logs.items():
+        merge.add(topic, log, LONG_AGO)
+    merge.set_ends(dict.fromkeys(TOPICS, True))
+    while not merge.is_idle():
+        taken = merge.take(limit, NOW)
+        assert 0 < len(taken) <= limit
+        assert sum(record.topic == "b" for record in taken) <= max(1, limit // 4)
+        out += taken
+    assert {topic: [record for record in out if record.topic == topic] for topic in TOPICS} == logs
+    others = [record for record in out if record.topic != "b"]
+    assert others == [record for record in _all_at_once({**logs, "b": []}) if record.topic != "b"]
