@@ -6,12 +6,12 @@ from typing import Final
 from starling_common.headers import header, record_headers
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, PROGRESS
-from starling_common.values import deterministic_id, split_key
+from starling_common.topics import BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, PROGRESS
+from starling_common.values import deterministic_id, record_key, split_key
 from starling_segmenter.counts import Counts
 from starling_segmenter.definition_log import DefinitionLog
 from starling_segmenter.definitions import Definitions
-from starling_segmenter.events import Behaviour, Profile, parse_object, unreadable
+from starling_segmenter.events import Behaviour, Listed, Profile, parse_object, unreadable
 from starling_segmenter.formats import Formats
 from starling_segmenter.history import (
     REFUSED_CHANGES,
@@ -24,14 +24,14 @@ from starling_segmenter.history import (
     needs_order,
     remember,
 )  # fmt: skip
-from starling_segmenter.membership import NO_CAUSE, Cause, Moment, Subject, announcements, state_key
+from starling_segmenter.membership import ASKED, NO_CAUSE, Cause, Moment, Subject, announcements, state_key
 from starling_segmenter.progress import Reporter, progress
 from starling_segmenter.rules import NO_RULES, Rules, compile_rules, workspace_of
 from starling_segments import Change, UserState, decode_state, encode_state
 from starling_stream.processor import Decoded, History, Inbound, Service, Unit
 
 STAGE: Final = "segmenter"
-INPUTS: Final = (BEHAVIOUR, PROFILE, CLOCK)
+INPUTS: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP)
 _HOLD_MS: Final = 20
 """An event and the profile change of the same request come on two topics, one after the other."""
 _REPORT_ID: Final = deterministic_id("segmenter", "progress")
@@ -62,6 +62,10 @@ class Segmenter:
         if topic == PROFILE:
             received_at, event_time, *rest = self._formats.profile(value)
             return Decoded(Profile(*rest), received_at, event_time)
+        if topic == LIST_MEMBERSHIP:
+            told = self._formats.listed.decode(value)
+            listed = Listed(told["list_key"], told["on_list"], told["correlation_id"])
+            return Decoded(listed, told["received_at"], None, record_key(told["workspace"], told["user_id"]))
         record = self._formats.clock.decode(value)
         return Decoded(None, record["received_at"], record["instant"])
 
@@ -77,8 +81,10 @@ class Segmenter:
         """Fold one record into its user's state and announce what changed."""
         if record.topic == BEHAVIOUR:
             self._process_behaviour(record, record.value, unit)
-        else:
+        elif record.topic == PROFILE:
             self._process_profile(record, record.value, unit)
+        else:
+            self._process_listed(record, record.value, unit)
 
     def _process_behaviour(self, record: Inbound, event: Behaviour, unit: Unit[UserState]) -> None:
         # Hot: once for each event.
@@ -111,6 +117,18 @@ class Segmenter:
         if changes:
             cause = Cause(record, profile.message_id, None, profile.correlation_id)
             self._announce(changes, Subject.of(key, state, rules), cause, unit)
+        unit.put(key, state, rules.plan.next_due(state))
+
+    def _process_listed(self, record: Inbound, listed: Listed, unit: Unit[UserState]) -> None:
+        key = record.key
+        found = unit.get(key)
+        if listed.says_nothing_new(found):
+            return
+        rules = self._rules.get(workspace_of(key), NO_RULES)
+        state = _known_by_id(key, found)
+        changes = rules.plan.on_list(state, listed.list_key, listed.on_list, unit.stream_time_ms)
+        if changes:
+            self._announce(changes, Subject.of(key, state, rules), Cause(record, None, None, listed.correlation_id), unit)
         unit.put(key, state, rules.plan.next_due(state))
 
     def fire(self, key: bytes, unit: Unit[UserState]) -> None:
@@ -191,7 +209,7 @@ class Segmenter:
         emit, counts, known_id = unit.emit, self._counts.changes, ""
         for change, correlation_id, value in announcements(changes, subject, cause, moment, self._formats.membership):
             if correlation_id != known_id:
-                headers = record_headers(correlation_id, STAGE, traceparent if change.cause == "EVENT" else None)
+                headers = record_headers(correlation_id, STAGE, traceparent if change.cause in ASKED else None)
                 known_id = correlation_id
             emit(MEMBERSHIP, key, value, received_at, headers)
             emit(MEMBERSHIP_STATE, state_key(key, change.segment_key), value, received_at, headers)
@@ -216,5 +234,6 @@ def describe(segmenter: Segmenter) -> Service[UserState]:
         hold_ms=_HOLD_MS,
         clock=segmenter.clock,
         clock_topics=(CLOCK,),
+        bulk_topics=(LIST_MEMBERSHIP,),
         on_stream_time=segmenter.on_stream_time,
     )

@@ -109,17 +109,19 @@ def _with(definitions: Definitions, record: Record, definition: Definition) -> D
 
 
 def _known(document: object, others: Mapping[str, Definition]) -> Known:
-    # Whether a computed trait is defined was asked when the definition was accepted. Its own definition may be read
-    # later than this one, so here whatever is mentioned is taken as known.
+    # Whether a computed trait or a list is defined was asked when the definition was accepted. Its own definition may be
+    # read later than this one, or never, so here whatever is mentioned is taken as known.
     return Known(
         segments={key: other.segment.uses for key, other in others.items() if not other.archived},
-        computed_traits=frozenset(
-            trait.split(".")[1]
-            for node in _nodes(document)
-            if isinstance(trait := node.get("trait"), str) and trait.startswith("computed.")
-        ),
+        computed_traits=frozenset(trait.split(".")[1] for trait in _named(document, "trait") if trait.startswith("computed.")),
         taken_keys=frozenset(),
+        lists=frozenset(_named(document, "list")),
     )
+
+
+def _named(document: object, field: str) -> Iterator[str]:
+    """Every text under that field, however deep."""
+    return (name for node in _nodes(document) if isinstance(name := node.get(field), str))
 
 
 def _nodes(document: object) -> Iterator[Mapping[str, Any]]:

@@ -7,6 +7,7 @@ import msgspec
 
 from starling_common.outcome import Refused
 from starling_segmenter.rules import Rules
+from starling_segments import UserState
 
 BEHAVIOUR_FIELDS: Final = (
     "received_at", "event_time", "name", "message_id", "anonymous_ids", "properties", "context", "correlation_id",
@@ -71,6 +72,20 @@ class Profile(NamedTuple):
     anonymous_ids: list[str]
     traits: str
     correlation_id: str
+
+
+class Listed(NamedTuple):
+    """One `ListMembershipChanged`."""
+
+    list_key: str
+    on_list: bool
+    correlation_id: str
+
+    def says_nothing_new(self, state: UserState | None) -> bool:
+        """Whether the user is on the list already, or is not on it anyway: an upload repeats who stays."""
+        if state is None:
+            return not self.on_list
+        return self.on_list is (self.list_key in state.lists)
 
 
 def parse_object(text: str) -> dict[str, Any] | Refused:

@@ -4,7 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, PROFILE, PROGRESS, SEGMENT_DEFINITIONS, load_catalogue
+from starling_common.topics import (
+    BEHAVIOUR,
+    CLOCK,
+    LIST_MEMBERSHIP,
+    MEMBERSHIP,
+    PROFILE,
+    PROGRESS,
+    SEGMENT_DEFINITIONS,
+    load_catalogue,
+)  # fmt: skip
 from starling_common.wire import Codec, FieldReader
 from starling_segmenter.events import BEHAVIOUR_FIELDS, PROFILE_FIELDS
 from starling_segmenter.membership import Parts, membership_parts
@@ -16,6 +25,7 @@ class Formats:
 
     behaviour: Callable[[bytes], tuple[Any, ...]]
     profile: Callable[[bytes], tuple[Any, ...]]
+    listed: Codec
     clock: Codec
     definition: Codec
     membership: Parts
@@ -32,6 +42,7 @@ def build_formats(codec: Callable[[str, str], Codec]) -> Formats:
     return Formats(
         behaviour=FieldReader(of(BEHAVIOUR), BEHAVIOUR_FIELDS),
         profile=FieldReader(of(PROFILE), PROFILE_FIELDS),
+        listed=of(LIST_MEMBERSHIP),
         clock=of(CLOCK),
         definition=of(SEGMENT_DEFINITIONS),
         membership=membership_parts(of(MEMBERSHIP)),

@@ -9,7 +9,7 @@ from typing import Final
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
 from starling_common.values import split_key
-from starling_segmenter.events import Behaviour, Profile, parse_object, unreadable
+from starling_segmenter.events import Behaviour, Listed, Profile, parse_object, unreadable
 from starling_segmenter.rules import NO_RULES, Rules, workspace_of
 from starling_segments import Plan, UserState
 from starling_stream.processor import History, Inbound
@@ -82,6 +82,9 @@ def _fold(plan: Plan, past: dict[bytes, UserState], record: Inbound, rules: Rule
         traits = parse_object(value.traits)
         if not isinstance(traits, Refused):
             plan.fold_past_profile(_of(past, record.key), traits, now)
+    elif isinstance(value, Listed) and plan.needs_profiles and value.on_list:
+        state = _of(past, record.key)
+        plan.fold_past_profile(state, state.traits, now)  # whoever is put on a list is known from then on
 
 
 def _of(past: dict[bytes, UserState], key: bytes) -> UserState:

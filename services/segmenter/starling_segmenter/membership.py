@@ -62,6 +62,9 @@ class Cause(NamedTuple):
 
 NO_CAUSE: Final = Cause()
 
+ASKED: Final = frozenset({"EVENT", "LIST"})
+"""The causes behind which there is somebody's request."""
+
 
 class Subject(NamedTuple):
     """Whose membership changed. `definitions`: of the workspace, the archived ones too."""
@@ -139,7 +142,7 @@ class _Reason(NamedTuple):
 
 def _reason(change: Change, subject: Subject, cause: Cause) -> _Reason:
     kind = change.cause
-    if kind == "EVENT" and cause.correlation_id is not None:
+    if kind in ASKED and cause.correlation_id is not None:
         why = {"kind": kind, "message_id": cause.message_id, "event_name": cause.event_name}
         return _Reason(change, why, cause.correlation_id)
     why = {"kind": kind, "message_id": None, "event_name": None}

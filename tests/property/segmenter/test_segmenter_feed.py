@@ -16,8 +16,8 @@ from tests.unit.segmenter.segmenting import MemorySegmenter, Seen
 
 USERS = ("u1", "u2", "u3")
 WORLD = WORLDS[0]
-FED = ("define", "event", "profile", "advance")
-"""What the segmenter is fed: it knows nothing yet of lists and of others of an account."""
+FED = ("define", "event", "profile", "list", "advance")
+"""What one user is told of. The others of an account are other users: `test_segmenter_accounts_feed`."""
 
 
 @dataclass
@@ -47,6 +47,10 @@ class World:
         elif step.traits is not None:
             self.segmenter.identify(user, step.traits, self.now_ms)
             expected += seen(user, self.oracles[user].profile(dict(step.traits), self.now_ms))
+        elif step.kind == "list":
+            key, is_on = step.listed
+            self.segmenter.listed(user, key, is_on=is_on)
+            expected += seen(user, self.oracles[user].listed(key, is_on, self.now_ms))
         elif step.kind == "define":
             self.define(dict(step.definitions))
             for name, oracle in self.oracles.items():
@@ -82,12 +86,12 @@ class World:
 
 
 def fed(document: Any) -> Any:
-    """The condition, with an event asked for in place of each list and account, and of buckets: the oracle knows one user's."""
+    """The condition, with an event asked for in place of each account, and of buckets: the oracle knows one user's."""
     if isinstance(document, list):
         return [fed(part) for part in document]
     if not isinstance(document, dict):
         return document
-    if document.keys() & {"list", "account", "bucket"}:
+    if document.keys() & {"account", "bucket"}:
         return {"event": "A", "within": "3s"}
     return {key: fed(value) for key, value in document.items()}
 

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from starling_common.metrics import Metrics
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, PROFILE, load_catalogue
+from starling_common.topics import BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, MEMBERSHIP, PROFILE, load_catalogue
 from starling_common.values import record_key
 from starling_common.wire import Codec
 from starling_segmenter.agents import Segmenter, describe
@@ -99,6 +99,15 @@ class MemorySegmenter:
             "context": "{}",
         }
         self._feed(PROFILE, user, record | more)
+
+    def listed(self, user: str, key: str, *, is_on: bool = True, **more: Any) -> None:
+        """One `ListMembershipChanged`; under the wall clock at `NOW_MICROS`."""
+        record = self._record(user, 0) | {"list_key": key, "on_list": is_on} | more
+        headers = [("traceparent", f"trace-of-{record['correlation_id']}".encode())]
+        state_key = record_key(self.workspace, user)
+        self.task.feed(
+            LIST_MEMBERSHIP, b"%b/%b" % (state_key, key.encode()), _CODECS[LIST_MEMBERSHIP].encode(record), list(headers)
+        )
 
     def clock(self, instant_ms: int) -> None:
         """One `ClockAdvanced`."""

@@ -1,0 +1,92 @@
+"""Uploaded lists: whoever is put on one enters what asks for it, whoever is taken off leaves, and the past counts."""
+
+from starling_common.settings import Clock
+from starling_common.topics import MEMBERSHIP
+from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter, Seen
+
+VIPS = {"list": "vips"}
+
+
+def test_people_enter_and_leave_with_the_list() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.clock(1_000)
+    segmenter.define("vips", VIPS)
+    segmenter.listed("ada", "vips", correlation_id="upload-1")
+    segmenter.listed("bob", "others")
+    segmenter.listed("ada", "vips", is_on=False, correlation_id="upload-2")
+    entered, exited = records = segmenter.records(MEMBERSHIP)
+    assert [(record["user_id"], record["status"], record["sequence"], record["effective_at"]) for record in records] == [
+        ("ada", "ENTERED", 1, 1_000),
+        ("ada", "EXITED", 2, 1_000),
+    ]
+    assert entered["cause"] == exited["cause"] == {"kind": "LIST", "message_id": None, "event_name": None}
+    assert (entered["correlation_id"], exited["correlation_id"]) == ("upload-1", "upload-2")
+
+
+def test_a_repeat_changes_nothing_not_even_the_state() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("vips", VIPS)
+    segmenter.listed("ada", "vips")
+    segmenter.changes()
+    before = segmenter.task._rows.stored.copy()
+    segmenter.listed("ada", "vips")
+    segmenter.listed("eve", "vips", is_on=False)
+    segmenter.listed("ada", "others", is_on=False)
+    assert segmenter.changes() == []
+    assert segmenter.task._rows.stored == before
+    assert segmenter.task.refusals == []
+
+
+def test_a_list_that_was_uploaded_before_a_segment_asks_for_it_counts() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.listed("ada", "vips")
+    segmenter.listed("bob", "vips")
+    segmenter.listed("bob", "vips", is_on=False)
+    segmenter.track("eve", "Look", 2_000)
+    segmenter.restart()
+    segmenter.define("vips", VIPS)
+    segmenter.define("others", {"not": VIPS})
+    assert sorted(segmenter.changes()) == [
+        Seen("ada", "vips", "ENTERED", 1, 2_000, "DEFINITION"),
+        Seen("bob", "others", "ENTERED", 1, 2_000, "DEFINITION"),
+        Seen("eve", "others", "ENTERED", 1, 2_000, "DEFINITION"),
+    ]
+
+
+def test_whoever_is_put_on_a_list_is_known_from_then_on() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("everyone", {"everyone": True})
+    segmenter.listed("a/b", "vips")
+    assert [seen[:3] for seen in segmenter.changes()] == [("a/b", "everyone", "ENTERED")]
+    assert segmenter.task.states().keys() == {b"default/a/b"}
+
+
+def test_a_list_among_other_conditions_and_in_a_segment_that_another_is_built_on() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("buying-vips", {"all": [VIPS, {"event": "Buy", "within": "1s"}]})
+    segmenter.define("win-back", {"all": [VIPS, {"not": {"segment": "buying-vips"}}]})
+    segmenter.track("ada", "Buy", 1_000)
+    segmenter.listed("ada", "vips")
+    assert segmenter.changes() == [Seen("ada", "buying-vips", "ENTERED", 1, 1_000, "LIST")]
+    segmenter.clock(5_000)
+    assert segmenter.changes() == [
+        Seen("ada", "buying-vips", "EXITED", 2, 2_000, "TIMER"),
+        Seen("ada", "win-back", "ENTERED", 1, 2_000, "TIMER"),
+    ]
+    segmenter.listed("ada", "vips", is_on=False)
+    assert segmenter.changes() == [Seen("ada", "win-back", "EXITED", 2, 5_000, "LIST")]
+
+
+def test_a_trait_that_is_not_there_is_held_since_the_user_was_put_on_a_list() -> None:
+    held = {"trait": "plan", "op": "missing", "held_for": "1h"}
+    live, late = MemorySegmenter(Clock.WALL), MemorySegmenter(Clock.WALL)
+    live.define("held", held)
+    for segmenter in (live, late):
+        segmenter.listed("ada", "vips")
+        segmenter.task.advance(NOW_MICROS // 1000 + 1_000_000)
+        segmenter.track("ada", "Look", NOW_MICROS // 1000 + 1_000_000, received_at=NOW_MICROS + 1_000_000_000)
+    late.define("held", held)
+    for segmenter in (live, late):
+        segmenter.task.advance(NOW_MICROS // 1000 + 3_700_000)
+    assert [seen[:5] for seen in late.changes()] == [seen[:5] for seen in live.changes()]
+    assert len(late.members("held")) == 1
