@@ -154,8 +154,8 @@ def test_definitions_with_faults_are_refused_with_all_of_them(live: Platform) ->
     codes = {(fault["pointer"], fault["code"]) for fault in answer.json()["errors"]}
     assert {("/key", "bad_key"), ("/colour", "unknown_field"), ("/where/all/0/op", "unknown_operator")} <= codes
     assert any(code == "empty_group" for _, code in codes)
-    later = live.api.post("/v1/segments", json={"key": "later", "name": "x", "where": {"list": "vips"}})
-    assert (later.status_code, later.json()["code"]) == (501, "not_yet")
+    nowhere = live.api.post("/v1/segments", json={"key": "nowhere", "name": "x", "where": {"list": "no-such-list"}})
+    assert (nowhere.status_code, nowhere.json()["errors"][0]["code"]) == (422, "unknown_list")
 
 
 def test_the_tiers_of_a_state_agree_and_a_partition_can_be_built_anew(live: Platform) -> None:

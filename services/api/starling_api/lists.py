@@ -145,7 +145,9 @@ class _Writing:
 
     def _tell(self, users: Sequence[str], *, on_list: bool) -> None:
         author = self.author
-        self.lists.tell(Told(author.workspace, self.key, users, on_list, self.generation, author.correlation_id))
+        # Each chunk has its own time, so that its records take their place among what else is received meanwhile.
+        now_micros = self.lists.now_micros()
+        self.lists.tell(Told(author.workspace, self.key, users, on_list, now_micros, author.correlation_id))
 
 
 def _chunks(users: Iterable[str]) -> Iterator[list[str]]:

@@ -21,8 +21,9 @@ from starling_api.definitions import (
     users_of,
 )
 from starling_api.errors import Archived, AtWork, InUse, NotFound, VersionConflict
-from starling_api.kinds import SEGMENTS, TRAITS, Kind, new_secret
+from starling_api.kinds import LISTS, SEGMENTS, TRAITS, Kind, new_secret
 from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Pause, Publish
+from starling_api.timezones import DEFAULT
 from starling_common.read_models import ARCHIVED
 from starling_segments import DefinitionRefused, Fault, Known
 
@@ -47,6 +48,8 @@ class Commands:
     pause: Pause
     is_held: Callable[[str, str], bool]
     """Whether a segment (workspace, key) is not evaluated any more."""
+    zone_of: Callable[[str], str] = lambda _workspace: DEFAULT
+    """The time zone of a workspace's segments that name none. It becomes part of the document: nobody else has to know it."""
 
     def define(self, kind: Kind, author: Author, document: object) -> Definition:
         """The first version. Raises: DefinitionRefused (key_taken among its faults), AtWork."""
@@ -175,10 +178,13 @@ class Commands:
         own = self.reader.definitions(author.workspace, kind.name)
         segments = own if kind is SEGMENTS else self.reader.definitions(author.workspace, SEGMENTS.name)
         traits = own if kind is TRAITS else self.reader.definitions(author.workspace, TRAITS.name)
+        lists = own if kind is LISTS else self.reader.definitions(author.workspace, LISTS.name)
         return Known(
             segments={one.key: used_segments(one.document) for one in segments if one.status != ARCHIVED},
             computed_traits=frozenset(one.key for one in traits if one.status != ARCHIVED),
             taken_keys=frozenset(one.key for one in own if one.key != except_key),
+            lists=frozenset(one.key for one in lists if one.status != ARCHIVED),
+            timezone=self.zone_of(author.workspace),
         )
 
     def _users_of(self, kind: Kind, author: Author, key: str) -> list[str]:

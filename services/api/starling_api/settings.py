@@ -12,6 +12,13 @@ class ApiSettings(ServiceSettings):
 
     cassandra: Cassandra
     tokens: Annotated[SecretStr, Field(description="token=role:workspace, comma separated; roles viewer, marketer, admin")]
+    timezones: Annotated[
+        str,
+        Field(
+            description="workspace=IANA time zone, comma separated: of segments that name none; UTC where nothing is said",
+            examples=["default=Asia/Tokyo,shop=Europe/Berlin"],
+        ),
+    ] = ""
     cors_origins: Annotated[str, Field(description="origins that a browser may call from, comma separated; empty: none")] = ""
     profile_partitions: Annotated[
         int | None, Field(ge=1, le=10_000, description="overrides topics.yaml, as in the deploy step")

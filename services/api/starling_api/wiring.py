@@ -23,6 +23,7 @@ from starling_api.requests import Services
 from starling_api.service import Commands
 from starling_api.settings import ApiSettings
 from starling_api.streams import Streams
+from starling_api.timezones import Timezones
 from starling_api.tokens import Tokens
 from starling_common.cassandra import DatabaseUnavailable
 from starling_common.database import Database
@@ -78,7 +79,7 @@ class Api:
 
 
 def build_api(settings: ApiSettings) -> Api:
-    """Opens nothing yet. Raises: ValueError when the tokens cannot be read."""
+    """Opens nothing yet. Raises: ValueError when the tokens or the time zones cannot be read."""
     database, metrics = Database(settings.cassandra), Metrics()
     definitions = CassandraDefinitions(database)
     registry = Registry(settings.registry.url)
@@ -87,7 +88,10 @@ def build_api(settings: ApiSettings) -> Api:
     streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds)
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
     queries = Queries(definitions, CassandraAudience(database), partitions)
-    commands = Commands(CassandraClaims(database), definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_held)
+    zone_of = Timezones(settings.timezones).of
+    commands = Commands(
+        CassandraClaims(database), definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_held, zone_of
+    )
     services = Services(
         commands=commands,
         queries=queries,

@@ -13,6 +13,7 @@ from starling_api.queries import Queries
 from starling_api.requests import Services
 from starling_api.service import Commands
 from starling_api.streams import Streams
+from starling_api.timezones import Timezones
 from starling_api.tokens import Tokens
 from starling_common.kafka import BrokerUnavailable
 from starling_common.values import Workspace
@@ -188,10 +189,12 @@ class World:
     projector_is_down: bool = False
     on_pause: Callable[[], None] = lambda: None
     slept_seconds: float = 0.0
+    timezones: str = ""
 
     @property
     def commands(self) -> Commands:
-        return Commands(self.claims, self.reader, self.publish, lambda: self.micros, self.pause, self.queries.is_held)
+        zone_of = Timezones(self.timezones).of
+        return Commands(self.claims, self.reader, self.publish, lambda: self.micros, self.pause, self.queries.is_held, zone_of)
 
     @property
     def queries(self) -> Queries:

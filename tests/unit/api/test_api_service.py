@@ -7,9 +7,10 @@ import pytest
 
 from starling_api.definitions import archived, revised
 from starling_api.errors import Archived, AtWork, InUse, NotFound, VersionConflict
-from starling_api.kinds import SEGMENTS, TRAITS, WEBHOOKS
+from starling_api.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.ports import Reported
 from starling_api.service import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS
+from starling_api.timezones import Timezones
 from starling_common.kafka import BrokerUnavailable
 from starling_segments import DefinitionRefused
 from tests.unit.api.memory import AUTHOR, World
@@ -296,3 +297,34 @@ def test_true_instead_of_one_is_a_change_of_meaning() -> None:
     made = world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "where": {**where, "value": True}}, None)
     assert made.version == 2
     assert len(world.published) == 2
+
+
+def test_a_segment_may_ask_for_a_list_that_is_there() -> None:
+    world = World()
+    with pytest.raises(DefinitionRefused) as refused:
+        world.commands.define(SEGMENTS, AUTHOR, segment("vips", {"list": "vips"}))
+    assert codes(refused) == [("/where/list", "unknown_list")]
+    world.commands.put(LISTS, AUTHOR, "vips", {}, None)
+    assert world.commands.define(SEGMENTS, AUTHOR, segment("vips", {"list": "vips"})).version == 1
+    with pytest.raises(InUse) as in_use:
+        world.commands.archive(LISTS, AUTHOR, "vips", None)
+    assert in_use.value.users == ("vips",)
+    world.commands.archive(SEGMENTS, AUTHOR, "vips", None)
+    world.commands.archive(LISTS, AUTHOR, "vips", None)
+    with pytest.raises(DefinitionRefused):
+        world.commands.define(SEGMENTS, AUTHOR, segment("others", {"list": "vips"}))
+
+
+def test_a_segment_without_a_time_zone_gets_its_workspaces() -> None:
+    world = World(timezones="other=Asia/Tokyo, acme=Europe/Berlin")
+    assert world.commands.define(SEGMENTS, AUTHOR, BUYERS).document["timezone"] == "Europe/Berlin"
+    assert world.commands.define(SEGMENTS, AUTHOR, BUYERS | {"key": "own", "timezone": "UTC"}).document["timezone"] == "UTC"
+    world.timezones = ""
+    again = world.commands.revise(SEGMENTS, AUTHOR, "buyers", BUYERS, None)
+    assert (again.version, again.document["timezone"]) == (2, "UTC")
+
+
+@pytest.mark.parametrize("text", ["Europe/Berlin", "acme=Mars/Olympus", "acme=../etc/passwd", "Acme=UTC", "acme=UTC=UTC"])
+def test_time_zones_that_cannot_be_read_keep_the_service_from_starting(text: str) -> None:
+    with pytest.raises(ValueError, match="expected workspace=zone"):
+        Timezones(f"shop=UTC,{text}")
