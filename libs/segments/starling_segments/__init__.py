@@ -1,7 +1,8 @@
 """The segment language, pure: definitions parsed, compiled to one plan, folded, evaluated and explained. No I/O, no clock."""
 
+from starling_segments.accounts import Said, belong_to, speaks, to_tell, waiting_for_accounts
 from starling_segments.compile import BrokenPlan, compile_plan
-from starling_segments.compiled import Change
+from starling_segments.compiled import Cause, Change
 from starling_segments.document import parse_condition, parse_measure, parse_segment
 from starling_segments.faults import NOT_YET, DefinitionRefused, Fault, Known
 from starling_segments.leaves import EventView
@@ -14,6 +15,7 @@ __all__ = [
     "NOT_YET",
     "AccountTally",
     "BrokenPlan",
+    "Cause",
     "Change",
     "Condition",
     "DefinitionRefused",
@@ -23,9 +25,11 @@ __all__ = [
     "Measure",
     "Membership",
     "Plan",
+    "Said",
     "Segment",
     "UnknownStateFormat",
     "UserState",
+    "belong_to",
     "compile_plan",
     "decode_state",
     "encode_state",
@@ -33,4 +37,7 @@ __all__ = [
     "parse_condition",
     "parse_measure",
     "parse_segment",
+    "speaks",
+    "to_tell",
+    "waiting_for_accounts",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -10,7 +10,7 @@ from starling_segments.compiled import CompiledAccount, CompiledSegment
 from starling_segments.explain import Node, earliest, nothing
 from starling_segments.filters import looks_at_context, looks_at_traits
 from starling_segments.groups import combine
-from starling_segments.identity import leaf_id
+from starling_segments.identity import condition_facts, meanings
 from starling_segments.leaf_table import BrokenPlan, LeafTable
 from starling_segments.leaves import Question, earlier, threshold_of
 from starling_segments.measures import kind_of
@@ -36,6 +36,7 @@ from starling_segments.tree import (
     Segment,
     Trait,
     Window,
+    leaves,
 )  # fmt: skip
 from starling_segments.tree import Sequence as Steps
 from starling_segments.windows import contains, next_turn
@@ -48,8 +49,8 @@ def compile_plan(segments: Sequence[Segment]) -> Plan:
 
     Raises: BrokenPlan (the parser refuses such definitions one by one; together they may still not fit).
     """
-    building = _Building()
     ordered = _in_order(segments)
+    building = _Building({segment.key: segment for segment in ordered})
     dependents = {segment.key: 0 for segment in ordered}
     for i, segment in enumerate(ordered):
         for used in segment.uses:
@@ -98,6 +99,7 @@ def _in_order(segments: Sequence[Segment]) -> list[Segment]:
 class _Building:
     """What grows while the segments are compiled one by one. `mask`: the segment at hand."""
 
+    segments: Mapping[str, Segment]
     table: LeafTable = field(default_factory=LeafTable)
     trees: dict[str, Node] = field(default_factory=dict)
     lists: dict[str, int] = field(default_factory=dict)
@@ -230,8 +232,10 @@ class _Building:
     def account(self, leaf: Account, pointer: str) -> Node:
         """The others are told of by `on_account`, the user's own answer is found here."""
         inner = self.node(leaf.where, pointer + "/account/where")
-        found = leaf_id("account", _plain(leaf.where))
-        self.accounts.append(CompiledAccount(found, inner.holds, self.mask))
+        uses = frozenset(part.key for part in leaves(leaf.where) if isinstance(part, InSegment))
+        # As the other users of the account answer it: with another meaning of a segment that it asks for it is another question.
+        found = self.table.identity("account", condition_facts(leaf.where), meanings(uses, self.segments))
+        self.accounts.append(CompiledAccount(found, inner.holds, self.mask, uses))
 
         def observed(state: UserState, now: int) -> dict[str, Any] | None:
             if state.account is None:
@@ -248,11 +252,6 @@ class _Building:
             return bool(seen["matching"] > 0) is (leaf.match == "any")
 
         return Node(pointer, "account", holds, observed, inner.next_change, (inner,))
-
-
-def _plain(condition: Condition) -> str:
-    """Equal for equal conditions; the functions in it are not looked at."""
-    return repr(condition)
 
 
 def _back(measure: Measure) -> int:

@@ -39,8 +39,12 @@ class CompiledSegment:
 
 @dataclass(frozen=True, slots=True)
 class CompiledAccount:
-    """A condition on the users of an account. `holds(state, now)`: what this user says to it; `mask`: who asks."""
+    """A condition on the users of an account. `holds(state, now)`: what this user says to it; `mask`: who asks;
+    `uses`: keys of the segments that it is built on; `needs`: the conditions on an account that these are built on.
+    """
 
     id: str
     holds: Callable[[UserState, int], bool]
     mask: int
+    uses: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset()

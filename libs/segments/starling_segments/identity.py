@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -23,6 +25,7 @@ from starling_segments.tree import (
     Group,
     Measure,
     Predicate,
+    Segment,
     Sequence,
     StepValue,
     Window,
@@ -85,6 +88,19 @@ def filter_facts(tree: Filter | None) -> Any:
         found = ["step", other.step, other.path] if isinstance(other, StepValue) else ["trait", other.path]
         return [tree.source, tree.path, tree.op, found, tree.zone, tree.ignore_case, "compared"]
     return [tree.source, tree.path, *predicate_facts(tree.predicate)]
+
+
+def condition_facts(part: Any) -> Any:
+    """A whole condition, or any part of one: equal for equal conditions, in every process."""
+    if is_dataclass(part):
+        return [type(part).__name__, *(condition_facts(getattr(part, one.name)) for one in fields(part) if one.repr)]
+    return [condition_facts(item) for item in part] if isinstance(part, tuple | list) else part
+
+
+def meanings(keys: Iterable[str], segments: Mapping[str, Segment]) -> list[Any]:
+    """What these segments ask for, and those that they are built on."""
+    asked = [(key, segments[key]) for key in sorted(keys)]
+    return [[key, condition_facts(segment.where), meanings(segment.uses, segments)] for key, segment in asked]
 
 
 def _text(facts: Any) -> str:

@@ -115,7 +115,7 @@ class Plan:
         self._evaluate(state, dirty, "LIST", changes)
         return changes
 
-    def on_account(self, state: UserState, account: AccountTally | None, stream_time: int) -> list[Change]:
+    def on_account(self, state: UserState, account: AccountTally | None, stream_time: int, cause: Cause = "EVENT") -> list[Change]:
         """The user's account (None: without one), and what its other users say to the conditions of `accounts`."""
         changes: list[Change] = []
         now, dirty = self._arrive(state, stream_time, changes)
@@ -123,7 +123,7 @@ class Plan:
         for asked in self.accounts:
             dirty |= asked.mask
         dirty |= self._close(state, now)
-        self._evaluate(state, dirty, "EVENT", changes)
+        self._evaluate(state, dirty, cause, changes)
         return changes
 
     def account_answers(self, state: UserState) -> dict[str, bool]:

@@ -16,10 +16,11 @@ else:
     # As it is read: an event touches a few leaves of many, and the others pass through as the bytes they are.
     Kept = msgspec.Raw
 
-FORMAT = 3
+FORMAT = 4
 """The first byte of an encoded state. A new format gets the next number and keeps reading the older ones.
 
-1: traits as MessagePack · 2: traits as JSON text · 3: the user's id, lists and account as well.
+1: traits as MessagePack · 2: traits as JSON text · 3: the user's id, lists and account as well ·
+4: what the account was told.
 """
 
 
@@ -53,6 +54,14 @@ class AccountTally(msgspec.Struct, array_like=True, gc=False):
     others: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
+class Belonging(msgspec.Struct, array_like=True, gc=False):
+    """Which account a user belongs to (None: to none any more), and what was last told, and to which account (None: nothing)."""
+
+    account: str | None
+    told: str | None = None
+    answers: dict[str, bool] = msgspec.field(default_factory=dict)
+
+
 class UserState(msgspec.Struct, array_like=True, gc=False):
     """All that is kept about one user. Times are epoch ms.
 
@@ -60,7 +69,7 @@ class UserState(msgspec.Struct, array_like=True, gc=False):
     snapshot, computed ones under `computed`. `accumulators`: leaf identity -> what is kept for it, still encoded until
     it is asked for. `due`: leaf identity -> the next instant at which its truth can change by itself. `waiting`:
     ascending by time, then by arrival. `user_id`: set by the caller before the first step. `lists`: keys of the
-    uploaded lists that the user is on.
+    uploaded lists that the user is on. `belongs`: None for whoever never had an account; `account`: what is known of it.
     """
 
     known: bool = False
@@ -74,6 +83,7 @@ class UserState(msgspec.Struct, array_like=True, gc=False):
     user_id: str = ""
     lists: list[str] = msgspec.field(default_factory=list)
     account: AccountTally | None = None
+    belongs: Belonging | None = None
 
     @property
     def traits(self) -> Mapping[str, Any]:
@@ -105,7 +115,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(UserState)
 _decode_accumulator = msgspec.msgpack.Decoder(Accumulator).decode
 _FORMAT_BYTE = bytes([FORMAT])
-_AS_NOW = (_FORMAT_BYTE, b"\x02")
+_AS_NOW = (_FORMAT_BYTE, b"\x03", b"\x02")
 """What was added since to the end of a state is missing in the older one, and empty then."""
 _RAW = msgspec.Raw
 

@@ -45,7 +45,7 @@ def told_today() -> UserState:
     return state
 
 
-@pytest.mark.parametrize("name", ["format_1", "format_2"])
+@pytest.mark.parametrize("name", ["format_1", "format_2", "format_3"])
 def test_an_old_state_is_read(name: str) -> None:
     data = base64.b64decode((STATES / f"{name}.txt").read_text())
     assert data[0] == int(name[-1])
