@@ -3,20 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from starling_common.headers import Headers
 from starling_stream.backing import Standing
-from starling_stream.processor import Inbound
+from starling_stream.processor import Inbound, Output
 from starling_stream.rows import TaskMeta
-
-
-class Output(NamedTuple):
-    """A record to be written. `received_at` in microseconds becomes its timestamp."""
-
-    topic: str
-    key: bytes
-    value: bytes
-    received_at: int
-    headers: Headers
 
 
 class Refusal(NamedTuple):
@@ -45,6 +34,8 @@ class Sealed(NamedTuple):
     fired: int
     drained: bool
     """No timer is left that is due at `meta.stream_time_ms`."""
+    sent: Sequence[Output] = ()
+    """Outputs that go to the partition of their key, whichever that is."""
     late_ms: int = 0
     """How far stream time had passed the oldest timer that was fired."""
 

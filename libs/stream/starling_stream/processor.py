@@ -41,6 +41,16 @@ class Decoded(NamedTuple):
     key: bytes | None = None
 
 
+class Output(NamedTuple):
+    """A record to be written. `received_at` in microseconds becomes its timestamp."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    received_at: int
+    headers: Headers
+
+
 class Unit(Protocol[S]):
     """A unit of work: states read and written, records emitted. All of it happens, or none of it.
 
@@ -66,6 +76,9 @@ class Unit(Protocol[S]):
 
         `received_at` (microseconds) becomes the record's timestamp.
         """
+
+    def send(self, output: Output) -> None:
+        """As `emit`, to the partition that the record's key belongs to: it may be another task's input."""
 
     def refuse(self, record: Inbound, code: str, message: str) -> None:
         """Send a record to `<stage>.dlq` with its reason."""

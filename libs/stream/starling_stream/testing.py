@@ -14,8 +14,8 @@ from starling_common.headers import Headers
 from starling_stream.decoding import ReadRecord, all_topics, decode_record
 from starling_stream.fold import TaskFold
 from starling_stream.memory import MemoryRows
-from starling_stream.ports import Output, Refusal, Sealed
-from starling_stream.processor import Inbound, S, Service
+from starling_stream.ports import Refusal, Sealed
+from starling_stream.processor import Inbound, Output, S, Service
 from starling_stream.rows import TaskMeta, row_due
 from starling_stream.rows import due_ms as due_of_bytes
 
@@ -146,5 +146,5 @@ class MemoryTask(Generic[S]):
 
     def _commit(self, sealed: Sealed) -> None:
         self._rows.apply(sealed.changes)
-        self.outputs += sealed.outputs
+        self.outputs += [*sealed.outputs, *sealed.sent]
         self.refusals += sealed.refusals

@@ -177,6 +177,8 @@ class Transactions:
                 produce(topic, value, key, targets[topic], timestamp=received_at // 1000, headers=headers)
             except BufferError:
                 self._write(topic, value, key, targets[topic], timestamp=received_at // 1000, headers=headers)
+        for topic, key, value, received_at, headers in sealed.sent:
+            self._write(topic, value, key, -1, timestamp=received_at // 1000, headers=headers)  # where its key belongs
         for refusal in sealed.refusals:
             target, key = self._partition(naming.dead_letters, partition), refusal.record.key
             more = {"timestamp": refusal.record.received_at // 1000, "headers": dead_letter_headers(naming.stage, refusal)}
