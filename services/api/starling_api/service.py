@@ -184,6 +184,7 @@ class Commands:
             computed_traits=frozenset(one.key for one in traits if one.status != ARCHIVED),
             taken_keys=frozenset(one.key for one in own if one.key != except_key),
             lists=frozenset(one.key for one in lists if one.status != ARCHIVED),
+            accounts=True,
             timezone=self.zone_of(author.workspace),
         )
 

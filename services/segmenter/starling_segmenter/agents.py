@@ -1,13 +1,25 @@
 """Edge: the segmenter as the stream layer runs it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from starling_common.headers import header, record_headers
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, PROGRESS
+from starling_common.topics import (
+    ACCOUNT_ANSWERS,
+    ACCOUNT_TALLIES,
+    BEHAVIOUR,
+    CLOCK,
+    LIST_MEMBERSHIP,
+    MEMBERSHIP,
+    MEMBERSHIP_STATE,
+    PROFILE,
+    PROGRESS,
+)  # fmt: skip
 from starling_common.values import deterministic_id, record_key, split_key
+from starling_segmenter.account_desk import AccountDesk
+from starling_segmenter.accounts import Tallied, decode_account, encode_account, is_account
 from starling_segmenter.counts import Counts
 from starling_segmenter.definition_log import DefinitionLog
 from starling_segmenter.definitions import Definitions
@@ -24,18 +36,24 @@ from starling_segmenter.history import (
     needs_order,
     remember,
 )  # fmt: skip
-from starling_segmenter.membership import ASKED, NO_CAUSE, Cause, Moment, Subject, announcements, state_key
+from starling_segmenter.membership import ASKED, TIME, Cause, Moment, Subject, announcements, state_key
 from starling_segmenter.progress import Reporter, progress
 from starling_segmenter.rules import NO_RULES, Rules, compile_rules, workspace_of
-from starling_segments import Change, UserState, decode_state, encode_state
+from starling_segments import AccountTally, Change, UserState, belong_to, decode_state, encode_state, speaks
 from starling_stream.processor import Decoded, History, Inbound, Service, Unit
 
 STAGE: Final = "segmenter"
-INPUTS: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP)
+PAST: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP)
+"""What makes up the past of a user; what others of their account said is asked anew."""
+
+INPUTS: Final = (*PAST, ACCOUNT_ANSWERS, ACCOUNT_TALLIES)
 _HOLD_MS: Final = 20
 """An event and the profile change of the same request come on two topics, one after the other."""
 _REPORT_ID: Final = deterministic_id("segmenter", "progress")
 """Progress records answer nobody's request; they share one correlation id."""
+
+User: TypeAlias = tuple[bytes, UserState, Rules]
+"""A user's key and state, and the rules of the workspace."""
 
 
 class Segmenter:
@@ -52,6 +70,7 @@ class Segmenter:
         self._rules: Mapping[bytes, Rules] = {}
         self._switches: dict[int, Switch] = {}
         self._reporter = Reporter(clock)
+        self._accounts = AccountDesk(formats, STAGE, now_micros)
         self._switched_in: Unit[UserState] | None = None
 
     def decode(self, topic: str, value: bytes) -> Decoded:
@@ -66,16 +85,18 @@ class Segmenter:
             told = self._formats.listed.decode(value)
             listed = Listed(told["list_key"], told["on_list"], told["correlation_id"])
             return Decoded(listed, told["received_at"], None, record_key(told["workspace"], told["user_id"]))
+        if topic != CLOCK:
+            return self._accounts.decode(topic, value)
         record = self._formats.clock.decode(value)
         return Decoded(None, record["received_at"], record["instant"])
 
     def encode_state(self, state: UserState) -> bytes:
-        """A user as stored."""
-        return encode_state(state)
+        """A user or an account as stored."""
+        return encode_state(state) if state.__class__ is UserState else encode_account(state)  # type: ignore[arg-type]
 
     def decode_state(self, data: bytes) -> UserState:
         """The inverse."""
-        return decode_state(data)
+        return decode_account(data) if is_account(data) else decode_state(data)  # type: ignore[return-value]
 
     def process(self, record: Inbound, unit: Unit[UserState]) -> None:
         """Fold one record into its user's state and announce what changed."""
@@ -83,8 +104,12 @@ class Segmenter:
             self._process_behaviour(record, record.value, unit)
         elif record.topic == PROFILE:
             self._process_profile(record, record.value, unit)
-        else:
+        elif record.topic == LIST_MEMBERSHIP:
             self._process_listed(record, record.value, unit)
+        elif record.topic == ACCOUNT_TALLIES:
+            self._process_tallied(record, record.value, unit)
+        else:
+            self._accounts.take(record, unit)
 
     def _process_behaviour(self, record: Inbound, event: Behaviour, unit: Unit[UserState]) -> None:
         # Hot: once for each event.
@@ -96,11 +121,14 @@ class Segmenter:
             return
         state = _known_by_id(key, unit.get(key))
         state.anonymous_ids = event.anonymous_ids or state.anonymous_ids
+        if state.belongs is not None:
+            self._pass_time((key, state, rules), unit.stream_time_ms, unit)
         changes = rules.plan.on_event(state, event, unit.stream_time_ms)
-        if changes:
-            cause = Cause(record, event.message_id, event.name, event.correlation_id)
-            self._announce(changes, Subject.of(key, state, rules), cause, unit)
-        unit.put(key, state, rules.plan.next_due(state))
+        if changes or state.belongs is not None:
+            cause = Cause("EVENT", record, event.message_id, event.name, event.correlation_id)
+            self._conclude((key, state, rules), changes, cause, unit)
+        else:
+            unit.put(key, state, rules.plan.next_due(state))
 
     def _process_profile(self, record: Inbound, profile: Profile, unit: Unit[UserState]) -> None:
         if profile.change in REFUSED_CHANGES:
@@ -113,11 +141,13 @@ class Segmenter:
         key = record.key
         rules = self._rules.get(workspace_of(key), NO_RULES)
         state = _known_by_id(key, unit.get(key))
+        self._pass_time((key, state, rules), unit.stream_time_ms, unit)
+        moved = belong_to(state, profile.group_id)
         changes = rules.plan.on_profile(state, traits, profile.anonymous_ids, unit.stream_time_ms)
-        if changes:
-            cause = Cause(record, profile.message_id, None, profile.correlation_id)
-            self._announce(changes, Subject.of(key, state, rules), cause, unit)
-        unit.put(key, state, rules.plan.next_due(state))
+        if moved and not profile.group_id:
+            changes += rules.plan.on_account(state, None, unit.stream_time_ms)
+        cause = Cause("EVENT", record, profile.message_id, None, profile.correlation_id)
+        self._conclude((key, state, rules), changes, cause, unit)
 
     def _process_listed(self, record: Inbound, listed: Listed, unit: Unit[UserState]) -> None:
         key = record.key
@@ -126,10 +156,24 @@ class Segmenter:
             return
         rules = self._rules.get(workspace_of(key), NO_RULES)
         state = _known_by_id(key, found)
+        self._pass_time((key, state, rules), unit.stream_time_ms, unit)
         changes = rules.plan.on_list(state, listed.list_key, listed.on_list, unit.stream_time_ms)
-        if changes:
-            self._announce(changes, Subject.of(key, state, rules), Cause(record, None, None, listed.correlation_id), unit)
-        unit.put(key, state, rules.plan.next_due(state))
+        cause = Cause("LIST", record, None, None, listed.correlation_id)
+        self._conclude((key, state, rules), changes, cause, unit)
+
+    def _process_tallied(self, record: Inbound, tallied: Tallied, unit: Unit[UserState]) -> None:
+        key, why = record.key, tallied.why
+        state = unit.get(key)
+        if state is None or state.belongs is None or state.belongs.told != tallied.account_id:
+            return  # has left it since
+        rules = self._rules.get(workspace_of(key), NO_RULES)
+        others = {asked: (tallied.others, matching) for asked, matching in tallied.matching.items()}
+        # At the very instant at which the other user's answer changed, unless this partition's time is not there yet.
+        now = min(why.at, unit.stream_time_ms)
+        self._pass_time((key, state, rules), now, unit)
+        changes = rules.plan.on_account(state, AccountTally(tallied.account_id, others), now, why.cause)
+        cause = Cause(why.cause, record, why.message_id, why.event_name, why.correlation_id)
+        self._conclude((key, state, rules), changes, cause, unit)
 
     def fire(self, key: bytes, unit: Unit[UserState]) -> None:
         """Let time alone change what it has to, up to and at the unit's stream time."""
@@ -137,10 +181,15 @@ class Segmenter:
         if state is None:
             return
         rules = self._rules.get(workspace_of(key), NO_RULES)
+        self._pass_time((key, state, rules), unit.stream_time_ms, unit)
         changes = rules.plan.on_timer(state, unit.stream_time_ms)
-        if changes:
-            self._announce(changes, Subject.of(key, state, rules), NO_CAUSE, unit)
-        unit.put(key, state, rules.plan.next_due(state))
+        self._conclude((key, state, rules), changes, TIME, unit)
+
+    def _pass_time(self, user: User, until_ms: int, unit: Unit[UserState]) -> None:
+        """Fire what is due before then, one instant after the other where an account has to hear of each."""
+        _, state, rules = user
+        while speaks(state, rules.plan) and (due := rules.plan.next_due(state)) is not None and due < until_ms:
+            self._conclude(user, rules.plan.on_timer(state, due), TIME, unit)
 
     def adopt_plan(self) -> bytes:
         """Take over the newest definitions; the name says which segments and versions are in force."""
@@ -163,12 +212,14 @@ class Segmenter:
         now = history.stream_time_ms
         if not needs_order(fresh, self._rules):  # a window ends up the same, whenever its matches were folded
             return fold_past(history.records(BEHAVIOUR), fresh, self._rules, lambda _record: now)
-        past = fold_past(in_order(history, INPUTS), fresh, self._rules, StreamTime(self.clock))
+        past = fold_past(in_order(history, PAST), fresh, self._rules, StreamTime(self.clock))
         catch_up(past, fresh, self._rules, now)
         return past
 
     def switch(self, key: bytes, state: UserState, unit: Unit[UserState]) -> None:
-        """Bring one user under the rules in force, history first; announce the net difference."""
+        """Bring one user under the rules in force, history first; announce the net difference. Accounts know no rules."""
+        if is_account(key):
+            return
         _known_by_id(key, state)
         self._switched_in = unit
         switch, workspace = self._switches[unit.partition], workspace_of(key)
@@ -178,9 +229,7 @@ class Segmenter:
         rules = self._rules.get(workspace, NO_RULES)
         before = None if switch.before is None else switch.before.get(workspace, NO_RULES).plan
         changes = rules.plan.on_definition(state, unit.stream_time_ms, before)
-        if changes:
-            self._announce(changes, Subject.of(key, state, rules), NO_CAUSE, unit)
-        unit.put(key, state, rules.plan.next_due(state))
+        self._conclude((key, state, rules), changes, Cause("DEFINITION"), unit)
 
     def after_switch(self, unit: Unit[UserState]) -> None:
         """The past is not needed any more; tell the world which definitions are in force here."""
@@ -200,6 +249,15 @@ class Segmenter:
         self._reporter.said(partition, stream_time_ms, now // 1000)
         value = self._formats.progress.encode(progress(partition, stream_time_ms, self._definitions.versions, now))
         unit.emit(PROGRESS, str(partition).encode(), value, now, record_headers(_REPORT_ID, STAGE))
+
+    def _conclude(self, user: User, changes: Sequence[Change], cause: Cause, unit: Unit[UserState]) -> None:
+        """Announce what changed, tell the user's account, and store."""
+        key, state, rules = user
+        if changes:
+            self._announce(changes, Subject.of(key, state, rules), cause, unit)
+        if speaks(state, rules.plan):
+            self._accounts.tell(Subject.of(key, state, rules), cause, unit)
+        unit.put(key, state, rules.plan.next_due(state))
 
     def _announce(self, changes: Sequence[Change], subject: Subject, cause: Cause, unit: Unit[UserState]) -> None:
         now, key, record = self._now_micros(), subject.key, cause.record

@@ -116,6 +116,7 @@ def _known(document: object, others: Mapping[str, Definition]) -> Known:
         computed_traits=frozenset(trait.split(".")[1] for trait in _named(document, "trait") if trait.startswith("computed.")),
         taken_keys=frozenset(),
         lists=frozenset(_named(document, "list")),
+        accounts=True,
     )
 
 

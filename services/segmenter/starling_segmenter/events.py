@@ -12,7 +12,9 @@ from starling_segments import UserState
 BEHAVIOUR_FIELDS: Final = (
     "received_at", "event_time", "name", "message_id", "anonymous_ids", "properties", "context", "correlation_id",
 )  # fmt: skip
-PROFILE_FIELDS: Final = ("received_at", "event_time", "change", "message_id", "anonymous_ids", "traits", "correlation_id")
+PROFILE_FIELDS: Final = (
+    "received_at", "event_time", "change", "message_id", "anonymous_ids", "traits", "group_id", "correlation_id",
+)  # fmt: skip
 
 _object = msgspec.json.Decoder(dict[str, Any])
 
@@ -65,12 +67,13 @@ def unreadable(event: Behaviour, rules: Rules) -> str | None:
 
 
 class Profile(NamedTuple):
-    """One `ProfileChanged`; `traits` is the snapshot after it, still JSON text."""
+    """One `ProfileChanged`; `traits` is the snapshot after it, still JSON text, `group_id` the account after it."""
 
     change: str
     message_id: str | None
     anonymous_ids: list[str]
     traits: str
+    group_id: str | None
     correlation_id: str
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from starling_common.topics import (
+    ACCOUNT_ANSWERS,
+    ACCOUNT_TALLIES,
     BEHAVIOUR,
     CLOCK,
     LIST_MEMBERSHIP,
@@ -26,6 +28,8 @@ class Formats:
     behaviour: Callable[[bytes], tuple[Any, ...]]
     profile: Callable[[bytes], tuple[Any, ...]]
     listed: Codec
+    answered: Codec
+    tallied: Codec
     clock: Codec
     definition: Codec
     membership: Parts
@@ -43,6 +47,8 @@ def build_formats(codec: Callable[[str, str], Codec]) -> Formats:
         behaviour=FieldReader(of(BEHAVIOUR), BEHAVIOUR_FIELDS),
         profile=FieldReader(of(PROFILE), PROFILE_FIELDS),
         listed=of(LIST_MEMBERSHIP),
+        answered=of(ACCOUNT_ANSWERS),
+        tallied=of(ACCOUNT_TALLIES),
         clock=of(CLOCK),
         definition=of(SEGMENT_DEFINITIONS),
         membership=membership_parts(of(MEMBERSHIP)),

@@ -8,7 +8,8 @@ from starling_common.values import deterministic_id, split_key
 from starling_common.wire import Codec, record_parts
 from starling_segmenter.definitions import Definition
 from starling_segmenter.rules import Rules
-from starling_segments import Change, UserState
+from starling_segments import Cause as Kind
+from starling_segments import Change, Plan, UserState
 from starling_stream.processor import Inbound
 
 
@@ -52,33 +53,35 @@ def membership_parts(codec: Codec) -> Parts:
 
 
 class Cause(NamedTuple):
-    """The record at hand when the changes came out; all None when there is none (a timer, a switch)."""
+    """Why the changes came out, and the record at hand; all None when there is none (a timer, a switch)."""
 
+    kind: Kind = "TIMER"
     record: Inbound | None = None
     message_id: str | None = None
     event_name: str | None = None
     correlation_id: str | None = None
 
 
-NO_CAUSE: Final = Cause()
+TIME: Final = Cause()
 
 ASKED: Final = frozenset({"EVENT", "LIST"})
 """The causes behind which there is somebody's request."""
 
 
 class Subject(NamedTuple):
-    """Whose membership changed. `definitions`: of the workspace, the archived ones too."""
+    """Whose membership changed. `definitions`: of the workspace, the archived ones too; `plan`: of those in force."""
 
     key: bytes
     workspace: str
     user_id: str
     state: UserState
     definitions: Mapping[str, Definition]
+    plan: Plan
 
     @classmethod
     def of(cls, key: bytes, state: UserState, rules: Rules) -> "Subject":
         """The user with that record key."""
-        return cls(key, *split_key(key), state, rules.definitions)
+        return cls(key, *split_key(key), state, rules.definitions, rules.plan)
 
 
 class Moment(NamedTuple):
@@ -97,7 +100,7 @@ def announcements(
 ) -> Iterator[Announcement]:
     """One record a change, in order. `subject.state` is the state after all of them."""
     # Hot: a third of all events change something. What the changes of one call share is encoded once.
-    _, workspace, user_id, state, definitions = subject
+    _, workspace, user_id, state, definitions, _ = subject
     user = parts.user(workspace, user_id, state.anonymous_ids)
     traits = parts.traits(state.traits_json)
     decided, received = parts.decided(moment.decided_at), parts.received(moment.received_at)

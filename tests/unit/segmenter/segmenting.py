@@ -16,7 +16,16 @@ from prometheus_client import CollectorRegistry
 from starling_common.metrics import Metrics
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, MEMBERSHIP, PROFILE, load_catalogue
+from starling_common.topics import (
+    ACCOUNT_ANSWERS,
+    ACCOUNT_TALLIES,
+    BEHAVIOUR,
+    CLOCK,
+    LIST_MEMBERSHIP,
+    MEMBERSHIP,
+    PROFILE,
+    load_catalogue,
+)  # fmt: skip
 from starling_common.values import record_key
 from starling_common.wire import Codec
 from starling_segmenter.agents import Segmenter, describe
@@ -46,6 +55,7 @@ class MemorySegmenter:
 
     def __init__(self, clock: Clock = Clock.EVENT, workspace: str = "default") -> None:
         self.workspace = workspace
+        self.delivers = True
         self.refused: list[Refused] = []
         self.metrics = Metrics(CollectorRegistry())
         self.log = DefinitionLog(self.refused.append)
@@ -115,8 +125,10 @@ class MemorySegmenter:
         self.task.feed(CLOCK, None, _CODECS[CLOCK].encode(record))
 
     def restart(self) -> None:
-        """A new process: every state through its bytes, the definitions read anew, nothing else kept."""
+        """A new process: every state through its bytes, the definitions read anew, nothing else kept but what was written."""
+        written = self.task.outputs
         self.task = self.task.restart(describe(self._processor()))
+        self.task.outputs = written
 
     def records(self, topic: str = MEMBERSHIP) -> list[dict[str, Any]]:
         """What was written to a topic since last asked."""
@@ -124,6 +136,8 @@ class MemorySegmenter:
 
     def changes(self) -> list[Seen]:
         """The membership feed since last asked."""
+        if self.delivers:
+            self.deliver()
         return [_seen(record) for record in self.records()]
 
     def members(self, segment: str) -> set[str]:
@@ -131,8 +145,14 @@ class MemorySegmenter:
         return {
             key.decode().partition("/")[2]
             for key, state in self.task.states().items()
-            if segment in state.memberships and state.memberships[segment].member
+            if isinstance(state, UserState) and segment in state.memberships and state.memberships[segment].member
         }
+
+    def deliver(self) -> None:
+        """Users and accounts hear of each other, until nobody has anything to say."""
+        while told := [*self.task.take_outputs(ACCOUNT_ANSWERS), *self.task.take_outputs(ACCOUNT_TALLIES)]:
+            for output in told:
+                self.task.feed(output.topic, output.key, output.value, output.headers)
 
     def _processor(self) -> Segmenter:
         return Segmenter(_FORMATS, self.log, Counts(self.metrics), self._clock, lambda: NOW_MICROS)
