@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from starling_segments import Known, UserState, compile_plan, parse_segment
+from starling_segments import AccountTally, Known, UserState, compile_plan, parse_segment
 
 PAGE = Path(__file__).parents[3] / "docs/segment-language.md"
 EXAMPLES = {
@@ -127,6 +127,11 @@ STORIES: dict[str, tuple[list[Step], list[Step]]] = {
     "In another segment, and not in a third": ([bought(1)], [bought(1), did(0.5, "Complained")]),
     "A stable quarter of all users, for an experiment": ([did(1, "user-1")], [did(1, "user-8")]),
     "Everybody": ([did(1, "Page Viewed")], []),
+    "On an uploaded list": ([did(1, "list fair-2026")], [did(1, "list fair-2025"), did(1, "Page Viewed")]),
+    "Somebody of the same company has ordered this month": (
+        [did(2, "colleagues", ordered=1)],
+        [did(2, "colleagues", ordered=0), did(1, "Page Viewed")],
+    ),
 }  # fmt: skip
 
 
@@ -146,9 +151,11 @@ def test_and_not_who_does_not(title: str) -> None:
 
 
 def is_member(where: object, story: list[Step]) -> bool:
-    """Whether somebody with that story is in at `NOW`; an event named after a user says whose story it is."""
+    """Whether somebody with that story is in at `NOW`; an event named after a user says whose story it is, one after a list or
+    colleagues what others said of them.
+    """
     wheres = {"buyers": {"event": "Order Completed"}, "complainers": {"event": "Complained"}, "asked": where}
-    known = Known({key: frozenset() for key in wheres})
+    known = Known({key: frozenset() for key in wheres}, lists=frozenset({"fair-2026"}), accounts=True)
     plan = compile_plan([parse_segment({"key": key, "name": key, "where": where}, known) for key, where in wheres.items()])
     user = next((name for _, name, _ in story if isinstance(name, str) and name.startswith("user-")), "u1")
     state = UserState(user_id=user)
@@ -156,6 +163,11 @@ def is_member(where: object, story: list[Step]) -> bool:
         at = round((NOW - timedelta(days=days_ago)).timestamp() * 1_000)
         if isinstance(what, dict):
             plan.on_profile(state, what, [], at)
+        elif what.startswith("list "):
+            plan.on_list(state, what.removeprefix("list "), True, at)
+        elif what == "colleagues":
+            others = dict.fromkeys(plan.account_answers(state), (3, properties["ordered"]))
+            plan.on_account(state, AccountTally("acme", others), at)
         else:
             plan.on_event(state, SimpleNamespace(name=what, time_ms=at, properties=properties, context={}), at)
     plan.on_timer(state, round(NOW.timestamp() * 1_000))
