@@ -6,10 +6,11 @@ from starling_segments.compiled import Cause, Change
 from starling_segments.document import parse_condition, parse_measure, parse_segment
 from starling_segments.faults import NOT_YET, DefinitionRefused, Fault, Known
 from starling_segments.leaves import EventView
+from starling_segments.measuring import MeasurePlan, compile_measures
 from starling_segments.plan import Plan
 from starling_segments.schema import json_schema
 from starling_segments.state import AccountTally, Membership, UnknownStateFormat, UserState, decode_state, encode_state
-from starling_segments.tree import Condition, Measure, Segment
+from starling_segments.tree import Condition, Measure, Ratio, Segment
 
 __all__ = [
     "NOT_YET",
@@ -23,13 +24,16 @@ __all__ = [
     "Fault",
     "Known",
     "Measure",
+    "MeasurePlan",
     "Membership",
     "Plan",
+    "Ratio",
     "Said",
     "Segment",
     "UnknownStateFormat",
     "UserState",
     "belong_to",
+    "compile_measures",
     "compile_plan",
     "decode_state",
     "encode_state",

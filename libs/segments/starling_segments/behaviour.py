@@ -59,6 +59,15 @@ def read_event_measure(fields: Fields, place: Place) -> Leaf | None:
     return EventMeasure(measure, found) if measure and found else None
 
 
+def read_bare_measure(fields: Fields, place: Place) -> Measure | Ratio | None:
+    """An event measure without `op` and `value`: what a computed trait is."""
+    if _is_ratio(fields.get("measure")):
+        refuse_unknown_fields(fields, frozenset({"measure"}) | WINDOW_FIELDS, place)
+        return _read_sides(fields, place)
+    refuse_unknown_fields(fields, MEASURE_FIELDS, place)
+    return read_measure(fields, place)
+
+
 def read_measure(fields: Fields, place: Place, default: Window | None = None) -> Measure | None:
     """The part of an event leaf that says what is measured: `event`, `where`, `measure` and the window."""
     measured = _read_measure_kind(fields.get("measure", "count"), place.at("measure"))
@@ -77,16 +86,21 @@ def _is_ratio(measure: object) -> bool:
 
 
 def _read_ratio(fields: Fields, place: Place) -> Leaf | None:
+    ratio = _read_sides(fields, place)
+    found = read_predicate(fields, place, frozenset({"measure"}) | WINDOW_FIELDS, NUMBER)
+    return EventMeasure(ratio, found) if ratio and found else None
+
+
+def _read_sides(fields: Fields, place: Place) -> Ratio | None:
     window = read_window(fields, place)
     there = place.at("measure", "ratio")
     refuse_unknown_fields(fields["measure"], frozenset({"ratio"}), place.at("measure"))
-    found = read_predicate(fields, place, frozenset({"measure"}) | WINDOW_FIELDS, NUMBER)
     inner = read_object(fields["measure"]["ratio"], there, '{"of": event measure, "to": event measure}')
     if inner is None:
         return None
     refuse_unknown_fields(inner, frozenset({"of", "to"}), there)
     of, to = (_read_part(inner, name, there, window) for name in ("of", "to"))
-    return EventMeasure(Ratio(of, to), found) if of and to and found else None
+    return Ratio(of, to) if of and to else None
 
 
 def _read_part(ratio: Fields, name: str, place: Place, window: Window | None) -> Measure | None:

@@ -13,7 +13,7 @@ from starling_segments.groups import combine
 from starling_segments.identity import condition_facts, meanings
 from starling_segments.leaf_table import BrokenPlan, LeafTable
 from starling_segments.leaves import Question, earlier, threshold_of
-from starling_segments.measures import kind_of
+from starling_segments.measures import kind_of, quotient
 from starling_segments.plan import Plan
 from starling_segments.routes import router
 from starling_segments.standing import held, is_in
@@ -172,8 +172,7 @@ class _Building:
         test = leaf.predicate.holds
 
         def observed(state: UserState, now: int) -> float | None:
-            above, below = of.observe(state, of_question, now), to.observe(state, to_question, now)
-            return None if above is None or not below else float(above / below)
+            return quotient(of.observe(state, of_question, now), to.observe(state, to_question, now))
 
         return Node(
             pointer,

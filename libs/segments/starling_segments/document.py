@@ -7,22 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from starling_segments.behaviour import MEASURE_FIELDS, read_measure
+from starling_segments.behaviour import read_bare_measure
 from starling_segments.conditions import read_condition
-from starling_segments.faults import NOT_YET, UTC, Known, Place, Reading, finish, refuse_unknown_fields
-from starling_segments.filters import looks_at_traits
+from starling_segments.faults import UTC, Known, Place, Reading, finish, refuse_unknown_fields
 from starling_segments.groups import read_object
-from starling_segments.tree import Condition, Measure, MeasureName, Segment, Within
-from starling_segments.windows import WINDOW_FIELDS
+from starling_segments.tree import Condition, Measure, Ratio, Segment
 
 KEY_PATTERN = "^[a-z][a-z0-9_-]{0,63}$"
 MAX_NAME_CHARACTERS = 120
 SERVER_FIELDS = frozenset({"version", "status"})
 """Set by the server: a document that carries them (one that was read and is sent back) is taken without them."""
 SEGMENT_FIELDS = frozenset({"key", "name", "description", "timezone", "where"}) | SERVER_FIELDS
-
-COMPUTED: tuple[MeasureName, ...] = ("count", "sum", "distinct")
-"""The measures that can be computed traits so far, over a lifetime or `within`."""
 
 _KEY = re.compile(KEY_PATTERN[:-1] + r"\Z")
 _NOBODY = Known()
@@ -61,8 +56,8 @@ def parse_condition(where: object, timezone: str, known: Known) -> Condition:
     return condition
 
 
-def parse_measure(document: object, timezone: str = "UTC") -> Measure:
-    """`{event, where?, measure?, within?}`: an event measure without `op` and `value`.
+def parse_measure(document: object, timezone: str = "UTC") -> Measure | Ratio:
+    """`{event, where?, measure?, a window?}`: an event measure without `op` and `value`, as a computed trait is.
 
     Raises: DefinitionRefused.
     """
@@ -70,25 +65,10 @@ def parse_measure(document: object, timezone: str = "UTC") -> Measure:
     place = Place(reading)
     reading.zone = _read_zone(timezone, place.at("timezone"))
     fields = read_object(document, place, "a measure: an object")
-    measure: Measure | None = None
-    if fields is not None:
-        refuse_unknown_fields(fields, MEASURE_FIELDS, place)
-        measure = read_measure(fields, place)
-        _refuse_what_is_not_computed(measure, fields, place)
+    measure = None if fields is None else read_bare_measure(fields, place)
     finish(reading)
     assert measure is not None  # noqa: S101 - as above
     return measure
-
-
-def _refuse_what_is_not_computed(measure: Measure | None, fields: Mapping[str, Any], place: Place) -> None:
-    if measure is not None and measure.name not in COMPUTED:
-        place.at("measure").refuse(NOT_YET, "this measure is not computed yet", "one of " + ", ".join(COMPUTED))
-    window = None if measure is None else measure.window
-    if window is not None and not isinstance(window, Within):
-        name = next(name for name in fields if name in WINDOW_FIELDS)
-        place.at(name).refuse(NOT_YET, "traits are not computed over this window yet", '"within", or a lifetime')
-    if measure is not None and looks_at_traits(measure.event.where):
-        place.at("where").refuse(NOT_YET, "comparing with a trait is not computed yet", "a fixed value")
 
 
 def _read_key(fields: Mapping[str, Any], place: Place) -> str:

@@ -5,19 +5,16 @@ Sets of segments are bit masks: bit i is the plan's segment i.
 
 from __future__ import annotations
 
-from bisect import insort_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, floor
-from operator import attrgetter
 from typing import Any, Protocol
 
 from starling_segments.measures import MeasureKind
 from starling_segments.operators.table import NextChange, Test
-from starling_segments.state import UserState, Waiting
+from starling_segments.state import UserState
 from starling_segments.tree import Predicate
-
-_BY_TIME = attrgetter("time")
+from starling_segments.waiting import next_waiting, wait
 
 
 class EventView(Protocol):
@@ -118,14 +115,17 @@ class EventLeaf:
         if window_ms is not None and time <= now - window_ms:
             return 0
         kept = state.accumulator(self.id)
+        before: Any = self.kind.nothing
         if kept is None:
             kept = state.accumulators[self.id] = self.kind.lifetime() if window_ms is None else self.kind.windowed()
-            before: Any = self.kind.nothing
         else:
             if window_ms is not None:
                 kept.forget(now - window_ms)
-            before = kept.value()
+            if self.questions:
+                before = kept.value()
         kept.add(time, payload, self.pane_ms)
+        if not self.questions:
+            return 0  # nobody asks now: the values before and after may cost more than the match
         after: Any = kept.value()
         changed = 0
         for question in self.questions:  # hot: as `changed`, a call less
@@ -254,16 +254,6 @@ class ShiftingLeaf(EventLeaf):
         for question in self.questions:
             earliest = earlier(earliest, self.next_change(question, kept, now))
         note_due(state, self.id, earliest)
-
-
-def wait(state: UserState, time: int, leaf_id: str, payload: Any) -> None:
-    """Put a match off until its time comes."""
-    insort_right(state.waiting, Waiting(time, leaf_id, payload), key=_BY_TIME)
-
-
-def next_waiting(state: UserState, leaf_id: str) -> int | None:
-    """When the leaf's next match comes in that was put off."""
-    return next((match.time for match in state.waiting if match.leaf == leaf_id), None)
 
 
 def note_due(state: UserState, leaf_id: str, turn: int | None) -> None:

@@ -68,3 +68,8 @@ def kind_of(measure: Measure) -> MeasureKind:
         return kind
     lifetime, windowed = partial(spreads.Quantiles, measure.q), partial(recent_measures.RecentQuantiles, measure.q)
     return MeasureKind(kind.payload, lifetime, windowed, kind.nothing, kind.gives)
+
+
+def quotient(above: Any, below: Any) -> float | None:
+    """The value of a ratio, of the values of its two sides; None where the one below is zero or there is none."""
+    return None if above is None or not below else float(above / below)

@@ -18,6 +18,7 @@ from starling_segments.routes import FoldingLeaf, Router, Routes
 from starling_segments.sequences import SequenceLeaf
 from starling_segments.standing import HeldLeaf, TraitLeaf
 from starling_segments.state import AccountTally, Membership, UserState, decode_state, encode_state, traits_text
+from starling_segments.waiting import admit_waiting
 
 _NAMES_AT_HAND = 4096
 
@@ -253,25 +254,14 @@ class Plan:
             else:
                 dirty |= leaf.expire(state, now)
         if state.waiting and state.waiting[0].time <= now:
-            dirty |= self._admit_waiting(state, now)
-        return dirty
-
-    def _admit_waiting(self, state: UserState, now: int) -> int:
-        dirty, still_waiting = 0, []
-        for match in state.waiting:
-            leaf = self.event_leaves.get(match.leaf)
-            if leaf is None or match.time > now:
-                still_waiting.append(match)  # of another plan's leaf: that plan will take it when it takes over
-            else:
-                dirty |= leaf.add(state, match.time, match.payload, now)
-        state.waiting = still_waiting
+            dirty |= admit_waiting(state, self.event_leaves, now)
         return dirty
 
     def _take_over(self, state: UserState, now: int) -> None:
         lasting = set(self.leaves)
         state.accumulators = {key: kept for key, kept in state.accumulators.items() if key in lasting}
         state.waiting = [match for match in state.waiting if match.leaf in self.event_leaves]
-        self._admit_waiting(state, now)
+        admit_waiting(state, self.event_leaves, now)
         state.due.clear()
         for event_leaf in self.event_leaves.values():
             event_leaf.refresh(state, now)

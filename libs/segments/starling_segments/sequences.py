@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from starling_segments.accumulators import EXACT, Chain, Link
-from starling_segments.leaves import EventView, Seen, earlier, next_waiting, note_due, wait
+from starling_segments.leaves import EventView, Seen, earlier, note_due
 from starling_segments.sequence_parts import (
     NAMES_AT_HAND,
     Bound,
@@ -29,6 +29,7 @@ from starling_segments.sequence_parts import (
     unpacked,
 )  # fmt: skip
 from starling_segments.state import UserState
+from starling_segments.waiting import next_waiting, wait
 
 
 @dataclass(slots=True)

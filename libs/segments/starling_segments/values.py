@@ -11,6 +11,7 @@ from starling_segments.operators.table import NUMBER_TYPES
 MAX_MAGNITUDE = 1e290
 """A larger number is not summed: a sum of that many could leave what a double can hold."""
 _LONGEST_KEPT = 64
+_LEAST_KEPT, _MOST_KEPT = -(2**63), 2**64 - 1
 
 
 def amount(value: Any) -> float | None:
@@ -44,5 +45,19 @@ def _normal(value: Any) -> Any:
 
 
 def anything(value: Any) -> Any:
-    """Whatever is there."""
-    return value
+    """Whatever is there; a whole number that does not fit 64 bits is kept as a float."""
+    kind = type(value)
+    if kind is str or kind is float or kind is bool or value is None:
+        return value
+    if kind is int:
+        return value if _LEAST_KEPT <= value <= _MOST_KEPT else _as_float(value)
+    if kind is list:
+        return [anything(item) for item in value]
+    return {key: anything(item) for key, item in value.items()} if kind is dict else value
+
+
+def _as_float(value: int) -> float | None:
+    try:
+        return float(value)
+    except OverflowError:
+        return None

@@ -27,11 +27,13 @@ class DelayedLeaf(ShiftingLeaf):
         if kept is None:
             kept = state.accumulators[self.id] = Delayed(self.kind.windowed())
         self.settle(kept, now)
-        before = kept.inner.value()
+        before = kept.inner.value() if self.questions else None
         if time <= now - self.newer_ms:
             kept.inner.add(time, payload, self.pane_ms)
         else:
             kept.put(time, payload)
+        if not self.questions:
+            return 0
         changed = self.changed(before, kept.inner.value(), now)
         self.set_timer(state, kept, now)
         return changed
@@ -81,11 +83,13 @@ class CalendarLeaf(ShiftingLeaf):
             kept = state.accumulators[self.id] = Periods()
         self.settle(kept, now)
         inner = kept.at(start)
-        before = self.kind.nothing if inner is None else inner.value()
+        before = self.kind.nothing if inner is None or not self.questions else inner.value()
         if inner is None:
             inner = self.kind.lifetime()
             kept.put(start, inner)
         inner.add(time, payload, self.pane_ms)
+        if not self.questions:
+            return 0
         after, changed = inner.value(), 0
         for question in self.questions:
             if self._visible(question.back, now) == start and question.holds(before, now) is not question.holds(after, now):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from starling_segments import DefinitionRefused, parse_measure
-from starling_segments.tree import Measure
+from starling_segments import DefinitionRefused, Measure, Ratio, parse_measure
+from starling_segments.tree import EventSelector
 
 _MEASURE_FIELDS = ("event", "where", "measure", "within", "between_ago", "after", "before", "calendar")
 
@@ -28,13 +28,13 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """One computed trait, compiled. `measure` None: no value; `former`: whoever these matched had a value once."""
+    """One computed trait, read. `measure` None: no value; `former`: whoever did one of these had a value once."""
 
     workspace: str
     key: str
     version: int
-    measure: Measure | None
-    former: tuple[Measure, ...]
+    measure: Measure | Ratio | None
+    former: tuple[EventSelector, ...]
 
 
 class Definitions:
@@ -64,26 +64,31 @@ class Definitions:
         return Definition(*name, newest[0], newest[1], tuple(former))
 
 
-def compile_definitions(definitions: Sequence[Definition]) -> tuple[tuple[Trait, ...], tuple[str, ...]]:
+def read_definitions(definitions: Sequence[Definition]) -> tuple[tuple[Trait, ...], tuple[str, ...]]:
     """A trait for each definition, in order, and what is wrong with those that cannot be computed."""
     problems: list[str] = []
 
-    def measure(definition: Definition, text: str) -> Measure | None:
+    def measure(definition: Definition, text: str) -> Measure | Ratio | None:
         try:
             document = json.loads(text)
-            return parse_measure({name: document[name] for name in _MEASURE_FIELDS if name in document})
-        except (DefinitionRefused, ValueError, TypeError) as error:
+            fields = {name: document[name] for name in _MEASURE_FIELDS if document.get(name) is not None}
+            return parse_measure(fields, document.get("timezone") or "UTC")
+        except (DefinitionRefused, ValueError, TypeError, AttributeError) as error:
             problems.append(f"{definition.workspace}/{definition.key}: {error}")
             return None
 
     def trait(definition: Definition) -> Trait:
         current = None if definition.document is None else measure(definition, definition.document)
-        former = [measure(definition, text) for text in definition.former]
-        return Trait(
-            definition.workspace, definition.key, definition.version, current, tuple(one for one in former if one is not None)
-        )
+        former = [selector for text in definition.former for selector in _selectors(measure(definition, text))]
+        return Trait(definition.workspace, definition.key, definition.version, current, tuple(former))
 
     return tuple(trait(definition) for definition in definitions), tuple(problems)
+
+
+def _selectors(measure: Measure | Ratio | None) -> tuple[EventSelector, ...]:
+    if measure is None:
+        return ()
+    return (measure.of.event, measure.to.event) if isinstance(measure, Ratio) else (measure.event,)
 
 
 def fingerprint(definitions: Sequence[Definition], *more: object) -> str:

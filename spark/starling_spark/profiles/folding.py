@@ -4,27 +4,29 @@ A partition's stream time is its own, as everywhere in the product: the highest 
 records (or the wall clock, where that is the clock).
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from starling_common.values import split_key
 from starling_spark.profiles.definitions import Trait
-from starling_spark.profiles.traits import UserTraits, Value, decode_user, encode_user, fold, settle
+from starling_spark.profiles.plans import TraitPlan
+from starling_spark.profiles.traits import UserTraits, decode_user, encode_user, look_at, settle
 from starling_spark.profiles.wheel import Slot, reached, slot_for
 
 MOST_USERS_AT_HAND = 20_000
 """States kept in memory within one partition's batch; a backlog of millions is folded in rounds of so many."""
 
+Hit = tuple[int, int, list[tuple[int, Any]]]
+"""One event that counts: its time, the stream time then, and what each leaf takes of it."""
 
-class Hit(msgspec.Struct, array_like=True):
-    """One event that counts: for whom (`workspace/user`), when, at which stream time, and what each trait takes of it."""
 
-    user: str
-    event_ms: int
-    now_ms: int
+class UserHits(msgspec.Struct, array_like=True, gc=False):
+    """One user's events, in the order of arrival; the correlation id is the last one's."""
+
     correlation_id: str
-    matches: list[tuple[int, float | str | bool | None]]
+    hits: list[Hit]
 
 
 class Refusal(msgspec.Struct, array_like=True):
@@ -37,29 +39,36 @@ class Refusal(msgspec.Struct, array_like=True):
 
 
 class Chunk(msgspec.Struct, array_like=True):
-    """What a run of records of one partition came to. `moved_by`: correlation id of what moved its stream time last."""
+    """What a run of records of one partition came to. `users`: by `workspace/user`.
+
+    `moved_by`: correlation id of what moved its stream time last.
+    """
 
     now_ms: int
     moved_by: str
-    hits: list[Hit]
+    users: dict[str, UserHits]
     refused: list[Refusal]
 
 
 class Clock(msgspec.Struct, array_like=True):
-    """A partition's own state. `received_at` (microseconds) of the last value told: it only grows."""
+    """A partition's own state. `received_at` (microseconds) of the last value told: it only grows.
+
+    `is_new`: nobody is kept yet, so nobody needs to be looked for; most of a history is read then.
+    """
 
     now_ms: int = 0
     moved_by: str = ""
     received_at: int = 0
     slots: set[Slot] = msgspec.field(default_factory=set)
+    is_new: bool = True
 
 
 class Computed(NamedTuple):
-    """A value to tell; `as_of` is the stream time, `received_at` the wall clock in microseconds."""
+    """A value to tell, as JSON text; `as_of` is the stream time, `received_at` the wall clock in microseconds."""
 
     user: str
     trait: Trait
-    value: Value
+    value: str | None
     as_of: int
     received_at: int
     correlation_id: str
@@ -87,28 +96,39 @@ class Store(Protocol):
         """Keep it; an empty list forgets the slot."""
 
 
+class _AtHand(msgspec.Struct):
+    """A user's state in memory. `numbers`: of the leaves and marks that took something since it was read."""
+
+    state: UserTraits
+    plan: TraitPlan
+    numbers: set[int]
+
+
 class PartitionFold:
     """One partition's part of one micro-batch: `take` each chunk, then `finish` once."""
 
-    def __init__(self, traits: Sequence[Trait], store: Store) -> None:
-        self._traits = traits
+    def __init__(self, plans: Mapping[str, TraitPlan], store: Store) -> None:
+        """`plans`: by workspace."""
+        self._plans = plans
         self._store = store
         self._clock = store.clock()
-        self._users: dict[str, UserTraits] = {}
+        self._users: dict[str, _AtHand] = {}
         self._touched: dict[str, str] = {}
         self._filings: dict[Slot, list[str]] = {}
 
     def take(self, chunk: Chunk) -> None:
         """Fold a chunk's hits, and move stream time on; it never goes back."""
-        clock = self._clock
-        for hit in chunk.hits:
-            clock.now_ms = max(clock.now_ms, hit.now_ms)
-            user = self._user(hit.user)
-            self._touched[hit.user] = hit.correlation_id
-            for index, payload in hit.matches:
-                fold(user, (index, self._traits[index]), (hit.event_ms, payload), clock.now_ms)
-        if chunk.now_ms >= clock.now_ms:
-            clock.now_ms, clock.moved_by = chunk.now_ms, chunk.moved_by
+        began_ms = self._clock.now_ms
+        for name, user_hits in chunk.users.items():
+            self._touched[name] = user_hits.correlation_id
+            user = self._user(name)
+            fold, kept, numbers = user.plan.measures.fold, user.state.kept, user.numbers
+            for time_ms, now_ms, matches in user_hits.hits:
+                fold(kept, (time_ms, matches), now_ms if now_ms > began_ms else began_ms)
+                for match in matches:
+                    numbers.add(match[0])
+        if chunk.now_ms >= self._clock.now_ms:
+            self._clock.now_ms, self._clock.moved_by = chunk.now_ms, chunk.moved_by
 
     def finish(self, wall_clock_micros: int) -> Iterator[Computed]:
         """Everything that changed, at the stream time reached; the state is stored when the iterator is used up."""
@@ -117,42 +137,47 @@ class PartitionFold:
         clock.received_at = max(clock.received_at, wall_clock_micros - 1)
         for name, correlation_id in self._touched.items():
             user = self._user(name)
-            for index, value in settle(user, self._traits, clock.now_ms):
+            look_at(user.state, user.plan, user.numbers, clock.now_ms)
+            user.numbers.clear()
+            for index, text in settle(user.state, user.plan, clock.now_ms):
                 clock.received_at += 1
-                yield Computed(name, self._traits[index], value, clock.now_ms, clock.received_at, correlation_id)
-            self._file(name, user)
+                yield Computed(name, user.plan.traits[index], text, clock.now_ms, clock.received_at, correlation_id)
+            self._file(name, user.state)
         self._make_room(0)
         self._store_filings()
         self._store.put_clock(clock)
 
-    def _user(self, name: str) -> UserTraits:
+    def _user(self, name: str) -> _AtHand:
         user = self._users.get(name)
         if user is None:
             self._make_room(MOST_USERS_AT_HAND)
-            data = self._store.user(name)
-            user = self._users[name] = UserTraits() if data is None else decode_user(data)
+            data = None if self._clock.is_new else self._store.user(name)
+            state = UserTraits() if data is None else decode_user(data)
+            user = self._users[name] = _AtHand(state, self._plans[split_key(name.encode())[0]], set())
         return user
 
     def _make_room(self, most: int) -> None:
-        if len(self._users) < max(most, 1):
+        if not self._users or len(self._users) < most:
             return
         for name, user in self._users.items():
-            self._store.put_user(name, encode_user(user) if user.kept else None)
+            look_at(user.state, user.plan, user.numbers, self._clock.now_ms)
+            self._store.put_user(name, None if user.state.is_empty else encode_user(user.state))
         self._users.clear()
+        self._clock.is_new = False
 
     def _open_slots(self) -> None:
         clock = self._clock
         for slot in reached(clock.slots, clock.now_ms):
             clock.slots.discard(slot)
             for name in self._store.slot(slot):
-                user = self._user(name)
+                user = self._user(name).state
                 if user.filed == slot.start_ms:  # else it was filed anew since, nearer
                     user.filed = None
                     self._touched.setdefault(name, clock.moved_by)
             self._store.put_slot(slot, [])
 
     def _file(self, name: str, user: UserTraits) -> None:
-        due = user.due
+        due = min(user.due.values(), default=None)
         if due is None:
             return
         slot = slot_for(due, self._clock.now_ms)

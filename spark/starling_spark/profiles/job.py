@@ -17,7 +17,7 @@ from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
 from starling_common.metrics import Metrics
 from starling_spark.profiles.catalogue import TraitCatalogue
-from starling_spark.profiles.definitions import Definition, compile_definitions
+from starling_spark.profiles.definitions import Definition, read_definitions
 from starling_spark.profiles.positions import GroupPositions, Position
 from starling_spark.profiles.queries import Batch, Place, Progress, TraitQuery
 from starling_spark.profiles.transform import Job
@@ -82,7 +82,7 @@ class ProfilesJob:
             self._parts.positions.commit({**ends, (self._parts.catalogue.topic, 0): position}, read=False)
 
     def _stream(self, definitions: tuple[Definition, ...], stopping: Event, stop_seconds: float) -> None:
-        for problem in compile_definitions(definitions)[1]:
+        for problem in read_definitions(definitions)[1]:
             log(__name__).error("definition_not_computed", problem=problem)
         history = self._parts.positions.ends(self._inputs)
         query = TraitQuery(self._parts.open_spark(), self._job(definitions), self._place, self._count)

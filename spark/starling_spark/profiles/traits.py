@@ -1,52 +1,52 @@
 """Pure core: one user's computed traits: fold what happened, then say which values changed at an instant.
 
-The accumulators are the segment language's own, so a value here is the value there.
+What is kept, and how, is the segment language's own: a value here is the value there.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, cast
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from starling_segments.accumulators import EXACT, Measured
-from starling_segments.measures import MEASURES
-from starling_segments.tree import Measure
-from starling_spark.profiles.definitions import Trait
-from starling_spark.profiles.matching import Payload
+from starling_segments import UserState
+from starling_segments.measuring import Match
+from starling_spark.profiles.plans import TraitPlan
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the bytes of `UserTraits`; part of the checkpoint's name, so that old bytes are never read as new ones."""
 
-Value = int | float | None
+_LONGEST_KEPT: Final = 64
 
 
-class Kept(msgspec.Struct, array_like=True):
-    """What is kept of one trait. `ahead`: [time, payload] of events later than stream time (possible with the wall clock).
+class UserTraits(msgspec.Struct, array_like=True, gc=False):
+    """One user's state, bounded by the definitions: what their leaves keep, and by the trait's index what was told.
 
-    `told`: `value` was published. `due`: when the value can next change by itself.
+    `told`: the value as JSON text (of a long one a hash), None for no value. `due`: when the value is to be looked at
+    next. `filed` is the start of the slot of the wheel where the user stands.
     """
 
-    accumulator: Measured | None
-    ahead: list[tuple[int, float | str | bool]] = msgspec.field(default_factory=list)
-    told: bool = False
-    value: Value = None
-    due: int | None = None
-
-
-class UserTraits(msgspec.Struct, array_like=True):
-    """One user's state. `kept` by the trait's index; `filed` is the start of the slot of the wheel where the user stands."""
-
-    kept: dict[int, Kept] = msgspec.field(default_factory=dict)
+    kept: UserState = msgspec.field(default_factory=UserState)
+    told: dict[int, str | None] = msgspec.field(default_factory=dict)
+    due: dict[int, int] = msgspec.field(default_factory=dict)
     filed: int | None = None
 
     @property
-    def due(self) -> int | None:
-        """When a value can next change though nothing happens."""
-        return min((kept.due for kept in self.kept.values() if kept.due is not None), default=None)
+    def is_empty(self) -> bool:
+        """Whether nothing is kept: it is as if nothing had ever happened."""
+        return not self.kept.accumulators and not self.kept.waiting and not self.told and not self.due
+
+
+class Value(NamedTuple):
+    """A trait's value, as JSON text; None: it has none."""
+
+    index: int
+    text: str | None
 
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(UserTraits)
+_TEXT = msgspec.json.Encoder()
 
 
 def encode_user(user: UserTraits) -> bytes:
@@ -59,78 +59,58 @@ def decode_user(data: bytes) -> UserTraits:
     return _DECODER.decode(data)
 
 
-def fold(user: UserTraits, trait: tuple[int, Trait], happened: tuple[int, Payload], now_ms: int) -> None:
-    """Fold one match: `trait` with its index, `happened` as (event time, payload), at stream time `now_ms`.
+def look_at(user: UserTraits, plan: TraitPlan, numbers: Iterable[int], now_ms: int) -> None:
+    """The traits that those leaves and marks concern are due at `now_ms`."""
+    due = user.due
+    for number in numbers:
+        for index in plan.concerned[number]:
+            due[index] = now_ms
 
-    A late event counts where its own time puts it; one older than the window is dropped.
+
+def settle(user: UserTraits, plan: TraitPlan, now_ms: int) -> list[Value]:
+    """Each value at `now_ms` that differs from what was last told; they count as told.
+
+    Only traits that are due are looked at. Afterwards all of `due` is later than `now_ms`, and a trait whose window is
+    empty and said so is forgotten: a state holds what is inside windows, and lifetimes.
     """
-    index, definition = trait
-    time_ms, payload = happened
-    kept = user.kept.get(index)
-    if kept is None:
-        kept = user.kept[index] = Kept(_new_accumulator(definition.measure))
-    kept.due = now_ms  # whatever it was: it is to be looked at now
-    if payload is None or definition.measure is None or kept.accumulator is None:
-        return
-    if time_ms > now_ms and definition.measure.within_ms is not None:
-        kept.ahead.append((time_ms, payload))
-    else:
-        _add(kept.accumulator, definition.measure, (time_ms, payload), now_ms)
-
-
-def _new_accumulator(measure: Measure | None) -> Measured | None:
-    if measure is None:
-        return None
-    kind = MEASURES[measure.name]
-    return kind.lifetime() if measure.within_ms is None else kind.windowed()
-
-
-def _add(accumulator: Measured, measure: Measure, happened: tuple[int, Any], now_ms: int) -> None:
-    time_ms, payload = happened
-    if measure.within_ms is None:
-        accumulator.add(time_ms, payload, 0)
-        return
-    # What has left is dropped first, so that it is not among the newest that are kept one by one.
-    accumulator.forget(now_ms - measure.within_ms)
-    if time_ms > now_ms - measure.within_ms:
-        accumulator.add(time_ms, payload, measure.within_ms // EXACT)
-
-
-def settle(user: UserTraits, traits: Sequence[Trait], now_ms: int) -> Iterator[tuple[int, Value]]:
-    """(index of the trait, value at `now_ms`) of each value that differs from what was last told; they count as told.
-
-    Only traits that are due are looked at. Afterwards `due` is later than `now_ms`, and a trait whose window is empty
-    and said so is forgotten: a state holds what is inside windows, and lifetimes.
-    """
-    for index, kept in list(user.kept.items()):
-        if kept.due is None or kept.due > now_ms:
+    look_at(user, plan, plan.measures.settle(user.kept, now_ms), now_ms)
+    due, told, news = user.due, user.told, []
+    empty: set[int] = set()
+    for index in [index for index, instant in due.items() if instant <= now_ms]:
+        reading = plan.readings[index]
+        value, turn = None, None
+        if reading is not None:
+            value, turn = reading.value(user.kept, now_ms), reading.turn(user.kept, now_ms)
+        text = None if value is None else _TEXT.encode(value).decode()
+        mark = text if text is None else _mark(text)
+        says_nothing = value == (None if reading is None else reading.nothing)
+        # Whoever never had a value need not be told that there is none, but a former version may have given one.
+        if told.get(index, "") != mark and (index in told or not says_nothing or plan.traits[index].former):
+            news.append(Value(index, text))
+        told[index] = mark
+        if turn is not None:
+            due[index] = turn
             continue
-        trait = traits[index]
-        value, kept.due = _bring_to(kept, trait.measure, now_ms)
-        is_news = not kept.told or value != kept.value
-        # Whoever never had a value need not be told that there is none.
-        if is_news and (kept.told or value is not None or trait.former):
-            yield index, value
-        kept.told, kept.value = True, value
-        if kept.due is None and _says_nothing(trait.measure, value):
-            del user.kept[index]
+        del due[index]
+        if says_nothing and not plan.traits[index].former:
+            empty.add(index)
+    if empty:
+        _forget(user, plan, empty)
+    return news
 
 
-def _says_nothing(measure: Measure | None, value: Value) -> bool:
-    return measure is None or (measure.within_ms is not None and value == MEASURES[measure.name].nothing)
+def _forget(user: UserTraits, plan: TraitPlan, empty: Iterable[int]) -> None:
+    """Drop what says as much as nothing at all."""
+    for index in empty:
+        reading = plan.readings[index]
+        numbers = () if reading is None else reading.leaves
+        plan.measures.drop_empty(user.kept, numbers)
+        if not any(plan.measures.leaves[number].id in user.kept.accumulators for number in numbers):
+            del user.told[index]
 
 
-def _bring_to(kept: Kept, measure: Measure | None, now_ms: int) -> tuple[Value, int | None]:
-    """The value at `now_ms`, and when it can next change by itself."""
-    if measure is None or kept.accumulator is None:
-        return None, None
-    for happened in [entry for entry in kept.ahead if entry[0] <= now_ms]:
-        kept.ahead.remove(happened)
-        _add(kept.accumulator, measure, happened, now_ms)
-    if measure.within_ms is None:
-        return cast("Value", kept.accumulator.value()), None
-    kept.accumulator.forget(now_ms - measure.within_ms)
-    value = cast("Value", kept.accumulator.value())  # the measures that can be computed give numbers
-    departure = kept.accumulator.next_departure(None, lambda other, _: other == value, now_ms)
-    turns = [time_ms for time_ms, _ in kept.ahead] + ([] if departure is None else [departure + measure.within_ms])
-    return value, min(turns, default=None)
+def _mark(text: str) -> str:
+    """What is remembered of a value: `1.0` and `1` are one."""
+    if len(text) > _LONGEST_KEPT:
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+    return text.removesuffix(".0")

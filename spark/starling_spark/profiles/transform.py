@@ -8,7 +8,7 @@ window, and fires timers only one batch later. A partition's clock and its wheel
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -20,11 +20,13 @@ from starling_common.headers import header
 from starling_common.instants import wall_clock_micros, wall_clock_ms
 from starling_common.settings import Clock as ClockMode
 from starling_common.values import deterministic_id, split_key
+from starling_common.wire import FieldReader
 from starling_spark.codec import Wire
-from starling_spark.profiles.definitions import Definition, compile_definitions
+from starling_spark.profiles.definitions import Definition, read_definitions
 from starling_spark.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal
-from starling_spark.profiles.matches import ChunkBuilder, Raw, Reading
-from starling_spark.profiles.matching import Matcher
+from starling_spark.profiles.matches import EVENT_FIELDS, ChunkBuilder, Raw, Reading
+from starling_spark.profiles.outputs import OutputBatches, unpack
+from starling_spark.profiles.plans import TraitPlan, compile_traits
 from starling_spark.profiles.wheel import Slot
 from starling_spark.sinks import OUTPUT
 from starling_spark.sources import RECORDS
@@ -32,6 +34,7 @@ from starling_spark.sources import RECORDS
 STAGE = "profiles"
 _CHUNKS = types.StructType([types.StructField("partition", types.IntegerType()), types.StructField("chunk", types.BinaryType())])
 _CHUNKS_IN_ARROW = pa.schema([("partition", pa.int32()), ("chunk", pa.binary())])
+_PACKED = types.StructType([types.StructField("packed", types.BinaryType())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,33 +70,41 @@ def computed_traits(records: DataFrame, job: Job) -> DataFrame:
     """
     fields = [field.name for field in RECORDS.fields]
     chunks = records.select(*fields).mapInArrow(_match(job), _CHUNKS)
-    return chunks.groupBy("partition").transformWithState(_Processor(job), OUTPUT, "Update", "None")
+    packed = chunks.groupBy("partition").transformWithState(_Processor(job), _PACKED, "Update", "None")
+    return packed.mapInArrow(unpack, OUTPUT)
 
 
 def _match(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def match(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        matcher = Matcher(_traits(job.definitions))
-        reading = _reading(job)
+        plans = _plans(job.definitions)
+        reading = _reading(job, plans)
         for batch in batches:
-            builder = ChunkBuilder(reading, matcher)
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                builder.add(Raw(*row))
-            chunks = builder.chunks()
+            chunks = _chunks(batch, ChunkBuilder(reading, plans))
             encoded = [msgspec.msgpack.encode(chunk) for chunk in chunks.values()]
             yield pa.RecordBatch.from_pydict({"partition": list(chunks), "chunk": encoded}, _CHUNKS_IN_ARROW)
 
     return match
 
 
+def _chunks(batch: pa.RecordBatch, builder: ChunkBuilder) -> Mapping[int, Chunk]:
+    def whole(place: int) -> Raw:
+        return Raw(*(column[place].as_py() for column in batch.columns))
+
+    # Hot: keys and headers, which only a dead letter needs, stay in Arrow.
+    columns = [batch.column(name).to_pylist() for name in ("topic", "partition", "timestamp_ms", "value")]
+    for place, (topic, partition, timestamp_ms, value) in enumerate(zip(*columns, strict=True)):
+        builder.add(topic, partition, timestamp_ms, value, partial(whole, place))
+    return builder.chunks()
+
+
 @cache
-def _traits(definitions: tuple[Definition, ...]) -> Any:
-    return compile_definitions(definitions)[0]
+def _plans(definitions: tuple[Definition, ...]) -> Mapping[str, TraitPlan]:
+    return compile_traits(read_definitions(definitions)[0])
 
 
-def _reading(job: Job) -> Reading:
-    topics = job.topics
-    codecs = {topic: job.wire.codec(topic) for topic in (topics.events, topics.clock)}
-    dead_letter = job.wire.codec(topics.dead_letters)
+def _reading(job: Job, plans: Mapping[str, TraitPlan]) -> Reading:
+    topics, wire = job.topics, job.wire
+    dead_letter = wire.codec(topics.dead_letters)
     before = {(topic, partition): offset for topic, partition, offset in job.refused_before}
 
     def refuse(raw: Raw, code: str, message: str) -> Refusal | None:
@@ -104,8 +115,16 @@ def _reading(job: Job) -> Reading:
         record = _dead_letter(raw, code, message) | {"headers": _last_of_each(headers), "correlation_id": correlation_id or None}
         return Refusal(raw.key, dead_letter.encode(record), raw.timestamp_ms, correlation_id)
 
+    read_event = FieldReader(wire.codec(topics.events), (*EVENT_FIELDS, *_more_fields(plans)))
+    read_clock = FieldReader(wire.codec(topics.clock), ("instant", "correlation_id"))
     not_before_ms = job.started_ms if job.clock is ClockMode.WALL else 0
-    return Reading(topics.events, job.clock, not_before_ms, lambda topic, value: codecs[topic].decode(value), refuse)
+    return Reading(topics.events, job.clock, not_before_ms, read_event, read_clock, refuse)
+
+
+def _more_fields(plans: Mapping[str, TraitPlan]) -> tuple[str, ...]:
+    if any(plan.measures.reads_traits for plan in plans.values()):
+        return "context", "traits"
+    return ("context",) if any(plan.measures.reads_context for plan in plans.values()) else ()
 
 
 def _last_of_each(headers: list[tuple[str, bytes | None]]) -> Mapping[str, bytes]:
@@ -144,7 +163,7 @@ class _Processor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state; called in the worker, before any key."""
         self._store = _SparkStore(handle)
-        self._traits = _traits(self._job.definitions)
+        self._plans = _plans(self._job.definitions)
         self._aggregates = self._job.wire.codec(self._job.topics.aggregates)
 
     def handleInputRows(  # noqa: N802 - Spark's name
@@ -154,50 +173,46 @@ class _Processor(StatefulProcessor):
         timerValues: Any,  # noqa: ARG002, N803 - Spark's name
     ) -> Iterator[Row]:
         """One partition's part of a micro-batch."""
-        partition = key[0]
-        folding = PartitionFold(self._traits, self._store)
+        outputs = OutputBatches()
+        folding = PartitionFold(self._plans, self._store)
         for row in rows:
             chunk = msgspec.msgpack.decode(row["chunk"], type=Chunk)
             folding.take(chunk)
             for refusal in chunk.refused:
-                yield self._refused(refusal)
+                outputs.add(self._refused(refusal))
         for computed in folding.finish(wall_clock_micros()):
-            yield self._computed(partition, computed)
+            outputs.add(self._computed(key[0], computed))
+        for packed in outputs.packed():
+            yield Row(packed=packed)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _refused(self, refusal: Refusal) -> Row:
+    def _refused(self, refusal: Refusal) -> tuple[Any, ...]:
         topic = self._job.topics.dead_letters
-        return _row(topic, -1, refusal.key, refusal.value, refusal.timestamp_ms, refusal.correlation_id)
+        return topic, -1, refusal.key, refusal.value, refusal.timestamp_ms, refusal.correlation_id
 
-    def _computed(self, partition: int, computed: Computed) -> Row:
+    def _computed(self, partition: int, computed: Computed) -> tuple[Any, ...]:
         value = self._aggregates.encode(aggregate_record(computed))
-        key = computed.user.encode()
         topic = self._job.topics.aggregates
-        return _row(topic, partition, key, value, computed.received_at // 1000, computed.correlation_id)
+        return topic, partition, computed.user.encode(), value, computed.received_at // 1000, computed.correlation_id
 
 
 def aggregate_record(computed: Computed) -> dict[str, Any]:
     """The `AggregateComputed` record. Told twice (after a crash), it has the same `event_id`."""
     workspace, user_id = split_key(computed.user.encode())
     trait = computed.trait
-    value = None if computed.value is None else msgspec.json.encode(computed.value).decode()
     return {
         "received_at": computed.received_at,
         "workspace": workspace,
         "user_id": user_id,
-        "event_id": deterministic_id(workspace, user_id, trait.key, trait.version, value, computed.as_of),
+        "event_id": deterministic_id(workspace, user_id, trait.key, trait.version, computed.value, computed.as_of),
         "trait_key": trait.key,
         "trait_version": trait.version,
-        "value": value,
+        "value": computed.value,
         "as_of": computed.as_of,
         "correlation_id": computed.correlation_id,
     }
-
-
-def _row(*values: Any) -> Row:
-    return Row(**dict(zip(OUTPUT.fieldNames(), values, strict=True)))
 
 
 class _SparkStore:

@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from starling_spark.profiles.definitions import Definition, Trait, compile_definitions
-from starling_spark.profiles.folding import Chunk, Clock, Computed, Hit, PartitionFold
-from starling_spark.profiles.matching import EventView, Matcher
+from starling_spark.profiles.definitions import Definition, Trait, read_definitions
+from starling_spark.profiles.folding import Chunk, Clock, Computed, PartitionFold, UserHits
+from starling_spark.profiles.matches import Event
+from starling_spark.profiles.plans import compile_traits
 from starling_spark.profiles.wheel import Slot
 
 DAY_MS = 86_400_000
@@ -20,13 +21,13 @@ def defined(key: str, document: Mapping[str, Any], *former: Mapping[str, Any], w
 
 
 def traits(*definitions: Definition) -> tuple[Trait, ...]:
-    compiled, problems = compile_definitions(definitions)
+    compiled, problems = read_definitions(definitions)
     assert problems == ()
     return compiled
 
 
-def record(name: str, time_ms: int, properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": name, "event_time": time_ms, "properties": json.dumps(properties), "context": "{}"}
+def event(name: str, time_ms: int, properties: Mapping[str, Any]) -> Event:
+    return Event(name, time_ms, (json.dumps(properties), '{"app": {"version": "2.1.0"}}', '{"city": "Rome", "limit": 20}'))
 
 
 class MemoryStore:
@@ -66,25 +67,30 @@ class Partition:
     """One partition over many micro-batches. Events are (user, time, name, properties)."""
 
     def __init__(self, *definitions: Definition) -> None:
-        self.traits = traits(*definitions)
+        self.plans = compile_traits(traits(*definitions))
         self.store = MemoryStore()
-        self._matcher = Matcher(self.traits)
         self._batches = 0
 
     def batch(self, events: Iterable[tuple[str, int, str, Mapping[str, Any]]], now_ms: int = 0) -> list[Computed]:
         """What a micro-batch with these events tells; under the event clock, moved on to `now_ms` at the end."""
-        hits: list[Hit] = []
-        seen_ms = 0
+        chunk = Chunk(0, "c-clock", {}, [])
         for user, time_ms, name, properties in events:
-            seen_ms = max(seen_ms, time_ms)
-            matches = self._matcher.match("w", EventView(record(name, time_ms, properties)))
-            if matches:
-                hits.append(Hit(f"w/{user}", time_ms, seen_ms, f"c-{user}", matches))
-        return self.fold([Chunk(max(seen_ms, now_ms), "c-clock", hits, [])])
+            chunk.now_ms = max(chunk.now_ms, time_ms)
+            self.hit(chunk, user, event(name, time_ms, properties))
+        chunk.now_ms = max(chunk.now_ms, now_ms)
+        return self.fold([chunk])
+
+    def hit(self, chunk: Chunk, user: str, happened: Event) -> None:
+        """Put an event into a chunk, at the chunk's stream time."""
+        matches = self.plans["w"].measures.matches(happened) if "w" in self.plans else []
+        if matches:
+            hits = chunk.users.setdefault(f"w/{user}", UserHits("", []))
+            hits.correlation_id = f"c-{user}"
+            hits.hits.append((happened.time_ms, chunk.now_ms, matches))
 
     def fold(self, chunks: Sequence[Chunk]) -> list[Computed]:
         self._batches += 1
-        folding = PartitionFold(self.traits, self.store)
+        folding = PartitionFold(self.plans, self.store)
         for chunk in chunks:
             folding.take(chunk)
         return list(folding.finish(1_000_000 * self._batches))
@@ -96,5 +102,5 @@ def values(told: Iterable[Computed]) -> dict[tuple[str, str], Any]:
     for computed in told:
         name = (computed.user.removeprefix("w/"), computed.trait.key)
         assert name not in found
-        found[name] = computed.value
+        found[name] = None if computed.value is None else json.loads(computed.value)
     return found

@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
-from starling_spark.profiles.definitions import Definition, Definitions, compile_definitions, fingerprint
-from starling_spark.profiles.matching import BadEvent, EventView, Matcher
+from starling_segments import Measure
+from starling_segments.tree import Calendar
+from starling_spark.profiles.definitions import Definition, Definitions, read_definitions, fingerprint
+from starling_spark.profiles.matches import BadEvent, Event
+from starling_spark.profiles.plans import compile_traits
 from starling_spark.profiles.positions import end_offsets
-from tests.unit.spark.keeping import defined, record, traits
+from tests.unit.spark.keeping import defined, event, traits
 
 
 def changed(version: int, document: dict[str, Any], action: str = "DEFINED") -> dict[str, Any]:
@@ -28,9 +31,22 @@ def in_force(*records: dict[str, Any]) -> tuple[Definition, ...]:
 def test_the_newest_version_is_in_force_and_older_ones_are_former() -> None:
     revised = in_force(changed(1, A), changed(2, B, "REVISED"), changed(1, A))
     assert revised == (Definition("w", "n", 2, json.dumps(B), (json.dumps(A),)),)
-    (trait,) = compile_definitions(revised)[0]
-    assert trait.measure is not None
-    assert (trait.measure.event.name, [measure.event.name for measure in trait.former]) == ("B", ["A"])
+    (trait,) = read_definitions(revised)[0]
+    assert isinstance(trait.measure, Measure)
+    assert (trait.measure.event.name, [selector.name for selector in trait.former]) == ("B", ["A"])
+
+
+def test_of_a_former_ratio_both_sides_are_remembered() -> None:
+    ratio = {"measure": {"ratio": {"of": {"event": "Refund"}, "to": {"event": "Order"}}}}
+    (trait,) = traits(defined("n", A, ratio))
+    assert [selector.name for selector in trait.former] == ["Refund", "Order"]
+
+
+def test_a_definition_is_read_in_its_own_timezone() -> None:
+    visits = {"event": "A", "measure": {"days": True}, "calendar": "this_week", "timezone": "Asia/Tokyo"}
+    (trait,) = traits(defined("n", visits))
+    assert isinstance(trait.measure, Measure)
+    assert (trait.measure.zone, trait.measure.window) == ("Asia/Tokyo", Calendar("week", 0, "Asia/Tokyo"))
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -39,8 +55,8 @@ def test_an_archived_trait_has_only_former_versions(version: int) -> None:
 
 
 def test_a_definition_that_cannot_be_computed_is_named_and_keeps_its_place() -> None:
-    broken = Definition("w", "bad", 1, json.dumps({"event": "A", "measure": {"avg": "x"}}), ())
-    compiled, problems = compile_definitions([broken, defined("good", {"event": "A"})])
+    broken = Definition("w", "bad", 1, json.dumps({"event": "A", "measure": {"median": "x"}}), ())
+    compiled, problems = read_definitions([broken, defined("good", {"event": "A"})])
     assert [trait.measure is None for trait in compiled] == [True, False]
     assert len(problems) == 1
     assert "w/bad" in problems[0]
@@ -54,24 +70,33 @@ def test_every_difference_of_meaning_gives_another_name() -> None:
 
 
 def test_events_meet_traits_by_name_prefix_and_workspace() -> None:
-    matcher = Matcher(
-        traits(
-            defined("exact", {"event": "Order Completed"}),
-            defined("prefix", {"event": "Order *"}),
-            defined("all", {"event": "*"}),
-            defined("other", {"event": "*"}, workspace="v"),
-        )
-    )
-    assert [index for index, _ in matcher.match("w", EventView(record("Order Completed", 1, {})))] == [0, 1, 2]
-    assert [index for index, _ in matcher.match("w", EventView(record("Order", 1, {})))] == [2]
-    assert [index for index, _ in matcher.match("v", EventView(record("Order", 1, {})))] == [3]
+    definitions = [defined("exact", {"event": "Order Completed"}), defined("prefix", {"event": "Order *"}), defined("all", {"event": "*"})]
+    plans = compile_traits(traits(*definitions, defined("other", {"event": "*"}, workspace="v")))
+
+    def met(workspace: str, name: str) -> list[str]:
+        plan = plans[workspace]
+        numbers = [number for number, _ in plan.measures.matches(event(name, 1, {}))]
+        return [plan.traits[index].key for number in numbers for index in plan.concerned[number]]
+
+    assert met("w", "Order Completed") == ["exact", "prefix", "all"]
+    assert met("w", "Order") == ["all"]
+    assert met("v", "Order") == ["other"]
+    assert plans["w"].measures.touches("anything")
+
+
+def test_traits_that_keep_the_same_data_share_it() -> None:
+    sums = {"event": "A", "measure": {"sum": "x"}, "within": "7d"}
+    ratio = {"measure": {"ratio": {"of": sums, "to": {"event": "A", "within": "7d"}}}}
+    (plan,) = compile_traits(traits(defined("a", sums), defined("b", sums), defined("c", ratio))).values()
+    assert len(plan.measures.leaves) == 2
+    assert plan.concerned == ((0, 1, 2), (2,))
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "null", '"x"', '{"a": NaN}'])
 def test_properties_that_are_no_json_object_are_a_bad_event(text: str) -> None:
-    matcher = Matcher(traits(defined("s", {"event": "A", "measure": {"sum": "x"}})))
+    (plan,) = compile_traits(traits(defined("s", {"event": "A", "measure": {"sum": "x"}}))).values()
     with pytest.raises(BadEvent, match="properties is no JSON object"):
-        matcher.match("w", EventView({**record("A", 1, {}), "properties": text}))
+        plan.measures.matches(Event("A", 1, (text,)))
 
 
 def test_end_offsets_are_those_of_kafka_only() -> None:

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from starling_spark.profiles import folding
-from starling_spark.profiles.folding import Chunk, Hit
-from starling_spark.profiles.matching import EventView
-from tests.unit.spark.keeping import DAY_MS, ORDERS, START_MS, Partition, defined, record, values
+from starling_spark.profiles.folding import Chunk
+from tests.unit.spark.keeping import DAY_MS, ORDERS, START_MS, Partition, defined, event, values
 
 SPENT_30D = {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"}
 ORDERS_30D = {"event": "Order Completed", "within": "30d"}
@@ -68,9 +67,9 @@ def test_stream_time_never_goes_back() -> None:
 
 def test_an_event_from_the_future_counts_when_its_time_has_come() -> None:
     partition = Partition(defined("orders", ORDERS_30D), defined("ever", ORDERS))
-    event = EventView(record("Order Completed", START_MS + 60_000, {}))
-    ahead = Hit("w/ann", event.time_ms, START_MS, "c-ann", partition._matcher.match("w", event))
-    assert values(partition.fold([Chunk(START_MS, "", [ahead], [])])) == {("ann", "orders"): 0, ("ann", "ever"): 1}
+    chunk = Chunk(START_MS, "", {}, [])
+    partition.hit(chunk, "ann", event("Order Completed", START_MS + 60_000, {}))
+    assert values(partition.fold([chunk])) == {("ann", "ever"): 1}
     assert partition.batch([], START_MS + 59_999) == []
     assert values(partition.batch([], START_MS + 60_000)) == {("ann", "orders"): 1}
     assert values(partition.batch([], START_MS + 60_000 + 30 * DAY_MS)) == {("ann", "orders"): 0}

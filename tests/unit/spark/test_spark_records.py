@@ -1,6 +1,7 @@
 """Raw records to chunks, and computed values to records."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,35 +10,46 @@ from starling_common.settings import Clock
 from starling_common.wire import DecodeError
 from starling_spark.profiles.folding import Computed, Refusal
 from starling_spark.profiles.matches import ChunkBuilder, Raw, Reading
-from starling_spark.profiles.matching import Matcher
+from starling_spark.profiles.plans import compile_traits
 from starling_spark.profiles.transform import aggregate_record
-from tests.unit.spark.keeping import ORDERS, START_MS, defined, record, traits
+from tests.unit.spark.keeping import ORDERS, START_MS, defined, traits
 
-VALUES: Mapping[bytes, Mapping[str, Any]] = {
-    b"order": {**record("Order Completed", START_MS, {}), "workspace": "w", "user_id": "ä/1", "correlation_id": "c-order"},
-    b"view": {**record("Page Viewed", START_MS + 9, {}), "workspace": "w", "user_id": "ann", "correlation_id": "c-view"},
-    b"tick": {"instant": START_MS + 50, "correlation_id": "c-tick"},
+EVENTS: Mapping[bytes, tuple[Any, ...]] = {
+    b"order": ("w", "ä/1", "Order Completed", START_MS, "c-order", "{}"),
+    b"view": ("w", "ann", "Page Viewed", START_MS + 9, "c-view", "{}"),
 }
 
 
 def chunks(clock: Clock, *raws: Raw, not_before_ms: int = 0) -> dict[int, tuple[int, str, list[tuple[str, int, int]]]]:
     """Partition -> (stream time, what moved it, hits as (user, event time, stream time))."""
 
-    def decode(_topic: str, value: bytes) -> Mapping[str, Any]:
-        if value not in VALUES:
+    def read_event(value: bytes) -> tuple[Any, ...]:
+        if value not in EVENTS:
             raise DecodeError("broken_avro", "junk")
-        return VALUES[value]
+        return EVENTS[value]
+
+    def read_clock(_value: bytes) -> tuple[int, str]:
+        return START_MS + 50, "c-tick"
 
     def refuse(raw: Raw, code: str, message: str) -> Refusal:
         return Refusal(raw.key, f"{code}: {message}".encode(), raw.timestamp_ms, "")
 
-    builder = ChunkBuilder(Reading("events", clock, not_before_ms, decode, refuse), Matcher(traits(defined("n", ORDERS))))
+    reading = Reading("events", clock, not_before_ms, read_event, read_clock, refuse)
+    builder = ChunkBuilder(reading, compile_traits(traits(defined("n", ORDERS))))
     for raw in raws:
-        builder.add(raw)
+        builder.add(raw.topic, raw.partition, raw.timestamp_ms, raw.value, partial(_same, raw))
     return {
-        number: (chunk.now_ms, chunk.moved_by, [(hit.user, hit.event_ms, hit.now_ms) for hit in chunk.hits])
+        number: (
+            chunk.now_ms,
+            chunk.moved_by,
+            [(name, time_ms, now_ms) for name, user in chunk.users.items() for time_ms, now_ms, _ in user.hits],
+        )
         for number, chunk in builder.chunks().items()
     }
+
+
+def _same(raw: Raw) -> Raw:
+    return raw
 
 
 def raw(topic: str | None, partition: int, value: bytes, timestamp_ms: int = 7) -> Raw:
@@ -72,7 +84,7 @@ def test_the_wall_clock_is_the_time_of_receipt_or_a_heartbeat_and_never_before_t
 
 def computed(**changed: Any) -> Computed:
     (trait,) = traits(defined("n", ORDERS))
-    return Computed("w/ä/1", trait, 3, START_MS, 17, "c")._replace(**changed)
+    return Computed("w/ä/1", trait, "3", START_MS, 17, "c")._replace(**changed)
 
 
 def test_a_record_says_whose_value_it_is() -> None:
@@ -80,13 +92,13 @@ def test_a_record_says_whose_value_it_is() -> None:
     assert (found["workspace"], found["user_id"], found["trait_key"], found["trait_version"]) == ("w", "ä/1", "n", 1)
     assert (found["value"], found["as_of"], found["received_at"]) == ("3", START_MS, 17)
     assert aggregate_record(computed(value=None))["value"] is None
-    assert aggregate_record(computed(value=0.5))["value"] == "0.5"
+    assert aggregate_record(computed(value="0.5"))["value"] == "0.5"
 
 
 def test_told_again_it_has_the_same_id() -> None:
     assert aggregate_record(computed())["event_id"] == aggregate_record(computed(received_at=99, correlation_id="d"))["event_id"]
 
 
-@pytest.mark.parametrize("changed", [{"user": "w/2"}, {"value": 4}, {"value": None}, {"as_of": 1}])
+@pytest.mark.parametrize("changed", [{"user": "w/2"}, {"value": "4"}, {"value": None}, {"as_of": 1}])
 def test_what_says_something_else_has_another_id(changed: dict[str, Any]) -> None:
     assert aggregate_record(computed())["event_id"] != aggregate_record(computed(**changed))["event_id"]

@@ -1,0 +1,201 @@
+"""Pure core, hot path: many event measures that no segment asks for: matched, folded, and read when their values are wanted.
+
+What computed traits are made of. The leaves are those of segments and keep in a `UserState` what they keep there: two
+measures that keep the same data share a leaf. Nothing is evaluated event by event, and `due` of the state is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
+
+from starling_segments.filters import looks_at_context, looks_at_traits
+from starling_segments.leaf_table import LeafTable
+from starling_segments.leaves import EventLeaf, Question, Take, earlier
+from starling_segments.measures import quotient
+from starling_segments.routes import Router, Routes, Way, router, way
+from starling_segments.state import UserState
+from starling_segments.tree import Calendar, EventSelector, Measure, Ratio
+from starling_segments.waiting import admit_waiting, wait
+
+_NAMES_AT_HAND = 4096
+
+Match = tuple[int, Any]
+"""The number of a leaf, and what it folds of an event: None where the event lacks the property, True where none is read."""
+
+
+class Happened(Protocol):
+    """One accepted event, with the traits of its profile. All but name and time are only read when a leaf needs them."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def time_ms(self) -> int: ...  # noqa: D102
+    @property
+    def properties(self) -> Mapping[str, Any]: ...  # noqa: D102
+    @property
+    def context(self) -> Mapping[str, Any]: ...  # noqa: D102
+    @property
+    def traits(self) -> Mapping[str, Any]: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """Stands in a route for what has that number."""
+
+    id: str
+    number: int
+    take: Take | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One measure. `leaves`: the numbers of those that it is read from; `nothing`: its value without a match.
+
+    `value(state, now)`; `turn(state, now)`: the earliest instant after `now` at which the value can change by itself.
+    """
+
+    leaves: tuple[int, ...]
+    nothing: Any
+    value: Callable[[UserState, int], Any]
+    turn: Callable[[UserState, int], int | None]
+
+
+@dataclass(frozen=True)
+class MeasurePlan:
+    """Everything that can be worked out once for a set of measures. Made by `compile_measures`.
+
+    `readings`: one a measure, in order. A leaf's number is its place in `leaves`; the marks have the numbers after them.
+    """
+
+    readings: tuple[Reading, ...]
+    leaves: tuple[EventLeaf, ...]
+    router: Router
+    reads_context: bool
+    reads_traits: bool
+
+    def matches(self, event: Happened) -> list[Match]:
+        """What the leaves and marks take of an event; most events concern few of them."""
+        found: list[Match] = []
+        time, routes = event.time_ms, self._routes(event.name)
+        for route in routes.of(event.properties) if routes.by_text else routes.always:
+            test = route.matches
+            if test is None or test(event, time):
+                for taker in route.leaves:
+                    take = taker.take
+                    found.append((taker.number, True if take is None else take(event)))
+        return found
+
+    def touches(self, event_name: str) -> bool:
+        """Whether events of that name can concern any leaf or mark."""
+        return not self._routes(event_name).lead_nowhere
+
+    def fold(self, state: UserState, happened: tuple[int, Iterable[Match]], now: int) -> None:
+        """Fold the matches of one event, given with its time. `now`: the stream time, already moved on by the event.
+
+        One user's events come in order of arrival. A late one counts where its own time puts it, one from the future
+        when its time has come, if its window asks for that.
+        """
+        time, matches = happened
+        waiting, leaves = state.waiting, self.leaves
+        if waiting and waiting[0].time <= now:
+            admit_waiting(state, self._by_id, now)
+        for number, payload in matches:
+            if payload is None:
+                continue
+            leaf = leaves[number]
+            if time > now and leaf.waits:
+                wait(state, time, leaf.id, payload)
+            else:
+                leaf.add(state, time, payload, now)
+
+    def settle(self, state: UserState, now: int) -> list[int]:
+        """Let in what waited until `now`; returns the numbers of the leaves that took something."""
+        if not state.waiting or state.waiting[0].time > now:
+            return []
+        come = {match.leaf for match in state.waiting if match.time <= now}
+        admit_waiting(state, self._by_id, now)
+        return [number for number, leaf in enumerate(self.leaves) if leaf.id in come]
+
+    def drop_empty(self, state: UserState, numbers: Iterable[int]) -> None:
+        """Forget what those leaves keep where that is as if nothing had ever matched."""
+        for number in numbers:
+            leaf = self.leaves[number]
+            kept = state.accumulator(leaf.id)
+            if kept is not None and leaf.is_empty(kept):
+                del state.accumulators[leaf.id]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_id", {leaf.id: leaf for leaf in self.leaves})
+        object.__setattr__(self, "_routes", lru_cache(_NAMES_AT_HAND)(self.router.find))
+
+    _by_id: Mapping[str, EventLeaf] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _routes: Callable[[str], Routes] = field(init=False, repr=False, compare=False, default=None)  # type: ignore[assignment]
+
+
+def compile_measures(measures: Sequence[Measure | Ratio], marks: Sequence[EventSelector] = ()) -> MeasurePlan:
+    """One plan for all the measures. `marks`: events that nothing is kept of, but that are to be told of.
+
+    Raises: BrokenPlan (two leaves with one identity: never seen).
+    """
+    table = LeafTable()
+    built = [_built(measure, table) for measure in measures]
+    leaves = tuple(table.event_leaves.values())
+    numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
+    readings = tuple(_reading(sides, numbers) for sides in built)
+    ways = [_renumbered(one, Taker(one.leaf.id, numbers[one.leaf.id], one.leaf.take)) for one in table.ways]  # type: ignore[attr-defined]
+    for number, mark in enumerate(marks, start=len(leaves)):
+        ways.append(way(mark.name, Taker(f"mark {number}", number, _nothing), mark.where))  # type: ignore[arg-type]
+    wheres = [*table.wheres, *(mark.where for mark in marks)]
+    return MeasurePlan(
+        readings,
+        leaves,  # type: ignore[arg-type] - measures have no other leaves
+        router(ways),
+        any(map(looks_at_context, wheres)),
+        any(map(looks_at_traits, wheres)),
+    )
+
+
+Side = tuple[EventLeaf, Question]
+
+
+def _built(measure: Measure | Ratio, table: LeafTable) -> tuple[Side, ...]:
+    parts = (measure.of, measure.to) if isinstance(measure, Ratio) else (measure,)
+    return tuple((table.measured(part), Question(_itself, back=_back(part))) for part in parts)
+
+
+def _reading(sides: tuple[Side, ...], numbers: Mapping[str, int]) -> Reading:
+    leaves = tuple(numbers[leaf.id] for leaf, _ in sides)
+    (leaf, question), *below = sides
+    if not below:
+        return Reading(
+            leaves,
+            leaf.kind.nothing,
+            lambda state, now: leaf.observe(state, question, now),
+            lambda state, now: leaf.turns(state, question, now),
+        )
+    ((other, asked),) = below
+    return Reading(
+        leaves,
+        None,
+        lambda state, now: quotient(leaf.observe(state, question, now), other.observe(state, asked, now)),
+        lambda state, now: earlier(leaf.turns(state, question, now), other.turns(state, asked, now)),
+    )
+
+
+def _renumbered(one: Way, taker: Taker) -> Way:
+    return Way(one.pattern, taker, one.where, one.facts, one.matches, one.texts)  # type: ignore[arg-type]
+
+
+def _itself(value: Any, _now: int) -> Any:
+    return value
+
+
+def _nothing(_event: Any) -> None:
+    return None
+
+
+def _back(measure: Measure) -> int:
+    return measure.window.back if isinstance(measure.window, Calendar) else 0
