@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from starling_segments.filters import looks_at_context, looks_at_traits
 from starling_segments.leaf_table import LeafTable
@@ -83,7 +83,8 @@ class MeasurePlan:
         for route in routes.of(event.properties) if routes.by_text else routes.always:
             test = route.matches
             if test is None or test(event, time):
-                for taker in route.leaves:
+                takers: Any = route.leaves
+                for taker in takers:
                     take = taker.take
                     found.append((taker.number, True if take is None else take(event)))
         return found
@@ -142,19 +143,19 @@ def compile_measures(measures: Sequence[Measure | Ratio], marks: Sequence[EventS
     """
     table = LeafTable()
     built = [_built(measure, table) for measure in measures]
-    leaves = tuple(table.event_leaves.values())
+    leaves = cast("tuple[EventLeaf, ...]", tuple(table.event_leaves.values()))  # measures have no other leaves
     numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
-    readings = tuple(_reading(sides, numbers) for sides in built)
-    ways = [_renumbered(one, Taker(one.leaf.id, numbers[one.leaf.id], one.leaf.take)) for one in table.ways]  # type: ignore[attr-defined]
+    takers = {leaf.id: Taker(leaf.id, number, leaf.take) for number, leaf in enumerate(leaves)}
+    ways = [_led_to(one, takers[one.leaf.id]) for one in table.ways]
     for number, mark in enumerate(marks, start=len(leaves)):
-        ways.append(way(mark.name, Taker(f"mark {number}", number, _nothing), mark.where))  # type: ignore[arg-type]
+        ways.append(way(mark.name, _standing(Taker(f"mark {number}", number, _nothing)), mark.where))
     wheres = [*table.wheres, *(mark.where for mark in marks)]
     return MeasurePlan(
-        readings,
-        leaves,  # type: ignore[arg-type] - measures have no other leaves
+        tuple(_reading(sides, numbers) for sides in built),
+        leaves,
         router(ways),
-        any(map(looks_at_context, wheres)),
-        any(map(looks_at_traits, wheres)),
+        reads_context=any(map(looks_at_context, wheres)),
+        reads_traits=any(map(looks_at_traits, wheres)),
     )
 
 
@@ -185,8 +186,13 @@ def _reading(sides: tuple[Side, ...], numbers: Mapping[str, int]) -> Reading:
     )
 
 
-def _renumbered(one: Way, taker: Taker) -> Way:
-    return Way(one.pattern, taker, one.where, one.facts, one.matches, one.texts)  # type: ignore[arg-type]
+def _led_to(one: Way, taker: Taker) -> Way:
+    return Way(one.pattern, _standing(taker), one.where, one.facts, one.matches, one.texts)
+
+
+def _standing(taker: Taker) -> Any:
+    """It stands where a leaf does."""
+    return taker
 
 
 def _itself(value: Any, _now: int) -> Any:

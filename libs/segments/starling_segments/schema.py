@@ -47,6 +47,26 @@ def json_schema() -> Schema:
     }
 
 
+def trait_schema() -> Schema:
+    """A JSON Schema of a computed trait: an event measure with a key, without `op` and `value`."""
+    own: dict[str, Schema] = {
+        "key": {"type": "string", "pattern": KEY_PATTERN},
+        "name": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
+        "timezone": {"type": ["string", "null"], "description": "IANA name; default UTC"},
+    }
+    every = {"anyOf": [_measures(gives) for gives in dict.fromkeys(kind.gives for kind in MEASURES.values())]}
+    one = {"event": _ref("event_name"), "where": _ref("event_filter"), "measure": every}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Computed trait",
+        "anyOf": [
+            _windowed(own | one, ["key", "event"]),
+            _windowed(own | {"measure": _object({"ratio": _sides()}, ["ratio"])}, ["key", "measure"]),
+        ],
+        "$defs": _definitions(),
+    }
+
+
 def _definitions() -> dict[str, Schema]:
     return {
         "condition": {
@@ -235,11 +255,14 @@ def _measured() -> Schema:
 
 def _ratio() -> Schema:
     fitting = [name for name, operator in OPERATORS.items() if NUMBER in operator.fits and not operator.filters]
-    sides = _object({"of": _ref("measured"), "to": _ref("measured")}, ["of", "to"])
     return {
         "type": "object",
-        "properties": {"measure": _object({"ratio": sides}, ["ratio"])},
+        "properties": {"measure": _object({"ratio": _sides()}, ["ratio"])},
         "required": ["measure"],
         "allOf": [{"anyOf": _one_window()}, {"anyOf": _predicates(fitting)}],
         "unevaluatedProperties": False,
     }
+
+
+def _sides() -> Schema:
+    return _object({"of": _ref("measured"), "to": _ref("measured")}, ["of", "to"])

@@ -12,6 +12,7 @@ from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 from starling_common.topics import LIST_DEFINITIONS, SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
 from starling_segments import DefinitionRefused, Fault, Known, parse_measure, parse_segment
 from starling_segments.document import KEY_PATTERN, MAX_NAME_CHARACTERS
+from starling_segments.windows import WINDOW_FIELDS
 
 Document = dict[str, Any]
 
@@ -51,16 +52,20 @@ def read_segment(document: object, known: Known) -> Document:
 
 
 def read_trait(document: object, known: Known) -> Document:
-    """`{key, name?, event, where?, measure?, within?}`."""
+    """`{key, name?, timezone?, event, where?, measure?, a window?}`; a ratio has no event of its own."""
     given = _object(document)
     faults = _key_faults(given, known) + _name_faults(given)
-    measured = {field: value for field, value in given.items() if field not in {"key", "name"} and value is not None}
+    said = {field: value for field, value in given.items() if field not in {"key", "name"} and value is not None}
+    measured = {field: value for field, value in said.items() if field != "timezone"}
+    timezone = said.get("timezone") or known.timezone
     try:
-        parse_measure(measured)
+        parse_measure(measured, timezone)
     except DefinitionRefused as refused:
         faults += refused.faults
     _finish(faults)
-    return {"key": given["key"], "name": given.get("name") or given["key"], "measure": "count", **measured}
+    # UTC unsaid stays unsaid, as in the documents of before there was a choice: they mean the same.
+    zoned = {} if "timezone" not in said and timezone == "UTC" else {"timezone": timezone}
+    return {"key": given["key"], "name": given.get("name") or given["key"], "measure": "count", **measured, **zoned}
 
 
 def read_webhook(document: object, known: Known) -> Document:
@@ -98,7 +103,11 @@ def new_secret(random_bytes: bytes) -> str:
 
 SEGMENTS: Final = Kind(SEGMENT, "segment", SEGMENT_DEFINITIONS, frozenset({"where", "timezone"}), read_segment)
 TRAITS: Final = Kind(
-    COMPUTED_TRAIT, "computed trait", TRAIT_DEFINITIONS, frozenset({"event", "where", "measure", "within"}), read_trait
+    COMPUTED_TRAIT,
+    "computed trait",
+    TRAIT_DEFINITIONS,
+    frozenset({"event", "where", "measure", "timezone"}) | WINDOW_FIELDS,
+    read_trait,
 )
 WEBHOOKS: Final = Kind(
     WEBHOOK, "webhook", WEBHOOK_DEFINITIONS, frozenset({"url", "secret", "segments", "events"}), read_webhook, hidden="secret"

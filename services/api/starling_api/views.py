@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 
 from starling_common.read_models import COMPUTED_TRAIT, SEGMENT, WEBHOOK
 from starling_segments import json_schema
+from starling_segments.schema import trait_schema
 
 T = TypeVar("T")
 
@@ -68,10 +69,15 @@ class TraitView(DefinitionView):
     """A computed trait."""
 
     name: str
-    event: str
+    timezone: str | None = None
+    event: str | None = Field(default=None, description="a ratio has one on each side instead")
     where: dict[str, Any] | None = None
     measure: Any
     within: str | None = None
+    between_ago: list[str] | None = None
+    after: str | None = None
+    before: str | None = None
+    calendar: str | None = None
     status: Literal["active", "archived"]
 
 
@@ -223,18 +229,6 @@ class FeedView(PageView[ChangeView]):
 VIEWS: Final[dict[str, type[DefinitionView]]] = {SEGMENT: SegmentView, COMPUTED_TRAIT: TraitView, WEBHOOK: WebhookView}
 
 _KEY_SCHEMA: Final[dict[str, Any]] = {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,63}$"}
-_TRAIT_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["key", "event"],
-    "properties": {
-        "key": _KEY_SCHEMA,
-        "name": {"type": "string", "minLength": 1, "maxLength": 120},
-        "event": {"type": "string"},
-        "where": {"type": "object"},
-        "measure": {"anyOf": [{"const": "count"}, {"type": "object"}]},
-        "within": {"type": "string", "examples": ["30d"]},
-    },
-}
 _WEBHOOK_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["key", "url"],
@@ -250,4 +244,6 @@ _WEBHOOK_SCHEMA: Final[dict[str, Any]] = {
 
 def body_schema(kind: str) -> dict[str, Any]:
     """The JSON Schema of a definition as it is sent to us."""
-    return json_schema() if kind == SEGMENT else {COMPUTED_TRAIT: _TRAIT_SCHEMA, WEBHOOK: _WEBHOOK_SCHEMA}[kind]
+    if kind == WEBHOOK:
+        return _WEBHOOK_SCHEMA
+    return {SEGMENT: json_schema, COMPUTED_TRAIT: trait_schema}[kind]()

@@ -124,7 +124,7 @@ class PartitionFold:
             user = self._user(name)
             fold, kept, numbers = user.plan.measures.fold, user.state.kept, user.numbers
             for time_ms, now_ms, matches in user_hits.hits:
-                fold(kept, (time_ms, matches), now_ms if now_ms > began_ms else began_ms)
+                fold(kept, (time_ms, matches), max(began_ms, now_ms))
                 for match in matches:
                     numbers.add(match[0])
         if chunk.now_ms >= self._clock.now_ms:

@@ -1,6 +1,6 @@
 """Pure core: records as they are in Kafka -> chunks of matches and dead letters, partition by partition."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ class Raw(NamedTuple):
 class Event:
     """An event as leaves look at it; its JSON is read when the first of them does, and that may raise BadEvent."""
 
-    def __init__(self, name: str, time_ms: int, texts: tuple[str, ...]) -> None:
+    def __init__(self, name: str, time_ms: int, texts: Sequence[str]) -> None:
         """`texts`: properties, context, traits, as far as they are read."""
         self.name = name
         self.time_ms = time_ms

@@ -2,11 +2,12 @@
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from starling_common.settings import Clock
@@ -91,6 +92,10 @@ class TraitQuery:
         if last is None:
             return None
         return Progress(last.batchId, end_offsets(last.json))
+
+    def recent(self) -> Sequence[StreamingQueryProgress]:
+        """What Spark tells of the last micro-batches."""
+        return list(self._query.recentProgress)
 
     def stop(self, timeout_seconds: float) -> None:
         """Stop between two micro-batches, or in the midst of one that lasts longer than that (it is done again later)."""

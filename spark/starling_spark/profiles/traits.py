@@ -5,12 +5,11 @@ What is kept, and how, is the segment language's own: a value here is the value 
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from starling_segments import UserState
-from starling_segments.measuring import Match
 from starling_spark.profiles.plans import TraitPlan
 
 FORMAT: Final = 2
@@ -37,11 +36,8 @@ class UserTraits(msgspec.Struct, array_like=True, gc=False):
         return not self.kept.accumulators and not self.kept.waiting and not self.told and not self.due
 
 
-class Value(NamedTuple):
-    """A trait's value, as JSON text; None: it has none."""
-
-    index: int
-    text: str | None
+Value = tuple[int, str | None]
+"""The index of a trait, and its value as JSON text; None: it has none."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -86,7 +82,7 @@ def settle(user: UserTraits, plan: TraitPlan, now_ms: int) -> list[Value]:
         says_nothing = value == (None if reading is None else reading.nothing)
         # Whoever never had a value need not be told that there is none, but a former version may have given one.
         if told.get(index, "") != mark and (index in told or not says_nothing or plan.traits[index].former):
-            news.append(Value(index, text))
+            news.append((index, text))
         told[index] = mark
         if turn is not None:
             due[index] = turn

@@ -6,14 +6,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from starling_api.definitions import Definition, plain_status, segment_status, used_segments, used_traits
 from starling_api.errors import AtWork, BadRequest, IdempotencyKeyReused
 from starling_api.idempotency import answer_once
-from starling_api.kinds import new_secret, read_trait, read_webhook
+from starling_api.kinds import TRAITS, new_secret, read_trait, read_webhook
 from starling_api.pages import PageOf, cut, make_cursor
 from starling_api.ports import Stored
 from starling_api.tokens import Role, Tokens
+from starling_api.views import body_schema
 from starling_segments import DefinitionRefused, Known
 from tests.unit.api.memory import MemoryAnswers
 
@@ -97,7 +99,18 @@ def test_a_webhook_has_defaults() -> None:
         pytest.param({"key": "no good"}, "/key", "bad_key", id="a space in the key"),
         pytest.param({"name": ""}, "/name", "wrong_type", id="an empty name"),
         pytest.param({"event": ""}, "/event", "wrong_type", id="an empty event"),
-        pytest.param({"measure": {"avg": "revenue"}}, "/measure", "not_yet", id="a measure to come"),
+        pytest.param({"measure": {"median": "revenue"}}, "/measure/median", "unknown_field", id="no measure"),
+        pytest.param({"measure": {"percentile": "revenue"}}, "/measure", "missing_field", id="a percentile without its rank"),
+        pytest.param({"within": "1096d"}, "/within", "bad_duration", id="a window that is too long"),
+        pytest.param({"within": "7d", "calendar": "today"}, "", "bad_window", id="two windows"),
+        pytest.param({"calendar": "last_decade"}, "/calendar", "bad_window", id="no calendar period"),
+        pytest.param({"timezone": "Mars/Olympus"}, "/timezone", "bad_timezone", id="no timezone"),
+        pytest.param(
+            {"where": {"property": "shop", "op": "eq", "value": {"trait": "computed.shop"}}},
+            "/where/value/trait",
+            "unknown_trait",
+            id="built on a computed trait",
+        ),
         pytest.param({"within": "soon"}, "/within", "bad_duration", id="no duration"),
         pytest.param({"op": "gte"}, "/op", "unknown_field", id="a condition is no measure"),
     ],
@@ -106,6 +119,31 @@ def test_each_fault_of_a_computed_trait_is_named(change: dict[str, Any], pointer
     with pytest.raises(DefinitionRefused) as refused:
         read_trait({"key": "ltv", "event": "Order Completed", **change}, KNOWN)
     assert (pointer, code) in [(fault.pointer, fault.code) for fault in refused.value.faults]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"event": "Order Completed", "measure": {"percentile": "revenue", "q": 0.9}, "between_ago": ["60d", "30d"]},
+        {"event": "Order Completed", "measure": {"most_frequent": "shop"}, "after": "2026-01-01"},
+        {"event": "*", "measure": {"days": True}, "calendar": "last_month", "timezone": "Asia/Tokyo"},
+        {"event": "Order Completed", "where": {"property": "shop", "op": "eq", "value": {"trait": "favourite_shop"}}},
+        {"measure": {"ratio": {"of": {"event": "Refunded"}, "to": {"event": "Order Completed"}}}, "within": "1095d"},
+    ],
+    ids=str,
+)
+def test_every_measure_and_window_can_be_a_computed_trait(document: dict[str, Any]) -> None:
+    kept = read_trait({"key": "t", **document}, KNOWN)
+    assert kept.items() >= {"key": "t", "name": "t", **document}.items()
+    assert document.keys() - {"key", "name"} <= TRAITS.meaning
+    Draft202012Validator(body_schema(TRAITS.name)).validate({"key": "t", **document})
+
+
+def test_the_promised_body_of_a_computed_trait_refuses_a_broken_one() -> None:
+    check = Draft202012Validator(body_schema(TRAITS.name))
+    assert check.is_valid({"key": "t", "event": "Buy"})
+    for broken in ({}, {"within": "soon"}, {"op": "gte"}, {"measure": {"median": "x"}}, {"within": "1d", "calendar": "today"}):
+        assert not check.is_valid({"key": "t", **({"event": "Buy"} if broken else {}), **broken})
 
 
 def test_all_faults_of_a_computed_trait_come_at_once() -> None:

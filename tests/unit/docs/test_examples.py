@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from starling_api.kinds import LISTS, SEGMENTS
+from starling_api.kinds import LISTS, SEGMENTS, read_trait
 from starling_api.routes.later import LATER
-from starling_segments import Known, parse_measure, parse_segment
+from starling_segments import Known, parse_segment
 from starling_segments.conditions import LEAF_READERS
 from tests.unit.api.memory import AUTHOR, World
 
@@ -34,7 +34,7 @@ def test_every_segment_of_the_marketers_guide_is_accepted() -> None:
 
 def test_every_computed_trait_of_the_marketers_guide_is_accepted() -> None:
     for document in blocks("docs/guides/marketer.md", "computed-trait"):
-        assert parse_measure({name: document[name] for name in ("event", "measure")})
+        assert read_trait(document, Known())["key"] == document["key"]
 
 
 def test_every_call_that_answers_501_is_told() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from starling_segments import DefinitionRefused, Known, parse_condition, parse_measure, parse_segment
+from starling_segments import DefinitionRefused, Known, Measure, Ratio, parse_condition, parse_measure, parse_segment
 from starling_segments.faults import CODES
+from starling_segments.tree import Calendar
 
 KNOWN = Known(
     segments={"vips": frozenset(), "loop-b": frozenset({"loop-a"}), "loop-a": frozenset({"mine"})},
@@ -367,11 +368,36 @@ def test_a_bare_condition_and_a_measure_point_from_their_own_root() -> None:
     assert [(fault.code, fault.pointer) for fault in measure.value.faults] == [
         ("unknown_field", "/op"),
         ("bad_duration", "/within"),
-        ("not_yet", "/measure"),
     ]
 
 
 def test_a_measure() -> None:
     measure = parse_measure({"event": "Buy*", "measure": {"sum": "revenue"}, "within": "2w"})
+    assert isinstance(measure, Measure)
     assert (measure.event.name, measure.name, measure.path, measure.within_ms) == ("Buy*", "sum", "revenue", 14 * 86_400_000)
-    assert parse_measure(BUY).name == "count"
+    count = parse_measure(BUY)
+    assert isinstance(count, Measure)
+    assert count.name == "count"
+
+
+def test_a_bare_ratio() -> None:
+    sides = {"of": {"event": "Refund"}, "to": {"event": "Buy", "within": "7d"}}
+    ratio = parse_measure({"measure": {"ratio": sides}, "within": "30d"})
+    assert isinstance(ratio, Ratio)
+    assert (ratio.of.within_ms, ratio.to.within_ms) == (30 * 86_400_000, 7 * 86_400_000)
+    with pytest.raises(DefinitionRefused) as refused:
+        parse_measure({"event": "Buy", "op": "gte", "measure": {"ratio": {"of": {"event": "Refund"}}}})
+    assert {(fault.code, fault.pointer) for fault in refused.value.faults} == {
+        ("unknown_field", "/event"),
+        ("unknown_field", "/op"),
+        ("missing_field", "/measure/ratio"),
+    }
+
+
+def test_a_bare_measure_has_a_timezone_of_its_own() -> None:
+    days = parse_measure({"event": "Buy", "measure": {"days": True}, "calendar": "this_month"}, "Asia/Tokyo")
+    assert isinstance(days, Measure)
+    assert (days.zone, days.window) == ("Asia/Tokyo", Calendar("month", 0, "Asia/Tokyo"))
+    with pytest.raises(DefinitionRefused) as refused:
+        parse_measure(BUY, "Mars/Olympus")
+    assert [(fault.code, fault.pointer) for fault in refused.value.faults] == [("bad_timezone", "/timezone")]

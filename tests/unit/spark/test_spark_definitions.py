@@ -7,7 +7,7 @@ import pytest
 
 from starling_segments import Measure
 from starling_segments.tree import Calendar
-from starling_spark.profiles.definitions import Definition, Definitions, read_definitions, fingerprint
+from starling_spark.profiles.definitions import Definition, Definitions, fingerprint, read_definitions
 from starling_spark.profiles.matches import BadEvent, Event
 from starling_spark.profiles.plans import compile_traits
 from starling_spark.profiles.positions import end_offsets
@@ -70,7 +70,11 @@ def test_every_difference_of_meaning_gives_another_name() -> None:
 
 
 def test_events_meet_traits_by_name_prefix_and_workspace() -> None:
-    definitions = [defined("exact", {"event": "Order Completed"}), defined("prefix", {"event": "Order *"}), defined("all", {"event": "*"})]
+    definitions = [
+        defined("exact", {"event": "Order Completed"}),
+        defined("prefix", {"event": "Order *"}),
+        defined("all", {"event": "*"}),
+    ]
     plans = compile_traits(traits(*definitions, defined("other", {"event": "*"}, workspace="v")))
 
     def met(workspace: str, name: str) -> list[str]:

@@ -24,7 +24,8 @@ MEASURES: Sequence[Any] = [
 ]  # fmt: skip
 WINDOWS: Sequence[Mapping[str, Any]] = [
     {}, {"within": "12h"}, {"within": "7d"}, {"within": "30d"}, {"within": "1095d"}, {"between_ago": ["9d", "2d"]},
-    {"after": "2023-11-16", "before": "2023-12-20"}, {"calendar": "yesterday"}, {"calendar": "this_week"}, {"calendar": "last_month"},
+    {"after": "2023-11-16", "before": "2023-12-20"}, {"calendar": "yesterday"}, {"calendar": "this_week"},
+    {"calendar": "last_month"},
 ]  # fmt: skip
 WHERES: Sequence[Mapping[str, Any]] = [
     {}, {"where": BIG}, {"where": OF_A_OR_B}, {"where": {"property": "seen", "op": "within_last", "value": "1d"}},
@@ -68,9 +69,7 @@ class Evaluator:
     def __init__(self, asked: Sequence[Mapping[str, Any]], timezone: str) -> None:
         self.plan = compile_plan(
             [
-                parse_segment(
-                    {"key": f"t{i}", "name": "s", "timezone": timezone, "where": {**document, "op": "exists"}}, Known()
-                )
+                parse_segment({"key": f"t{i}", "name": "s", "timezone": timezone, "where": {**document, "op": "exists"}}, Known())
                 for i, document in enumerate(asked)
             ]
         )
@@ -134,7 +133,9 @@ def test_nothing_is_kept_once_every_window_is_empty() -> None:
     assert (partition.store.users, partition.store.slots) == ({}, {})
 
 
-@pytest.mark.parametrize("measure", ["count", {"sum": "revenue"}, {"avg": "revenue"}, {"max": "revenue"}, {"percentile": "revenue", "q": 0.5}])
+@pytest.mark.parametrize(
+    "measure", ["count", {"sum": "revenue"}, {"avg": "revenue"}, {"max": "revenue"}, {"percentile": "revenue", "q": 0.5}]
+)
 def test_a_crowded_window_equals_the_evaluators_panes(measure: Any) -> None:
     """Above 256 matches in a window both keep panes, and the same ones."""
     document = {"event": "Order Completed", "measure": measure, "within": "10d"}

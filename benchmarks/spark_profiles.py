@@ -1,0 +1,221 @@
+"""Computed traits on Spark: how fast a history is worked off with 5, 50 and 200 definitions, and what a person's state takes.
+
+Beside it, in the same run on the same cores, what Spark does when it only reads and decodes that topic into a sink that
+drops everything. Each round is one micro-batch over the whole topic, from the first record to the last; a value counts
+as told when the broker has acknowledged it. Run: python benchmarks/spark_profiles.py [--write]
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import shop
+from bench import PARTITIONS, Stack, keep, stack
+from pyspark.sql import SparkSession, functions
+from segmenting import load
+
+from starling_common.settings import Clock, Http, Kafka, SchemaRegistry
+from starling_common.topics import AGGREGATES, BEHAVIOUR, CLOCK
+from starling_common.wire import FieldReader, Registry
+from starling_local.runtime import runtime_jars
+from starling_spark.codec import Wire, agree
+from starling_spark.profiles.definitions import Definition
+from starling_spark.profiles.matches import EVENT_FIELDS
+from starling_spark.profiles.queries import Batch, Place, TraitQuery
+from starling_spark.profiles.transform import Job, Topics
+from starling_spark.session import open_session
+from starling_spark.settings import SparkSettings
+from starling_spark.sources import kafka_records
+
+DEFINITIONS: Final = (5, 50, 200)
+DAYS: Final = 90
+MEASURES: Final[tuple[Any, ...]] = (
+    "count", {"sum": "revenue"}, {"avg": "revenue"}, {"max": "revenue"}, {"distinct": "product_id"}, {"last": "category"},
+    {"most_frequent": "category"}, {"percentile": "revenue", "q": 0.9}, {"days": True}, "last_time",
+)  # fmt: skip
+DEAD_LETTERS: Final = "profiles.dlq"
+
+
+def documents(count: int) -> Iterator[dict[str, Any]]:
+    """Traits of every measure over windows from a day to a lifetime.
+
+    As with the segments of `shop.mixed`: four in ten concern one of the shop's own five events, the others one of 45 rare
+    ones, and half want a certain product or category.
+    """
+    for number in range(count):
+        dice = random.Random(number)
+        found: dict[str, Any] = {"event": dice.choice(shop.NAMES) if dice.random() < 0.4 else dice.choice(shop.RARE_NAMES)}
+        category, product = dice.choice(("shoes", "hats", "bags", "coats", "toys")), f"sku-{dice.randrange(500)}"
+        wanted = dice.choice((("category", category), ("product_id", product), None, None))
+        if wanted is not None:
+            found["where"] = {"property": wanted[0], "op": "eq", "value": wanted[1]}
+        within = dice.choice(("1d", "7d", "14d", "30d", "90d", "365d", None))
+        found |= {} if within is None else {"within": within}
+        if number % (len(MEASURES) + 1) == len(MEASURES):
+            yield {"measure": {"ratio": {"of": found, "to": {"event": dice.choice(shop.NAMES)}}}}
+        else:
+            yield found | {"measure": MEASURES[number % (len(MEASURES) + 1)]}
+
+
+class Bench:
+    """One session and one topic full of events; each round reads all of it."""
+
+    def __init__(self, made: Stack, spark: SparkSession, directory: Path) -> None:
+        self.spark = spark
+        self._made = made
+        self._directory = directory
+        topics = Topics(BEHAVIOUR, CLOCK, AGGREGATES, DEAD_LETTERS)
+        records = {BEHAVIOUR: "BehaviourEvent", CLOCK: "ClockAdvanced", AGGREGATES: "AggregateComputed", DEAD_LETTERS: "DeadLetter"}
+        self.wire = agree(Registry(made.registry_url), made.registry_url, records.items())
+        self._job = Job(topics, self.wire, Clock.EVENT)
+        self._rounds = 0
+
+    def read(self, fields: tuple[str, ...]) -> float:
+        """Seconds to read and decode every event (these fields; () for whole records) and drop it."""
+        self._rounds += 1
+        records = kafka_records(self.spark, self._made.brokers, [BEHAVIOUR]).select("value")
+        counts = records.mapInArrow(decoder(self.wire, fields), "records long")
+        query = (
+            counts.writeStream.format("noop")
+            .option("checkpointLocation", str(self._directory / f"read-{self._rounds}"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return seconds_of(query.recentProgress)
+
+    def profiles(self, count: int) -> dict[str, Any]:
+        """A round of the job itself with so many definitions."""
+        self._rounds += 1
+        definitions = tuple(
+            Definition("default", f"t{number}", self._rounds, json.dumps(document), ())
+            for number, document in enumerate(documents(count))
+        )
+        place = Place(self._made.brokers, PARTITIONS, self._directory / "profiles", 2, 1.0)
+        batches: list[Batch] = []
+        job = Job(self._job.topics, self.wire, Clock.EVENT, definitions)
+        query = TraitQuery(self.spark, job, place, batches.append)
+        try:
+            while query.progress() is None or not batches:
+                query.raise_failure()
+                time.sleep(0.1)
+            seconds = seconds_of(query.recent())
+        finally:
+            query.stop(60)
+        users = self._state(place.checkpoints / query.name)
+        return {"seconds": seconds, "told": batches[0].published.get(AGGREGATES, 0), **users}
+
+    def _state(self, checkpoint: Path) -> dict[str, int]:
+        """Of the state as the store has it: how many people, and the bytes of one."""
+        kept = self.spark.read.format("statestore").option("path", str(checkpoint)).option("stateVarName", "users").load()
+        sizes = kept.select(functions.length(functions.col("user_map_value.state")).alias("bytes"))
+        row = sizes.agg(
+            functions.count("*").alias("users"),
+            functions.percentile_approx("bytes", 0.5).alias("p50"),
+            functions.percentile_approx("bytes", 0.99).alias("p99"),
+            functions.max("bytes").alias("most"),
+        ).collect()[0]
+        return {"users": row["users"], "bytes_p50": row["p50"], "bytes_p99": row["p99"], "bytes_max": row["most"]}
+
+
+def decoder(wire: Wire, fields: tuple[str, ...]) -> Any:
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        codec = wire.codec(BEHAVIOUR)
+        read: Any = FieldReader(codec, fields) if fields else codec.decode
+        for batch in batches:
+            for value in batch.column(0).to_pylist():
+                read(value)
+            yield pa.RecordBatch.from_pydict({"records": pa.array([batch.num_rows], pa.int64())})
+
+    return decode
+
+
+def seconds_of(progress: Iterable[Any]) -> float:
+    """Of the micro-batches that read anything, from planning to the last commit."""
+    told = [json.loads(one.json) for one in progress]
+    return float(sum(one["durationMs"]["triggerExecution"] for one in told if one["numInputRows"])) / 1000
+
+
+def session(made: Stack, directory: Path) -> SparkSession:
+    return open_session(
+        "benchmark",
+        SparkSettings(
+            kafka=Kafka(brokers=made.brokers),
+            registry=SchemaRegistry(url=made.registry_url),
+            http=Http(port=1),
+            instance_id="benchmark",
+            spark_jars=os.pathsep.join(str(jar) for jar in runtime_jars("spark")),
+            checkpoint_dir=directory,
+        ),
+    )
+
+
+def measure(bench: Bench, events: int, rounds: int) -> dict[str, Any]:
+    """Rounds interleaved, medians; the first round of each kind warms the workers up and does not count."""
+    reads: dict[str, list[float]] = {"whole_records": [], "fields_needed": []}
+    jobs: dict[int, list[dict[str, Any]]] = {count: [] for count in DEFINITIONS}
+    for at in range(rounds + 1):
+        for name, fields in (("whole_records", ()), ("fields_needed", EVENT_FIELDS)):
+            reads[name].append(bench.read(fields))
+            print(f"round {at}: read and decode {name}: {events / reads[name][-1]:,.0f}/s", flush=True)
+        for count in DEFINITIONS:
+            jobs[count].append(bench.profiles(count))
+            print(f"round {at}: {count} definitions: {events / jobs[count][-1]['seconds']:,.0f}/s {jobs[count][-1]}", flush=True)
+    decoding = {name: events / statistics.median(found[1:]) for name, found in reads.items()}
+    return {
+        "read_and_decode_events_per_second": {name: round(rate) for name, rate in decoding.items()},
+        "definitions": {str(count): job_figures(events, found[1:], decoding) for count, found in jobs.items()},
+    }
+
+
+def job_figures(events: int, found: list[dict[str, Any]], decoding: Mapping[str, float]) -> dict[str, Any]:
+    rate = events / statistics.median(one["seconds"] for one in found)
+    shares = {f"share_of_read_and_decode_{name}": round(rate / other, 2) for name, other in decoding.items()}
+    last = found[-1]
+    state = {"people": last["users"], **{name: last[name] for name in ("bytes_p50", "bytes_p99", "bytes_max")}}
+    return {"events_per_second": round(rate), **shares, "values_told": last["told"], "state": state}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--users", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_profiles.json")
+    asked = parser.parse_args()
+    shop.USERS = asked.users
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory, stack(Path(directory) / "stack") as made:
+        span_ms = DAYS * shop.DAY_MS
+        names = (shop.WIDE_NAMES, shop.WIDE_WEIGHTS)
+        load(made, BEHAVIOUR, shop.behaviour(asked.events, 1, shop.FIRST_MS, span_ms, names))
+        spark = session(made, Path(directory) / "checkpoints")
+        try:
+            found = measure(Bench(made, spark, Path(directory) / "checkpoints"), asked.events, asked.rounds)
+        finally:
+            spark.stop()
+    few, many = (found["definitions"][str(count)]["events_per_second"] for count in (DEFINITIONS[0], DEFINITIONS[-1]))
+    result = {
+        "benchmark": "spark_profiles",
+        "cores": 2,
+        "events": asked.events,
+        "users": asked.users,
+        "rounds": asked.rounds,
+        "load_average_5m": round(os.getloadavg()[1], 1),
+        **found,
+        "cost_growth_5_to_200": round(few / many, 2),
+    }
+    print(json.dumps(result, indent=1))
+    if asked.write:
+        keep("spark_profiles", result)
+
+
+if __name__ == "__main__":
+    main()
