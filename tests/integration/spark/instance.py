@@ -22,6 +22,7 @@ from starling_common.kafka import consumer_config, producer_config
 from starling_common.values import record_key
 from starling_common.wire import Codec, Registry
 from starling_local.runtime import runtime_jars
+from tests.unit.spark.keeping import PROFILE
 
 PARTITIONS = 4
 RECORDS = {
@@ -163,7 +164,7 @@ class Instance:
             "event_time": time_ms,
             "properties": json.dumps(properties),
             "context": json.dumps({"app": {"version": "2.1.0"}}),
-            "traits": "{}",
+            "traits": json.dumps(PROFILE),
             "correlation_id": f"c{self._sent}",
         }
 

@@ -4,18 +4,20 @@ import json
 import random
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from starling_common.values import record_key
 from tests.integration.spark.instance import Instance, wait_for
+from tests.unit.spark.evaluator import differences
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
 SPENT_30D = {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"}
 ORDERS = {"event": "Order Completed"}
+ABOVE_LIMIT = {"property": "revenue", "op": "gte", "value": {"trait": "limit"}}
 UNKNOWN_SCHEMA_ID = 999_999_999
 
 
@@ -98,7 +100,7 @@ def _definitions_may_come_and_change_at_any_time(instance: Instance) -> None:
     instance.event("ann", START_MS + 31 * DAY_MS, revenue=100, sku="b")
     instance.settle()
     values = instance.values()
-    assert (values[("ann", "skus")], values[("bob", "skus")]) == (2, 0)
+    assert (values[("ann", "skus")], values.get(("bob", "skus"))) == (2, None)
     assert (values[("ann", "orders")], values[("bob", "orders")], values[("cid", "orders")]) == (2, 1, 0)
     assert values[("ann", "spent")] == 102.5
     # The history is counted again, but not played again: of what ann had spent meanwhile (10, 12.5) nothing is told.
@@ -122,40 +124,48 @@ def _records_are_as_the_contract_says(instance: Instance) -> None:
         last[one.partition] = one.record["received_at"]
 
 
-def test_killed_at_any_moment_it_ends_with_the_right_values(instance: Instance) -> None:
+MIXED: Mapping[str, Mapping[str, Any]] = {
+    "spent": SPENT_30D,
+    "orders": ORDERS,
+    "typical": {"event": "Order Completed", "measure": {"percentile": "revenue", "q": 0.9}, "within": "365d"},
+    "favourite": {"event": "Order *", "measure": {"most_frequent": "sku"}, "between_ago": ["60d", "5d"]},
+    "returned": {"measure": {"ratio": {"of": {"event": "Order Refunded"}, "to": {"event": "Order Completed"}}}},
+    "days": {"event": "*", "measure": {"days": True}, "calendar": "last_month"},
+    "latest": {
+        "event": "*",
+        "where": {"property": "revenue", "op": "gte", "value": {"trait": "limit"}},
+        "measure": {"last": "sku"},
+    },
+}
+
+
+def test_killed_amid_late_events_and_a_change_it_ends_as_if_all_had_come_at_once(instance: Instance) -> None:
     chance = random.Random(11)
-    instance.define("spent", SPENT_30D)
-    instance.define("orders", ORDERS)
-    purchases: list[tuple[str, int, int]] = []
-    for kill_after_seconds in (None, 6.0, 12.0):
-        for _ in range(60):
-            day = len(purchases) // 3 - chance.choice([0, 0, 5])
-            purchases.append((f"u{chance.randrange(9)}", START_MS + day * DAY_MS, chance.randrange(1, 50)))
-            instance.event(purchases[-1][0], purchases[-1][1], revenue=purchases[-1][2])
-        instance.start()
-        if kill_after_seconds is None:
-            instance.settle()
-            instance.event("late", START_MS, revenue=1)
-            purchases.append(("late", START_MS, 1))
-            time.sleep(chance.random())
-        else:
-            time.sleep(kill_after_seconds + chance.random())
-        instance.kill()
+    for key, document in MIXED.items():
+        instance.define(key, document if key != "spent" else ORDERS)
+    events: list[tuple[str, int, str, dict[str, Any]]] = []
+
+    def more(count: int) -> None:
+        for _ in range(count):
+            time_ms = START_MS + (len(events) // 3 - chance.choice([0, 0, 5])) * DAY_MS + len(events)
+            properties = {"revenue": chance.randrange(1, 50), "sku": chance.choice("abc")}
+            events.append((f"u{chance.randrange(9)}", time_ms, chance.choice(["Order Completed", "Order Refunded"]), properties))
+            user, _, name, _ = events[-1]
+            instance.event(user, time_ms, name, **properties)
+
+    more(60)
+    instance.start()
+    instance.settle()
+    more(60)
+    instance.define("spent", SPENT_30D, 2, "REVISED")
+    time.sleep(chance.random())
+    instance.kill()
+    more(60)
     instance.start()
     until_ms = START_MS + 70 * DAY_MS
     instance.advance(until_ms)
     instance.settle()
-    assert instance.values() == _expected(purchases, until_ms)
-
-
-def _expected(purchases: Sequence[tuple[str, int, int]], until_ms: int) -> dict[tuple[str, str], Any]:
-    users = {user for user, _, _ in purchases}
-    expected: dict[tuple[str, str], Any] = {}
-    for user in users:
-        inside = [n for who, time_ms, n in purchases if who == user and time_ms > until_ms - 30 * DAY_MS]
-        expected[user, "orders"] = sum(who == user for who, _, _ in purchases)
-        expected[user, "spent"] = sum(inside) if inside else None
-    return expected
+    assert differences(instance.values(), MIXED, events, until_ms) == []
 
 
 def test_with_the_wall_clock_a_window_ends_by_itself(instance: Instance) -> None:

@@ -13,6 +13,8 @@ from starling_spark.profiles.wheel import Slot
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
 ORDERS = {"event": "Order Completed"}
+PROFILE = {"city": "Rome", "limit": 20}
+"""The traits of everybody's profile."""
 
 
 def defined(key: str, document: Mapping[str, Any], *former: Mapping[str, Any], workspace: str = "w") -> Definition:
@@ -27,7 +29,7 @@ def traits(*definitions: Definition) -> tuple[Trait, ...]:
 
 
 def event(name: str, time_ms: int, properties: Mapping[str, Any]) -> Event:
-    return Event(name, time_ms, (json.dumps(properties), '{"app": {"version": "2.1.0"}}', '{"city": "Rome", "limit": 20}'))
+    return Event(name, time_ms, (json.dumps(properties), '{"app": {"version": "2.1.0"}}', json.dumps(PROFILE)))
 
 
 class MemoryStore:

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from starling_segments import Known, UserState, compile_plan, parse_segment
 from starling_spark.profiles.folding import Computed
-from tests.unit.spark.keeping import DAY_MS, START_MS, Partition, defined, event, values
+from tests.unit.spark.evaluator import Evaluator
+from tests.unit.spark.keeping import DAY_MS, START_MS, Partition, defined, values
 
 Event = tuple[str, int, str, dict[str, Any]]
-TRAITS = {"city": "Rome", "limit": 20}
 ORDER = {"event": "Order Completed"}
 BIG = {"property": "revenue", "op": "gte", "value": 20}
 OF_A_OR_B = {"any": [{"property": "sku", "op": "in", "value": ["a", "b"]}, {"not": {"property": "sku", "op": "exists"}}]}
@@ -63,38 +62,11 @@ def history(seed: int, length: int) -> list[Event]:
     return events
 
 
-class Evaluator:
-    """The segment language's own: one segment for each document, one state for each user."""
-
-    def __init__(self, asked: Sequence[Mapping[str, Any]], timezone: str) -> None:
-        self.plan = compile_plan(
-            [
-                parse_segment({"key": f"t{i}", "name": "s", "timezone": timezone, "where": {**document, "op": "exists"}}, Known())
-                for i, document in enumerate(asked)
-            ]
-        )
-        self.states: dict[str, UserState] = {}
-        self.now_ms = 0
-
-    def on_event(self, user: str, time_ms: int, name: str, properties: Mapping[str, Any]) -> None:
-        self.now_ms = max(self.now_ms, time_ms)
-        if user not in self.states:
-            self.states[user] = UserState(user_id=user)
-            self.plan.on_profile(self.states[user], TRAITS, [], self.now_ms)
-        self.plan.on_event(self.states[user], event(name, time_ms, properties), self.now_ms)
-
-    def values(self, user: str, until_ms: int) -> dict[str, Any]:
-        """What it observes of a user at `until_ms`, by key of the trait."""
-        self.plan.on_timer(self.states[user], until_ms)
-        trees = {one.segment.key: one.tree for one in self.plan.segments}
-        return {key: tree.observed(self.states[user], until_ms) for key, tree in trees.items()}
-
-
 @pytest.mark.parametrize(("seed", "timezone"), [(1, "UTC"), (2, "America/New_York"), (3, "Pacific/Chatham")])
 def test_values_equal_the_evaluators_after_every_micro_batch(seed: int, timezone: str) -> None:
     asked = documents()
     chance = random.Random(seed)
-    evaluator = Evaluator(asked, timezone)
+    evaluator = Evaluator({f"t{i}": document for i, document in enumerate(asked)}, timezone)
     partition = Partition(*(defined(f"t{i}", {**document, "timezone": timezone}) for i, document in enumerate(asked)))
     events = history(seed, 150)
     told: dict[str, dict[str, Any]] = {}
@@ -140,7 +112,7 @@ def test_a_crowded_window_equals_the_evaluators_panes(measure: Any) -> None:
     """Above 256 matches in a window both keep panes, and the same ones."""
     document = {"event": "Order Completed", "measure": measure, "within": "10d"}
     events: list[Event] = [("u", START_MS + i * 600_000, "Order Completed", {"revenue": i * 37 % 1000}) for i in range(1500)]
-    evaluator, partition = Evaluator([document], "UTC"), Partition(defined("t0", document))
+    evaluator, partition = Evaluator({"t0": document}), Partition(defined("t0", document))
     sizes: list[int] = []
     latest: Any = None
 
