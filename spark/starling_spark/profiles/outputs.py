@@ -1,13 +1,18 @@
-"""Pure core: records to publish, many in one value.
+"""Pure core: computed values to records, and records to publish many in one value.
 
 Spark takes what a stateful processor gives row by row, and holds all rows of a key as dictionaries at once: 1 KB and
 10 us each. Packed into Arrow streams of a few thousand they are bytes, and no row is touched again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
+
+from starling_common.values import deterministic_id, split_key
+from starling_common.wire import Codec, record_parts
+from starling_spark.profiles.folding import Computed
 
 _SCHEMA: Final = pa.schema(
     [
@@ -21,6 +26,40 @@ _SCHEMA: Final = pa.schema(
 )
 """`sinks.OUTPUT` in Arrow."""
 RECORDS_A_PACK: Final = 5_000
+
+
+def computed_encoder(codec: Codec) -> Callable[[Computed], bytes]:
+    """To the bytes of an `AggregateComputed` record. Told twice (after a crash), it has the same `event_id`."""
+    parts = record_parts(
+        codec,
+        ("received_at",),
+        ("workspace", "user_id"),
+        ("event_id",),
+        ("trait_key", "trait_version"),
+        ("value", "as_of", "correlation_id"),
+    )
+    received, whose, identity, which, what = parts
+    header = codec.header
+    # All values of one person come one after the other, and the traits are few.
+    whose_of = lru_cache(maxsize=16)(lambda user: (*split_key(user.encode()), whose(*split_key(user.encode()))))
+    which_of = lru_cache(maxsize=4096)(which)
+
+    def encode(computed: Computed) -> bytes:
+        trait, value, as_of = computed.trait, computed.value, computed.as_of
+        workspace, user_id, person = whose_of(computed.user)
+        event_id = deterministic_id(workspace, user_id, trait.key, trait.version, value, as_of)
+        return b"".join(
+            (
+                header,
+                received(computed.received_at),
+                person,
+                identity(event_id),
+                which_of(trait.key, trait.version),
+                what(value, as_of, computed.correlation_id),
+            )
+        )
+
+    return encode
 
 
 class OutputBatches:

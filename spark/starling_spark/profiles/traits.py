@@ -76,7 +76,7 @@ def settle(user: UserTraits, plan: TraitPlan, now_ms: int) -> list[Value]:
         reading = plan.readings[index]
         value, turn = None, None
         if reading is not None:
-            value, turn = reading.value(user.kept, now_ms), reading.turn(user.kept, now_ms)
+            value, turn = reading.look(user.kept, now_ms)
         text = None if value is None else _TEXT.encode(value).decode()
         mark = text if text is None else _mark(text)
         says_nothing = value == (None if reading is None else reading.nothing)

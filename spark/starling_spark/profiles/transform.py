@@ -19,13 +19,13 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from starling_common.headers import header
 from starling_common.instants import wall_clock_micros, wall_clock_ms
 from starling_common.settings import Clock as ClockMode
-from starling_common.values import deterministic_id, split_key
+from starling_common.values import split_key
 from starling_common.wire import FieldReader
 from starling_spark.codec import Wire
 from starling_spark.profiles.definitions import Definition, read_definitions
 from starling_spark.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal
 from starling_spark.profiles.matches import EVENT_FIELDS, ChunkBuilder, Raw, Reading
-from starling_spark.profiles.outputs import OutputBatches, unpack
+from starling_spark.profiles.outputs import OutputBatches, computed_encoder, unpack
 from starling_spark.profiles.plans import TraitPlan, compile_traits
 from starling_spark.profiles.wheel import Slot
 from starling_spark.sinks import OUTPUT
@@ -164,7 +164,7 @@ class _Processor(StatefulProcessor):
         """Declare the state; called in the worker, before any key."""
         self._store = _SparkStore(handle)
         self._plans = _plans(self._job.definitions)
-        self._aggregates = self._job.wire.codec(self._job.topics.aggregates)
+        self._encode = computed_encoder(self._job.wire.codec(self._job.topics.aggregates))
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
@@ -193,26 +193,8 @@ class _Processor(StatefulProcessor):
         return topic, -1, refusal.key, refusal.value, refusal.timestamp_ms, refusal.correlation_id
 
     def _computed(self, partition: int, computed: Computed) -> tuple[Any, ...]:
-        value = self._aggregates.encode(aggregate_record(computed))
-        topic = self._job.topics.aggregates
-        return topic, partition, computed.user.encode(), value, computed.received_at // 1000, computed.correlation_id
-
-
-def aggregate_record(computed: Computed) -> dict[str, Any]:
-    """The `AggregateComputed` record. Told twice (after a crash), it has the same `event_id`."""
-    workspace, user_id = split_key(computed.user.encode())
-    trait = computed.trait
-    return {
-        "received_at": computed.received_at,
-        "workspace": workspace,
-        "user_id": user_id,
-        "event_id": deterministic_id(workspace, user_id, trait.key, trait.version, computed.value, computed.as_of),
-        "trait_key": trait.key,
-        "trait_version": trait.version,
-        "value": computed.value,
-        "as_of": computed.as_of,
-        "correlation_id": computed.correlation_id,
-    }
+        key, topic = computed.user.encode(), self._job.topics.aggregates
+        return topic, partition, key, self._encode(computed), computed.received_at // 1000, computed.correlation_id
 
 
 class _SparkStore:

@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from starling_common.settings import Clock
 from starling_common.wire import DecodeError
+from starling_spark.codec import Carried, Wire
 from starling_spark.profiles.folding import Computed, Refusal
 from starling_spark.profiles.matches import ChunkBuilder, Raw, Reading
+from starling_spark.profiles.outputs import RECORDS_A_PACK, OutputBatches, computed_encoder, unpack
 from starling_spark.profiles.plans import compile_traits
-from starling_spark.profiles.transform import aggregate_record
 from tests.unit.spark.keeping import ORDERS, START_MS, defined, traits
 
 EVENTS: Mapping[bytes, tuple[Any, ...]] = {
@@ -87,18 +89,39 @@ def computed(**changed: Any) -> Computed:
     return Computed("w/ä/1", trait, "3", START_MS, 17, "c")._replace(**changed)
 
 
+CODEC = Wire("http://127.0.0.1:1", (Carried("t", "AggregateComputed", 7),)).codec("t")
+ENCODE = computed_encoder(CODEC)
+
+
+def told(**changed: Any) -> dict[str, Any]:
+    return CODEC.decode(ENCODE(computed(**changed)))
+
+
 def test_a_record_says_whose_value_it_is() -> None:
-    found = aggregate_record(computed())
+    found = told()
     assert (found["workspace"], found["user_id"], found["trait_key"], found["trait_version"]) == ("w", "ä/1", "n", 1)
-    assert (found["value"], found["as_of"], found["received_at"]) == ("3", START_MS, 17)
-    assert aggregate_record(computed(value=None))["value"] is None
-    assert aggregate_record(computed(value="0.5"))["value"] == "0.5"
+    assert (found["value"], found["as_of"], found["received_at"], found["correlation_id"]) == ("3", START_MS, 17, "c")
+    assert told(value=None)["value"] is None
+    assert told(value="0.5")["value"] == "0.5"
+    assert CODEC.encode(found) == ENCODE(computed())
 
 
 def test_told_again_it_has_the_same_id() -> None:
-    assert aggregate_record(computed())["event_id"] == aggregate_record(computed(received_at=99, correlation_id="d"))["event_id"]
+    assert told()["event_id"] == told(received_at=99, correlation_id="d")["event_id"]
 
 
 @pytest.mark.parametrize("changed", [{"user": "w/2"}, {"value": "4"}, {"value": None}, {"as_of": 1}])
 def test_what_says_something_else_has_another_id(changed: dict[str, Any]) -> None:
-    assert aggregate_record(computed())["event_id"] != aggregate_record(computed(**changed))["event_id"]
+    assert told()["event_id"] != told(**changed)["event_id"]
+
+
+@pytest.mark.parametrize("count", [0, 1, RECORDS_A_PACK, 2 * RECORDS_A_PACK + 1])
+def test_records_are_unpacked_as_they_were_packed(count: int) -> None:
+    rows = [("t", number % 3, None if number % 2 else b"k", b"v%d" % number, number, f"c{number}") for number in range(count)]
+    outputs = OutputBatches()
+    for row in rows:
+        outputs.add(row)
+    packed = outputs.packed()
+    assert len(packed) == -(-count // RECORDS_A_PACK)
+    batches = unpack(pa.RecordBatch.from_pydict({"packed": pa.array([one], pa.binary())}) for one in packed)
+    assert [tuple(row.values()) for batch in batches for row in batch.to_pylist()] == rows
