@@ -10,7 +10,7 @@ SOURCES := libs services spark tests benchmarks
 # How many stories each of the oracle's tests tells.
 ORACLE_CASES ?= 12500
 
-.PHONY: help setup demo test faults oracle check format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency clean
+.PHONY: help setup demo test faults faults-spark oracle check format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-spark clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -26,6 +26,9 @@ test: setup ## all tests, on real parts
 
 faults: setup ## every fault, more than 200 of them in half an hour, under load on real parts; FAULTS="--seed 7" repeats a run
 	@$(PYTHON) -m tests.faults.run $(FAULTS)
+
+faults-spark: setup ## kill -9 of the driver of a Spark job, 20 times at random moments, a quarter of an hour; FAULTS="--seed 7 --kills 5"
+	@$(PYTHON) -m tests.faults_spark.profiles $(FAULTS)
 
 oracle: setup ## the segment language against the brute-force oracle, 50,000 generated stories
 	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist load --timeout 0 tests/property/segments/test_segments_oracle.py
@@ -47,6 +50,9 @@ bench-ingest: setup ## requests and items a second through the edge
 
 bench-stream: setup ## the stream layer beside Kafka Streams, Quix Streams and stock Faust: about an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/stream.py $(ARGS)
+
+bench-spark: setup ## computed traits with 5, 50 and 200 definitions beside reading and decoding alone: a quarter of an hour
+	@$(PYTHON) benchmarks/spark_profiles.py --write
 
 bench-segments: setup ## what an event costs in the fold with 1, 20, 100 and 1,000 segments of every kind
 	@$(PYTHON) benchmarks/segments_mix.py --write
