@@ -14,8 +14,9 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import psutil
 import pyarrow as pa
 import shop
 from bench import PARTITIONS, Stack, keep, stack
@@ -30,7 +31,7 @@ from starling_spark.codec import Wire, agree
 from starling_spark.profiles.definitions import Definition
 from starling_spark.profiles.matches import EVENT_FIELDS
 from starling_spark.profiles.queries import Batch, Place, TraitQuery
-from starling_spark.profiles.transform import Job, Topics
+from starling_spark.profiles.transform import Job, Topics, collect_rarely
 from starling_spark.session import open_session
 from starling_spark.settings import SparkSettings
 from starling_spark.sources import kafka_records
@@ -65,6 +66,13 @@ def documents(count: int) -> Iterator[dict[str, Any]]:
             yield found | {"measure": MEASURES[number % (len(MEASURES) + 1)]}
 
 
+class Took(NamedTuple):
+    """A round. `seconds`: from planning to the last commit."""
+
+    seconds: float
+    cpu_seconds: float
+
+
 class Bench:
     """One session and one topic full of events; each round reads all of it."""
 
@@ -78,9 +86,16 @@ class Bench:
         self._job = Job(topics, self.wire, Clock.EVENT)
         self._rounds = 0
 
-    def read(self, fields: tuple[str, ...]) -> float:
-        """Seconds to read and decode every event (these fields; () for whole records) and drop it."""
+    def cpu_seconds(self) -> float:
+        """User and system time so far of the JVM, its Python workers and those that have ended."""
+        jvm = next(child for child in psutil.Process().children() if any("SparkSubmit" in word for word in child.cmdline()))
+        times = [process.cpu_times() for process in (jvm, *jvm.children(recursive=True))]
+        return float(sum(one.user + one.system + one.children_user + one.children_system for one in times))
+
+    def read(self, fields: tuple[str, ...]) -> Took:
+        """Read and decode every event (these fields; () for whole records) and drop it."""
         self._rounds += 1
+        before = self.cpu_seconds()
         records = kafka_records(self.spark, self._made.brokers, [BEHAVIOUR]).select("value")
         counts = records.mapInArrow(decoder(self.wire, fields), "records long")
         query = (
@@ -90,7 +105,7 @@ class Bench:
             .start()
         )
         query.awaitTermination()
-        return seconds_of(query.recentProgress)
+        return Took(seconds_of(query.recentProgress), self.cpu_seconds() - before)
 
     def profiles(self, count: int) -> dict[str, Any]:
         """A round of the job itself with so many definitions."""
@@ -101,17 +116,18 @@ class Bench:
         )
         place = Place(self._made.brokers, PARTITIONS, self._directory / "profiles", 2, 1.0)
         batches: list[Batch] = []
+        before = self.cpu_seconds()
         job = Job(self._job.topics, self.wire, Clock.EVENT, definitions)
         query = TraitQuery(self.spark, job, place, batches.append)
         try:
             while query.progress() is None or not batches:
                 query.raise_failure()
                 time.sleep(0.1)
-            seconds = seconds_of(query.recent())
+            took = Took(seconds_of(query.recent()), self.cpu_seconds() - before)
         finally:
             query.stop(60)
         users = self._state(place.checkpoints / query.name)
-        return {"seconds": seconds, "told": batches[0].published.get(AGGREGATES, 0), **users}
+        return {"took": took, "told": batches[0].published.get(AGGREGATES, 0), **users}
 
     def _state(self, checkpoint: Path) -> dict[str, int]:
         """Of the state as the store has it: how many people, and the bytes of one."""
@@ -128,6 +144,7 @@ class Bench:
 
 def decoder(wire: Wire, fields: tuple[str, ...]) -> Any:
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        collect_rarely()  # as the job does: what is compared is the work
         codec = wire.codec(BEHAVIOUR)
         read: Any = FieldReader(codec, fields) if fields else codec.decode
         for batch in batches:
@@ -160,34 +177,45 @@ def session(made: Stack, directory: Path) -> SparkSession:
 
 def measure(bench: Bench, events: int, rounds: int) -> dict[str, Any]:
     """Rounds interleaved, medians; the first round of each kind warms the workers up and does not count."""
-    reads: dict[str, list[float]] = {"whole_records": [], "fields_needed": []}
+    reads: dict[str, list[Took]] = {"whole_records": [], "fields_needed": []}
     jobs: dict[int, list[dict[str, Any]]] = {count: [] for count in DEFINITIONS}
     for at in range(rounds + 1):
         for name, fields in (("whole_records", ()), ("fields_needed", EVENT_FIELDS)):
             reads[name].append(bench.read(fields))
-            print(f"round {at}: read and decode {name}: {events / reads[name][-1]:,.0f}/s", flush=True)
+            print(f"round {at}: read and decode {name}: {reads[name][-1]}", flush=True)
         for count in DEFINITIONS:
             jobs[count].append(bench.profiles(count))
-            print(f"round {at}: {count} definitions: {events / jobs[count][-1]['seconds']:,.0f}/s {jobs[count][-1]}", flush=True)
-    decoding = {name: events / statistics.median(found[1:]) for name, found in reads.items()}
+            print(f"round {at}: {count} definitions: {jobs[count][-1]}", flush=True)
+    decoding = {name: rates(events, found[1:]) for name, found in reads.items()}
     return {
-        "read_and_decode_events_per_second": {name: round(rate) for name, rate in decoding.items()},
+        "read_and_decode": decoding,
         "definitions": {str(count): job_figures(events, found[1:], decoding) for count, found in jobs.items()},
     }
 
 
-def job_figures(events: int, found: list[dict[str, Any]], decoding: Mapping[str, float]) -> dict[str, Any]:
-    rate = events / statistics.median(one["seconds"] for one in found)
-    shares = {f"share_of_read_and_decode_{name}": round(rate / other, 2) for name, other in decoding.items()}
+def rates(events: int, rounds: list[Took]) -> dict[str, float]:
+    """Of several rounds, the median."""
+    return {
+        "events_per_second": round(events / statistics.median(one.seconds for one in rounds)),
+        "cpu_us_an_event": round(statistics.median(one.cpu_seconds for one in rounds) / events * 1e6, 2),
+    }
+
+
+def job_figures(events: int, found: list[dict[str, Any]], decoding: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    own = rates(events, [one["took"] for one in found])
+    shares: dict[str, float] = {}
+    for name, other in decoding.items():
+        shares[f"rate_to_read_and_decode_{name}"] = round(own["events_per_second"] / other["events_per_second"], 2)
+        shares[f"by_cpu_seconds_{name}"] = round(other["cpu_us_an_event"] / own["cpu_us_an_event"], 2)
     last = found[-1]
     state = {"people": last["users"], **{name: last[name] for name in ("bytes_p50", "bytes_p99", "bytes_max")}}
-    return {"events_per_second": round(rate), **shares, "values_told": last["told"], "state": state}
+    return {**own, **shares, "values_told": last["told"], "state": state}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--events", type=int, default=2_000_000)
-    parser.add_argument("--users", type=int, default=50_000)
+    parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_profiles.json")
     asked = parser.parse_args()
@@ -201,7 +229,7 @@ def main() -> None:
             found = measure(Bench(made, spark, Path(directory) / "checkpoints"), asked.events, asked.rounds)
         finally:
             spark.stop()
-    few, many = (found["definitions"][str(count)]["events_per_second"] for count in (DEFINITIONS[0], DEFINITIONS[-1]))
+    few, many = (found["definitions"][str(count)] for count in (DEFINITIONS[0], DEFINITIONS[-1]))
     result = {
         "benchmark": "spark_profiles",
         "cores": 2,
@@ -210,7 +238,8 @@ def main() -> None:
         "rounds": asked.rounds,
         "load_average_5m": round(os.getloadavg()[1], 1),
         **found,
-        "cost_growth_5_to_200": round(few / many, 2),
+        "growth_5_to_200": round(few["events_per_second"] / many["events_per_second"], 2),
+        "growth_5_to_200_by_cpu_seconds": round(many["cpu_us_an_event"] / few["cpu_us_an_event"], 2),
     }
     print(json.dumps(result, indent=1))
     if asked.write:

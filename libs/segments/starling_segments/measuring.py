@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
+from msgspec import Raw
+
 from starling_segments.filters import looks_at_context, looks_at_traits
 from starling_segments.leaf_table import LeafTable
 from starling_segments.leaves import EventLeaf, Question, Take, earlier
@@ -26,6 +28,8 @@ Match = tuple[int, Any]
 """The number of a leaf, and what it folds of an event: None where the event lacks the property, True where none is read."""
 
 
+Keep = Callable[[UserState, int, Any, int], Any]
+"""(state, time, payload, now)"""
 Look = Callable[[UserState, int], tuple[Any, int | None]]
 Side = tuple[EventLeaf, Question]
 
@@ -103,17 +107,15 @@ class MeasurePlan:
         when its time has come, if its window asks for that.
         """
         time, matches = happened
-        waiting, leaves = state.waiting, self.leaves
+        waiting, keepers = state.waiting, self._keepers
         if waiting and waiting[0].time <= now:
             admit_waiting(state, self._by_id, now)
+        if time > now:
+            self._put_off(state, time, matches, now)
+            return
         for number, payload in matches:
-            if payload is None:
-                continue
-            leaf = leaves[number]
-            if time > now and leaf.waits:
-                wait(state, time, leaf.id, payload)
-            else:
-                leaf.add(state, time, payload, now)
+            if payload is not None:
+                keepers[number](state, time, payload, now)
 
     def settle(self, state: UserState, now: int) -> list[int]:
         """Let in what waited until `now`; returns the numbers of the leaves that took something."""
@@ -131,10 +133,22 @@ class MeasurePlan:
             if kept is not None and leaf.is_empty(kept):
                 del state.accumulators[leaf.id]
 
+    def _put_off(self, state: UserState, time: int, matches: Iterable[Match], now: int) -> None:
+        for number, payload in matches:
+            if payload is None:
+                continue
+            leaf = self.leaves[number]
+            if leaf.waits:
+                wait(state, time, leaf.id, payload)
+            else:
+                leaf.add(state, time, payload, now)
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_id", {leaf.id: leaf for leaf in self.leaves})
+        object.__setattr__(self, "_keepers", tuple(_keeper(leaf) for leaf in self.leaves))
         object.__setattr__(self, "_routes", lru_cache(_NAMES_AT_HAND)(self.router.find))
 
+    _keepers: tuple[Keep, ...] = field(init=False, repr=False, compare=False, default=())
     _by_id: Mapping[str, EventLeaf] = field(init=False, repr=False, compare=False, default_factory=dict)
     _routes: Callable[[str], Routes] = field(init=False, repr=False, compare=False, default=None)  # type: ignore[assignment]
 
@@ -179,6 +193,30 @@ def _reading(sides: tuple[Side, ...], numbers: Mapping[str, int]) -> Reading:
         return quotient(of, to), earlier(of_turn, to_turn)
 
     return Reading(leaves, None, look)
+
+
+def _keeper(leaf: EventLeaf) -> Keep:
+    if leaf.__class__ is not EventLeaf:
+        return leaf.add
+    # Hot: as `EventLeaf.add` without questions; 0.7 us a match there, 0.45 us here.
+    leaf_id, window_ms, pane_ms = leaf.id, leaf.window_ms or 0, leaf.pane_ms
+    lasting, fresh = leaf.window_ms is None, leaf.kind.lifetime if leaf.window_ms is None else leaf.kind.windowed
+
+    def keep(state: UserState, time: int, payload: Any, now: int) -> None:
+        cutoff = now - window_ms
+        if not lasting and time <= cutoff:
+            return
+        kept: Any = state.accumulators.get(leaf_id)
+        if kept is None:
+            kept = state.accumulators[leaf_id] = fresh()
+        else:
+            if kept.__class__ is Raw:
+                kept = state.accumulator(leaf_id)
+            if not lasting:
+                kept.forget(cutoff)
+        kept.add(time, payload, pane_ms)
+
+    return keep
 
 
 def _look(leaf: EventLeaf, question: Question) -> Look:
