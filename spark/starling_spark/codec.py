@@ -5,20 +5,33 @@ Spark's `from_avro`, for one reason: `from_avro` fails a whole task on a broken 
 and can do neither per id. Here a broken record is one `DecodeError`, and the rest of the batch goes on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Final, NamedTuple
 
-from starling_common.wire import Codec, Registry
+from starling_common.wire import Codec, DecodeError, Registry, UnknownSchema, schema_text, writer_id
+
+NO_ID: Final = -1
+"""Stands for the schema id of a value that has no wire header."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a topic carries: our schema of that record is registered under `schema_id`."""
+    """What a topic carries: the schema that we read it by is registered under `schema_id`.
+
+    `schema` is that schema's JSON; None: our own file of that record.
+    """
 
     topic: str
     record: str
     schema_id: int
+    schema: str | None = None
+
+    @property
+    def reader_schema(self) -> str:
+        """The JSON of the schema that records are resolved to."""
+        return schema_text(self.record) if self.schema is None else self.schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +43,72 @@ class Wire:
 
     def codec(self, topic: str) -> Codec:
         """The codec of a topic's values, one a process. Raises: KeyError for a topic that is not ours."""
-        return _codec(self.registry_url, {carried.topic: carried for carried in self.carried}[topic])
+        return _codec(self.registry_url, self.of(topic))
+
+    def of(self, topic: str) -> Carried:
+        """What a topic carries. Raises: KeyError for a topic that is not ours."""
+        return {carried.topic: carried for carried in self.carried}[topic]
 
 
 def agree(registry: Registry, url: str, topics: Iterable[tuple[str, str]]) -> Wire:
-    """Ask for the ids of (topic, record), once, in the driver. Raises: SchemaMissing, RegistryUnavailable."""
+    """Ask for the ids of (topic, record), once, in the driver: all are read by our own files.
+
+    Raises: SchemaMissing, RegistryUnavailable.
+    """
     return Wire(url, tuple(Carried(topic, record, registry.codec(topic, record).schema_id) for topic, record in topics))
+
+
+def agree_on_newest(registry: Registry, url: str, topics: Iterable[tuple[str, str]]) -> Wire:
+    """Like `agree`, but read by the newest schema of each topic, so that no field of a newer writer is lost.
+
+    A writer registers before it writes: asked for after a record was there, the newest schema has all of its fields.
+    Raises: SchemaMissing, RegistryUnavailable.
+    """
+    return Wire(url, tuple(Carried(topic, record, *registry.newest(topic)) for topic, record in topics))
+
+
+class Refusal(NamedTuple):
+    """Why a value is no record; `schema_id` is the one that it names, `NO_ID` if none."""
+
+    code: str
+    message: str
+    schema_id: int
+
+
+class BatchReader:
+    """Reads the values of one batch. An id that the registry does not know is asked for once a batch, not once a record:
+    it may be registered by the next one.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._codecs: dict[str, Codec] = {}
+        self._unknown: dict[int, UnknownSchema] = {}
+
+    def read(self, topic: str, value: bytes | None) -> Mapping[str, Any] | Refusal:
+        """One record, or why it is none. Raises: RegistryUnavailable, KeyError for a topic that is not ours."""
+        schema_id = NO_ID
+        try:
+            schema_id = writer_id(value or b"")
+            if schema_id in self._unknown:
+                raise self._unknown[schema_id]
+            return self._codec(topic).decode(value or b"")
+        except UnknownSchema as error:
+            self._unknown[schema_id] = error
+            return Refusal(error.code, str(error), schema_id)
+        except DecodeError as error:
+            return Refusal(error.code, str(error), schema_id)
+
+    def _codec(self, topic: str) -> Codec:
+        found = self._codecs.get(topic)
+        if found is None:
+            found = self._codecs[topic] = self._wire.codec(topic)
+        return found
 
 
 @cache
 def _codec(registry_url: str, carried: Carried) -> Codec:
-    return Codec(carried.record, carried.schema_id, _registry(registry_url).schema)
+    return Codec(carried.record, carried.schema_id, _registry(registry_url).schema, carried.schema)
 
 
 @cache

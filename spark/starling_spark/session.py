@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -21,8 +22,8 @@ class JarMissing(Exception):
     """A connector jar is not where the settings say."""
 
 
-def open_session(name: str, settings: SparkSettings) -> SparkSession:
-    """Start a session for the job `name`.
+def open_session(name: str, settings: SparkSettings, more: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
+    """Start a session for the job `name`; `more` of Spark's own settings are that job's alone.
 
     Raises: JarMissing.
     """
@@ -33,7 +34,7 @@ def open_session(name: str, settings: SparkSettings) -> SparkSession:
     # Workers must run the interpreter that has our packages, whatever `python3` is on the PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.Builder().appName(f"starling-{name}").master(settings.spark_master)
-    for key, value in session_config(settings).items():
+    for key, value in (*session_config(settings).items(), *more.items()):
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

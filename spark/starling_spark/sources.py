@@ -23,8 +23,12 @@ RECORDS = types.StructType(
 """A record as it is in Kafka; a heartbeat has no topic, only a partition and a time."""
 
 
-def kafka_records(spark: SparkSession, brokers: str, topics: Sequence[str]) -> DataFrame:
-    """`RECORDS` of these topics: committed ones, from the first on, and never with a silent gap."""
+def kafka_records(spark: SparkSession, brokers: str, topics: Sequence[str], max_records: int | None = None) -> DataFrame:
+    """`RECORDS` of these topics: committed ones, from the first on, and never with a silent gap.
+
+    `max_records`: about so many in one micro-batch at most; None: all that there are.
+    """
+    limit = {} if max_records is None else {"maxOffsetsPerTrigger": str(max_records)}
     stream = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", brokers)
@@ -33,6 +37,7 @@ def kafka_records(spark: SparkSession, brokers: str, topics: Sequence[str]) -> D
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
+        .options(**limit)
         .load()
     )
     # One task a core, not one a partition: in a small batch most of a task's time is its start.

@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from starling_common.settings import Http, Kafka, SchemaRegistry
 from starling_local.runtime import runtime_jars
+from starling_spark.lake.iceberg import iceberg_config
+from starling_spark.lake.settings import LakeSettings
 from starling_spark.session import open_session
 from starling_spark.settings import SparkSettings
 
@@ -26,12 +28,20 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = open_session("tests", spark_settings(tmp_path_factory.mktemp("spark")))
+    settings = lake_settings(tmp_path_factory.mktemp("spark"))
+    session = open_session("tests", settings, iceberg_config(settings))
     session.conf.set("spark.sql.session.timeZone", "Pacific/Chatham")
     assert session.streams.active == []  # asking starts what keeps track of state, which a query without a stream does not
     yield session
     session.stop()
     gc.collect()  # so that what it leaves unclosed is found here, not in somebody else's test
+
+
+def lake_settings(directory: Path) -> LakeSettings:
+    """Of the shared session: what the lake needs beside what every job needs."""
+    jars = (*runtime_jars("spark"), *runtime_jars("iceberg"))
+    shared = spark_settings(directory).model_dump() | {"spark_jars": os.pathsep.join(map(str, jars))}
+    return LakeSettings(**shared, lake_warehouse=str(directory / "warehouse"))
 
 
 def spark_settings(directory: Path) -> SparkSettings:

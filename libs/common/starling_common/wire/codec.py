@@ -53,11 +53,11 @@ def schema_text(name: str) -> str:
 class Codec:
     """Round-trips: `decode(encode(x)) == x` for every valid x. Not safe for use by several threads at once."""
 
-    def __init__(self, name: str, schema_id: int, writer_schema: WriterSchema) -> None:
-        """`schema_id` is the registered id of `schemas/avro/<name>.avsc`; writers of other ids are resolved to it."""
+    def __init__(self, name: str, schema_id: int, writer_schema: WriterSchema, schema: str | None = None) -> None:
+        """`schema_id` is the registered id of `schema`, else of `schemas/avro/<name>.avsc`; other writers are resolved to it."""
         self.name = name
         self.schema_id = schema_id
-        self._schema = _parsed(schema_text(name))
+        self._schema = _parsed(schema_text(name) if schema is None else schema)
         self._writers: dict[int, Any] = {schema_id: self._schema}
         self._writer_schema = writer_schema
         self.header = _HEADER.pack(0, schema_id)

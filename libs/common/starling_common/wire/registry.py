@@ -54,6 +54,23 @@ class Registry:
             raise UnknownSchema(schema_id)
         return text
 
+    def newest(self, topic: str) -> tuple[int, str]:
+        """Id and JSON of the newest schema registered for the values of a topic.
+
+        Raises: SchemaMissing, RegistryUnavailable.
+        """
+        subject = f"{topic}-value"
+        with self._client() as client:
+            try:
+                found = client.get_latest_version(subject)
+            except SchemaRegistryError as error:
+                if error.http_status_code != 404:
+                    raise
+                raise SchemaMissing(f"{subject} holds no schema: run `python -m starling_common.deploy`") from error
+        if found.schema_id is None or found.schema.schema_str is None:
+            raise SchemaMissing(f"{subject}: the registry gave no newest schema")
+        return found.schema_id, found.schema.schema_str
+
     def register(self, subject: str, name: str, compatibility: str) -> int:
         """Register a schema file and set the subject's compatibility. Raises: ValueError if the registry refuses it."""
         with self._client() as client:

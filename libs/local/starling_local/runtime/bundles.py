@@ -44,6 +44,7 @@ BUNDLES = {
         Bundle("cassandra", LIBRARIES),
         Bundle("registry", ARCHIVE, archive=True),
         Bundle("spark", LIBRARIES),
+        Bundle("iceberg", LIBRARIES),
     )
 }
 

@@ -1,0 +1,1 @@
+"""The lake: everything that was received and everything that became of it, as Iceberg tables."""

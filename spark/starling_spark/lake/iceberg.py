@@ -1,0 +1,124 @@
+"""Adapter: the lake's tables in Iceberg: made, grown, appended to, asked how far they go."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pyspark.sql import DataFrame, SparkSession, types
+
+from starling_common.logs import log
+from starling_spark.lake.evolution import changes, merged
+from starling_spark.lake.positions import Position, from_text, to_text
+from starling_spark.lake.settings import LakeSettings
+from starling_spark.lake.tables import PROPERTIES
+
+CATALOG: Final = "lake"
+_OFFSETS: Final = "starling.offsets"
+
+
+class LakeBroken(Exception):
+    """A table no longer says how far it goes; to append to it could double or lose rows."""
+
+
+def iceberg_config(settings: LakeSettings) -> Mapping[str, str]:
+    """Spark's settings for the catalog `lake`."""
+    prefix = f"spark.sql.catalog.{CATALOG}"
+    return {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.warehouse": warehouse_uri(settings.lake_warehouse),
+        # What another process did must be seen.
+        f"{prefix}.cache-enabled": "false",
+        **{f"{prefix}.{name}": value for name, value in settings.lake_catalog.items()},
+    }
+
+
+def warehouse_uri(text: str) -> str:
+    """A URI as it is; a path as a URI."""
+    return text if urlsplit(text).scheme else Path(text).absolute().as_uri()
+
+
+def local_warehouse(settings: LakeSettings) -> Path | None:
+    """The warehouse as a directory of this machine; None if it is anywhere else."""
+    parts = urlsplit(warehouse_uri(settings.lake_warehouse))
+    return Path(parts.path) if parts.scheme == "file" else None
+
+
+class Lake:
+    """The tables of one namespace. One process writes to them at a time."""
+
+    def __init__(self, spark: SparkSession, namespace: str) -> None:
+        self._spark = spark
+        self._namespace = namespace
+
+    def name(self, table: str) -> str:
+        """As SQL names it."""
+        return f"{CATALOG}.{self._namespace}.{table}"
+
+    def ensure(
+        self, table: str, wanted: types.StructType, partitioning: tuple[str, ...], sorted_by: tuple[str, ...]
+    ) -> types.StructType:
+        """Make the table if it is not there, add the columns that it lacks; its columns then, in the table's order.
+
+        Raises: SchemaConflict.
+        """
+        if not self._spark.catalog.tableExists(self.name(table)):
+            self._create(table, wanted, partitioning, sorted_by)
+        actual = self._spark.table(self.name(table)).schema
+        for clause in changes(actual, wanted):
+            log(__name__).info("table_changed", table=table, change=clause)
+            self._spark.sql(f"ALTER TABLE {self.name(table)} {clause}")
+        return merged(actual, wanted)
+
+    def position(self, table: str) -> Position:
+        """How far the table goes; empty for one that nothing was ever appended to. Raises: LakeBroken."""
+        snapshot = self._told(table)
+        return {} if snapshot is None else from_text(snapshot.summary().get(_OFFSETS))
+
+    def told_at_ms(self, table: str) -> int | None:
+        """When the newest snapshot that says how far the table goes was made; None before the first. Raises: LakeBroken."""
+        snapshot = self._told(table)
+        return None if snapshot is None else int(snapshot.timestampMillis())
+
+    def append(self, table: str, rows: DataFrame, position: Position) -> int:
+        """Rows and the position after them, in one commit: both are there or none. Returns the number of rows."""
+        rows.writeTo(self.name(table)).option(f"snapshot-property.{_OFFSETS}", to_text(position)).append()
+        return int(self._told(table).summary().get("added-records") or 0)
+
+    def call(self, procedure: str, table: str, arguments: str = "") -> Mapping[str, Any]:
+        """One of Iceberg's procedures on a table; what it says it did."""
+        given = f"table => '{self._namespace}.{table}'{arguments and ', '}{arguments}"
+        done = self._spark.sql(f"CALL {CATALOG}.system.{procedure}({given})").collect()
+        return done[0].asDict() if done else {}
+
+    def _create(self, table: str, wanted: types.StructType, partitioning: tuple[str, ...], sorted_by: tuple[str, ...]) -> None:
+        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in wanted.fields)
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in PROPERTIES.items())
+        self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{self._namespace}")
+        self._spark.sql(
+            f"CREATE TABLE {self.name(table)} ({columns}) USING iceberg "
+            f"PARTITIONED BY ({', '.join(partitioning)}) TBLPROPERTIES ({properties})"
+        )
+        if sorted_by:
+            self._spark.sql(f"ALTER TABLE {self.name(table)} WRITE LOCALLY ORDERED BY {', '.join(sorted_by)}")
+
+    def _told(self, table: str) -> Any:
+        """The newest snapshot with a position; those of an upkeep have none, and are stepped over."""
+        loaded = self._load(table)
+        snapshot = loaded.currentSnapshot()
+        while snapshot is not None:
+            if snapshot.summary().get(_OFFSETS) is not None:
+                return snapshot
+            parent = snapshot.parentId()
+            snapshot, lost = (None, False) if parent is None else (loaded.snapshot(parent), True)
+            if snapshot is None and lost:
+                raise LakeBroken(
+                    f"{self.name(table)}: the snapshot that says how far the table goes was expired; "
+                    "roll back to one that has `starling.offsets` in its summary"
+                )
+        return None
+
+    def _load(self, table: str) -> Any:
+        java = self._spark._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]  # noqa: SLF001 - the only way to it
+        return java.loadIcebergTable(self._spark._jsparkSession, self.name(table))  # noqa: SLF001 - as above

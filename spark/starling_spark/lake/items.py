@@ -1,0 +1,88 @@
+"""Pure core: an ingest item as it was received -> typed columns.
+
+What customers may put anywhere (properties, traits, context) stays JSON text, as in the event records; everything that
+the tracking API itself names is a column. A field of another type is a reason to refuse the row, never a null.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import types
+
+from starling_common.instants import parse_instant
+from starling_spark.codec import NO_ID, Refusal
+
+_TEXTS: Final = ("event", "name", "category", "group_id", "previous_id")
+_INSTANTS: Final = ("timestamp", "original_timestamp", "sent_at")
+_OBJECTS: Final = ("properties", "traits", "context", "integrations")
+
+CALL: Final = types.StructType(
+    [
+        types.StructField(
+            "call",
+            types.StructType(
+                [types.StructField(name, types.StringType()) for name in _TEXTS]
+                + [types.StructField(name, types.TimestampType()) for name in _INSTANTS]
+                + [types.StructField(name, types.StringType()) for name in _OBJECTS]
+            ),
+        )
+    ]
+)
+"""What the sender said, typed. Instants are as sent, not corrected for the sender's clock."""
+
+
+class _Call(msgspec.Struct, rename="camel"):
+    event: str | None = None
+    name: str | None = None
+    category: str | None = None
+    group_id: str | int | None = None
+    previous_id: str | int | None = None
+    timestamp: str | None = None
+    original_timestamp: str | None = None
+    sent_at: str | None = None
+    properties: dict[str, msgspec.Raw] | None = None
+    traits: dict[str, msgspec.Raw] | None = None
+    context: dict[str, msgspec.Raw] | None = None
+    integrations: dict[str, msgspec.Raw] | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Call).decode
+
+
+def read_json(text: str) -> Mapping[str, Any] | Refusal:
+    """The columns of an item that was sent as JSON; instants in epoch microseconds."""
+    try:
+        call = _decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Refusal("bad_item", f"the item: {error}", NO_ID)
+    try:
+        instants = {name: _micros(getattr(call, name)) for name in _INSTANTS}
+    except (ValueError, OverflowError) as error:
+        return Refusal("bad_timestamp", str(error), NO_ID)
+    texts = {name: _text(getattr(call, name)) for name in _TEXTS}
+    return texts | instants | {name: _object(getattr(call, name)) for name in _OBJECTS}
+
+
+Reader = Callable[[str], Mapping[str, Any] | Refusal]
+READERS: Final[Mapping[str, Reader]] = MappingProxyType({"json": read_json})
+"""By the form in which an item was sent. Ingest takes JSON alone: its Protocol Buffers form is one more entry here."""
+
+
+def call_of(record: Mapping[str, Any]) -> tuple[Any, ...] | Refusal:
+    """The values of `CALL` for an `IngestReceived` record."""
+    call = READERS[record.get("format", "json")](record["item"])
+    return call if isinstance(call, Refusal) else (call,)
+
+
+def _text(value: str | int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _micros(text: str | None) -> int | None:
+    return None if text is None else parse_instant(text) * 1000
+
+
+def _object(value: dict[str, msgspec.Raw] | None) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()

@@ -1,0 +1,50 @@
+"""The job `lake` as a process, on a real broker and registry; what it wrote is read without Spark."""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from starling_common.topics import BEHAVIOUR
+from tests.conftest import Stack
+from tests.integration.spark.lake_instance import LakeInstance, behaviour, received
+
+UNKNOWN_SCHEMA_ID = 999_999_999
+TRACK = "ingest.track"
+
+
+@pytest.fixture
+def lake(stack: Stack, tmp_path: Path) -> Iterator[LakeInstance]:
+    made = LakeInstance(stack, tmp_path)
+    made.deploy()
+    yield made
+    made.remove()
+
+
+def test_the_life_of_a_lake(lake: LakeInstance) -> None:
+    """One process, step by step, and one that ends it: each start of Spark costs more than all that happens here."""
+    good = lake.value(TRACK, received("track", {"event": "Order Completed", "properties": {"revenue": 1}}))
+    unknown = struct.pack(">bI", 0, UNKNOWN_SCHEMA_ID) + good[5:]
+    lake.send(TRACK, good, unknown, good[:-1], good)
+    old = [lake.value(BEHAVIOUR, behaviour(f"old {number}")) for number in range(6)]
+    lake.send(BEHAVIOUR, *old[:3])
+    with lake.running() as service:
+        lake.settle(service)
+        newer = lake.newer_writer(BEHAVIOUR, "region")
+        lake.send(BEHAVIOUR, *[one for value in old[3:] for one in (value, newer.value(value, "eu"))])
+        lake.settle(service)
+        metrics = httpx.get(f"{service.url}/metrics", trust_env=False).text
+        assert service.stop() == 0
+    events = {(row["name"], row.get("region")) for row in lake.rows("behaviour_events")}
+    assert events == {(f"old {number}", None) for number in range(6)} | {(f"old {number}", "eu") for number in range(3, 6)}
+    assert len(lake.rows("behaviour_events")) == 9
+    assert [row["call"]["properties"] for row in lake.rows("ingest_items")] == ['{"revenue":1}', '{"revenue":1}']
+    refused = {row["value"]: (row["code"], row["schema_id"]) for row in lake.rows("quarantine")}
+    assert refused == {
+        unknown: ("unknown_schema", UNKNOWN_SCHEMA_ID),
+        good[:-1]: ("broken_avro", struct.unpack(">I", good[1:5])[0]),
+    }
+    assert 'starling_lake_rows_total{table="behaviour_events"} 9.0' in metrics
+    assert 'starling_spark_query_processed_rows_per_second{query="lake"}' in metrics

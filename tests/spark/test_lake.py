@@ -1,0 +1,215 @@
+"""Micro-batches into real Iceberg tables: no broker, and a registry that says what the test wants."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from starling_common.topics import BEHAVIOUR
+from starling_common.wire import Codec, schema_text
+from starling_spark.lake.batches import LakeWriter, Source
+from starling_spark.lake.iceberg import Lake, LakeBroken
+from starling_spark.lake.tables import QUARANTINE, TABLES
+from starling_spark.lake.upkeep import Keeping, keep_up
+from starling_spark.sources import RECORDS
+
+TRACK, PAGE = "ingest.track", "ingest.page"
+RECEIVED_AT = 1_700_000_000_000_000
+HOUR_MICROS = 3_600_000_000
+FIRST_HOUR = RECEIVED_AT // HOUR_MICROS
+ITEM = {"type": "track", "event": "Order Completed", "timestamp": "2023-11-14T22:00:00.5Z", "properties": {"a": {"b": 1}}}
+
+
+class Registered:
+    """The newest schema of each topic, as a test sets it."""
+
+    def __init__(self) -> None:
+        records = {topic: table.record for table in TABLES for topic in table.topics}
+        ids = {name: number + 1 for number, name in enumerate(dict.fromkeys(records.values()))}
+        self.schemas = {topic: (ids[name], schema_text(name)) for topic, name in records.items()}
+
+    def newest(self, topic: str) -> tuple[int, str]:
+        return self.schemas[topic]
+
+    def schema(self, schema_id: int) -> str:
+        return next(text for number, text in self.schemas.values() if number == schema_id)
+
+    def value(self, topic: str, record: dict[str, Any]) -> bytes:
+        schema_id, text = self.schemas[topic]
+        return Codec("", schema_id, self.schema, text).encode(record)
+
+
+@dataclass
+class Rig:
+    """A lake of a test's own, and a topic log that batches are cut from."""
+
+    spark: SparkSession
+    registered: Registered
+    lake: Lake
+    writer: LakeWriter
+    sent: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def record(self, topic: str, value: bytes, partition: int = 0) -> tuple[Any, ...]:
+        offset = self.sent.get((topic, partition), 0)
+        self.sent[topic, partition] = offset + 1
+        return topic, partition, offset, 1_700_000_000_123, b"w/ann", value, [("correlation_id", b"c")]
+
+    def item(self, topic: str, item: object, partition: int = 0, **more: Any) -> tuple[Any, ...]:
+        return self.record(topic, self.registered.value(topic, received(topic, item) | more), partition)
+
+    def event(self, name: str, **more: Any) -> tuple[Any, ...]:
+        return self.record(BEHAVIOUR, self.registered.value(BEHAVIOUR, behaviour(name) | more))
+
+    def write(self, *records: tuple[Any, ...], writer: LakeWriter | None = None) -> dict[str, int]:
+        return (writer or self.writer).write(self.spark.createDataFrame(records, RECORDS))
+
+    def rows(self, table: str, *columns: str) -> list[Row]:
+        found = self.spark.table(self.lake.name(table)).orderBy("origin_topic", "origin_partition", "origin_offset")
+        return found.selectExpr(*columns or "*").collect()
+
+    def about(self, table: str, what: str) -> DataFrame:
+        """One of Iceberg's tables about a table."""
+        return self.spark.table(f"{self.lake.name(table)}.{what}")
+
+    def restarted(self) -> LakeWriter:
+        return LakeWriter(self.lake, TABLES, Source(self.registered, "http://127.0.0.1:1"))  # type: ignore[arg-type]
+
+
+def received(topic: str, item: object) -> dict[str, Any]:
+    text = item if isinstance(item, str) else json.dumps(item)
+    return {
+        "received_at": RECEIVED_AT, "workspace": "w", "kind": topic.removeprefix("ingest."), "message_id": "m", "user_id": "ann",
+        "item": text, "imported": False, "correlation_id": "c", "edge": "e",
+    }  # fmt: skip
+
+
+def behaviour(name: str) -> dict[str, Any]:
+    return {
+        "received_at": RECEIVED_AT, "workspace": "w", "user_id": "ann", "event_id": "e", "message_id": "m", "kind": "track",
+        "name": name, "event_time": RECEIVED_AT // 1000, "properties": "{}", "context": "{}", "traits": "{}", "correlation_id": "c",
+        "products": [{"product_id": "p"}],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def rig(spark: SparkSession) -> Iterator[Rig]:
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    lake, registered = Lake(spark, f"t{uuid.uuid4().hex[:12]}"), Registered()
+    made = Rig(spark, registered, lake, LakeWriter(lake, TABLES, Source(registered, "http://127.0.0.1:1")))  # type: ignore[arg-type]
+    yield made
+    spark.conf.set("spark.sql.session.timeZone", "Pacific/Chatham")
+
+
+def test_records_become_typed_rows_and_broken_ones_go_to_the_quarantine(rig: Rig) -> None:
+    good = rig.registered.value(TRACK, received(TRACK, ITEM))
+    written = rig.write(
+        rig.record(TRACK, good), rig.record(TRACK, good[:-3]), rig.item(PAGE, {"name": "Home", "sentAt": None}, 1),
+        rig.item(TRACK, "[]"), rig.item(TRACK, {"event": 5}), rig.item(TRACK, {"timestamp": "yesterday"}),
+        rig.item(TRACK, ITEM, received_at=2**62), rig.event("Order Completed"), rig.record(BEHAVIOUR, b""),
+    )  # fmt: skip
+    assert written == {"ingest_items": 2, "behaviour_events": 1, "quarantine": 6}
+    page, track = rig.rows("ingest_items")
+    assert (track.kind, track.call.event, track.call.properties, track.item) == (
+        "track",
+        "Order Completed",
+        '{"a":{"b": 1}}',
+        json.dumps(ITEM),
+    )
+    assert rig.rows("ingest_items", "unix_micros(call.timestamp)")[1][0] == 1_699_999_200_500_000
+    assert (page.call.name, page.call.event, page.call.sent_at, page.origin_topic, page.origin_partition) == (
+        "Home",
+        None,
+        None,
+        PAGE,
+        1,
+    )
+    (event,) = rig.rows("behaviour_events")
+    assert (event.name, [one.product_id for one in event.products], bytes(event.origin_key)) == ("Order Completed", ["p"], b"w/ann")
+    refused = {(one.origin_topic, one.origin_offset): one for one in rig.rows(QUARANTINE)}
+    assert {place: one.code for place, one in refused.items()} == {
+        (TRACK, 1): "broken_avro", (TRACK, 2): "bad_item", (TRACK, 3): "bad_item", (TRACK, 4): "bad_timestamp",
+        (TRACK, 5): "bad_instant", (BEHAVIOUR, 1): "bad_framing",
+    }  # fmt: skip
+    assert bytes(refused[TRACK, 1]["value"]) == good[:-3]
+    assert refused[TRACK, 1].headers[0]["value"] == b"c"
+    assert rig.about("ingest_items", "partitions").count() == 2
+
+
+def test_a_repeated_batch_adds_nothing_and_half_a_batch_is_completed(rig: Rig) -> None:
+    records = [rig.item(TRACK, ITEM), rig.event("A"), rig.record(TRACK, b"broken"), rig.event("B")]
+    assert rig.write(*records[:2]) == {"ingest_items": 1, "behaviour_events": 1}
+    for _ in range(2):
+        # Other bounds than the first time, as after the loss of the checkpoint.
+        rig.write(*records, writer=rig.restarted())
+    assert [row.origin_offset for row in rig.rows("ingest_items")] == [0]
+    assert [row.name for row in rig.rows("behaviour_events")] == ["A", "B"]
+    assert [row.origin_offset for row in rig.rows(QUARANTINE)] == [1]
+
+
+def test_a_batch_killed_between_two_tables_is_completed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [rig.item(TRACK, ITEM), rig.record(TRACK, b"broken"), rig.event("A")]
+    append, calls = rig.lake.append, []
+
+    def killed(table: str, *rest: Any) -> int:
+        calls.append(table)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return append(table, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.lake, "append", killed)
+        with pytest.raises(KeyboardInterrupt):
+            rig.write(*records)
+    assert calls == ["ingest_items", "behaviour_events"]
+    rig.write(*records, writer=rig.restarted())
+    assert [len(rig.rows(table)) for table in ("ingest_items", "behaviour_events", QUARANTINE)] == [1, 1, 1]
+
+
+def test_a_newer_schema_grows_the_table(rig: Rig) -> None:
+    rig.write(rig.event("A"))
+    document = json.loads(rig.registered.schemas[BEHAVIOUR][1])
+    document["fields"].insert(0, {"name": "region", "type": ["null", "string"], "default": None})
+    product = next(one for one in document["fields"] if one["name"] == "products")["type"]["items"]
+    product["fields"].append({"name": "colour", "type": ["null", "string"], "default": None})
+    rig.registered.schemas[BEHAVIOUR] = (100, json.dumps(document))
+    rig.write(rig.event("B", region="eu", products=[{"product_id": "q", "colour": "red"}]))
+    found = rig.rows("behaviour_events", "name", "region", "products[0].colour")
+    assert [tuple(row) for row in found] == [("A", None, None), ("B", "eu", "red")]
+
+
+def test_a_field_that_a_record_loses_stays_in_the_table(rig: Rig) -> None:
+    rig.write(rig.event("A", raw_timestamp="then"))
+    document = json.loads(rig.registered.schemas[BEHAVIOUR][1])
+    document["fields"] = [one for one in document["fields"] if one["name"] != "raw_timestamp"]
+    product = next(one for one in document["fields"] if one["name"] == "products")["type"]["items"]
+    product["fields"] = [one for one in product["fields"] if one["name"] != "brand"]
+    rig.registered.schemas[BEHAVIOUR] = (100, json.dumps(document))
+    rig.write(rig.event("B"))
+    found = rig.rows("behaviour_events", "name", "raw_timestamp", "products[0].brand", "products[0].product_id")
+    assert [tuple(row) for row in found] == [("A", "then", None, "p"), ("B", None, None, "p")]
+
+
+def test_upkeep_keeps_every_row_and_the_position(rig: Rig) -> None:
+    for hour, name in ((0, "A"), (1, "B"), (0, "C"), (0, "D"), (0, "E"), (0, "F")):
+        rig.write(rig.event(name, received_at=RECEIVED_AT + hour * HOUR_MICROS))
+    found = rig.about("behaviour_events", "partitions").selectExpr("partition.received_at_hour", "partition.kind")
+    assert {tuple(row) for row in found.collect()} == {(FIRST_HOUR, "track"), (FIRST_HOUR + 1, "track")}
+    assert rig.about("behaviour_events", "files").count() == 6
+    keep_up(rig.lake, ["behaviour_events"], Keeping(0.0, 24.0))
+    assert rig.about("behaviour_events", "files").count() == 2
+    assert rig.about("behaviour_events", "snapshots").count() < 6
+    assert rig.lake.position("behaviour_events") == {(BEHAVIOUR, 0): 6}
+    assert [row.name for row in rig.rows("behaviour_events")] == list("ABCDEF")
+
+
+def test_a_table_that_lost_its_position_is_not_appended_to(rig: Rig) -> None:
+    rig.write(rig.event("A"))
+    name = rig.lake.name("behaviour_events")
+    rig.spark.table(name).writeTo(name).append()
+    rig.lake.call("expire_snapshots", "behaviour_events", "older_than => now(), retain_last => 1")
+    with pytest.raises(LakeBroken, match="was expired"):
+        rig.lake.position("behaviour_events")
