@@ -4,7 +4,7 @@ Spark keeps its own positions in the checkpoint and reads by those; the group is
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -12,6 +12,8 @@ from starling_common.kafka import consumer_config
 
 Ends = Mapping[tuple[str, int], int]
 """(topic, partition) -> the first offset that is not done."""
+
+_TIMEOUT_SECONDS = 10.0
 
 
 def end_offsets(progress: str) -> dict[tuple[str, int], int]:
@@ -38,6 +40,15 @@ class GroupOffsets:
             offsets = [TopicPartition(topic, number, offset) for (topic, number), offset in news.items()]
             self._consumer.commit(offsets=offsets, asynchronous=False)
             self._told.update(news)
+
+    def ends(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+        """The ends of all partitions, the empty ones too. Raises: KafkaException, KeyError for a topic that is not there."""
+        ends: dict[tuple[str, int], int] = {}
+        for topic in topics:
+            for number in self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic].partitions:
+                span = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_TIMEOUT_SECONDS)
+                ends[topic, number] = 0 if span is None or span[1] == span[0] else span[1]
+        return ends
 
     def close(self) -> None:
         """Leave."""

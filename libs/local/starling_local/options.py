@@ -18,6 +18,8 @@ class Asked:
     clock: Clock | None = None
     port_base: int | None = None
     spark: bool | None = None
+    lake: bool | None = None
+    views: bool | None = None
     scale: Mapping[str, int] = field(default_factory=dict)
     only: tuple[str, ...] = ()
 
@@ -29,6 +31,8 @@ def first_options(asked: Asked) -> Options:
         port_base=_checked_base(DEFAULT_BASE if asked.port_base is None else asked.port_base),
         clock=asked.clock or "wall",
         spark=asked.spark is not False,
+        lake=asked.lake is True,
+        views=asked.views is True,
         scale=dict(asked.scale),
         only=asked.only,
     )
@@ -50,6 +54,8 @@ def next_options(before: Options, asked: Asked, *, running: bool) -> Options:
         before,
         port_base=before.port_base if asked.port_base is None else _checked_base(asked.port_base),
         spark=before.spark if asked.spark is None else asked.spark,
+        lake=before.lake if asked.lake is None else asked.lake,
+        views=before.views if asked.views is None else asked.views,
         scale={**before.scale, **asked.scale},
         only=asked.only or before.only,
     )

@@ -25,7 +25,9 @@ FIXED: Mapping[str, int] = MappingProxyType(
         "cassandra-storage": 6,
     }
 )
-WORKERS: Mapping[str, int] = MappingProxyType({"normalizer": 20, "segmenter": 30, "projector": 40, "delivery": 50, "spark": 60})
+WORKERS: Mapping[str, int] = MappingProxyType(
+    {"normalizer": 20, "segmenter": 30, "projector": 40, "delivery": 50, "spark": 60, "lake": 70, "views": 80}
+)
 """The first port of a service's workers; worker `n` listens `n` higher and serves health and metrics there."""
 
 

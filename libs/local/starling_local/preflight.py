@@ -16,15 +16,20 @@ _GIB = 1024**3
 NEEDED_DISK_BYTES = 3 * _GIB
 NEEDED_MEMORY_BYTES = 3 * _GIB
 """Kafka 0.5, Cassandra 1, registry 0.25 GiB of heap, and as much again for services, Spark and page cache."""
+MORE_SPARK_BYTES = 3 * _GIB // 2
+"""One more Spark job: its heap of 1 GiB, its Python workers, and what Java needs beside the heap."""
 
 _UNFIT_IN_PATHS = ",:;\"'"
 """Separators of Kafka's directory list, Java's class path and the registry's database address; quotes of YAML."""
 
 
-def faults(data_dir: Path, ports: Mapping[str, int], *, fetching: bool, whole_stack: bool = True) -> list[str]:
+def faults(
+    data_dir: Path, ports: Mapping[str, int], *, fetching: bool, whole_stack: bool = True, more_spark_jobs: int = 0
+) -> list[str]:
     """One sentence a fault: what is missing, and the cure. Empty means ready to go.
 
     `fetching`: something must still be brought with Maven. `ports`: name → number, all must be free.
+    `more_spark_jobs`: how many run beside the one that every stack has.
     """
     found = [
         python_fault(sys.version_info[:2]),
@@ -32,7 +37,7 @@ def faults(data_dir: Path, ports: Mapping[str, int], *, fetching: bool, whole_st
         maven_fault() if fetching else None,
         data_dir_fault(data_dir),
         disk_fault(data_dir, shutil.disk_usage(_existing(data_dir)).free),
-        memory_fault(psutil.virtual_memory().available) if whole_stack else None,
+        memory_fault(psutil.virtual_memory().available, more_spark_jobs) if whole_stack else None,
         *port_faults(ports),
     ]
     return [fault for fault in found if fault]
@@ -80,13 +85,15 @@ def disk_fault(data_dir: Path, free_bytes: int) -> str | None:
     )
 
 
-def memory_fault(available_bytes: int) -> str | None:
+def memory_fault(available_bytes: int, more_spark_jobs: int = 0) -> str | None:
     """Too little memory for the whole stack."""
-    if available_bytes >= NEEDED_MEMORY_BYTES:
+    needed_bytes = NEEDED_MEMORY_BYTES + more_spark_jobs * MORE_SPARK_BYTES
+    if available_bytes >= needed_bytes:
         return None
+    less = "--no-lake, --no-views or --no-spark" if more_spark_jobs else "--no-spark"
     return (
-        f"{available_bytes / _GIB:.1f} GiB of memory are available, needed are {NEEDED_MEMORY_BYTES // _GIB}: "
-        "stop other programs, or start less with --no-spark"
+        f"{available_bytes / _GIB:.1f} GiB of memory are available, needed are {needed_bytes / _GIB:g}: "
+        f"stop other programs, or start less with {less}"
     )
 
 

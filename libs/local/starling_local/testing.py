@@ -44,7 +44,13 @@ def embedded(
     """
     with free_base() as base:
         options = Options(
-            instance_id=uuid.uuid4().hex, port_base=base, clock=clock, spark="spark" in parts, only=tuple(sorted(parts))
+            instance_id=uuid.uuid4().hex,
+            port_base=base,
+            clock=clock,
+            spark="spark" in parts,
+            lake="lake" in parts,
+            views="views" in parts,
+            only=tuple(sorted(parts)),
         )
         instance = Instance(data_dir.absolute())
         instance.save_options(options)

@@ -14,6 +14,7 @@ from starling_api.routes.definitions import definition_routes, lifecycle_routes
 from starling_api.routes.feed import feed_router
 from starling_api.routes.later import later_routes
 from starling_api.routes.lists import list_router
+from starling_api.routes.materialised import materialised_router
 from starling_api.telemetry import Telemetry
 from starling_api.tokens import Role
 from starling_common.metrics import Metrics
@@ -43,6 +44,7 @@ def build_app(
         user_router,
         feed_router,
         list_router,
+        materialised_router,
         later_routes(),
         profile_router,
     )

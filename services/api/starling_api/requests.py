@@ -14,6 +14,7 @@ from starling_api.definitions import Author
 from starling_api.errors import BadRequest, Forbidden, TooLarge, Unauthenticated
 from starling_api.feed import Feed
 from starling_api.lists import Lists
+from starling_api.materialised import Materialised
 from starling_api.pages import DEFAULT_LIMIT, MAX_LIMIT, PageOf
 from starling_api.ports import Answers
 from starling_api.queries import Queries
@@ -39,6 +40,7 @@ class Services:
     lists: Lists
     feed: Feed
     streams: Streams
+    materialised: Materialised
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,22 @@ class PageView(BaseModel, Generic[T]):
     as_of: str | None = Field(description="stream time that the answer reflects; null before the first event")
 
 
+class MaterialisedRowView(BaseModel):
+    """Sums of one window; beside these fields there is one for each dimension and each sum of the view."""
+
+    model_config = {"extra": "allow"}
+
+    window_start: str = Field(description=_INSTANT)
+    window_end: str = Field(description=_INSTANT)
+
+
+class MaterialisedView(PageView[MaterialisedRowView]):
+    """Rows of a materialised view."""
+
+    view: str
+    version: int
+
+
 class FaultView(BaseModel):
     """One thing wrong with a definition."""
 

@@ -16,6 +16,8 @@ from starling_api.feed_reader import TopicFeed
 from starling_api.list_feed import ListFeed
 from starling_api.list_store import CassandraLists
 from starling_api.lists import Lists
+from starling_api.materialised import Materialised
+from starling_api.materialised_store import CassandraViews
 from starling_api.publisher import Publisher
 from starling_api.queries import Queries
 from starling_api.repository import CassandraAnswers, CassandraClaims, CassandraDefinitions
@@ -100,6 +102,7 @@ def build_api(settings: ApiSettings) -> Api:
         lists=Lists(CassandraLists(database), ListFeed(settings.kafka.brokers, registry, partitions).tell, wall_clock_micros),
         feed=feed,
         streams=streams,
+        materialised=Materialised(CassandraViews(database)),
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     # Without the broker everything can still be read: only the database decides whether requests may come.

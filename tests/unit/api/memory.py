@@ -8,6 +8,7 @@ from typing import Any
 from starling_api.definitions import Author, Change, Definition
 from starling_api.feed import Seen, Span
 from starling_api.lists import ListRow, Lists, Told
+from starling_api.materialised import Materialised, ViewEntry, ViewRow
 from starling_api.ports import Claim, Day, EventRow, MemberRow, Membership, Profile, Reported, Stored, Version
 from starling_api.queries import Queries
 from starling_api.requests import Services
@@ -46,6 +47,29 @@ class MemoryClaims:
 
     def unpublished(self) -> Sequence[Change]:
         return [claim.change for claim in self.newest_claims.values() if not claim.published]
+
+
+class MemoryViews:
+    """`kept`: (workspace, view, version) -> rows, in any order."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, ViewEntry] = {}
+        self.kept: dict[tuple[str, str, int], list[ViewRow]] = {}
+        self.times: dict[tuple[str, int], int] = {}
+
+    def entry(self, view: str) -> ViewEntry | None:
+        return self.entries.get(view)
+
+    def time_ms(self, view: str, version: int) -> int | None:
+        return self.times.get((view, version))
+
+    def windows(self, workspace: str, view: str, version: int, span: tuple[int, int]) -> Sequence[int]:
+        starts = {row.window_start_ms for row in self.kept.get((workspace, view, version), [])}
+        return sorted(start for start in starts if span[0] <= start < span[1])
+
+    def rows(self, workspace: str, view: str, version: int, window_start_ms: int, after: str, most: int) -> Sequence[ViewRow]:
+        rows = [row for row in self.kept[workspace, view, version] if row.window_start_ms == window_start_ms and row.place > after]
+        return sorted(rows, key=lambda row: row.place)[:most]
 
 
 class MemoryAnswers:
@@ -184,6 +208,7 @@ class World:
     list_store: MemoryLists = field(default_factory=MemoryLists)
     told: list[Told] = field(default_factory=list)
     published: list[Change] = field(default_factory=list)
+    views: "MemoryViews" = field(default_factory=MemoryViews)
     micros: int = 1_000_000_000
     broker_is_down: bool = False
     projector_is_down: bool = False
@@ -212,7 +237,8 @@ class World:
     @property
     def services(self) -> Services:
         tokens = Tokens("see=viewer:acme,make=marketer:acme,rule=admin:acme")
-        return Services(self.commands, self.queries, self.answers, tokens, self.lists, self.feed, Streams(2, 0.01))
+        materialised = Materialised(self.views)
+        return Services(self.commands, self.queries, self.answers, tokens, self.lists, self.feed, Streams(2, 0.01), materialised)
 
     def publish(self, change: Change, _traceparent: str | None) -> None:
         if self.broker_is_down:

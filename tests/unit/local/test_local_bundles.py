@@ -12,7 +12,7 @@ DIGEST = "0" * 64
 
 
 def test_every_bundle_pins_versions_and_bytes() -> None:
-    assert set(BUNDLES) == {"kafka", "cassandra", "registry", "spark"}
+    assert set(BUNDLES) == {"kafka", "cassandra", "registry", "spark", "iceberg"}
     for bundle in BUNDLES.values():
         assert parse_checksums(bundle.checksum_file.read_text())
         assert "<version>" in bundle.pom.read_text()

@@ -14,6 +14,15 @@ def test_asking_for_nothing_changes_nothing() -> None:
     assert next_options(before, Asked(), running=True) is before
 
 
+def test_lake_and_views_start_when_asked_and_stay_until_told() -> None:
+    before = first_options(Asked())
+    assert (before.lake, before.views) == (False, False)
+    after = next_options(before, Asked(lake=True), running=True)
+    assert (after.lake, after.views, after.revision) == (True, False, 2)
+    assert next_options(after, Asked(), running=True) is after
+    assert next_options(after, Asked(lake=False), running=True).lake is False
+
+
 def test_scale_is_taken_over_service_by_service() -> None:
     before = first_options(Asked(scale={"segmenter": 2}))
     after = next_options(before, Asked(scale={"normalizer": 3}), running=True)

@@ -91,6 +91,19 @@ def test_no_spark_means_no_spark_and_none_of_its_jars() -> None:
     assert "spark" in needed_bundles(options())
 
 
+def test_lake_and_views_are_there_when_asked_for() -> None:
+    assert {"lake", "views"}.isdisjoint(names(planned_parts(HOME, options())))
+    asked = options(lake=True, views=True, spark=False)
+    assert names(planned_parts(HOME, asked))[-2:] == ["lake", "views"]
+    assert needed_bundles(asked) == ["kafka", "cassandra", "registry", "spark", "iceberg"]
+    assert "iceberg" not in needed_bundles(options(views=True))
+    jars = Host("python", HOME, (Path("kafka.jar"),), (Path("iceberg.jar"),))
+    lake, views = service_parts(HOME, asked, jars)[-2:]
+    assert (lake.env["STARLING_SPARK_JARS"], views.env["STARLING_SPARK_JARS"]) == ("kafka.jar,iceberg.jar", "kafka.jar")
+    assert lake.command[-1] == "starling_spark.lake"
+    assert lake.ports != views.ports
+
+
 def test_only_brings_what_is_named_and_what_it_needs() -> None:
     assert names(planned_parts(HOME, options(only=("deploy",)))) == ["kafka", "cassandra", "registry", "deploy"]
     assert needed_bundles(options(only=("kafka",))) == ["kafka"]

@@ -55,6 +55,7 @@ def test_little_disk_and_little_memory_are_faults(tmp_path: Path) -> None:
     assert "0.5 GiB are free" in (preflight.disk_fault(tmp_path, GIB // 2) or "")
     assert preflight.memory_fault(4 * GIB) is None
     assert "--no-spark" in (preflight.memory_fault(GIB) or "")
+    assert "needed are 6: " in (preflight.memory_fault(4 * GIB, more_spark_jobs=2) or "")
 
 
 def test_a_taken_port_is_named_with_the_setting_that_moves_it() -> None:

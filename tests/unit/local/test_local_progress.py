@@ -46,6 +46,6 @@ def test_stages_without_a_part_here_are_not_waited_for() -> None:
 
 
 def test_every_stage_of_the_catalogue_has_a_part_in_the_whole_stack() -> None:
-    parts = ["ingest", "normalizer", "segmenter", "projector", "api", "delivery", "spark"]
+    parts = ["ingest", "normalizer", "segmenter", "projector", "api", "delivery", "spark", "lake", "views"]
     stages = load_catalogue().stages
     assert stages_of(stages, parts) == list(stages)

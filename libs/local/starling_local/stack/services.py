@@ -19,12 +19,14 @@ STORES = ("kafka", "cassandra", "registry")
 class Host:
     """What the services need to know of this machine.
 
-    Shape: `spark_jars` are the files pyspark gets on its class path; empty when Spark is not started.
+    Shape: `spark_jars` are the files pyspark gets on its class path, `iceberg_jars` those that the lake needs on top;
+           empty when nothing that needs them is started.
     """
 
     python: str
     java_home: Path
     spark_jars: tuple[Path, ...] = ()
+    iceberg_jars: tuple[Path, ...] = ()
 
 
 def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
@@ -40,7 +42,9 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
         _single("api", data_dir, ports, shared, host),
         *_workers("delivery", data_dir, options, shared, host),
     ]
-    return [*parts, _spark(data_dir, ports, shared, host)] if options.spark else parts
+    jobs = [("spark", "starling_spark.profiles"), ("lake", "starling_spark.lake"), ("views", "starling_spark.views")]
+    wanted = {"spark": options.spark, "lake": options.lake, "views": options.views}
+    return [*parts, *(_spark(name, module, data_dir, ports, shared, host) for name, module in jobs if wanted[name])]
 
 
 def shared_env(ports: Ports, clock: str) -> dict[str, str]:
@@ -83,18 +87,20 @@ def _workers(name: str, data_dir: Path, options: Options, shared: Mapping[str, s
     ]
 
 
-def _spark(data_dir: Path, ports: Ports, shared: Mapping[str, str], host: Host) -> Part:
+def _spark(name: str, module: str, data_dir: Path, ports: Ports, shared: Mapping[str, str], host: Host) -> Part:
+    jars = (*host.spark_jars, *(host.iceberg_jars if name == "lake" else ()))
     env = {
         **shared,
         "STARLING_CHECKPOINT_DIR": str(data_dir / "spark" / "checkpoints"),
-        "STARLING_SPARK_JARS": ",".join(str(jar) for jar in host.spark_jars),
+        "STARLING_LAKE_WAREHOUSE": str(data_dir / "spark" / "lake"),
+        "STARLING_SPARK_JARS": ",".join(str(jar) for jar in jars),
         "STARLING_SPARK_DRIVER_MEMORY": "1g",
         # Spark starts its Python workers itself and would take the first `python3` of the PATH.
         "PYSPARK_PYTHON": host.python,
         "PYSPARK_DRIVER_PYTHON": host.python,
         "JAVA_HOME": str(host.java_home),
     }
-    return _service("spark", "starling_spark.profiles", data_dir, ports.worker("spark", 0), env, host)
+    return _service(name, module, data_dir, ports.worker(name, 0), env, host)
 
 
 def _service(name: str, module: str, data_dir: Path, port: int, env: dict[str, str], host: Host) -> Part:

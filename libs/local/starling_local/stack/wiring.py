@@ -14,6 +14,9 @@ from starling_local.stack.jvm_registry import registry_part
 from starling_local.stack.parts import Part, start_order, with_needs
 from starling_local.stack.services import Host, service_parts
 
+_USERS = {"spark": {"spark", "lake", "views"}, "iceberg": {"lake"}}
+"""The parts that need a bundle, where it is not called as they are."""
+
 
 def planned_parts(data_dir: Path, options: Options) -> list[Part]:
     """The parts of the instance in the order of starting: names, ports, probes. Fetches nothing, so the commands are no good.
@@ -27,7 +30,7 @@ def planned_parts(data_dir: Path, options: Options) -> list[Part]:
 def needed_bundles(options: Options) -> list[str]:
     """The runtime bundles this instance runs on. Raises PlanError."""
     names = {part.name for part in planned_parts(Path("/"), options)}
-    return [name for name in BUNDLES if name in names]
+    return [name for name in BUNDLES if names & _USERS.get(name, {name})]
 
 
 def runnable_parts(data_dir: Path, options: Options, java: Java) -> list[Part]:
@@ -43,12 +46,12 @@ def _all_parts(data_dir: Path, options: Options, homes: Mapping[str, Path], java
     ports, nowhere = options.ports, Path("/")
     registry = homes.get("registry", nowhere)
     runner = next(registry.glob("apicurio-registry-app-*-runner.jar"), registry)
-    spark_jars = tuple(sorted(homes.get("spark", nowhere).glob("*.jar")))
+    spark_jars, iceberg_jars = (tuple(sorted(homes.get(name, nowhere).glob("*.jar"))) for name in ("spark", "iceberg"))
     return [
         kafka_part(data_dir, homes.get("kafka", nowhere), ports, java.command),
         cassandra_part(data_dir, homes.get("cassandra", nowhere), ports, java.command),
         registry_part(data_dir, runner, ports, java.command),
-        *service_parts(data_dir, options, Host(sys.executable, java.home, spark_jars)),
+        *service_parts(data_dir, options, Host(sys.executable, java.home, spark_jars, iceberg_jars)),
     ]
 
 

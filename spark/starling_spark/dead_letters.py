@@ -1,0 +1,75 @@
+"""Pure core: a record that could not be read -> the dead letter that tells of it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from starling_common.headers import header
+from starling_common.instants import wall_clock_ms
+from starling_common.values import split_key
+from starling_common.wire import Codec
+from starling_spark.codec import Wire
+from starling_spark.sinks import OUTPUT
+
+_SHAPE = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("timestamp_ms", pa.int64()),
+        ("correlation_id", pa.string()),
+    ]
+)
+
+
+def dead_letters(found: DataFrame, stage: str, topic: str, wire: Wire) -> DataFrame:
+    """The dead letters of a stage, to be written to `topic`. Shape: in as `decoding.decoded` gives, out `sinks.OUTPUT`."""
+    return found.where("refused IS NOT NULL").mapInArrow(_letters(stage, topic, wire), OUTPUT)
+
+
+def _letters(stage: str, topic: str, wire: Wire) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def make(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        codec = wire.codec(topic)
+        for batch in batches:
+            rows = [_output(row, stage, topic, codec) for row in batch.to_pylist()]
+            yield pa.RecordBatch.from_pylist(rows, _SHAPE)
+
+    return make
+
+
+def _output(row: dict[str, Any], stage: str, topic: str, codec: Codec) -> dict[str, Any]:
+    headers = [(entry["key"], entry["value"]) for entry in row["headers"] or ()]
+    correlation_id = header(headers, "correlation_id") or ""
+    letter = {
+        "received_at": row["timestamp_ms"] * 1000,
+        "stage": stage,
+        "code": row["refused"]["code"],
+        "message": row["refused"]["message"],
+        "origin_topic": row["topic"],
+        "origin_partition": row["partition"],
+        "origin_offset": row["offset"],
+        "key": row["key"],
+        "value": row["value"] or b"",
+        "headers": {key: value for key, value in headers if value is not None},
+        "workspace": _workspace(row["key"]),
+        "correlation_id": correlation_id or None,
+        "refused_at": wall_clock_ms(),
+    }
+    return {
+        "topic": topic,
+        "partition": -1,
+        "key": row["key"],
+        "value": codec.encode(letter),
+        "timestamp_ms": row["timestamp_ms"],
+        "correlation_id": correlation_id,
+    }
+
+
+def _workspace(key: bytes | None) -> str | None:
+    try:
+        return split_key(key or b"")[0]
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""Materialised views: events folded into rows that the API answers with."""

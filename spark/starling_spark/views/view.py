@@ -1,0 +1,32 @@
+"""Pure core: what a view is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Sums of `measures` by workspace, `dimensions` and window of event time.
+
+    `rows`: the fields of `record` as columns -> workspace, event_time, the dimensions as text and the measures as decimals,
+    which sum up to the same in any order. Windows are `window_hours` long and begin at midnight UTC.
+    `version` grows when anything of this changes: the view is then computed anew beside the old one, and takes its place.
+    """
+
+    name: str
+    version: int
+    topic: str
+    record: str
+    window_hours: int
+    dimensions: tuple[str, ...]
+    measures: tuple[str, ...]
+    rows: Callable[[DataFrame], DataFrame]
+
+    @property
+    def window_ms(self) -> int:
+        """Length of a window."""
+        return self.window_hours * HOUR_MS

@@ -1,0 +1,121 @@
+"""Views as DataFrame in, DataFrame out: no broker, no database."""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from starling_common.wire import schema_text
+from starling_spark.codec import Carried, Wire
+from starling_spark.columns import columns_of
+from starling_spark.dead_letters import dead_letters
+from starling_spark.decoding import Reading
+from starling_spark.sources import RECORDS
+from starling_spark.views.catalogue import views
+from starling_spark.views.defined.sales_by_product_region import VIEW
+from starling_spark.views.transform import events, read, totals
+
+HOUR_MS = 3_600_000
+NOON_MS = 1_700_049_600_000
+EVENTS = columns_of(schema_text("BehaviourEvent"))
+BERLIN = {"address": {"region": "Berlin", "state": "x"}}
+WIRE = Wire("http://127.0.0.1:1", (Carried("events", "BehaviourEvent", 1), Carried("dlq", "DeadLetter", 2)))
+
+
+def order(
+    properties: Any, traits: Any = BERLIN, *, at_ms: int = NOON_MS, products: Iterable[Any] = (), **more: Any
+) -> dict[str, Any]:
+    return {
+        "received_at": 1, "workspace": "w", "user_id": "ann", "event_id": "e", "message_id": "m", "kind": "track",
+        "name": "Order Completed", "event_time": at_ms, "properties": json.dumps(properties), "context": "{}",
+        "traits": json.dumps(traits), "correlation_id": "c", "anonymous_ids": [], "raw_timestamp": None, "raw_sent_at": None,
+        "products": [{"category": None, "price": None, "brand": None, "name": None, **one} for one in products],
+    } | more  # fmt: skip
+
+
+def frame(spark: SparkSession, *orders: dict[str, Any]) -> DataFrame:
+    instants = {"received_at", "event_time"}
+    rows = [
+        tuple(datetime.fromtimestamp(one[name] / 1000, UTC) if name in instants else one[name] for name in EVENTS.fieldNames())
+        for one in orders
+    ]
+    return spark.createDataFrame(rows, EVENTS)
+
+
+def sold(spark: SparkSession, *orders: dict[str, Any]) -> dict[tuple[str, int, str, str], tuple[str, str]]:
+    """(workspace, window's start, product, region) -> (revenue, quantity)."""
+    found = {}
+    for row in totals(VIEW, frame(spark, *orders), "1 day").collect():
+        content = json.loads(row["row"])
+        assert json.loads(row["place"]) == [content["product_id"], content["region"]]
+        key = (row["workspace"], row["window_start_ms"], content["product_id"], content["region"])
+        found[key] = (content["revenue"], content["quantity"])
+    return found
+
+
+def test_orders_are_summed_by_product_region_and_six_hours(spark: SparkSession) -> None:
+    plain = {"product_id": "p", "revenue": 0.1, "quantity": 2}
+    found = sold(
+        spark,
+        *[order(plain) for _ in range(3)],
+        order(plain, at_ms=NOON_MS - 1),
+        order(plain, at_ms=NOON_MS + 6 * HOUR_MS - 1),
+        order(plain, {"state": "CA"}),
+        order(plain, {"address": {"region": ""}}),
+        order(plain, workspace="other"),
+        order(plain, name="Order Refunded"),
+    )
+    assert found == {
+        ("w", NOON_MS, "p", "Berlin"): ("0.400000", "8.000"),
+        ("w", NOON_MS - 6 * HOUR_MS, "p", "Berlin"): ("0.100000", "2.000"),
+        ("w", NOON_MS, "p", "CA"): ("0.100000", "2.000"),
+        ("w", NOON_MS, "p", "unknown"): ("0.100000", "2.000"),
+        ("other", NOON_MS, "p", "Berlin"): ("0.100000", "2.000"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        (
+            {"products": [{"product_id": "p", "price": "2.50", "quantity": 3}, {"product_id": 7, "price": 1}]},
+            {"p": "7.5", "7": "1"},
+        ),
+        ({"products": [{"product_id": "p"}], "product_id": "other", "revenue": 99}, {"p": "4.25"}),
+        ({"product_id": "p", "quantity": 2}, {"p": "8.5"}),
+        ({"products": [], "product_id": "p", "price": 1}, {"p": "1"}),
+        ({"products": [{"product_id": "p", "price": "free"}, {"product_id": "q"}, {"price": 5}, "x"]}, {"p": "4.25"}),
+        ({"product_id": "p", "revenue": 1e300, "price": 1e300, "quantity": "many"}, {}),
+        ({"product_id": "p", "revenue": "NaN", "price": 1e17, "quantity": 999_999}, {}),
+        ({"revenue": 5}, {}),
+    ],
+)
+def test_a_line_is_worth_what_was_said_else_what_the_catalog_says(spark: SparkSession, properties: Any, expected: Any) -> None:
+    known = [] if properties.get("price") == 1e300 else [{"product_id": "p", "price": 4.25}]
+    found = sold(spark, order(properties, products=known))
+    assert {product: float(revenue) for (_, _, product, _), (revenue, _) in found.items()} == {
+        product: float(revenue) for product, revenue in expected.items()
+    }
+
+
+def test_records_are_read_and_broken_ones_become_dead_letters(spark: SparkSession) -> None:
+    good = WIRE.codec("events").encode(order({"product_id": "p", "revenue": 3}))
+    headers = [("correlation_id", b"c-1")]
+    rows = [("events", 0, number, 7, b"w/ann", value, headers) for number, value in enumerate((good, good[:-1], None))]
+    reading = Reading.plain(WIRE, "events")
+    found = read(spark.createDataFrame(rows, RECORDS), reading)
+    assert [row["row"] for row in totals(VIEW, events(found, reading), "1 day").collect()] == [
+        '{"product_id":"p","region":"Berlin","revenue":"3.000000","quantity":"1.000"}'
+    ]
+    letters = [WIRE.codec("dlq").decode(bytes(row["value"])) for row in dead_letters(found, "views", "dlq", WIRE).collect()]
+    assert [(one["code"], one["origin_offset"], one["value"], one["stage"], one["workspace"]) for one in letters] == [
+        ("broken_avro", 1, good[:-1], "views", "w"), ("bad_framing", 2, b"", "views", "w"),
+    ]  # fmt: skip
+    assert letters[0]["correlation_id"] == "c-1"
+
+
+def test_every_file_is_a_view() -> None:
+    assert [view.name for view in views()] == ["sales_by_product_region"]
