@@ -27,8 +27,9 @@ test: setup ## all tests, on real parts
 faults: setup ## every fault, more than 200 of them in half an hour, under load on real parts; FAULTS="--seed 7" repeats a run
 	@$(PYTHON) -m tests.faults.run $(FAULTS)
 
-faults-spark: setup ## kill -9 of the driver of a Spark job, 20 times at random moments, a quarter of an hour; FAULTS="--seed 7 --kills 5"
-	@$(PYTHON) -m tests.faults_spark.profiles $(FAULTS)
+faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20 times each, under load: three quarters of an hour
+	@$(PYTHON) -m tests.faults_spark.profiles $(FAULTS_PROFILES)
+	@$(PYTHON) -m tests.faults.spark $(FAULTS_LAKE)
 
 oracle: setup ## the segment language against the brute-force oracle, 50,000 generated stories
 	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist load --timeout 0 tests/property/segments/test_segments_oracle.py

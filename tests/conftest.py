@@ -38,11 +38,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A running stack: the one described by the JSON file `STARLING_TEST_STACK` names, else an embedded one of our own."""
     described = os.environ.get("STARLING_TEST_STACK")
     if described:
-        yield _deployed(_read(Path(described)))
+        yield deployed(_read(Path(described)))
         return
     with embedded({"kafka", "registry", "cassandra"}, tmp_path_factory.mktemp("stack")) as found:
         cassandra = Cassandra(contact_points=found.cassandra_host, port=found.cassandra_port)
-        yield _deployed(Stack(found.kafka, found.registry_url, cassandra))
+        yield deployed(Stack(found.kafka, found.registry_url, cassandra))
 
 
 @pytest.fixture
@@ -57,7 +57,8 @@ def _read(path: Path) -> Stack:
     return Stack(document["brokers"], document["registry_url"], cassandra)
 
 
-def _deployed(stack: Stack) -> Stack:
+def deployed(stack: Stack) -> Stack:
+    """The same, with topics, schemas and tables in place."""
     deploy(
         DeploySettings(
             kafka=Kafka(brokers=stack.brokers), registry=SchemaRegistry(url=stack.registry_url), cassandra=stack.cassandra

@@ -8,15 +8,15 @@ import msgspec
 from starling_api.materialised import ViewEntry, ViewRow
 from starling_common.database import Database
 
-_ENTRY: Final = "SELECT version, dimensions, measures, window_ms FROM {ks}.view_catalogue WHERE view = ?"
-_TIMES: Final = "SELECT stream_time_ms FROM {ks}.view_progress WHERE view = ? AND version = ?"
+_ENTRY: Final = "SELECT version, dimensions, measures, window_ms FROM {ks}.view_catalogue WHERE name = ?"
+_TIMES: Final = "SELECT stream_time_ms FROM {ks}.view_progress WHERE name = ? AND version = ?"
 _WINDOWS: Final = (
     "SELECT window_start_ms FROM {ks}.view_windows "
-    "WHERE workspace = ? AND view = ? AND version = ? AND window_start_ms >= ? AND window_start_ms < ?"
+    "WHERE workspace = ? AND name = ? AND version = ? AND window_start_ms >= ? AND window_start_ms < ?"
 )
 _ROWS: Final = (
     "SELECT place, row FROM {ks}.view_rows "
-    "WHERE workspace = ? AND view = ? AND version = ? AND window_start_ms = ? AND place > ? LIMIT ?"
+    "WHERE workspace = ? AND name = ? AND version = ? AND window_start_ms = ? AND place > ? LIMIT ?"
 )
 
 

@@ -12,12 +12,12 @@ from starling_common.settings import Cassandra
 from starling_spark.views.view import View
 
 _ROW: Final = (
-    "INSERT INTO {ks}.view_rows (workspace, view, version, window_start_ms, place, row) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
+    "INSERT INTO {ks}.view_rows (workspace, name, version, window_start_ms, place, row) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
 )
-_WINDOW: Final = "INSERT INTO {ks}.view_windows (workspace, view, version, window_start_ms) VALUES (?, ?, ?, ?)"
-_ENTRY: Final = "INSERT INTO {ks}.view_catalogue (view, version, dimensions, measures, window_ms) VALUES (?, ?, ?, ?, ?)"
-_TIMES: Final = "SELECT source_partition, stream_time_ms FROM {ks}.view_progress WHERE view = ? AND version = ?"
-_TIME: Final = "INSERT INTO {ks}.view_progress (view, version, source_partition, stream_time_ms) VALUES (?, ?, ?, ?)"
+_WINDOW: Final = "INSERT INTO {ks}.view_windows (workspace, name, version, window_start_ms) VALUES (?, ?, ?, ?)"
+_ENTRY: Final = "INSERT INTO {ks}.view_catalogue (name, version, dimensions, measures, window_ms) VALUES (?, ?, ?, ?, ?)"
+_TIMES: Final = "SELECT source_partition, stream_time_ms FROM {ks}.view_progress WHERE name = ? AND version = ?"
+_TIME: Final = "INSERT INTO {ks}.view_progress (name, version, source_partition, stream_time_ms) VALUES (?, ?, ?, ?)"
 _COUNT: Final = types.StructType([types.StructField("rows", types.LongType())])
 _CHUNK_ROWS: Final = 1000
 

@@ -57,7 +57,7 @@ class LakeInstance:
             future.result()
 
     @contextmanager
-    def running(self, **more: str) -> Iterator[Service]:
+    def running(self, *, ready: bool = True, **more: str) -> Iterator[Service]:
         jars = (*runtime_jars("spark"), *runtime_jars("iceberg"))
         environment = {
             **self.stack.environment(),
@@ -69,10 +69,11 @@ class LakeInstance:
             "STARLING_LAKE_TRIGGER_SECONDS": "0.2",
             "STARLING_LAKE_BATCH_RECORDS": "2000",
             "STARLING_LAKE_UPKEEP_MINUTES": "0",
+            "STARLING_SPARK_STATE_PARTITIONS": "1",
             "TZ": "Asia/Tokyo",
             **more,
         }
-        with running("starling_spark.lake", environment, self.directory / "lake.log") as service:
+        with running("starling_spark.lake", environment, self.directory / "lake.log", ready=ready) as service:
             yield service
 
     def log_tail(self) -> str:
