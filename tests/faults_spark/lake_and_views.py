@@ -1,5 +1,6 @@
-"""Kills the drivers of the lake and of the views at random moments, under load, and compares what is there in the end with
-what was sent: `python -m tests.faults_spark.lake_and_views [--job lake|views] [--kills 20] [--seed N]`. Exit code 1 names the difference.
+"""Kills the drivers of the lake and of the views at random moments, under load, and compares what is there in the
+end with what was sent: `python -m tests.faults_spark.lake_and_views [--job lake|views] [--kills 20] [--seed N]`.
+Exit code 1 names the difference.
 
 The load: orders of two writers, one a schema version ahead, interleaved; late ones; broken ones. Both jobs are started
 again each time as a supervisor would; one of the restarts of the lake finds no checkpoint.
