@@ -49,6 +49,13 @@ def row_of(schema: str, names: Sequence[str] | None = None) -> Callable[[Mapping
     return row
 
 
+def checked_micros(value: int) -> int:
+    """The same epoch microseconds. Raises: ValueError for what is no date between the years 1 and 9999."""
+    if not _FIRST <= value <= _LAST:
+        raise ValueError(f"{value} microseconds from 1970 is no instant between the years 1 and 9999")
+    return value
+
+
 def _struct(record: Mapping[str, Any]) -> types.StructType:
     return types.StructType([types.StructField(field["name"], _type(field["type"])) for field in record["fields"]])
 
@@ -96,11 +103,7 @@ def _converter(avro: Any) -> Convert | None:  # noqa: PLR0911 - one answer a typ
 
 def _instant(micros: int) -> Convert:
     def convert(value: int | None) -> int | None:
-        if value is None:
-            return None
-        if not _FIRST <= value * micros <= _LAST:
-            raise ValueError(f"{value} is no instant between the years 1 and 9999")
-        return value * micros
+        return None if value is None else checked_micros(value * micros)
 
     return convert
 

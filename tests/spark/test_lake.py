@@ -10,13 +10,15 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from starling_common.topics import BEHAVIOUR
-from starling_common.wire import Codec, schema_text
+from starling_common.wire import Codec, RegistryUnavailable, schema_text
 from starling_spark.lake.batches import LakeWriter, Source
 from starling_spark.lake.iceberg import Lake, LakeBroken
 from starling_spark.lake.tables import QUARANTINE, TABLES
 from starling_spark.lake.upkeep import Keeping, keep_up
 from starling_spark.sources import RECORDS
 
+USED = tuple(table for table in TABLES if table.name in {"ingest_items", "behaviour_events"})
+"""Each table takes a second to make."""
 TRACK, PAGE = "ingest.track", "ingest.page"
 RECEIVED_AT = 1_700_000_000_000_000
 HOUR_MICROS = 3_600_000_000
@@ -28,11 +30,14 @@ class Registered:
     """The newest schema of each topic, as a test sets it."""
 
     def __init__(self) -> None:
+        self.is_away = False
         records = {topic: table.record for table in TABLES for topic in table.topics}
         ids = {name: number + 1 for number, name in enumerate(dict.fromkeys(records.values()))}
         self.schemas = {topic: (ids[name], schema_text(name)) for topic, name in records.items()}
 
     def newest(self, topic: str) -> tuple[int, str]:
+        if self.is_away:
+            raise RegistryUnavailable("away")
         return self.schemas[topic]
 
     def schema(self, schema_id: int) -> str:
@@ -76,7 +81,11 @@ class Rig:
         return self.spark.table(f"{self.lake.name(table)}.{what}")
 
     def restarted(self) -> LakeWriter:
-        return LakeWriter(self.lake, TABLES, Source(self.registered, "http://127.0.0.1:1"))  # type: ignore[arg-type]
+        return writer_of(self.lake, self.registered)
+
+
+def writer_of(lake: Lake, registered: Registered) -> LakeWriter:
+    return LakeWriter(lake, USED, Source(registered, "http://127.0.0.1:1"))  # type: ignore[arg-type]
 
 
 def received(topic: str, item: object) -> dict[str, Any]:
@@ -99,8 +108,7 @@ def behaviour(name: str) -> dict[str, Any]:
 def rig(spark: SparkSession) -> Iterator[Rig]:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     lake, registered = Lake(spark, f"t{uuid.uuid4().hex[:12]}"), Registered()
-    made = Rig(spark, registered, lake, LakeWriter(lake, TABLES, Source(registered, "http://127.0.0.1:1")))  # type: ignore[arg-type]
-    yield made
+    yield Rig(spark, registered, lake, writer_of(lake, registered))
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Chatham")
 
 
@@ -179,6 +187,14 @@ def test_a_newer_schema_grows_the_table(rig: Rig) -> None:
     rig.write(rig.event("B", region="eu", products=[{"product_id": "q", "colour": "red"}]))
     found = rig.rows("behaviour_events", "name", "region", "products[0].colour")
     assert [tuple(row) for row in found] == [("A", None, None), ("B", "eu", "red")]
+
+
+def test_the_registry_may_be_away_once_it_has_answered(rig: Rig) -> None:
+    rig.write(rig.event("A"))
+    rig.registered.is_away = True
+    assert rig.write(rig.event("B")) == {"behaviour_events": 1}
+    with pytest.raises(RegistryUnavailable):
+        rig.write(rig.event("C"), writer=rig.restarted())
 
 
 def test_a_field_that_a_record_loses_stays_in_the_table(rig: Rig) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, types
 
-from starling_common.wire import Registry
+from starling_common.logs import log
+from starling_common.wire import Registry, RegistryUnavailable
 from starling_spark.codec import Wire, agree_on_newest
 from starling_spark.lake.iceberg import Lake
 from starling_spark.lake.positions import Place, Span, after, is_in, of_topics, partly_in
@@ -51,10 +52,18 @@ class LakeWriter:
         """Ask what the topics carry, and make or grow the tables after it.
 
         Asked once a batch, after its records were there: whatever wrote them, its schema is not newer than the answer.
-        Raises: SchemaMissing, RegistryUnavailable, SchemaConflict.
+        While the registry is away the last answer holds: a record of a newer schema names an id that no worker knows, and
+        fails the batch, for that id cannot be asked for either.
+        Raises: SchemaMissing, SchemaConflict; RegistryUnavailable before the first answer.
         """
         topics = [(topic, table.record) for table in self._tables for topic in table.topics]
-        wire = agree_on_newest(self._source.registry, self._source.url, topics)
+        try:
+            wire = agree_on_newest(self._source.registry, self._source.url, topics)
+        except RegistryUnavailable as error:
+            if self._opened is None:
+                raise
+            log(__name__).warning("schemas_not_asked_for", error=str(error))
+            return self._opened
         if self._opened is None or self._opened.wire != wire:
             self._lake.ensure(QUARANTINE, QUARANTINE_COLUMNS, _QUARANTINE_BY, ())
             there = {

@@ -13,6 +13,7 @@ from pyspark.sql import types
 
 from starling_common.instants import parse_instant
 from starling_spark.codec import NO_ID, Refusal
+from starling_spark.columns import checked_micros
 
 _TEXTS: Final = ("event", "name", "category", "group_id", "previous_id")
 _INSTANTS: Final = ("timestamp", "original_timestamp", "sent_at")
@@ -81,7 +82,7 @@ def _text(value: str | int | None) -> str | None:
 
 
 def _micros(text: str | None) -> int | None:
-    return None if text is None else parse_instant(text) * 1000
+    return None if text is None else checked_micros(parse_instant(text) * 1000)
 
 
 def _object(value: dict[str, msgspec.Raw] | None) -> str | None:

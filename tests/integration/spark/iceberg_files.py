@@ -23,11 +23,9 @@ def snapshots(table: Path) -> list[dict[str, Any]]:
 
 
 def _metadata(table: Path) -> dict[str, Any]:
-    directory = table / "metadata"
-    if not (directory / "version-hint.text").exists():
-        return {}
-    version = (directory / "version-hint.text").read_text().strip()
-    return dict(json.loads((directory / f"v{version}.metadata.json").read_text()))
+    # Not by the hint: a writer that was killed may have left it behind.
+    versions = [int(path.name[1:].partition(".")[0]) for path in (table / "metadata").glob("v*.metadata.json")]
+    return dict(json.loads((table / "metadata" / f"v{max(versions)}.metadata.json").read_text())) if versions else {}
 
 
 def _data_files(table: Path) -> list[Path]:

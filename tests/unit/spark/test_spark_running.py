@@ -1,0 +1,61 @@
+"""What is told of running queries: how far they are, and how fast."""
+
+import json
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from starling_common.metrics import Metrics
+from starling_spark.groups import end_offsets
+from starling_spark.query_metrics import QueryMetrics, watermark_lag_seconds
+from starling_spark.running import slowest
+from starling_spark.views.job import observed_times
+
+
+def progress(batch: int = 3, **more: Any) -> str:
+    return json.dumps(
+        {
+            "batchId": batch, "numInputRows": 10, "inputRowsPerSecond": 5.0, "processedRowsPerSecond": 7.5,
+            "durationMs": {"triggerExecution": 1500},
+            "stateOperators": [{"numRowsTotal": 4, "memoryUsedBytes": 100, "numRowsDroppedByWatermark": 2}],
+            "eventTime": {"max": "2026-01-02T00:00:00.000Z", "watermark": "2026-01-01T00:00:00.000Z"},
+            "sources": [{"endOffset": {"t": {"0": 5, "1": 7}}}, {"endOffset": 12}, {"endOffset": None}],
+            "observedMetrics": {"times": {"p0": 17, "p1": None}},
+        } | more
+    )  # fmt: skip
+
+
+def test_progress_becomes_metrics_and_each_batch_counts_once() -> None:
+    metrics = Metrics(CollectorRegistry())
+    told = QueryMetrics(metrics, "q")
+    for text in (progress(), progress(), progress(4), progress(5, numInputRows=0)):
+        told.tell(text)
+    text = generate_latest(metrics.registry).decode()
+    for line in (
+        'starling_spark_query_input_rows_per_second{query="q"} 5.0',
+        'starling_spark_query_processed_rows_per_second{query="q"} 7.5',
+        'starling_spark_query_state_rows{query="q"} 4.0',
+        'starling_spark_query_state_bytes{query="q"} 100.0',
+        'starling_spark_query_watermark_lag_seconds{query="q"} 86400.0',
+        'starling_spark_query_too_late_rows_total{query="q"} 4.0',
+        'starling_spark_query_batch_seconds_count{query="q"} 2.0',
+        'starling_spark_query_batch_seconds_sum{query="q"} 3.0',
+    ):
+        assert line in text
+
+
+def test_a_query_without_a_watermark_has_no_lag() -> None:
+    assert watermark_lag_seconds({"eventTime": {}}) is None
+    assert watermark_lag_seconds({"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}}) is None
+
+
+def test_the_group_is_told_of_the_slowest_query_and_only_when_all_have_told() -> None:
+    one, other = end_offsets(progress()), {("t", 0): 2, ("t", 1): 9, ("u", 0): 1}
+    assert one == {("t", 0): 5, ("t", 1): 7}
+    assert slowest([one, other], 2) == {("t", 0): 2, ("t", 1): 7, ("u", 0): 1}
+    assert slowest([one], 2) == {}
+
+
+def test_partitions_without_a_record_have_no_time() -> None:
+    assert observed_times(progress()) == {0: 17}
+    assert observed_times(progress(observedMetrics={})) == {}
