@@ -55,7 +55,7 @@ class Load:
 
     def _run(self) -> None:
         try:
-            while not self._stopping.wait(0.2):
+            while not self._stopping.wait(0.5):
                 self._send()
         except BaseException as failure:  # noqa: BLE001 - told when the load ends
             self._failure = failure
@@ -93,7 +93,7 @@ def lake(stack: Stack, directory: Path, kills: int, chance: random.Random) -> li
 
     with Load(send):
         # Upkeep and micro-batches as many as can be: a kill must find each of them at work.
-        often = {"STARLING_LAKE_UPKEEP_MINUTES": "0.05", "STARLING_LAKE_BATCH_RECORDS": "300"}
+        often = {"STARLING_LAKE_UPKEEP_MINUTES": "0.05", "STARLING_LAKE_KEEP_HOURS": "0.001", "STARLING_LAKE_BATCH_RECORDS": "300"}
         kill_often(lambda ready: made.running(ready=ready, **often), kills, chance, between)
     with made.running() as service:
         made.settle(service, 600)

@@ -65,12 +65,16 @@ class ViewStore:
         self._database = database
         self._view = view
         self._times: dict[int, int] | None = None
+        self._is_announced = False
 
     def announce(self) -> None:
-        """From now on the API answers with this version of the view; safe to repeat."""
+        """From now on the API answers with this version of the view; told once."""
+        if self._is_announced:
+            return
         view = self._view
         entry = (view.name, view.version, list(view.dimensions), list(view.measures), view.window_ms)
         self._database.write(_ENTRY, entry)
+        self._is_announced = True
 
     def tell_times(self, highest: Mapping[int, int]) -> None:
         """The stream time of source partitions that is in the rows by now, epoch ms. It never goes back."""
