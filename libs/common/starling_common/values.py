@@ -2,6 +2,7 @@
 
 import hashlib
 import uuid
+from collections.abc import Iterable
 from typing import Final, NewType
 
 Workspace = NewType("Workspace", str)
@@ -50,3 +51,9 @@ def deterministic_id(*parts: object) -> str:
     begun.update(name.encode())
     digest = begun.hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{_VARIANT[digest[16]]}{digest[17:20]}-{digest[20:32]}"
+
+
+def plan_name(in_force: Iterable[tuple[str, int, bool]]) -> bytes:
+    """Names a set of segments in force: (`workspace/key`, version, whether it is paused) of each, in any order."""
+    lines = sorted(f"{place}@{version}{' paused' * paused}" for place, version, paused in in_force)
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).digest()

@@ -34,12 +34,11 @@ from starling_segmenter.history import (
     fresh_leaves,
     in_order,
     needs_order,
-    remember,
 )  # fmt: skip
 from starling_segmenter.membership import ASKED, TIME, Cause, Moment, Subject, announcements, state_key
 from starling_segmenter.progress import Reporter, progress
 from starling_segmenter.rules import NO_RULES, Rules, compile_rules, workspace_of
-from starling_segments import AccountTally, Change, UserState, belong_to, decode_state, encode_state, speaks
+from starling_segments import AccountTally, Change, UserState, adopt, belong_to, decode_state, encode_state, speaks
 from starling_stream.processor import Decoded, History, Inbound, Service, Unit
 
 STAGE: Final = "segmenter"
@@ -225,7 +224,7 @@ class Segmenter:
         switch, workspace = self._switches[unit.partition], workspace_of(key)
         past = switch.past.get(key)
         if past is not None:
-            remember(state, past, switch.fresh[workspace])
+            adopt(state, past, switch.fresh[workspace])
         rules = self._rules.get(workspace, NO_RULES)
         before = None if switch.before is None else switch.before.get(workspace, NO_RULES).plan
         changes = rules.plan.on_definition(state, unit.stream_time_ms, before)

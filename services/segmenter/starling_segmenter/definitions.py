@@ -1,6 +1,5 @@
 """Pure core: the segments in force, as a fold over `segments.definitions`, and what each workspace makes of them."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,6 +7,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from starling_common.outcome import Done, Outcome, Refused, Skipped
+from starling_common.values import plan_name
 from starling_common.wire import Record
 from starling_segments import DefinitionRefused, Known, Segment, parse_segment
 
@@ -38,8 +38,7 @@ class Definitions:
     @cached_property
     def name(self) -> bytes:
         """Names the set in force: equal sets have equal names, in every process and for ever."""
-        lines = sorted(f"{place}@{one.segment.version}{' paused' * one.paused}" for place, one in self._in_force())
-        return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).digest()
+        return plan_name((place, one.segment.version, one.paused) for place, one in self._in_force())
 
     @cached_property
     def versions(self) -> Mapping[str, int]:

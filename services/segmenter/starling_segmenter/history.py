@@ -14,7 +14,6 @@ from starling_segmenter.rules import NO_RULES, Rules, workspace_of
 from starling_segments import Plan, UserState
 from starling_stream.processor import History, Inbound
 
-_BY_TIME = attrgetter("time")
 _BY_RECEIPT = attrgetter("received_at")
 REFUSED_CHANGES: Final = frozenset({"MERGED", "ERASED"})
 """Kinds of profile changes that are known and not done yet."""
@@ -117,16 +116,3 @@ class StreamTime:
         if instant is not None and instant > self._so_far:
             self._so_far = instant
         return self._so_far
-
-
-def remember(state: UserState, past: UserState, fresh: frozenset[str]) -> None:
-    """Put the past into a state's fresh leaves.
-
-    It replaces what is there and adds to nothing, so that a switch that was broken off can be repeated. What the past
-    left in a state that is gone by now is gone with it: a leaf that is missing in `past` is missing here too.
-    """
-    for leaf in fresh.difference(past.accumulators):
-        state.accumulators.pop(leaf, None)
-    state.accumulators.update(past.accumulators)
-    waiting = [match for match in state.waiting if match.leaf not in fresh]
-    state.waiting = sorted(waiting + past.waiting, key=_BY_TIME)

@@ -1,13 +1,12 @@
 """Pure core: each workspace's definitions, compiled once and asked for every event."""
 
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from starling_segmenter.definitions import Definition, Definitions
-from starling_segments import Plan, UserState, compile_plan, waiting_for_accounts
+from starling_segments import Plan, compile_plan, holding, waiting_for_accounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,27 +22,11 @@ class Rules:
     reads_context: bool
 
 
-def _holding(plan: Plan, paused: AbstractSet[str]) -> Plan:
-    """The plan in which these segments' truth is what it was: their leaves are kept up, so that no history is lost."""
-    if not paused:
-        return plan
-    segments = (replace(one, holds=_as_it_was(one.segment.key)) if one.segment.key in paused else one for one in plan.segments)
-    return replace(plan, segments=tuple(segments))
-
-
-def _as_it_was(key: str) -> Callable[[UserState, int], bool]:
-    def holds(state: UserState, _now: int) -> bool:
-        membership = state.memberships.get(key)
-        return membership is not None and membership.member
-
-    return holds
-
-
 def compiled(definitions: Mapping[str, Definition]) -> Rules:
     """Raises: BrokenPlan if segments are built on others that are not there; the fold of definitions keeps that from happening."""
     in_force = [definition for definition in definitions.values() if not definition.archived]
     paused = {definition.segment.key for definition in in_force if definition.paused}
-    plan = _holding(waiting_for_accounts(compile_plan([definition.segment for definition in in_force])), paused)
+    plan = holding(waiting_for_accounts(compile_plan([definition.segment for definition in in_force])), paused)
     reads_context = any(definition.reads_context for definition in in_force)
     return Rules(plan, definitions, lru_cache(4096)(plan.reads), reads_context)
 
