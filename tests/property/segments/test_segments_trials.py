@@ -1,0 +1,94 @@
+"""A segment on trial against the oracle: whoever it finds is whoever would be in, and the state that was asked stays as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from starling_segments import (
+    Found,
+    Known,
+    Segment,
+    UserState,
+    blind_spots,
+    decode_state,
+    encode_state,
+    folded,
+    judged,
+    on_trial,
+    parse_segment,
+    past_for,
+)  # fmt: skip
+from tests.property.segments.oracle import GRID_MS, Oracle
+from tests.property.segments.stories import LISTS, WORLDS, Step, World, conditions, placed, stories
+from tests.property.segments.test_segments_oracle import CASES, Folded, ask, put
+
+FOR_EVER_MS = 10**15
+
+
+def lived(story: list[Step], world: World, *, follows_events: bool) -> tuple[Folded, Oracle, int]:
+    now = world.base_ms
+    oracle, person = Oracle({}, now=now, zone=world.zone), Folded(True, world.zone, UserState(user_id="u"))
+    for told in story[:-1]:
+        now += told.after_ms
+        step, event = put(told, world, now)
+        if event and follows_events:
+            now = max(now, event.time_ms)
+        person.take(step, event, now)
+        ask(oracle, step, event, now)
+    return person, oracle, now
+
+
+def tried(person: Folded, where: Any, replaces: str | None, now: int) -> Found | None:
+    """None where the past that is known is not enough, and says so."""
+    if "account" in repr(where):
+        return None  # what the others say to a new condition, nobody has asked them yet
+    running: dict[str, Segment] = {one.segment.key: one.segment for one in person.plan.segments}
+    known = Known({key: frozenset() for key in running}, lists=frozenset(LISTS), accounts=True)
+    document = {"key": "tried", "name": "tried", "timezone": person.zone, "where": where}
+    trial = on_trial(parse_segment(document, known), running, replaces, frozenset())
+    state, memory = decode_state(encode_state(person.state)), None
+    past = past_for(trial, frozenset(person.plan.leaves), now)
+    if past is not None:
+        if blind_spots(past, FOR_EVER_MS):
+            return None
+        events = [(what, at) for kind, what, at in person.past if kind == "event"]
+        memory = folded(past, state, events, now), past.fresh
+    return judged(trial, state, memory, now)
+
+
+worlds = st.sampled_from(WORLDS)
+pauses = st.integers(0, 16).map(lambda i: i * GRID_MS)
+wheres = conditions(())
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(stories(), worlds, wheres, pauses, st.booleans())
+def test_a_preview_finds_whom_the_oracle_finds(
+    story: list[Step], world: World, where: Any, later_ms: int, follows_events: bool
+) -> None:
+    person, oracle, now = lived(story, world, follows_events=follows_events)
+    before = encode_state(person.state)
+    now += later_ms
+    oracle.advance(now)
+    asked = placed(where, world)
+    found = tried(person, asked, None, now)
+    assert found is None or found == Found(False, oracle.known and oracle.holds(asked, now))
+    assert encode_state(person.state) == before
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(stories(), worlds, wheres, st.integers(0, 3), pauses, st.booleans())
+def test_a_diff_finds_who_would_come_and_go(
+    story: list[Step], world: World, where: Any, place: int, later_ms: int, follows_events: bool
+) -> None:
+    person, oracle, now = lived(story, world, follows_events=follows_events)
+    keys = list(oracle.definitions)
+    replaces, others = keys[place % len(keys)], keys[: place % len(keys)]  # a later one may be built on this one
+    asked = placed({"any": [where, *({"segment": key} for key in others)]}, world)
+    now += later_ms
+    oracle.advance(now)
+    found = tried(person, asked, replaces, now)
+    assert found is None or found == Found(replaces in oracle.members(), oracle.known and oracle.holds(asked, now))
