@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from starling_common.cassandra import DatabaseUnavailable
-from starling_common.database import Database, Write
+from starling_common.database import Database, Row, Write
 from starling_stream.backing import BackingAway, Facts, Place, Standing, StateWrite, bucket_of
 
 T = TypeVar("T")
@@ -30,6 +30,9 @@ SELECT key FROM {ks}.state_dues
 WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ? AND slot >= ? AND slot <= ?"""
 _FLOOR: Final = """
 SELECT incarnation, floor, meta, due_from_ms FROM {ks}.state_floor WHERE log = ? AND source_partition = ? LIMIT 1"""
+_SPAN: Final = """
+SELECT key, row FROM {ks}.states
+WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ? AND key >= ? AND key < ?"""
 _BEGIN: Final = "INSERT INTO {ks}.state_floor (log, source_partition, incarnation) VALUES (?, ?, ?)"
 _MOVE: Final = """
 UPDATE {ks}.state_floor USING TIMESTAMP ? SET floor = ?, meta = ?, due_from_ms = ?
@@ -63,8 +66,13 @@ class CassandraBacking:
             found = self._database.read(_FLOOR, (log, partition))
         if not found:
             return None
-        row = found[0]
-        return Standing(row["incarnation"], row["floor"], row["meta"] or b"", row["due_from_ms"] or 0)
+        return _standing(found[0])
+
+    def standings(self, log: str, partitions: Sequence[int]) -> list[Standing | None]:
+        """As `standing`, of several side by side. For those who only look."""
+        with _translated():
+            found = self._database.read_each(_FLOOR, [(log, partition) for partition in partitions])
+        return [_standing(rows[0]) if rows else None for rows in found]
 
     def begin(self, place: Place) -> None:
         """As `Backing.begin`. What the incarnation before it left is deleted, by a clock that is far beyond all offsets."""
@@ -111,6 +119,12 @@ class CassandraBacking:
         for page in self._pages(_SCAN, (*place, bucket)):
             yield [(row["key"], row["row"]) for row in page]
 
+    def spans(self, cells: Sequence[tuple[Place, int]], span: tuple[bytes, bytes]) -> list[list[tuple[bytes, bytes]]]:
+        """Every (key, row) from one key up to another, exclusive, of each bucket, side by side. For those who only look."""
+        with _translated():
+            found = self._database.read_each(_SPAN, [(*place, bucket, *span) for place, bucket in cells])
+        return [[(row["key"], row["row"]) for row in rows] for rows in found]
+
     def due(self, place: Place, bucket: int, slots: tuple[int, int]) -> Iterator[Sequence[bytes]]:
         """As `Backing.due`."""
         for page in self._pages(_DUE, (*place, bucket, *slots)):
@@ -152,6 +166,10 @@ class CassandraBacking:
             if page is None:
                 return
             yield page
+
+
+def _standing(row: Row) -> Standing:
+    return Standing(row["incarnation"], row["floor"], row["meta"] or b"", row["due_from_ms"] or 0)
 
 
 def _due_writes(where: tuple[object, ...], write: StateWrite) -> Iterator[Write]:
