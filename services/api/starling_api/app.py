@@ -11,10 +11,12 @@ from starling_api.requests import Services
 from starling_api.routes.about import about_routes
 from starling_api.routes.audience import profile_router, segment_router, user_router
 from starling_api.routes.definitions import definition_routes, lifecycle_routes
+from starling_api.routes.exports import export_router
 from starling_api.routes.feed import feed_router
 from starling_api.routes.later import later_routes
 from starling_api.routes.lists import list_router
 from starling_api.routes.materialised import materialised_router
+from starling_api.routes.trials import trial_router
 from starling_api.telemetry import Telemetry
 from starling_api.tokens import Role
 from starling_common.metrics import Metrics
@@ -45,6 +47,8 @@ def build_app(
         feed_router,
         list_router,
         materialised_router,
+        trial_router,
+        export_router,
         later_routes(),
         profile_router,
     )

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from starling_api.ports import Day, EventRow, MemberRow, Membership, Profile, Reported, Version
+from starling_api.ports import Day, EventRow, MemberRow, Membership, PastMembership, Profile, Reported, Version
 from starling_common.database import Database
 from starling_common.read_models import MEMBER_BUCKETS
 
@@ -83,6 +83,14 @@ class CassandraAudience:
                 if row["status"] == "ENTERED"
             ]
             for rows in found
+        ]
+
+    def past_memberships(self, workspace: str, user_id: str) -> Sequence[PastMembership]:
+        """Those that the user has left too."""
+        rows = self._database.read(_USER_SEGMENTS, (workspace, user_id))
+        return [
+            PastMembership(row["segment_key"], row["segment_version"], row["status"], row["effective_at_ms"], row["sequence"])
+            for row in rows
         ]
 
     def profile(self, workspace: str, user_id: str) -> Profile | None:

@@ -97,3 +97,9 @@ class TooManyStreams(ApiError):
     """This process streams to as many as it may."""
 
     code = "too_many_streams"
+
+
+class NotTakenOver(ApiError):
+    """The segmenter has not worked out the newest version yet; ask again in a moment."""
+
+    code = "backfilling"

@@ -40,6 +40,9 @@ class ListStore(Protocol):
     def rows(self, workspace: str, key: str, after: tuple[int, str], most: int) -> Sequence[ListRow]:
         """By bucket and user id."""
 
+    def holding(self, workspace: str, keys: Sequence[str], user: str) -> list[str]:
+        """Those of the lists that the user is on."""
+
     def reserve(self, workspace: str, key: str, owner: str) -> bool:
         """Whether the list is the owner's to write now; asked again by the owner it stays so for another minute."""
 

@@ -38,6 +38,15 @@ Publish: TypeAlias = Callable[[Change, str | None], None]
 """Writes a change to its kind's topic, with the caller's trace context; returns once the broker has it."""
 
 
+class InForce(NamedTuple):
+    """One definition of one workspace, in short."""
+
+    workspace: str
+    key: str
+    version: int
+    status: str
+
+
 class DefinitionReader(Protocol):
     """The read model of definitions."""
 
@@ -46,6 +55,9 @@ class DefinitionReader(Protocol):
 
     def definitions(self, workspace: str, kind: str, after: str = "", most: int | None = None) -> Sequence[Definition]:
         """Archived ones too, by key."""
+
+    def everywhere(self, kind: str) -> Sequence[InForce]:
+        """What every workspace has of a kind, without the documents; archived ones too."""
 
 
 class Stored(NamedTuple):
@@ -84,6 +96,16 @@ class Membership(NamedTuple):
     segment_key: str
     segment_version: int
     entered_at_ms: int
+    sequence: int
+
+
+class PastMembership(NamedTuple):
+    """One segment that a user is or was in, by the last change. `status`: ENTERED or EXITED."""
+
+    segment_key: str
+    segment_version: int
+    status: str
+    effective_at_ms: int
     sequence: int
 
 
@@ -156,8 +178,80 @@ class AudienceReader(Protocol):
     def memberships(self, workspace: str, users: Sequence[str]) -> Sequence[Sequence[Membership]]:
         """For each user the segments they are in, by key."""
 
+    def past_memberships(self, workspace: str, user_id: str) -> Sequence[PastMembership]:
+        """The segments that a user is or was in, by key."""
+
     def profile(self, workspace: str, user_id: str) -> Profile | None:
         """None for somebody never heard of."""
 
     def events(self, workspace: str, user_id: str, before: tuple[int, str], most: int) -> Sequence[EventRow]:
         """The newest first; `before`: time and event id."""
+
+
+class Slice(NamedTuple):
+    """A share of all users that depends on nothing but a hash of their keys: as good as drawn by lot."""
+
+    partition: int
+    bucket: int
+
+
+class Standing(NamedTuple):
+    """How far the states of one partition are. `plan`: name of the segments in force there (`plan_name`).
+
+    `whole`: everything committed is seen; else what was committed after `stream_time_ms` may be missing.
+    """
+
+    stream_time_ms: int
+    plan: bytes
+    whole: bool
+
+
+class Snapshot(Protocol):
+    """The states of users at one moment, as the segmenter encoded them."""
+
+    @property
+    def partitions(self) -> Mapping[int, Standing]:
+        """Of those looked at."""
+
+    def slices(self) -> list[Slice]:
+        """All that there are."""
+
+    def users(self, slices: Sequence[Slice], workspace: str) -> list[list[tuple[str, bytes]]]:
+        """For each slice (user id, state) of the workspace's users in it."""
+
+    def some(self, workspace: str, users: Sequence[str]) -> Mapping[str, tuple[int, bytes]]:
+        """Partition and state of those who are known."""
+
+
+class StateReader(Protocol):
+    """The states that the segmenter keeps."""
+
+    def everybody(self) -> Snapshot | None:
+        """None: no segmenter has ever kept a state."""
+
+    def partition_of(self, workspace: str, user_id: str) -> Snapshot | None:
+        """Of the partition that a user is in, and of no other."""
+
+
+class PastEvent(NamedTuple):
+    """An event as a segment sees it; without `properties` and `context` when nobody asked for them."""
+
+    name: str
+    time_ms: int
+    properties: Mapping[str, Any]
+    context: Mapping[str, Any]
+    received_at_micros: int
+
+
+class UserPast(NamedTuple):
+    """What a user did, in the order in which it came. `cut`: there is more, and older, than was read."""
+
+    events: Sequence[PastEvent]
+    cut: bool
+
+
+class PastReader(Protocol):
+    """The read model of what users did."""
+
+    def pasts(self, workspace: str, users: Sequence[str], since_ms: int, *, inside: bool) -> Sequence[UserPast]:
+        """For each user what happened after `since_ms`; `inside`: with properties and context."""

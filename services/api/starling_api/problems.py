@@ -31,6 +31,7 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.NotYet: 501,
     errors.AtWork: 503,
     errors.TooManyStreams: 503,
+    errors.NotTakenOver: 503,
 }
 _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}

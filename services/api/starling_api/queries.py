@@ -1,6 +1,6 @@
 """Core: the queries. Everything comes from the read models; every answer says which stream time it reflects."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -151,6 +151,16 @@ class Queries:
         found = self.audience.events(workspace, user_id, (time, event_id), page.limit + 1)
         rows, cursor = cut(found, page.limit, name, lambda row: (row.event_time_ms, row.event_id))
         return _page([_event(row) for row in rows], cursor, progress)
+
+    def all_events(self, workspace: str, user_id: str) -> Iterator[Document]:
+        """Everything that is kept of what a user did, the newest first, read as it is taken."""
+        place, most = (_END_OF_TIME, ""), 1000
+        while True:
+            rows = self.audience.events(workspace, user_id, place, most)
+            yield from map(_event, rows)
+            if len(rows) < most:
+                return
+            place = rows[-1].event_time_ms, rows[-1].event_id
 
     def is_held(self, workspace: str, key: str) -> bool:
         """Whether no partition of the segmenter evaluates the segment, as far as the read models show it."""

@@ -7,11 +7,13 @@ from typing import Any, Final
 import msgspec
 
 from starling_api.definitions import Change, Definition
-from starling_api.ports import Claim, Stored
+from starling_api.ports import Claim, InForce, Stored
 from starling_common.database import Database, Row
 
 _DEFINITION: Final = "SELECT * FROM {ks}.definitions WHERE workspace = ? AND kind = ? AND key = ?"
 _DEFINITIONS: Final = "SELECT * FROM {ks}.definitions WHERE workspace = ? AND kind = ? AND key > ?"
+
+_EVERYWHERE: Final = "SELECT workspace, kind, key, version, status FROM {ks}.definitions"
 
 _NEWEST: Final = "SELECT * FROM {ks}.definition_claims WHERE workspace = ? AND kind = ? AND key = ?"
 _FIRST_CLAIM: Final = (
@@ -54,6 +56,15 @@ class CassandraDefinitions:
         """By key; archived ones too."""
         rows = self._database.read(_DEFINITIONS, (workspace, kind, after))
         return [_definition(row) for row in rows if _is_whole(row)][:most]
+
+    def everywhere(self, kind: str) -> Sequence[InForce]:
+        """Reads the whole table, a few words a definition."""
+        rows = self._database.read(_EVERYWHERE)
+        return [
+            InForce(row["workspace"], row["key"], row["version"], row["status"])
+            for row in rows
+            if row["kind"] == kind and row["version"] is not None
+        ]
 
 
 class CassandraClaims:

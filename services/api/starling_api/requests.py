@@ -12,6 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from starling_api.definitions import Author
 from starling_api.errors import BadRequest, Forbidden, TooLarge, Unauthenticated
+from starling_api.exports import Exports
 from starling_api.feed import Feed
 from starling_api.lists import Lists
 from starling_api.materialised import Materialised
@@ -21,6 +22,7 @@ from starling_api.queries import Queries
 from starling_api.service import Commands
 from starling_api.streams import Streams
 from starling_api.tokens import Caller, Role, Tokens
+from starling_api.trials import Trials
 
 MAX_BODY_BYTES: Final = 1_048_576
 _ETAG: Final = re.compile(r'(?:W/)?"?(\d{1,9})"?')
@@ -41,6 +43,8 @@ class Services:
     feed: Feed
     streams: Streams
     materialised: Materialised
+    trials: Trials
+    exports: Exports
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,10 @@ class Commands:
                 return
         raise AtWork(f"others keep changing {key!r}: try again")
 
+    def known(self, kind: Kind, author: Author, except_key: str | None = None) -> Known:
+        """What a definition of that kind may refer to now."""
+        return self._known(kind, author, except_key)
+
     def finish_abandoned(self) -> int:
         """Publish what was claimed by somebody who then died. Gives how many."""
         oldest_micros = self.now_micros() - ABANDONED_MICROS

@@ -10,7 +10,7 @@ from starling_segments.schema import trait_schema
 
 T = TypeVar("T")
 
-_INSTANT = "ISO 8601, UTC"
+INSTANT = "ISO 8601, UTC"
 
 
 class PageView(BaseModel, Generic[T]):
@@ -65,8 +65,8 @@ class DefinitionView(BaseModel):
     key: str
     version: int
     status: str
-    created_at: str = Field(description=_INSTANT)
-    updated_at: str = Field(description=_INSTANT)
+    created_at: str = Field(description=INSTANT)
+    updated_at: str = Field(description=INSTANT)
     used_by: list[str] | None = Field(default=None, description="of what is read by its key: the segments that are built on it")
     as_of: str | None = Field(default=None, description="of what is read by its key: stream time that the status reflects")
 
@@ -134,7 +134,7 @@ class VersionView(BaseModel):
     version: int
     action: str
     actor: str
-    recorded_at: str = Field(description=_INSTANT)
+    recorded_at: str = Field(description=INSTANT)
     document: dict[str, Any]
 
 
@@ -142,7 +142,7 @@ class MemberView(BaseModel):
     """One member of a segment."""
 
     user_id: str
-    entered_at: str = Field(description=_INSTANT)
+    entered_at: str = Field(description=INSTANT)
     sequence: int
 
 
@@ -172,7 +172,7 @@ class ProfileView(BaseModel):
     anonymous_ids: list[str]
     traits: dict[str, Any]
     group_id: str | None
-    updated_at: str = Field(description=_INSTANT)
+    updated_at: str = Field(description=INSTANT)
     as_of: str | None
 
 
@@ -181,7 +181,7 @@ class UserSegmentView(BaseModel):
 
     segment: str
     version: int
-    entered_at: str = Field(description=_INSTANT)
+    entered_at: str = Field(description=INSTANT)
     sequence: int
 
 
@@ -191,8 +191,8 @@ class EventView(BaseModel):
     event_id: str
     kind: Literal["track", "page", "screen", "delivery"]
     name: str
-    time: str = Field(description=_INSTANT)
-    received_at: str = Field(description=_INSTANT)
+    time: str = Field(description=INSTANT)
+    received_at: str = Field(description=INSTANT)
     message_id: str | None
     properties: dict[str, Any] = Field(description="of a delivery: channel, outcome, attempt and what else is known")
     context: dict[str, Any]
@@ -226,9 +226,9 @@ class ChangeView(BaseModel):
     segment_version: int
     status: Literal["ENTERED", "EXITED"]
     sequence: int = Field(description="grows by one for each change of this user and segment")
-    effective_at: str = Field(description=_INSTANT)
-    decided_at: str = Field(description=_INSTANT)
-    received_at: str = Field(description=_INSTANT)
+    effective_at: str = Field(description=INSTANT)
+    decided_at: str = Field(description=INSTANT)
+    received_at: str = Field(description=INSTANT)
     cause: CauseView
     correlation_id: str
     traits: dict[str, Any]

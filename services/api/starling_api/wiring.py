@@ -12,21 +12,26 @@ from granian.server.embed import Server
 
 from starling_api.app import build_app
 from starling_api.audience import CassandraAudience
+from starling_api.exports import Exports
 from starling_api.feed_reader import TopicFeed
+from starling_api.in_force import Definitions
 from starling_api.list_feed import ListFeed
 from starling_api.list_store import CassandraLists
 from starling_api.lists import Lists
 from starling_api.materialised import Materialised
 from starling_api.materialised_store import CassandraViews
+from starling_api.past_reader import CassandraPasts
 from starling_api.publisher import Publisher
 from starling_api.queries import Queries
 from starling_api.repository import CassandraAnswers, CassandraClaims, CassandraDefinitions
 from starling_api.requests import Services
 from starling_api.service import Commands
 from starling_api.settings import ApiSettings
+from starling_api.state_reader import SegmenterStates
 from starling_api.streams import Streams
 from starling_api.timezones import Timezones
 from starling_api.tokens import Tokens
+from starling_api.trials import Trials
 from starling_common.cassandra import DatabaseUnavailable
 from starling_common.database import Database
 from starling_common.instants import wall_clock_micros
@@ -50,6 +55,7 @@ class Api:
     database: Database
     feed: TopicFeed
     streams: Streams
+    states: SegmenterStates
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -67,6 +73,7 @@ class Api:
         await serving
         self.streams.close()
         self.feed.close()
+        self.states.close()
         self.database.close()
 
     def _sweep(self) -> None:
@@ -89,7 +96,9 @@ def build_api(settings: ApiSettings) -> Api:
     feed = TopicFeed(settings.kafka.brokers, registry)
     streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds)
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
-    queries = Queries(definitions, CassandraAudience(database), partitions)
+    audience, states = CassandraAudience(database), SegmenterStates(database, settings.kafka.brokers, registry)
+    queries = Queries(definitions, audience, partitions)
+    list_store = CassandraLists(database)
     zone_of = Timezones(settings.timezones).of
     commands = Commands(
         CassandraClaims(database), definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_held, zone_of
@@ -99,12 +108,14 @@ def build_api(settings: ApiSettings) -> Api:
         queries=queries,
         answers=CassandraAnswers(database),
         tokens=Tokens(settings.tokens.get_secret_value()),
-        lists=Lists(CassandraLists(database), ListFeed(settings.kafka.brokers, registry, partitions).tell, wall_clock_micros),
+        lists=Lists(list_store, ListFeed(settings.kafka.brokers, registry, partitions).tell, wall_clock_micros),
         feed=feed,
         streams=streams,
         materialised=Materialised(CassandraViews(database)),
+        trials=Trials(Definitions(definitions), audience, states, CassandraPasts(database), settings.clock),
+        exports=Exports(queries, list_store, states),
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     # Without the broker everything can still be read: only the database decides whether requests may come.
     app = build_app(services, metrics, lambda: {"database": database.problem()}, origins)
-    return Api(app, settings, commands, database, feed, streams)
+    return Api(app, settings, commands, database, feed, streams, states)

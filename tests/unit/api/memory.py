@@ -1,23 +1,41 @@
 """Stores in memory that behave: what the core asks of the world, without a world."""
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starling_api.definitions import Author, Change, Definition
+from starling_api.exports import Exports
 from starling_api.feed import Seen, Span
+from starling_api.in_force import Definitions
 from starling_api.lists import ListRow, Lists, Told
 from starling_api.materialised import Materialised, ViewEntry, ViewRow
-from starling_api.ports import Claim, Day, EventRow, MemberRow, Membership, Profile, Reported, Stored, Version
+from starling_api.ports import (
+    Claim,
+    Day,
+    EventRow,
+    InForce,
+    MemberRow,
+    Membership,
+    PastMembership,
+    Profile,
+    Reported,
+    Stored,
+    Version,
+)
 from starling_api.queries import Queries
 from starling_api.requests import Services
 from starling_api.service import Commands
 from starling_api.streams import Streams
 from starling_api.timezones import Timezones
 from starling_api.tokens import Tokens
+from starling_api.trials import Trials
 from starling_common.kafka import BrokerUnavailable
+from starling_common.settings import Clock
 from starling_common.values import Workspace
+from tests.unit.api.memory_states import MemoryPasts, MemoryStates
 
 AUTHOR = Author(Workspace("acme"), "marketer-1", "correlation-1")
 
@@ -97,6 +115,7 @@ class MemoryAudience:
         self.member_rows: list[MemberRow] = []
         self.day_rows: list[Day] = []
         self.user_rows: dict[str, list[Membership]] = {}
+        self.past_rows: dict[str, list[PastMembership]] = {}
         self.event_rows: dict[str, list[EventRow]] = {}
         self.profiles: dict[str, Profile] = {}
 
@@ -117,6 +136,9 @@ class MemoryAudience:
 
     def memberships(self, _workspace: str, users: Sequence[str]) -> Sequence[Sequence[Membership]]:
         return [self.user_rows.get(user, []) for user in users]
+
+    def past_memberships(self, _workspace: str, user_id: str) -> Sequence[PastMembership]:
+        return self.past_rows.get(user_id, [])
 
     def events(self, _workspace: str, user_id: str, before: tuple[int, str], most: int) -> Sequence[EventRow]:
         rows = sorted(self.event_rows.get(user_id, []), reverse=True)
@@ -143,6 +165,9 @@ class MemoryLists:
     def rows(self, workspace: str, key: str, after: tuple[int, str], most: int) -> Sequence[ListRow]:
         found = [ListRow(len(user) % 2, user, made) for (w, k, user), made in self.kept.items() if (w, k) == (workspace, key)]
         return sorted(row for row in found if (row.bucket, row.user_id) > after)[:most]
+
+    def holding(self, workspace: str, keys: Sequence[str], user: str) -> list[str]:
+        return [key for key in keys if (workspace, key, user) in self.kept]
 
     def reserve(self, workspace: str, key: str, owner: str) -> bool:
         return self.owners.setdefault((workspace, key), owner) == owner
@@ -191,6 +216,10 @@ class MemoryDefinitions:
     def definition(self, workspace: str, kind: str, key: str) -> Definition | None:
         return self.shown.get((workspace, kind, key))
 
+    def everywhere(self, kind: str) -> Sequence[InForce]:
+        found = ((workspace, one) for (workspace, k, _), one in self.shown.items() if k == kind)
+        return [InForce(workspace, one.key, one.version, one.status) for workspace, one in found]
+
     def definitions(self, workspace: str, kind: str, after: str = "", most: int | None = None) -> Sequence[Definition]:
         found = sorted((one.key, one) for (w, k, _), one in self.shown.items() if (w, k) == (workspace, kind) and one.key > after)
         return [one for _, one in found][:most]
@@ -206,6 +235,9 @@ class World:
     answers: MemoryAnswers = field(default_factory=MemoryAnswers)
     feed: MemoryFeed = field(default_factory=MemoryFeed)
     list_store: MemoryLists = field(default_factory=MemoryLists)
+    states: MemoryStates = field(default_factory=MemoryStates)
+    pasts: MemoryPasts = field(default_factory=MemoryPasts)
+    lots: random.Random = field(default_factory=lambda: random.Random(7))
     told: list[Told] = field(default_factory=list)
     published: list[Change] = field(default_factory=list)
     views: "MemoryViews" = field(default_factory=MemoryViews)
@@ -229,6 +261,14 @@ class World:
     def lists(self) -> Lists:
         return Lists(self.list_store, self.tell, lambda: self.micros)
 
+    @property
+    def trials(self) -> Trials:
+        return Trials(Definitions(self.reader), self.audience, self.states, self.pasts, Clock.EVENT, self.lots)
+
+    @property
+    def exports(self) -> Exports:
+        return Exports(self.queries, self.list_store, self.states)
+
     def tell(self, told: Told) -> None:
         if self.broker_is_down:
             raise BrokerUnavailable("the broker is down")
@@ -237,8 +277,8 @@ class World:
     @property
     def services(self) -> Services:
         tokens = Tokens("see=viewer:acme,make=marketer:acme,rule=admin:acme")
-        materialised = Materialised(self.views)
-        return Services(self.commands, self.queries, self.answers, tokens, self.lists, self.feed, Streams(2, 0.01), materialised)
+        feeding = (self.lists, self.feed, Streams(2, 0.01), Materialised(self.views))
+        return Services(self.commands, self.queries, self.answers, tokens, *feeding, self.trials, self.exports)
 
     def publish(self, change: Change, _traceparent: str | None) -> None:
         if self.broker_is_down:

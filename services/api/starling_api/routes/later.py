@@ -21,10 +21,6 @@ class Later(NamedTuple):
 
 
 LATER: Final = (
-    Later("POST", "/v1/segments/preview", Role.VIEWER, "estimate a segment's size before it is defined"),
-    Later("POST", "/v1/segments/{key}/diff", Role.VIEWER, "who would enter and leave under a changed condition"),
-    Later("GET", "/v1/users/{user_id:path}/explain/{key}", Role.VIEWER, "why a user is in or out of a segment"),
-    Later("GET", "/v1/users/{user_id:path}/export", Role.ADMIN, "everything known about a user"),
     Later("DELETE", "/v1/users/{user_id:path}", Role.ADMIN, "forget a user"),
     Later("POST", "/v1/campaigns", Role.MARKETER, "define what to send on entry or exit"),
     Later("GET", "/v1/campaigns", Role.VIEWER, "list campaigns"),

@@ -1,0 +1,47 @@
+"""Adapter: what users did, from the read model in Cassandra, as segments see it. Raises DatabaseUnavailable."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from starling_api.ports import PastEvent, UserPast
+from starling_common.database import Database, Row
+
+MOST_EVENTS: Final = 1_000
+"""Of one user: whoever did more in so short a time is no reason to let everybody wait."""
+
+_BARE: Final = "event_time_ms, event_id, kind, name, received_at_micros"
+_PAST: Final = (
+    "SELECT {columns} FROM {{ks}}.user_events WHERE workspace = ? AND user_id = ? AND event_time_ms > ? LIMIT ?"  # the newest first
+)
+_OUTCOMES: Final = "delivery"
+"""What became of messages is shown beside what users did, and is no event that the segmenter reads."""
+_NOTHING: Final[dict[str, Any]] = {}
+_details = msgspec.json.Decoder(dict[str, dict[str, Any]])
+
+
+class CassandraPasts:
+    """A `PastReader`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def pasts(self, workspace: str, users: Sequence[str], since_ms: int, *, inside: bool) -> Sequence[UserPast]:
+        """Side by side; of each user at most the newest `MOST_EVENTS`."""
+        statement = _PAST.format(columns=_BARE + ", details" * inside)
+        since = max(since_ms, -(2**62))
+        found = self._database.read_each(statement, [(workspace, user, since, MOST_EVENTS) for user in users])
+        return [UserPast(_in_order(rows), len(rows) == MOST_EVENTS) for rows in found]
+
+
+def _in_order(rows: Sequence[Row]) -> list[PastEvent]:
+    events = [row for row in rows if row["kind"] != _OUTCOMES]
+    events.sort(key=lambda row: (row["received_at_micros"], row["event_id"]))
+    return [_event(row) for row in events]
+
+
+def _event(row: Row) -> PastEvent:
+    details = _details.decode(row["details"]) if "details" in row else _NOTHING
+    within, around = details.get("properties", _NOTHING), details.get("context", _NOTHING)
+    return PastEvent(row["name"], row["event_time_ms"], within, around, row["received_at_micros"])

@@ -1,0 +1,267 @@
+"""Preview, diff and explain over the states of the real segmenter's own fold, with stores in memory."""
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from starling_api.estimates import Estimate
+from starling_api.ports import Day, MemberRow, PastEvent, Reported, Standing
+from starling_api.surveys import Questions, Surveyor
+from starling_common.settings import Clock
+from starling_common.values import split_key
+from starling_segments import Known, UserState, encode_state, on_trial, parse_segment
+from tests.unit.api.memory import World
+from tests.unit.api.test_api_app import call
+from tests.unit.segmenter.segmenting import MemorySegmenter
+
+DAY_MS = 86_400_000
+NOW_MS = 100 * DAY_MS
+BUYERS = {"event": "Buy", "within": "7d"}
+
+
+class Site:
+    """A segmenter and an API that see the same: `show` is what the tier and the projector do."""
+
+    def __init__(self, **segments: Mapping[str, Any]) -> None:
+        self.world = World()
+        self.segmenter = MemorySegmenter(workspace="acme")
+        for key, where in segments.items():
+            self.define(key, where)
+
+    def define(self, key: str, where: object) -> None:
+        made = call(self.world, "POST", "/v1/segments", json={"key": key, "name": key, "where": where})
+        assert made.status_code == 201, made.text
+        self.segmenter.define(key, where)
+
+    def track(self, user: str, name: str, at_ms: int, **properties: Any) -> None:
+        self.segmenter.track(user, name, at_ms, properties)
+        past = self.world.pasts.events.setdefault(user, [])
+        past.append(PastEvent(name, at_ms, properties, {}, NOW_MS * 1000 + len(past)))
+
+    def show(self, at_ms: int = NOW_MS) -> None:
+        self.segmenter.task.advance(at_ms)
+        states = {str(split_key(key)[1]): encode_state(state) for key, state in self.segmenter.task.states().items()}
+        self.world.states.users_of["acme"] = states
+        task = self.segmenter.task
+        self.world.states.standing = Standing(task.stream_time_ms, task.plan, whole=True)
+
+    def ask(self, path: str, where: object, status: int = 200, **more: Any) -> Any:
+        answer = call(self.world, "POST", path, json={"where": where, **more}, role="see")
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def preview(self, where: object, **more: Any) -> Any:
+        return self.ask("/v1/segments/preview", where, **more)
+
+    def explain(self, user: str, key: str, status: int = 200) -> Any:
+        answer = call(self.world, "GET", f"/v1/users/{user}/explain/{key}", role="see")
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+
+def shop(users: int = 40, **segments: Mapping[str, Any]) -> Site:
+    """Every user bought once, every second one twice, one a day back after the other."""
+    site = Site(**segments)
+    for number in range(users):
+        for _ in range(1 + number % 2):
+            site.track(f"u{number}", "Buy", NOW_MS - number * DAY_MS, price=number)
+    site.show()
+    return site
+
+
+def test_what_running_segments_keep_is_answered_by_their_states() -> None:
+    site = shop(buyers=BUYERS)
+    found = site.preview({"event": "Buy", "op": "gte", "value": 2, "within": "7d"})
+    assert (found["estimate"], found["low"], found["high"]) == (3, 3, 3)  # 1, 3 and 5 days ago
+    assert found["sample"] == ["u1", "u3", "u5"]
+    assert found["as_of"] == "1970-04-11T00:00:00.000Z"
+    assert (found["exact"], found["users"], found["asked"], found["limits"]) == (True, 40, 40, [])
+    assert found["took_ms"] >= 0
+    assert site.world.pasts.asked == 0
+
+
+def test_what_no_segment_keeps_is_folded_from_what_users_did() -> None:
+    site = shop()
+    found = site.preview({"event": "Buy", "where": {"property": "price", "op": "gte", "value": 2}, "within": "7d"})
+    assert (found["estimate"], found["sample"]) == (5, ["u2", "u3", "u4", "u5", "u6"])
+    assert (found["exact"], found["limits"]) == (True, [])
+    assert site.world.pasts.asked == 40
+
+
+def test_a_condition_that_looks_further_back_than_events_are_kept_says_so() -> None:
+    found = shop().preview({"event": "Buy", "op": "gte", "value": 2})
+    assert (found["estimate"], found["low"], found["high"], found["exact"]) == (20, 20, 20, False)
+    assert "30 days" in found["limits"][0]
+
+
+def test_so_does_one_that_read_not_all_of_what_somebody_did() -> None:
+    site = shop()
+    site.world.pasts.most = 2
+    found = site.preview({"event": "Buy", "within": "7d", "op": "gte", "value": 2})
+    assert found["exact"] is False
+    assert "very much" in found["limits"][0]
+
+
+def test_a_pause_between_flush_and_question_is_lived_through() -> None:
+    """Timers that have not fired yet fire in the answer: the state is as old as it is, the answer is of the instant it says."""
+    site = shop(buyers=BUYERS)
+    site.world.audience.reported = {0: Reported(NOW_MS + 4 * DAY_MS, {"acme/buyers": 1})}
+    found = site.preview({"segment": "buyers"})
+    assert (found["as_of"], found["sample"]) == ("1970-04-15T00:00:00.000Z", ["u0", "u1", "u2"])
+
+
+def test_while_definitions_are_taken_over_only_what_was_reported_counts_as_kept() -> None:
+    site = shop(buyers=BUYERS)
+    site.world.states.standing = site.world.states.standing._replace(plan=b"another")
+    site.preview(BUYERS)
+    assert site.world.pasts.asked == 40  # nobody knows what the states keep: the events say it
+    site.world.audience.reported = {0: Reported(NOW_MS, {"acme/buyers": 1})}
+    site.preview(BUYERS)
+    assert site.world.pasts.asked == 40
+    site.world.states.standing = site.world.states.standing._replace(whole=False)
+    site.preview(BUYERS)
+    assert site.world.pasts.asked == 80
+
+
+def test_many_users_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("starling_api.surveys.EVERYBODY", {False: 10, True: 10})
+    monkeypatch.setattr("starling_api.surveys._ENOUGH", {False: 100, True: 100})
+    site = shop(600, buyers=BUYERS)
+    site.world.states.buckets = 64
+    found = site.preview({"any": [{"segment": "buyers"}, {"bucket": {"salt": "x", "from": 0, "to": 50}}]})
+    assert found["exact"] is False
+    assert 100 <= found["asked"] < 400
+    assert found["low"] <= 304 <= found["high"]
+    assert found["low"] < found["estimate"] < found["high"]
+    assert len(found["sample"]) == 20
+
+
+def test_another_workspace_is_not_seen() -> None:
+    site = shop()
+    site.world.states.users_of["other"] = site.world.states.users_of["acme"]
+    site.world.states.users_of["acme"] = {}
+    assert site.preview({"everyone": True})["estimate"] == 0
+
+
+def test_before_anything_was_ever_kept_nobody_is_there() -> None:
+    site = Site()
+    site.world.states.never_kept = True
+    found = site.preview({"everyone": True})
+    assert (found["estimate"], found["high"], found["sample"], found["as_of"], found["exact"]) == (0, 0, [], None, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ([], [""]),
+        ({}, [""]),
+        ({"where": {"event": "A", "op": "nope"}, "timezone": "Mars/Olympus", "when": 1}, ["/when", "/timezone", "/where/op"]),
+        ({"where": {"all": [{"trait": "a", "op": "gt"}, {"segment": "none"}]}}, ["/where/all/0", "/where/all/1/segment"]),
+    ],
+)
+def test_all_faults_are_told_at_once(body: Any, pointers: Sequence[str]) -> None:
+    answer = call(World(), "POST", "/v1/segments/preview", json=body)
+    assert answer.status_code == 422
+    assert [fault["pointer"] for fault in answer.json()["errors"]] == pointers
+
+
+def test_a_segments_own_document_can_be_asked_about() -> None:
+    site = shop(asked=BUYERS)
+    document = call(site.world, "GET", "/v1/segments/asked").json()
+    assert call(site.world, "POST", "/v1/segments/preview", json=document).json()["estimate"] == 7
+    assert site.preview({"segment": "asked"})["estimate"] == 7
+
+
+def test_a_diff_says_who_would_come_go_and_stay() -> None:
+    site = shop(buyers=BUYERS)
+    found = site.ask("/v1/segments/buyers/diff", {"event": "Buy", "between_ago": ["9d", "3d"]})
+    assert found["key"] == "buyers"
+    assert found["enter"] == {"estimate": 2, "low": 2, "high": 2, "sample": ["u7", "u8"]}
+    assert found["leave"] == {"estimate": 3, "low": 3, "high": 3, "sample": ["u0", "u1", "u2"]}
+    assert found["stay"]["estimate"] == 4
+    assert (found["exact"], found["limits"]) == (True, [])
+    nothing = site.ask("/v1/segments/buyers/diff", BUYERS)
+    assert (nothing["enter"]["estimate"], nothing["leave"]["estimate"], nothing["stay"]["estimate"]) == (0, 0, 7)
+
+
+def test_of_a_small_segment_everybody_is_asked_who_would_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("starling_api.surveys.EVERYBODY", {False: 30, True: 30})
+    monkeypatch.setattr("starling_api.trials.EVERYBODY", {False: 30, True: 30})
+    monkeypatch.setattr("starling_api.surveys._ENOUGH", {False: 40, True: 40})
+    site = shop(300, buyers=BUYERS)
+    site.world.audience.day_rows = [Day(0, 9, 2)]
+    site.world.audience.member_rows = [MemberRow(0, f"u{number}", 0, 1) for number in range(7)]
+    found = site.ask("/v1/segments/buyers/diff", {"event": "Buy", "within": "3d"})
+    assert found["exact"] is False
+    assert found["leave"] == {"estimate": 4, "low": 4, "high": 4, "sample": ["u3", "u4", "u5", "u6"]}
+    assert found["stay"]["estimate"] == 3
+
+
+def test_a_diff_of_what_is_not_there_or_of_itself_is_refused() -> None:
+    site = shop(buyers=BUYERS, loyal={"all": [{"segment": "buyers"}]})
+    assert site.ask("/v1/segments/none/diff", BUYERS, 404)["code"] == "unknown_segment"
+    faults = site.ask("/v1/segments/buyers/diff", {"segment": "loyal"}, 422)["errors"]
+    assert [(fault["pointer"], fault["code"]) for fault in faults] == [("/where/segment", "cycle")]
+    call(site.world, "DELETE", "/v1/segments/loyal")
+    assert site.ask("/v1/segments/loyal/diff", BUYERS, 409)["code"] == "archived"
+
+
+def test_each_leaf_says_what_it_saw_and_when_it_can_change() -> None:
+    where = {"all": [BUYERS, {"not": {"first_time": {"event": "Buy"}, "within": "1d"}}, {"segment": "other"}]}
+    site = shop(other={"everyone": True}, buyers=where)
+    told = site.explain("u5", "buyers")
+    assert (told["member"], told["as_of"]) == (True, "1970-04-11T00:00:00.000Z")
+    tree = told["tree"]
+    assert (tree["node"], tree["kind"], tree["truth"], tree["next_change_at"]) == (
+        "/where",
+        "all",
+        True,
+        "1970-04-13T00:00:00.000Z",
+    )
+    count, negated, nested = tree["children"]
+    assert (count["node"], count["observed"], count["next_change_at"]) == ("/where/all/0", 2, "1970-04-13T00:00:00.000Z")
+    assert (negated["kind"], negated["truth"]) == ("not", True)
+    assert negated["children"][0]["observed"] == "1970-04-06T00:00:00.000Z"
+    assert (nested["kind"], nested["observed"], nested["truth"]) == ("segment", "other", True)
+    assert site.explain("u9", "buyers")["member"] is False
+    assert json.dumps(site.explain("u0", "buyers"))
+
+
+def test_nobody_is_explained_who_is_not_known_nor_by_what_is_not_in_force() -> None:
+    site = shop(buyers=BUYERS)
+    assert site.explain("nobody", "buyers", 404)["code"] == "unknown_user"
+    assert site.explain("u1", "none", 404)["code"] == "unknown_segment"
+    call(site.world, "POST", "/v1/segments", json={"key": "new", "name": "new", "where": {"event": "Buy"}})
+    assert site.explain("u1", "new", 503)["code"] == "backfilling"
+
+
+def test_a_paused_segment_explains_the_member_as_it_was_held() -> None:
+    site = shop(buyers=BUYERS)
+    call(site.world, "POST", "/v1/segments/buyers/pause")
+    site.segmenter.define("buyers", BUYERS, action="PAUSED")
+    site.show(NOW_MS + 20 * DAY_MS)
+    told = site.explain("u1", "buyers")
+    assert (told["member"], told["tree"]["truth"]) == (True, False)
+    assert site.preview({"segment": "buyers"})["estimate"] == 7
+
+
+def test_of_those_read_the_asked_are_drawn_by_lot() -> None:
+    """Users come out of a slice by id: to ask the first of them would be to ask the oldest customers."""
+    site = Site()
+    for number in range(6_000):
+        site.world.states.users_of.setdefault("acme", {})[f"u{number:05}"] = encode_state(
+            UserState(True, NOW_MS, f'{{"n":{number}}}', user_id=f"u{number:05}")
+        )
+    snapshot = site.world.states
+    snapshot.buckets = 1
+    segment = parse_segment({"key": "a", "name": "a", "where": {"trait": "n", "op": "lt", "value": 3_000}}, Known())
+    questions = Questions("acme", on_trial(segment, {}, None, frozenset()), {0: NOW_MS}, {0: None}, site.world.pasts, Clock.EVENT)
+    late = iter([0.0, 0.0, 9.0])
+    found = Surveyor(snapshot, questions, random.Random(5), lambda: next(late)).survey()
+    assert (found.drawn.share, found.drawn.read, found.drawn.asked) == (1, 6_000, 125)
+    told = found.drawn.of(len(found.users(lambda answer: answer.after)))
+    assert told.low <= 3_000 <= told.high
+    assert found.drawn.users == Estimate(6_000, 6_000, 6_000)
