@@ -10,7 +10,7 @@ SOURCES := libs services spark tests benchmarks
 # How many stories each of the oracle's tests tells.
 ORACLE_CASES ?= 12500
 
-.PHONY: help setup demo test faults faults-spark oracle check format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-spark clean
+.PHONY: help setup demo test faults faults-spark oracle check format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -65,6 +65,9 @@ bench-latency: setup ## from an acknowledged event to a readable membership reco
 	@.venv/bin/starling up --detach --no-spark --data-dir out/latency --port-base 27000
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) benchmarks/latency.py --data-dir out/latency --write || failed=1; \
 	  .venv/bin/starling down --data-dir out/latency; rm -rf out/latency; exit $${failed:-0}
+
+bench-preview: setup ## preview, diff and explain over a million users; ARGS="--users 200000" for fewer
+	@$(PYTHON) benchmarks/preview.py --write $(ARGS)
 
 clean: ## stop the local instance and remove its data, the environment and caches
 	@if [ -x .venv/bin/starling ] && [ -d .starling ]; then .venv/bin/starling down; fi
