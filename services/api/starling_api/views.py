@@ -26,8 +26,8 @@ class MaterialisedRowView(BaseModel):
 
     model_config = {"extra": "allow"}
 
-    window_start: str = Field(description=_INSTANT)
-    window_end: str = Field(description=_INSTANT)
+    window_start: str = Field(description=INSTANT)
+    window_end: str = Field(description=INSTANT)
 
 
 class MaterialisedView(PageView[MaterialisedRowView]):

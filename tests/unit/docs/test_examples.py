@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from starling_api.asked import asked_segment
 from starling_api.kinds import LISTS, SEGMENTS, read_trait
 from starling_api.routes.later import LATER
 from starling_segments import Known, parse_segment
@@ -30,6 +31,13 @@ def test_every_segment_of_the_marketers_guide_is_accepted() -> None:
             document, Known(segments=known, computed_traits=traits, lists=frozenset({"fair-2026"}), accounts=True)
         )
         known[segment.key] = frozenset(segment.uses)
+
+
+def test_every_preview_of_the_marketers_guide_is_accepted() -> None:
+    asked = blocks("docs/guides/marketer.md", "preview")
+    assert asked
+    for document in asked:
+        assert asked_segment(document, Known())
 
 
 def test_every_computed_trait_of_the_marketers_guide_is_accepted() -> None:
