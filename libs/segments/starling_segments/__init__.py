@@ -1,6 +1,6 @@
 """The segment language, pure: definitions parsed, compiled to one plan, folded, evaluated and explained. No I/O, no clock."""
 
-from starling_segments.accounts import Said, belong_to, speaks, to_tell, waiting_for_accounts
+from starling_segments.accounts import Said, belong_to, speaks, to_tell
 from starling_segments.compile import BrokenPlan, compile_plan
 from starling_segments.compiled import Cause, Change
 from starling_segments.document import parse_condition, parse_measure, parse_segment
@@ -19,11 +19,11 @@ from starling_segments.trial import (
     blind_spots,
     built_on,
     folded,
-    holding,
     judged,
     kept_by,
     on_trial,
     past_for,
+    plan_in_force,
 )
 
 __all__ = [
@@ -58,7 +58,6 @@ __all__ = [
     "decode_state",
     "encode_state",
     "folded",
-    "holding",
     "json_schema",
     "judged",
     "kept_by",
@@ -67,7 +66,7 @@ __all__ = [
     "parse_measure",
     "parse_segment",
     "past_for",
+    "plan_in_force",
     "speaks",
     "to_tell",
-    "waiting_for_accounts",
 ]

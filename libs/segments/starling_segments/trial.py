@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from starling_segments.accounts import waiting_for_accounts
 from starling_segments.compile import compile_plan
 from starling_segments.leaves import EventLeaf, EventView, FixedLeaf
 from starling_segments.plan import Plan
@@ -77,7 +78,7 @@ def on_trial(segment: Segment, running: Mapping[str, Segment], replaces: str | N
     while key in running:
         key += "-"
     wanted = built_on(segment.uses | ({replaces} if replaces is not None else set()), running)
-    plan = holding(compile_plan([*wanted, replace(segment, key=key)]), paused)
+    plan = plan_in_force([*wanted, replace(segment, key=key)], paused)
     return Trial(plan, key, replaces)
 
 
@@ -93,7 +94,15 @@ def built_on(keys: Iterable[str], running: Mapping[str, Segment]) -> list[Segmen
     return list(found.values())
 
 
-def holding(plan: Plan, paused: AbstractSet[str]) -> Plan:
+def plan_in_force(segments: Sequence[Segment], paused: AbstractSet[str]) -> Plan:
+    """The plan that the segmenter goes by: what asks for an account waits for it, what is paused stays as it is.
+
+    Raises: BrokenPlan.
+    """
+    return _holding(waiting_for_accounts(compile_plan(segments)), paused)
+
+
+def _holding(plan: Plan, paused: AbstractSet[str]) -> Plan:
     """The plan in which these segments' truth is what it was: their leaves are kept up, so that no history is lost."""
     if not paused:
         return plan

@@ -25,11 +25,10 @@ from starling_segments import (
     Trial,
     blind_spots,
     built_on,
-    compile_plan,
     decode_state,
-    holding,
     on_trial,
     past_for,
+    plan_in_force,
 )  # fmt: skip
 
 Document = dict[str, Any]
@@ -95,7 +94,7 @@ class Trials:
             raise NotFound("user", user_id)
         partition, state = found[user_id]
         standing = snapshot.partitions[partition]
-        plan = holding(compile_plan(built_on([key], running.segments)), running.paused)
+        plan = plan_in_force(built_on([key], running.segments), running.paused)
         kept = running.kept(standing, reported.get(partition), name)
         if key not in running.segments or not kept.issuperset(plan.leaves):
             raise NotTakenOver(f"{key!r} is being worked out from what happened before it: ask again in a moment")

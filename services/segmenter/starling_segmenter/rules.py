@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from starling_segmenter.definitions import Definition, Definitions
-from starling_segments import Plan, compile_plan, holding, waiting_for_accounts
+from starling_segments import Plan, plan_in_force
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ def compiled(definitions: Mapping[str, Definition]) -> Rules:
     """Raises: BrokenPlan if segments are built on others that are not there; the fold of definitions keeps that from happening."""
     in_force = [definition for definition in definitions.values() if not definition.archived]
     paused = {definition.segment.key for definition in in_force if definition.paused}
-    plan = holding(waiting_for_accounts(compile_plan([definition.segment for definition in in_force])), paused)
+    plan = plan_in_force([definition.segment for definition in in_force], paused)
     reads_context = any(definition.reads_context for definition in in_force)
     return Rules(plan, definitions, lru_cache(4096)(plan.reads), reads_context)
 
