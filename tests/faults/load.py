@@ -155,7 +155,8 @@ class Load:
     def stop(self) -> None:
         """Returns when everything that was written is acknowledged. Raises: what broke the thread."""
         self._over.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         self.check()
 
     def check(self) -> None:

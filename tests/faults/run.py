@@ -23,7 +23,7 @@ from starling_segmenter.settings import Settings
 from tests.faults.catalogue import CATALOGUE, Fault
 from tests.faults.verdict import Verdict
 from tests.faults.workers import complaints
-from tests.faults.world import NotInjected, Scale, World, world
+from tests.faults.world import NotInjected, Scale, World, resumed, world
 
 PAUSES: Final = {"worker": (0.3, 1.5), "broker": (12.0, 25.0), "cassandra": (10.0, 20.0), "load": (6.0, 14.0)}
 """Seconds from one fault of a lane to the next."""
@@ -151,6 +151,16 @@ def run(directory: Path, seed: int, scale: Scale, faults: Sequence[Fault], *, se
     return Report(seed, round(time.monotonic() - began, 1), injected, dict(codes), complaints(exits), verdict)
 
 
+def judge(directory: Path) -> Report:
+    """A kept run that broke off: its workers process what is left, and then it is compared."""
+    began = time.monotonic()
+    with resumed(directory, PARTS) as made:
+        verdict = made.finish()
+        exits = made.workers.exits()
+    codes = Counter(str(ended.code) for ended in exits)
+    return Report(-1, round(time.monotonic() - began, 1), [], dict(codes), complaints(exits), verdict)
+
+
 def available() -> list[Fault]:
     """The faults that can be injected with the parts there are."""
     return [fault for fault in CATALOGUE if fault.part is None or fault.part in PARTS]
@@ -187,8 +197,13 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=Scale.rate, help="records a second")
     parser.add_argument("--outage-seconds", type=float, default=Scale.outage_seconds)
     parser.add_argument("--keep", type=Path, help="a new directory for logs, disks and the report; else a temporary one")
+    parser.add_argument("--judge", type=Path, help="no faults: finish and compare the run that was kept there")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    if given.judge is not None:
+        report = judge(given.judge)
+        sys.stdout.write(table(report) + "\n")
+        return 0 if report.verdict.good else 1
     sys.stderr.write(f"seed {given.seed}\n")
     chosen = [fault for fault in available() if given.only is None or fault.name in given.only]
     scale = Scale(rate=given.rate, outage_seconds=given.outage_seconds)

@@ -82,7 +82,7 @@ class Slot:
                 self.worker.kill()
             self.keep()
 
-    def stop(self, seconds: float = 60.0, *, for_good: bool = False) -> int | None:
+    def stop(self, seconds: float = 120.0, *, for_good: bool = False) -> int | None:
         """As for a restart, or leaving the group for good; the exit code, None when it did not run."""
         with self.lock:
             worker = self.worker

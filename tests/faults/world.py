@@ -67,7 +67,7 @@ class World:
         except KafkaException:
             return None
 
-    def settle(self, topics: Sequence[str] = (BEHAVIOUR, PROFILE), seconds: float = 90.0) -> None:
+    def settle(self, topics: Sequence[str] = (BEHAVIOUR, PROFILE), seconds: float = 240.0) -> None:
         """Returns when the group has processed everything; fails when it stops getting on."""
         deadline, least = time.monotonic() + seconds, None
         while (left := self.lag(topics)) != 0:
@@ -92,6 +92,19 @@ class World:
         if any(code not in (0, None) for code in codes.values()):
             verdict.found("wrong", f"a graceful stop with nothing to do ended with {codes}")
         return verdict
+
+
+@contextmanager
+def resumed(directory: Path, parts: tuple[str, ...]) -> Iterator[World]:
+    """A run that was kept and has ended: its parts and workers started again on what they left, without load or faults."""
+    with running(parts, directory / "parts") as stack:
+        names = tuple(sorted(path.name for path in (directory / "workers").glob("w[0-9]*")))
+        with Workers(directory / "workers", stack.environment(), names) as workers:
+            for slot in workers.slots.values():
+                slot.wait_ready(300)
+            load = Load(stack.brokers, stack.registry_url, 0, rate=0, users=1)
+            load.maker.jumped_ms = 10 * _YEAR_MS
+            yield World(stack, workers, load, Scale(workers=len(names)), directory, names)
 
 
 @contextmanager
