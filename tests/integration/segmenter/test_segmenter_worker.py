@@ -16,8 +16,10 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from starling_common.instants import wall_clock_micros, wall_clock_ms
 from starling_common.kafka import consumer_config, producer_config
+from starling_common.partitioning import partition_of
 from starling_common.topics import (
     BEHAVIOUR,
+    LIST_MEMBERSHIP,
     MEMBERSHIP,
     MEMBERSHIP_STATE,
     PROFILE,
@@ -65,10 +67,18 @@ class World:
         self._write(BEHAVIOUR, user, {"user_id": user, "message_id": message_id, **times, **texts})
         return at_ms
 
-    def identify(self, user: str, traits: dict[str, Any]) -> None:
-        texts = {"change": "TRAITS", "traits": json.dumps(traits), "group_traits": "{}", "context": "{}"}
+    def identify(self, user: str, traits: dict[str, Any], group_id: str | None = None) -> None:
+        texts = {"change": "TRAITS", "traits": json.dumps(traits), "group_traits": "{}", "context": "{}", "group_id": group_id}
         times = {"received_at": wall_clock_micros(), "event_time": wall_clock_ms()}
         self._write(PROFILE, user, {"user_id": user, **times, **texts})
+
+    def listed(self, user: str, key: str, *, is_on: bool) -> None:
+        """As the API writes it: the key is longer than the profile's, the partition is the profile's."""
+        record = {"workspace": self.workspace, "user_id": user, "list_key": key, "on_list": is_on, "correlation_id": "upload"}
+        value = self._codecs[LIST_MEMBERSHIP].encode(record | {"received_at": wall_clock_micros()})
+        profile = record_key(self.workspace, user)
+        partition = partition_of(profile, load_catalogue().profile_partitions)
+        self._producer.produce(LIST_MEMBERSHIP, value, b"%b/%b" % (profile, key.encode()), partition)
 
     def poison(self, user: str) -> None:
         self._producer.produce(BEHAVIOUR, b"\x00\x00\x00\x00\x01broken", record_key(self.workspace, user))
@@ -237,3 +247,59 @@ def test_every_change_is_there_once_whatever_is_killed(world: World, start: Call
         changes = [(status, sequence) for who, status, sequence, _ in world.feed("odd") if who == user]
         assert changes == [("ENTERED" if number % 2 else "EXITED", number) for number in range(1, count + 1)], user
     assert sorted(world.feed("twice")) == sorted((user, "ENTERED", 1, "EVENT") for user in toggles)
+
+
+def test_an_uploaded_list_counts_before_and_after_a_segment_asks_for_it(world: World, start: Callable[[str], Worker]) -> None:
+    users = [f"u{number}" for number in range(40)]
+    for user in users:
+        world.listed(user, "vips", is_on=True)
+    world.flush()
+    worker = start("disk")
+    world.define("known", {"everyone": True})
+    wait_until(lambda: len(world.feed("known")) == 40, "the upload to be taken over")
+    world.define("vips", {"list": "vips"})
+    wait_until(lambda: len(world.feed("vips")) == 40, "those of before")
+    assert sorted(world.feed("vips")) == sorted((user, "ENTERED", 1, "DEFINITION") for user in users)
+    worker.kill()
+    for user in users[:20]:
+        world.listed(user, "vips", is_on=True)  # a new upload says again who stays
+    for user in users[20:]:
+        world.listed(user, "vips", is_on=False)
+    world.listed("late/comer", "vips", is_on=True)
+    world.flush()
+    worker = start("new disk")
+    wait_until(lambda: len(world.feed("vips")) == 61, "the list's change")
+    assert sorted(world.feed("vips")[40:]) == sorted(
+        [*((user, "EXITED", 2, "LIST") for user in users[20:]), ("late/comer", "ENTERED", 1, "LIST")]
+    )
+    assert worker.terminate() == 0
+
+
+def test_the_users_of_an_account_hear_of_each_other_across_partitions(world: World, start: Callable[[str], Worker]) -> None:
+    teams = {f"team-{number}": [f"t{number}-u{member}" for member in range(6)] for number in range(5)}
+    for team, users in teams.items():
+        for user in users:
+            world.identify(user, {}, team)
+    world.flush()
+    worker = start("disk")
+    world.define("somebody", {"account": {"match": "any", "where": {"event": "Order Completed", "within": "6s"}}})
+    world.define("nobody", {"account": {"match": "none", "where": {"event": "Order Completed"}}})
+    wait_until(lambda: len(world.feed("nobody")) == 30, "the definitions to be in force")
+    buyers = [users[2] for users in list(teams.values())[:3]]
+    times = {user: world.track(user, "Order Completed") for user in buyers}
+    world.flush()
+    worker.kill()
+    worker = start("new disk")
+    wait_until(lambda: len(world.feed("somebody")) == 36, "three teams to enter and leave")
+    assert worker.terminate() == 0
+    affected = [user for users in list(teams.values())[:3] for user in users]
+    changes = [(who, status, sequence) for who, status, sequence, _ in world.feed("somebody")]
+    assert sorted(changes) == sorted(change for who in affected for change in ((who, "ENTERED", 1), (who, "EXITED", 2)))
+    assert sorted(world.feed("nobody")[30:]) == sorted((who, "EXITED", 2, "EVENT") for who in affected)
+    exits = {
+        record["user_id"]: record["effective_at"]
+        for _, record in world.of(MEMBERSHIP)
+        if record["segment_key"] == "somebody" and record["status"] == "EXITED"
+    }
+    assert {user: exits[user] for user in buyers} == {user: at_ms + 6_000 for user, at_ms in times.items()}
+    assert [exits[user] for user in affected] == [exits[buyer] for buyer in buyers for _ in range(6)]
