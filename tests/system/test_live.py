@@ -70,6 +70,52 @@ def test_what_happened_before_a_segment_was_defined_counts(live: Platform) -> No
     assert members(live, define(live, {"event": name, "op": "gte", "value": 2})) == {"twice"}
 
 
+def upload(platform: Platform, method: str, key: str, users: list[str]) -> None:
+    answer = platform.api.request(method, f"/v1/lists/{key}/members", json={"users": users})
+    assert (answer.status_code, answer.json()["users"]) == (200, len(users))
+
+
+def test_people_enter_and_leave_with_an_uploaded_list(live: Platform) -> None:
+    vips = f"l{uuid.uuid4().hex[:10]}"
+    assert live.api.put(f"/v1/lists/{vips}").status_code == 201
+    ada, bob, eve = (f"{name}-{vips}" for name in ("ada", "bob", "eve"))
+    upload(live, "PUT", vips, [ada, bob])
+    live.settle()
+    key = define(live, {"list": vips})
+    wait_for_members(live, key, {ada, bob})
+    upload(live, "POST", vips, [eve])
+    wait_for_members(live, key, {ada, bob, eve})
+    upload(live, "PUT", vips, [bob, eve])
+    wait_for_members(live, key, {bob, eve})
+    live.settle()
+    feed = live.api.get("/v1/feed", params={"segment": key, "limit": 100}).json()["items"]
+    changes = [(item["user_id"], item["status"], item["sequence"], item["cause"]["kind"]) for item in feed]
+    assert sorted(changes) == [
+        (ada, "ENTERED", 1, "DEFINITION"),
+        (ada, "EXITED", 2, "LIST"),
+        (bob, "ENTERED", 1, "DEFINITION"),
+        (eve, "ENTERED", 1, "LIST"),
+    ]
+    assert live.api.get(f"/v1/lists/{vips}").json()["used_by"] == [key]
+    assert (refused := live.api.delete(f"/v1/lists/{vips}")).status_code == 409, refused.text
+    assert live.api.delete(f"/v1/segments/{key}").status_code == 204
+    assert live.api.delete(f"/v1/lists/{vips}").status_code == 204
+
+
+def test_what_one_of_an_account_does_moves_all_of_it(live: Platform) -> None:
+    team = f"team-{uuid.uuid4().hex}"
+    key = define(live, {"account": {"match": "any", "where": {"event": f"Opened {team}", "within": "8s"}}})
+    users = {f"{team}-{number}" for number in range(5)}
+    for user in users:
+        answer = live.ingest.post("/v1/group", json={"userId": user, "groupId": team, "traits": {}})
+        assert (answer.status_code, answer.json()["success"]) == (200, True)
+    live.settle()
+    assert members(live, key) == set()
+    track(live, f"{team}-3", f"Opened {team}")
+    wait_for_members(live, key, users)
+    wait_for_members(live, key, set())
+
+
 def test_traits_nested_segments_and_a_new_version(live: Platform) -> None:
     user = f"u{uuid.uuid4().hex}"
     plan = define(live, {"trait": "plan_of_test", "op": "eq", "value": user})
