@@ -25,6 +25,7 @@ DELETE /v1/computed-traits/{key}
 POST /v1/webhooks · GET /v1/webhooks · GET /v1/webhooks/{key} · PUT /v1/webhooks/{key} · DELETE /v1/webhooks/{key}
 POST /v1/campaigns · GET /v1/campaigns · GET /v1/campaigns/{key} · PUT /v1/campaigns/{key} · DELETE /v1/campaigns/{key}
 DELETE /v1/users/{user_id} · GET /v1/users/{user_id}/export
+GET /v1/views/{name}
 """
 
 
@@ -78,6 +79,7 @@ def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict
         ("GET", "/v1/webhooks", "/v1/webhooks", None, 200),
         ("POST", "/v1/segments", "/v1/segments", segment, 422),
         ("GET", "/v1/segments/{key}", "/v1/segments/nobody", None, 404),
+        ("GET", "/v1/views/{name}", "/v1/views/nothing", None, 404),
     ]
     for method, template, path, body, status in calls:
         answer = client.call(method, path, body)
