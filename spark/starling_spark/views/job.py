@@ -61,7 +61,8 @@ def start_view(place: Place, view: View, store: ViewStore) -> Running:
 
     directory = _checkpoints(settings) / f"{view.name}-v{view.version}-f{_FORMAT}-s{settings.spark_state_partitions}"
     query = _start(rows, place, view.name, directory, write)
-    return Running(query, QueryMetrics(place.metrics, view.name), partial(_moved, place, store, directory))
+    history = {partition: end for partition, end in place.history.items() if partition[0] == topic}
+    return Running(query, QueryMetrics(place.metrics, view.name), partial(moved, history, store, directory))
 
 
 def start_refusals(place: Place, topic: str) -> Running:
@@ -85,11 +86,14 @@ def observed_times(progress: str) -> Mapping[int, int]:
     return {int(name[1:]): time for name, time in observed.items() if time is not None}
 
 
-def _moved(place: Place, store: ViewStore, directory: Path, progress: str) -> None:
-    """After a micro-batch: its rows are in Cassandra, so the view's time moves on, and a new version may take over."""
+def moved(history: Ends, store: ViewStore, directory: Path, progress: str) -> None:
+    """After a micro-batch: its rows are in Cassandra, so the view's time moves on, and a new version may take over.
+
+    `history`: the ends of the view's topic when the job started; `directory`: the view's own checkpoint.
+    """
     store.tell_times(observed_times(progress))
     ends = end_offsets(progress)
-    if all(ends.get(partition, 0) >= end for partition, end in place.history.items() if partition[0] in {one for one, _ in ends}):
+    if all(ends.get(partition, 0) >= end for partition, end in history.items()):
         store.announce()
         _forget_others(directory)
 
