@@ -19,8 +19,9 @@ class Evaluator:
         self.states: dict[str, UserState] = {}
         self.now_ms = 0
 
-    def on_event(self, user: str, time_ms: int, name: str, properties: Mapping[str, Any]) -> None:
-        self.now_ms = max(self.now_ms, time_ms)
+    def on_event(self, user: str, time_ms: int, name: str, properties: Mapping[str, Any], received_ms: int | None = None) -> None:
+        """`received_ms`: what stream time goes by under the wall clock."""
+        self.now_ms = max(self.now_ms, time_ms if received_ms is None else received_ms)
         if user not in self.states:
             self.states[user] = UserState(user_id=user)
             self.plan.on_profile(self.states[user], PROFILE, [], self.now_ms)

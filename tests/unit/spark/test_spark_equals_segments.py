@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from starling_spark.profiles.folding import Computed
+from starling_spark.profiles.folding import Chunk, Computed
+from starling_spark.profiles.traits import decode_user
 from tests.unit.spark.evaluator import Evaluator
-from tests.unit.spark.keeping import DAY_MS, START_MS, Partition, defined, values
+from tests.unit.spark.keeping import DAY_MS, START_MS, Partition, defined, event, values
 
 Event = tuple[str, int, str, dict[str, Any]]
 ORDER = {"event": "Order Completed"}
@@ -62,13 +63,16 @@ def history(seed: int, length: int) -> list[Event]:
     return events
 
 
-@pytest.mark.parametrize(("seed", "timezone"), [(1, "UTC"), (2, "America/New_York"), (3, "Pacific/Chatham")])
+@pytest.mark.parametrize(
+    ("seed", "timezone"),
+    [(1, "UTC"), (2, "America/New_York"), (3, "Pacific/Chatham"), (4, "Asia/Tokyo"), (5, "UTC"), (6, "Europe/Berlin")],
+)
 def test_values_equal_the_evaluators_after_every_micro_batch(seed: int, timezone: str) -> None:
     asked = documents()
     chance = random.Random(seed)
     evaluator = Evaluator({f"t{i}": document for i, document in enumerate(asked)}, timezone)
     partition = Partition(*(defined(f"t{i}", {**document, "timezone": timezone}) for i, document in enumerate(asked)))
-    events = history(seed, 150)
+    events = history(seed, 300)
     told: dict[str, dict[str, Any]] = {}
     seen: set[str] = set()
     while events:
@@ -93,6 +97,32 @@ def test_values_equal_the_evaluators_after_every_micro_batch(seed: int, timezone
     assert len(seen) > 0.9 * len(asked)
     partition.batch([], until_ms + 1200 * DAY_MS)
     assert partition.store.users  # lifetimes
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_the_wall_clock_lets_in_too_early_counts_when_the_evaluators_does(seed: int) -> None:
+    """Under the wall clock an event may lie up to five minutes ahead of stream time."""
+    asked = documents()
+    chance = random.Random(seed)
+    evaluator = Evaluator({f"t{i}": document for i, document in enumerate(asked)})
+    partition = Partition(*(defined(f"t{i}", document) for i, document in enumerate(asked)))
+    now_ms, waited = START_MS, 0
+    told: dict[str, Any] = {}
+    for user, _, name, properties in history(seed, 120):
+        now_ms += chance.choice([1, 60_000, 200_000, 3_600_000])
+        time_ms = now_ms + chance.choice([0, -60_000, 1, 150_000, 299_000])
+        evaluator.on_event("u", time_ms, name, properties, now_ms)
+        chunk = Chunk(now_ms, "", {}, [])
+        partition.hit(chunk, "u", event(name, time_ms, properties))
+        until_ms = chunk.now_ms = now_ms + chance.choice([0, 100_000])
+        told |= {key: value for (_, key), value in values(partition.fold([chunk])).items()}
+        state = decode_user(partition.store.users["w/u"])
+        waited += len(state.kept.waiting)
+        for key, value in evaluator.values("u", until_ms).items():
+            found = told.get(key)
+            assert found == value or (found is None and not value), (asked[int(key[1:])], user, value)
+        evaluator.now_ms = now_ms = until_ms
+    assert waited > 100
 
 
 def test_nothing_is_kept_once_every_window_is_empty() -> None:

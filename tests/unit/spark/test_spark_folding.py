@@ -108,3 +108,14 @@ def test_an_archived_trait_loses_its_values() -> None:
 
 def test_another_workspace_is_another_world() -> None:
     assert Partition(defined("n", ORDERS, workspace="other")).batch([order("ann", START_MS)]) == []
+
+
+def test_a_value_is_told_as_it_was_sent_and_one_that_does_not_fit_64_bits_as_a_float() -> None:
+    partition = Partition(defined("last", {"event": "*", "measure": {"last": "what"}}))
+    sent = ["x.0", 7, 7.0, True, ["a", {"b": 1}], "long " * 40, 10**30, "long " * 40]
+    told = []
+    for number, what in enumerate(sent):
+        batch = partition.batch([("ann", START_MS + number, "Any", {"what": what})])
+        told.append(values(batch).get(("ann", "last"), "nothing"))
+    assert told == ["x.0", 7, "nothing", True, ["a", {"b": 1}], "long " * 40, 1e30, "long " * 40]
+    assert len(partition.store.users["w/ann"]) < 400
