@@ -28,6 +28,8 @@ DELETE /v1/users/{user_id} · GET /v1/users/{user_id}/export
 GET /v1/views/{name}
 """
 
+RETURN_RATE = {"key": "r", "measure": {"ratio": {"of": {"event": "Return"}, "to": {"event": "Buy"}}}, "calendar": "last_month"}
+
 
 @pytest.fixture(scope="session")
 def openapi(http: httpx.Client) -> dict[str, Any]:
@@ -74,6 +76,7 @@ def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict
         ("GET", "/v1/feed", "/v1/feed?limit=3", None, 200),
         ("POST", "/v1/memberships/lookup", "/v1/memberships/lookup", {"users": ["ada"]}, 200),
         ("POST", "/v1/computed-traits", "/v1/computed-traits", {"key": "n", "event": "Buy"}, 201),
+        ("POST", "/v1/computed-traits", "/v1/computed-traits", RETURN_RATE, 201),
         ("GET", "/v1/computed-traits", "/v1/computed-traits", None, 200),
         ("POST", "/v1/webhooks", "/v1/webhooks", {"key": "w", "url": "http://a.example"}, 201),
         ("GET", "/v1/webhooks", "/v1/webhooks", None, 200),
