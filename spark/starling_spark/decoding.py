@@ -20,7 +20,7 @@ REFUSED = types.StructType(
     [
         types.StructField("code", types.StringType()),
         types.StructField("message", types.StringType()),
-        types.StructField("schema_id", types.IntegerType()),
+        types.StructField("schema_id", types.LongType()),
     ]
 )
 NOTHING = types.StructType([])

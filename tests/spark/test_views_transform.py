@@ -1,14 +1,19 @@
 """Views as DataFrame in, DataFrame out: no broker, no database."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
-import pytest
+import pandas as pd
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from starling_common.wire import schema_text
+from starling_local.demo.dataset import Purchase, load_purchases
+from starling_local.demo.scenario import product_id, properties
 from starling_spark.codec import Carried, Wire
 from starling_spark.columns import columns_of
 from starling_spark.dead_letters import dead_letters
@@ -77,28 +82,26 @@ def test_orders_are_summed_by_product_region_and_six_hours(spark: SparkSession) 
     }
 
 
-@pytest.mark.parametrize(
-    ("properties", "expected"),
-    [
-        (
-            {"products": [{"product_id": "p", "price": "2.50", "quantity": 3}, {"product_id": 7, "price": 1}]},
-            {"p": "7.5", "7": "1"},
-        ),
-        ({"products": [{"product_id": "p"}], "product_id": "other", "revenue": 99}, {"p": "4.25"}),
-        ({"product_id": "p", "quantity": 2}, {"p": "8.5"}),
-        ({"products": [], "product_id": "p", "price": 1}, {"p": "1"}),
-        ({"products": [{"product_id": "p", "price": "free"}, {"product_id": "q"}, {"price": 5}, "x"]}, {"p": "4.25"}),
-        ({"product_id": "p", "revenue": 1e300, "price": 1e300, "quantity": "many"}, {}),
-        ({"product_id": "p", "revenue": "NaN", "price": 1e17, "quantity": 999_999}, {}),
-        ({"revenue": 5}, {}),
-    ],
+LINES: Sequence[tuple[Any, Any]] = (
+    ({"products": [{"product_id": "p", "price": "2.50", "quantity": 3}, {"product_id": 7, "price": 1}]}, {"p": 7.5, "7": 1}),
+    ({"products": [{"product_id": "p"}], "product_id": "other", "revenue": 99}, {"p": 4.25}),
+    ({"product_id": "p", "quantity": 2}, {"p": 8.5}),
+    ({"products": [], "product_id": "p", "price": 1}, {"p": 1}),
+    ({"products": [{"product_id": "p", "price": "free"}, {"product_id": "q"}, {"price": 5}, "x"]}, {"p": 4.25}),
+    ({"product_id": "q", "revenue": 1e300, "price": 1e300, "quantity": "many"}, {}),
+    ({"product_id": "p", "revenue": "NaN", "price": 1e17, "quantity": 999_999}, {}),
+    ({"revenue": 5}, {}),
 )
-def test_a_line_is_worth_what_was_said_else_what_the_catalog_says(spark: SparkSession, properties: Any, expected: Any) -> None:
-    known = [] if properties.get("price") == 1e300 else [{"product_id": "p", "price": 4.25}]
-    found = sold(spark, order(properties, products=known))
-    assert {product: float(revenue) for (_, _, product, _), (revenue, _) in found.items()} == {
-        product: float(revenue) for product, revenue in expected.items()
-    }
+"""Properties of an order, and product -> revenue; the catalog knows that `p` costs 4.25."""
+
+
+def test_a_line_is_worth_what_was_said_else_what_the_catalog_says(spark: SparkSession) -> None:
+    known = [{"product_id": "p", "price": 4.25}]
+    orders = [order(properties, products=known, workspace=str(case)) for case, (properties, _) in enumerate(LINES)]
+    found: dict[int, dict[str, float]] = {case: {} for case in range(len(LINES))}
+    for (workspace, _, product, _), (revenue, _) in sold(spark, *orders).items():
+        found[int(workspace)][product] = float(revenue)
+    assert found == {case: expected for case, (_, expected) in enumerate(LINES)}
 
 
 def test_records_are_read_and_broken_ones_become_dead_letters(spark: SparkSession) -> None:
@@ -115,6 +118,44 @@ def test_records_are_read_and_broken_ones_become_dead_letters(spark: SparkSessio
         ("broken_avro", 1, good[:-1], "views", "w"), ("bad_framing", 2, b"", "views", "w"),
     ]  # fmt: skip
     assert letters[0]["correlation_id"] == "c-1"
+
+
+def test_a_real_purchase_history_gives_what_pandas_gives(spark: SparkSession) -> None:
+    """70,000 purchases of a music shop; the region is the test's, for the history has none."""
+    history = load_purchases()
+    bought = pd.DataFrame(
+        {
+            "window": [one.at_ms - one.at_ms % (6 * HOUR_MS) for one in history],
+            "product": [product_id(one) for one in history],
+            "region": [region_of(one) for one in history],
+            "cents": [round(one.revenue * 100) for one in history],
+            "quantity": [one.quantity for one in history],
+        }
+    )
+    expected = {
+        key: (Decimal(int(cents)) / 100, Decimal(int(quantity)))
+        for key, cents, quantity in bought.groupby(["window", "product", "region"]).sum().itertuples()
+    }
+    columns = {
+        **{field.name: [None] * len(history) for field in EVENTS.fields},
+        "workspace": ["w"] * len(history),
+        "name": ["Order Completed"] * len(history),
+        "event_time": [one.at_ms * 1000 for one in history],
+        "properties": [json.dumps(properties(one)) for one in history],
+        "traits": [json.dumps({"address": {"region": region_of(one)}}) for one in history],
+    }
+    events_of_all = spark.createDataFrame(pa.Table.from_pydict(columns, to_arrow_schema(EVENTS)))
+    found = {}
+    for row in totals(VIEW, events_of_all, "1095 days").collect():
+        content = json.loads(row["row"])
+        key = (row["window_start_ms"], content["product_id"], content["region"])
+        found[key] = (Decimal(content["revenue"]), Decimal(content["quantity"]))
+    assert found == expected
+    assert len(found) > 4000
+
+
+def region_of(purchase: Purchase) -> str:
+    return f"region {purchase.user_id[-1]}"
 
 
 def test_every_file_is_a_view() -> None:

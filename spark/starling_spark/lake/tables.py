@@ -31,7 +31,7 @@ QUARANTINE_COLUMNS: Final = types.StructType(
         RECORDS["headers"],
         types.StructField("code", types.StringType()),
         types.StructField("message", types.StringType()),
-        types.StructField("schema_id", types.IntegerType()),
+        types.StructField("schema_id", types.LongType()),
     ]
 )
 

@@ -11,7 +11,7 @@ from starling_common.topics import BEHAVIOUR
 from tests.conftest import Stack
 from tests.integration.spark.lake_instance import LakeInstance, behaviour, received
 
-UNKNOWN_SCHEMA_ID = 999_999_999
+UNKNOWN_SCHEMA_ID = 4_000_000_000
 TRACK = "ingest.track"
 
 

@@ -10,7 +10,7 @@ from starling_common.wire import UnknownSchema, schema_text
 from starling_spark import codec
 from starling_spark.codec import NO_ID, BatchReader, Carried, Refusal, Wire
 
-OWN, NEWER, UNKNOWN = 7, 8, 9
+OWN, NEWER, UNKNOWN = 7, 8, 4_000_000_000
 PRODUCT = {"workspace": "w", "product_id": "p", "category": "c", "price": 1.5, "brand": None, "name": "n", "listed_at": 5}
 
 
