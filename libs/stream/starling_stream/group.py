@@ -1,18 +1,23 @@
 """Edge: the Faust app of a worker. Brings what the group assigns and what the fetches hold to the runner."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
 
 import faust
 from faust.types import TP, StreamT
 from yarl import URL
 
+from starling_common.logs import log
+from starling_common.wire import RegistryUnavailable
 from starling_stream.holdings import Holdings
 from starling_stream.installation import Installation
 from starling_stream.runner import Runner
 from starling_stream.settings import StreamSettings
 from starling_stream.transport import Consumer, End, Fetch, Fetched
+
+_REGISTRY_SECONDS: Final = 1.0
+"""Until a batch with a schema that was never seen before is tried again."""
 
 
 class Group:
@@ -29,9 +34,9 @@ class Group:
         self.assigned = False
         """An assignment has been received, and was not taken back since."""
 
-    def connect(self, holdings: Holdings[Any], runner: Runner) -> None:
-        """Once, before the app is started."""
-        self._holdings, self._runner = holdings, runner
+    def connect(self, holdings: Holdings[Any], runner: Runner, crash: Callable[[BaseException], None]) -> None:
+        """Once, before the app is started. `crash` ends the worker."""
+        self._holdings, self._runner, self._crash = holdings, runner, crash
         self._consumer.on_fetch = self._on_fetch
         self.app.on_partitions_assigned.connect(self._on_assigned)
         self.app.on_partitions_revoked.connect(self._on_revoked)
@@ -66,12 +71,27 @@ class Group:
         await self._consumer.leave()
 
     async def _take(self, stream: StreamT[Fetched]) -> None:
+        # Whatever an agent raises, Faust begins it anew with the next message: the batch at hand would be gone for good.
         async for event in stream.events():
-            fetched = cast("Fetched", event.value)
-            async with self._runner.processor_free:
-                if fetched.assignment is self._assignment:
-                    self._holdings.arrive(event.message.topic, event.message.partition, fetched.records)
+            try:
+                await self._bring(event.message.topic, event.message.partition, cast("Fetched", event.value))
+            except Exception as cause:  # noqa: BLE001 - it ends the worker
+                self._crash(cause)
+                return
             self._runner.wake()
+
+    async def _bring(self, topic: str, partition: int, fetched: Fetched) -> None:
+        """To its task, unless it is nobody's any more; waits for the registry where that is needed for it."""
+        while True:
+            try:
+                async with self._runner.processor_free:
+                    if fetched.assignment is self._assignment:
+                        self._holdings.arrive(topic, partition, fetched.records)
+            except RegistryUnavailable as cause:
+                log(__name__).warning("registry_away", topic=topic, partition=partition, error=str(cause))
+                await asyncio.sleep(_REGISTRY_SECONDS)
+            else:
+                return
 
     async def _on_fetch(self, fetch: Fetch) -> bool:
         while fetch.assignment is not self._assignment:

@@ -152,11 +152,14 @@ class Task(Generic[S]):
         self._tell_ends()
 
     def arrive(self, topic: str, records: Sequence[RawRecord], now: int) -> None:
-        """A batch that was announced is here. `now` in microseconds. Records that were here before are dropped."""
-        self._in_transit[topic] -= 1
+        """A batch that was announced is here. `now` in microseconds. Records that were here before are dropped.
+
+        Raises: what decoding raises; the batch is then still on its way, and may be brought again.
+        """
         first = max(self._accepted.get(topic, 0), self._committed.get(topic, 0))
         service, partition = self.service, self.partition
         fresh = [decode_record(service, topic, partition, record) for record in records if record.offset >= first]
+        self._in_transit[topic] -= 1
         if fresh:
             self._accepted[topic] = fresh[-1].offset + 1
             self.merge.add(topic, fresh, now)

@@ -144,7 +144,7 @@ class _Life:
         group = Group(found)
         parts = Parts(holdings, rounds, transactions, tier, gauges, failpoints)
         runner = Runner(parts, group.regulate, settings.session_timeout_seconds + settings.rebalance_timeout_seconds)
-        group.connect(holdings, runner)
+        group.connect(holdings, runner, self._crash)
         return _Working(transactions, holdings, runner, group, second, gauges, memory)
 
     async def _begin(self, transactions: Transactions) -> bool:

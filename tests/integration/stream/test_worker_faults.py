@@ -171,6 +171,22 @@ def test_a_record_that_cannot_be_decoded_goes_to_the_dead_letters_and_the_rest_g
     assert (letter["origin_topic"], letter["stage"], letter["workspace"]) == (rig.inputs[0], rig.stage, "default")
 
 
+def test_a_batch_that_cannot_be_decoded_while_the_registry_is_away_waits_for_it_and_is_not_skipped(rig: Rig) -> None:
+    away = rig.directory / "registry-is-away"
+    sent = _send(rig, 200)
+    worker = rig.start(COUNTER_REGISTRY_AWAY=str(away))
+    rig.wait_settled([worker])
+    away.touch()
+    sent += _send(rig, 200)
+    wait_until(lambda: b"it is away, the test says" in worker.log.read_bytes(), "the worker to notice")
+    sent += _send(rig, 200)
+    away.unlink()
+    rig.wait_settled([worker])
+    sent += _send(rig, 200)
+    rig.wait_settled([worker])
+    assert _counts(rig) == _expected(sent)
+
+
 def test_timers_survive_a_lost_disk_and_fire_once_when_the_clock_is_advanced(rig: Rig) -> None:
     _send(rig, 200)
     first = rig.start()
