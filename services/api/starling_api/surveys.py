@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Final, NamedTuple
 
 from starling_api.estimates import Drawn
@@ -68,8 +69,8 @@ class Questions:
         if not lacking:
             return ()
         pasts = [past for past in self.pasts.values() if past is not None]
-        reaches = [past.reach_ms for past in pasts]
-        since = _BEGINNING if None in reaches else min(self.instants.values()) - max(reach or 0 for reach in reaches)
+        reaches, earliest = [past.reach_ms for past in pasts], min(self.instants[one.partition] for one in lacking)
+        since = _BEGINNING if None in reaches else earliest - max(reach or 0 for reach in reaches)
         inside = any(past.looks_inside for past in pasts)
         return self.reader.pasts(self.workspace, [one.user_id for one in lacking], since, inside=inside)
 
@@ -141,16 +142,20 @@ class Surveyor:
         slices, folds = self.snapshot.slices(), self.questions.folds
         self.lots.shuffle(slices)
         candidates: list[Candidate] = []
-        read, at_once = 0, 1
-        while read < len(slices):
-            wanted = slices[read : read + at_once]
-            for place, users in zip(wanted, self.snapshot.users(wanted, self.questions.workspace), strict=True):
+        read, at_once, wanted = 0, 1, len(slices)
+        while read < wanted:
+            places = slices[read : min(wanted, read + at_once)]
+            for place, users in zip(places, self.snapshot.users(places, self.questions.workspace), strict=True):
                 candidates += [Candidate(user, place.partition, state) for user, state in users]
-            read += len(wanted)
-            each = len(candidates) / read
-            if each * len(slices) > EVERYBODY[folds] and (self.elapsed() > READ_SECONDS or len(candidates) >= _ENOUGH[folds]):
-                break
-            at_once = max(1, min(_MOST_SLICES, 2 * read, int((_ENOUGH[folds] - len(candidates)) / max(each, 0.01)) + 1))
+            read += len(places)
+            each = max(len(candidates) / read, 0.01)
+            at_once = max(1, min(_MOST_SLICES, 2 * read, int(_ENOUGH[folds] / each)))
+            if each * len(slices) > EVERYBODY[folds]:
+                if self.elapsed() > READ_SECONDS:
+                    break
+                if wanted == len(slices):
+                    # Said once, and not "until there are enough": who stops at a large slice thinks that all are large.
+                    wanted = min(wanted, max(2, ceil(_ENOUGH[folds] / each)))
         return candidates, read / len(slices) if slices else 1.0
 
 
