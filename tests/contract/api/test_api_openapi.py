@@ -71,6 +71,7 @@ def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict
         ("POST", "/v1/segments/{key}/diff", "/v1/segments/vip/diff", {"where": {"event": "Buy"}}, 200),
         ("POST", "/v1/segments/{key}/diff", "/v1/segments/nobody/diff", {"where": {"event": "Buy"}}, 404),
         ("GET", "/v1/users/{user_id}/explain/{key}", "/v1/users/ada/explain/vip", None, 404),
+        ("GET", "/v1/users/{user_id}/export", "/v1/users/ada/export", None, 200),
         ("GET", "/v1/users/{user_id}/segments", "/v1/users/ada/segments", None, 200),
         ("GET", "/v1/users/{user_id}/events", "/v1/users/ada/events", None, 200),
         ("GET", "/v1/feed", "/v1/feed?limit=3", None, 200),
@@ -84,6 +85,8 @@ def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict
         ("GET", "/v1/segments/{key}", "/v1/segments/nobody", None, 404),
         ("GET", "/v1/views/{name}", "/v1/views/nothing", None, 404),
     ]
+    client.call("PUT", "/v1/lists/vips")
+    client.call("PUT", "/v1/lists/vips/members", {"users": ["ada"]})
     for method, template, path, body, status in calls:
         answer = client.call(method, path, body)
         assert answer.status_code == status, answer.text
