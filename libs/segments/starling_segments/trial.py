@@ -136,9 +136,16 @@ def past_for(trial: Trial, kept: Collection[str], now: int) -> Past | None:
     return Past(plan, fresh, max(known, default=0) if len(known) == len(reaches) else None, looks_inside)
 
 
-def blind_spots(past: Past, remembered_ms: int) -> list[str]:
-    """Why the answer may be wrong all the same, when events are known for so long and of the profile only what it is now."""
+def blind_spots(trial: Trial, kept: Collection[str], past: Past | None, remembered_ms: int) -> list[str]:
+    """Why the answer may be wrong all the same, when events are known for so long and of the profile only what it is now.
+
+    `kept`: as `kept_by` says it; `past`: as `past_for` says it for that.
+    """
     told = []
+    if any(asked.id not in kept for asked in trial.plan.accounts):
+        told.append("the users of accounts were never asked this: whoever belongs to one stays what they are until a segment asks")
+    if past is None:
+        return told
     if past.reach_ms is None or past.reach_ms > remembered_ms:
         told.append(
             f"events are kept for {remembered_ms // _DAY_MS} days after they came in, and the condition asks for older ones"
@@ -184,8 +191,12 @@ def adopt(state: UserState, past: UserState, fresh: frozenset[str]) -> None:
 
 
 def kept_by(segments: Sequence[Segment]) -> frozenset[str]:
-    """The leaves that the states of these segments keep. Raises: BrokenPlan."""
-    return frozenset(compile_plan(segments).leaves)
+    """The leaves that the states of these segments keep, and the conditions that users of accounts answer for them.
+
+    Raises: BrokenPlan.
+    """
+    plan = compile_plan(segments)
+    return frozenset(plan.leaves).union(asked.id for asked in plan.accounts)
 
 
 def _reach_ms(leaf: object, now: int) -> int | None:

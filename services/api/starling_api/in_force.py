@@ -21,7 +21,7 @@ class Running:
     _leaves: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
 
     def kept(self, standing: Standing, reported: Reported | None, name: bytes) -> frozenset[str]:
-        """The leaves that all states of a partition keep. `name`: of all segments in force, in all workspaces.
+        """What all states of a partition keep (`kept_by`). `name`: of all segments in force, in all workspaces.
 
         Either the partition goes by just these definitions; or it has reported, before its states were seen whole, that
         it goes by a version that is still the newest.
@@ -81,7 +81,7 @@ def _parsed(definitions: Sequence[Definition]) -> dict[str, Segment]:
     for one in definitions:
         others = {key: used for key, used in uses.items() if key != one.key}
         # It was accepted once, so what it mentions is taken as known.
-        known = Known(others, used_traits(one.document), lists=used_lists(one.document))
+        known = Known(others, used_traits(one.document), lists=used_lists(one.document), accounts=True)
         try:
             parsed[one.key] = replace(parse_segment(one.document, known), version=one.version)
         except DefinitionRefused:

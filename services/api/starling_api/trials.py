@@ -115,7 +115,7 @@ class Trials:
         # Partitions keep the same almost always, and then share what is compiled for them.
         by_kept = {leaves: past_for(trial, leaves, max(instants.values())) for leaves in set(kept.values())}
         pasts = {number: by_kept[leaves] for number, leaves in kept.items()}
-        limits = [spot for past in by_kept.values() if past is not None for spot in blind_spots(past, REMEMBERED_MS)]
+        limits = [spot for one, past in by_kept.items() for spot in blind_spots(trial, one, past, REMEMBERED_MS)]
         times = [instant for instant in instants.values() if instant > 0]
         questions = Questions(running.workspace, trial, instants, pasts, self.pasts, self.clock)
         as_of = format_instant(min(times)) if times else None

@@ -17,6 +17,7 @@ from starling_segments import (
     encode_state,
     folded,
     judged,
+    kept_by,
     on_trial,
     parse_segment,
     past_for,
@@ -50,10 +51,11 @@ def tried(person: Folded, where: Any, replaces: str | None, now: int) -> Found |
     document = {"key": "tried", "name": "tried", "timezone": person.zone, "where": where}
     trial = on_trial(parse_segment(document, known), running, replaces, frozenset())
     state, memory = decode_state(encode_state(person.state)), None
-    past = past_for(trial, frozenset(person.plan.leaves), now)
+    kept = kept_by(list(running.values()))
+    past = past_for(trial, kept, now)
+    if blind_spots(trial, kept, past, FOR_EVER_MS):
+        return None
     if past is not None:
-        if blind_spots(past, FOR_EVER_MS):
-            return None
         events = [(what, at) for kind, what, at in person.past if kind == "event"]
         memory = folded(past, state, events, now), past.fresh
     return judged(trial, state, memory, now)

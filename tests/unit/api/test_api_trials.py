@@ -175,6 +175,26 @@ def test_a_segments_own_document_can_be_asked_about() -> None:
     assert site.preview({"segment": "asked"})["estimate"] == 7
 
 
+def test_what_the_users_of_accounts_were_never_asked_is_said_to_be_unknown() -> None:
+    site, account = shop(buyers=BUYERS), {"account": {"match": "any", "where": BUYERS}}
+    found = site.preview(account)
+    assert found["exact"] is False
+    assert "accounts" in found["limits"][0]
+    site.define("colleagues", account)
+    site.show()
+    assert (site.preview(account)["exact"], site.preview(account)["limits"]) == (True, [])
+    assert site.explain("u1", "colleagues")["member"] is False  # without an account
+
+
+def test_a_list_that_users_are_on_is_asked_about() -> None:
+    site = shop()
+    call(site.world, "PUT", "/v1/lists/vips", json={})
+    states = site.world.states.users_of["acme"]
+    states["u4"] = encode_state(UserState(True, NOW_MS, user_id="u4", lists=["vips"]))
+    assert site.preview({"list": "vips"})["sample"] == ["u4"]
+    assert site.ask("/v1/segments/preview", {"list": "none"}, 422)["errors"][0]["code"] == "unknown_list"
+
+
 def test_a_diff_says_who_would_come_go_and_stay() -> None:
     site = shop(buyers=BUYERS)
     found = site.ask("/v1/segments/buyers/diff", {"event": "Buy", "between_ago": ["9d", "3d"]})
