@@ -84,9 +84,8 @@ class Segmenter:
             received_at, event_time, *rest = self._formats.profile(value)
             return Decoded(Profile(*rest), received_at, event_time)
         if topic == LIST_MEMBERSHIP:
-            told = self._formats.listed.decode(value)
-            listed = Listed(told["list_key"], told["on_list"], told["correlation_id"])
-            return Decoded(listed, told["received_at"], None, record_key(told["workspace"], told["user_id"]))
+            received_at, workspace, user_id, *rest = self._formats.listed(value)
+            return Decoded(Listed(*rest), received_at, None, record_key(workspace, user_id))
         if topic != CLOCK:
             return self._accounts.decode(topic, value)
         record = self._formats.clock.decode(value)

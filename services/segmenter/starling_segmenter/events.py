@@ -15,6 +15,7 @@ BEHAVIOUR_FIELDS: Final = (
 PROFILE_FIELDS: Final = (
     "received_at", "event_time", "change", "message_id", "anonymous_ids", "traits", "group_id", "correlation_id",
 )  # fmt: skip
+LISTED_FIELDS: Final = ("received_at", "workspace", "user_id", "list_key", "on_list", "correlation_id")
 
 _object = msgspec.json.Decoder(dict[str, Any])
 

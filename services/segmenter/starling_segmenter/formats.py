@@ -17,17 +17,17 @@ from starling_common.topics import (
     load_catalogue,
 )  # fmt: skip
 from starling_common.wire import Codec, FieldReader
-from starling_segmenter.events import BEHAVIOUR_FIELDS, PROFILE_FIELDS
+from starling_segmenter.events import BEHAVIOUR_FIELDS, LISTED_FIELDS, PROFILE_FIELDS
 from starling_segmenter.membership import Parts, membership_parts
 
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """`behaviour` and `profile` take the fields that `events` names; the feed and its state share `membership`."""
+    """`behaviour`, `profile` and `listed` take the fields that `events` names; the feed and its state share `membership`."""
 
     behaviour: Callable[[bytes], tuple[Any, ...]]
     profile: Callable[[bytes], tuple[Any, ...]]
-    listed: Codec
+    listed: Callable[[bytes], tuple[Any, ...]]
     answered: Codec
     tallied: Codec
     clock: Codec
@@ -46,7 +46,7 @@ def build_formats(codec: Callable[[str, str], Codec]) -> Formats:
     return Formats(
         behaviour=FieldReader(of(BEHAVIOUR), BEHAVIOUR_FIELDS),
         profile=FieldReader(of(PROFILE), PROFILE_FIELDS),
-        listed=of(LIST_MEMBERSHIP),
+        listed=FieldReader(of(LIST_MEMBERSHIP), LISTED_FIELDS),
         answered=of(ACCOUNT_ANSWERS),
         tallied=of(ACCOUNT_TALLIES),
         clock=of(CLOCK),

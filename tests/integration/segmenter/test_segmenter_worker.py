@@ -43,6 +43,7 @@ class World:
         registry, catalogue = Registry(stack.registry_url), load_catalogue().topics
         self.workspace = workspace
         self._codecs = {name: registry.codec(name, topic.schema) for name, topic in catalogue.items() if "changelog" not in name}
+        self._partitions = load_catalogue().profile_partitions
         self._producer = Producer(producer_config(stack.brokers))
         self._consumer = Consumer(consumer_config(stack.brokers, f"test-{workspace}"))
         read = [MEMBERSHIP, MEMBERSHIP_STATE, PROGRESS, DEAD_LETTERS]
@@ -77,8 +78,7 @@ class World:
         record = {"workspace": self.workspace, "user_id": user, "list_key": key, "on_list": is_on, "correlation_id": "upload"}
         value = self._codecs[LIST_MEMBERSHIP].encode(record | {"received_at": wall_clock_micros()})
         profile = record_key(self.workspace, user)
-        partition = partition_of(profile, load_catalogue().profile_partitions)
-        self._producer.produce(LIST_MEMBERSHIP, value, b"%b/%b" % (profile, key.encode()), partition)
+        self._producer.produce(LIST_MEMBERSHIP, value, b"%b/%b" % (profile, key.encode()), partition_of(profile, self._partitions))
 
     def poison(self, user: str) -> None:
         self._producer.produce(BEHAVIOUR, b"\x00\x00\x00\x00\x01broken", record_key(self.workspace, user))

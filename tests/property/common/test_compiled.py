@@ -76,6 +76,27 @@ def test_a_reader_takes_what_the_codec_decodes(record: Record) -> None:
     assert READER(BEHAVIOUR_CODEC.encode(record)) == tuple(record[field] for field in FIELDS)
 
 
+LISTED_CODEC = Codec("ListMembershipChanged", 1, lambda _id: "")
+LISTED_FIELDS = ("on_list", "user_id", "received_at")
+LISTED = st.fixed_dictionaries(
+    {
+        "received_at": LONG,
+        "workspace": TEXT,
+        "user_id": TEXT,
+        "list_key": TEXT,
+        "on_list": st.booleans(),
+        "correlation_id": TEXT,
+    }
+)
+
+
+@given(LISTED)
+def test_a_reader_takes_booleans(record: Record) -> None:
+    taken = FieldReader(LISTED_CODEC, LISTED_FIELDS)(LISTED_CODEC.encode(record))
+    assert taken == tuple(record[field] for field in LISTED_FIELDS)
+    assert type(taken[0]) is bool
+
+
 @given(BEHAVIOUR, st.integers(0, 600), st.binary(max_size=3))
 def test_a_reader_refuses_what_is_not_one_whole_record(record: Record, cut: int, tail: bytes) -> None:
     whole = BEHAVIOUR_CODEC.encode(record)

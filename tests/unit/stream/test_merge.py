@@ -127,11 +127,11 @@ def test_a_bulk_topic_comes_in_slices_and_the_others_do_not_wait_for_it() -> Non
     merge.add("bulk", [_record("bulk", offset, offset) for offset in range(100)], LONG_AGO)
     merge.add("events", [_record("events", offset, 1_000 + offset) for offset in range(5)], LONG_AGO)
     merge.set_ends({"events": True, "bulk": False})
-    first = [(record.topic, record.offset) for record in merge.take(40, NOW)]
+    first = [(record.topic, record.offset) for record in merge.take(100, NOW)]
     assert first == [*(("bulk", offset) for offset in range(10)), *(("events", offset) for offset in range(5))]
-    assert [record.topic for record in merge.take(40, NOW)] == ["bulk"] * 10
+    assert [record.topic for record in merge.take(100, NOW)] == ["bulk"] * 10
     merge.add("events", [_record("events", 5, 50)], LONG_AGO)  # of the few that are taken at once, the order is kept
-    assert [record.topic for record in merge.take(200, NOW)] == [*["bulk"] * 30, "events", *["bulk"] * 20]
+    assert [record.topic for record in merge.take(500, NOW)] == [*["bulk"] * 30, "events", *["bulk"] * 20]
 
 
 @given(columns, st.integers(1, 30))
@@ -144,7 +144,7 @@ def test_nothing_of_a_bulk_topic_is_lost_and_the_order_within_each_topic_stays(t
     while not merge.is_idle():
         taken = merge.take(limit, NOW)
         assert 0 < len(taken) <= limit
-        assert sum(record.topic == "b" for record in taken) <= max(1, limit // 4)
+        assert sum(record.topic == "b" for record in taken) <= max(1, limit // 10)
         out += taken
     assert {topic: [record for record in out if record.topic == topic] for topic in TOPICS} == logs
     others = [record for record in out if record.topic != "b"]

@@ -91,6 +91,8 @@ def _take(avro: Any, target: str) -> Iterator[str]:
             width = _INSTANT_BYTES.get(str(avro.get("logicalType"))) if isinstance(avro, dict) else None
             yield from _number("n") if width is None else _instant(width)
             yield f"{target} = -(n >> 1) - 1 if n & 1 else n >> 1"
+        case "boolean":
+            yield f"{target} = data[at] != 0; at += 1"
         case {"type": "array", "items": items}:
             yield f"{target} = []"
             yield from _blocks([*_take(items, "item"), f"{target}.append(item)"])
