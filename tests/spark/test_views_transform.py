@@ -53,7 +53,7 @@ def frame(spark: SparkSession, *orders: dict[str, Any]) -> DataFrame:
 def sold(spark: SparkSession, *orders: dict[str, Any]) -> dict[tuple[str, int, str, str], tuple[str, str]]:
     """(workspace, window's start, product, region) -> (revenue, quantity)."""
     found = {}
-    for row in totals(VIEW, frame(spark, *orders), "1 day").collect():
+    for row in totals(VIEW, frame(spark, *orders)).collect():
         content = json.loads(row["row"])
         assert json.loads(row["place"]) == [content["product_id"], content["region"]]
         key = (row["workspace"], row["window_start_ms"], content["product_id"], content["region"])
@@ -110,7 +110,7 @@ def test_records_are_read_and_broken_ones_become_dead_letters(spark: SparkSessio
     rows = [("events", 0, number, 7, b"w/ann", value, headers) for number, value in enumerate((good, good[:-1], None))]
     reading = Reading.plain(WIRE, "events")
     found = read(spark.createDataFrame(rows, RECORDS), reading)
-    assert [row["row"] for row in totals(VIEW, events(found, reading), "1 day").collect()] == [
+    assert [row["row"] for row in totals(VIEW, events(found, reading)).collect()] == [
         '{"product_id":"p","region":"Berlin","revenue":"3.000000","quantity":"1.000"}'
     ]
     letters = [WIRE.codec("dlq").decode(bytes(row["value"])) for row in dead_letters(found, "views", "dlq", WIRE).collect()]
@@ -146,7 +146,7 @@ def test_a_real_purchase_history_gives_what_pandas_gives(spark: SparkSession) ->
     }
     events_of_all = spark.createDataFrame(pa.Table.from_pydict(columns, to_arrow_schema(EVENTS)))
     found = {}
-    for row in totals(VIEW, events_of_all, "1095 days").collect():
+    for row in totals(VIEW, events_of_all).collect():
         content = json.loads(row["row"])
         key = (row["window_start_ms"], content["product_id"], content["region"])
         found[key] = (Decimal(content["revenue"]), Decimal(content["quantity"]))

@@ -50,7 +50,8 @@ def start_view(place: Place, view: View, store: ViewStore) -> Running:
     reading = Reading.plain(place.wire, topic)
     found = read(_records(place, topic), reading)
     time_ms = functions.col("timestamp_ms") if settings.clock is Clock.WALL else functions.unix_millis("record.event_time")
-    rows = totals(view, events(timed(found, time_ms, place.partitions), reading), f"{settings.views_lateness_days} days")
+    days = settings.views_lateness_days
+    rows = totals(view, events(timed(found, time_ms, place.partitions), reading), None if days is None else f"{days} days")
     last_micros = 0
 
     def write(changed: DataFrame, _batch: int) -> None:
@@ -59,7 +60,7 @@ def start_view(place: Place, view: View, store: ViewStore) -> Running:
         count = upsert(changed, view, settings.cassandra, last_micros)
         place.metrics.counter("starling_views_rows_total").labels(view.name).inc(count)
 
-    directory = _checkpoints(settings) / f"{view.name}-v{view.version}-f{_FORMAT}-s{settings.spark_state_partitions}"
+    directory = _checkpoints(settings) / f"{view.name}-v{view.version}-f{_FORMAT}-s{settings.spark_state_partitions}-l{days or 0}"
     query = _start(rows, place, view.name, directory, write)
     history = {partition: end for partition, end in place.history.items() if partition[0] == topic}
     return Running(query, QueryMetrics(place.metrics, view.name), partial(moved, history, store, directory))

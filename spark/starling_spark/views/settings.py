@@ -15,8 +15,9 @@ class ViewsSettings(SparkSettings):
     views_trigger_seconds: Annotated[float, Field(gt=0, le=86_400, description="shortest time between micro-batches")] = 5.0
     views_batch_records: Annotated[int, Field(ge=100, description="of one micro-batch at most")] = 200_000
     views_lateness_days: Annotated[
-        int, Field(ge=0, le=1095, description="how much later than the newest event one may come and still count")
-    ] = 1095
+        int | None,
+        Field(ge=1, le=36_500, description="how much later than the newest event one may come and still count; unset: any"),
+    ] = None
     views_stop_seconds: Annotated[float, Field(gt=0, description="how long a micro-batch may take to end at a stop")] = 25.0
     views_group: str = "starling-views"
     views_dead_letters_topic: str = "views.dlq"

@@ -1,7 +1,7 @@
 """Records of Kafka -> the rows of a view: DataFrame in, DataFrame out. No session, no broker, no database.
 
-Windows, watermark and sums are Spark's own: state is one row of sums for each key and window, however many events there
-were. What comes later than the watermark is left out and counted by Spark.
+Windows and sums are Spark's own: state is one row of sums for each key and window, however many events there were: as
+many rows as the view itself has. With a watermark old ones are let go, and what comes later is left out and counted by Spark.
 """
 
 from pyspark.sql import Column, DataFrame, functions, types
@@ -44,13 +44,15 @@ def timed(found: DataFrame, time_ms: Column, partitions: int) -> DataFrame:
     return found.observe(TIMES, *highest)
 
 
-def totals(view: View, found: DataFrame, lateness: str) -> DataFrame:
+def totals(view: View, found: DataFrame, lateness: str | None = None) -> DataFrame:
     """The sums of each key and window; in a stream those that changed. Shape: in the fields of the record, out `ROWS`.
 
-    `lateness`: how much later than the newest event one may come and still count, such as `7 days`.
+    `lateness`: how much later than the newest event one may come and still count, such as `7 days`; None: any. With a
+    limit one event with a date far ahead makes all others too late, so there is none unless the operator wants it.
     """
     window = functions.window("event_time", f"{view.window_hours} hours").alias("window")
-    grouped = view.rows(found.withWatermark("event_time", lateness)).groupBy(window, "workspace", *view.dimensions)
+    marked = found if lateness is None else found.withWatermark("event_time", lateness)
+    grouped = view.rows(marked).groupBy(window, "workspace", *view.dimensions)
     summed = grouped.agg(*[functions.sum(measure).alias(measure) for measure in view.measures])
     dimensions = [functions.col(name) for name in view.dimensions]
     # As text, for a float would round what was summed exactly; the API writes it as a number.
