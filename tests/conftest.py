@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from starling_common.deploy import DeploySettings, deploy
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
 from starling_local.testing import embedded
+
+settings.register_profile("starling", deadline=None)  # how long an example takes says how busy the machine is
+settings.load_profile("starling")
 
 
 @dataclass(frozen=True, slots=True)
