@@ -86,7 +86,7 @@ class Group:
             try:
                 async with self._runner.processor_free:
                     if fetched.assignment is self._assignment:
-                        self._holdings.arrive(topic, partition, fetched.records)
+                        self._holdings.arrive(topic, partition, fetched)
             except RegistryUnavailable as cause:
                 log(__name__).warning("registry_away", topic=topic, partition=partition, error=str(cause))
                 await asyncio.sleep(_REGISTRY_SECONDS)

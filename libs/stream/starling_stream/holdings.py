@@ -15,12 +15,13 @@ from starling_stream.decoding import RawRecord, decode_record
 from starling_stream.fold import TaskFold
 from starling_stream.gauges import Gauges
 from starling_stream.left_behind import delete, put_aside
+from starling_stream.merge import Arrival
 from starling_stream.ports import BackingTier
 from starling_stream.processor import Inbound, S, Service
 from starling_stream.restore import Interrupted, Plan, Restored, history, restore
 from starling_stream.store import StoreMemory, TaskStore
 from starling_stream.task import Phase, Task
-from starling_stream.transport import End
+from starling_stream.transport import End, Fetched
 from starling_stream.warming import Warming
 
 _RESTORES: Final = 4
@@ -159,11 +160,11 @@ class Holdings(Generic[S]):
             known = {tp.topic: end for tp, end in ends.items() if tp.partition == number}
             held.task.announce(counts, known)
 
-    def arrive(self, topic: str, partition: int, records: Sequence[RawRecord]) -> None:
-        """A batch that was announced is here."""
+    def arrive(self, topic: str, partition: int, fetched: Fetched) -> None:
+        """A batch that was announced is here. Raises: as `Task.arrive`."""
         held = self._held.get(partition)
         if held is not None:
-            held.task.arrive(topic, records, wall_clock_micros())
+            held.task.arrive(topic, fetched.records, Arrival(wall_clock_micros(), fetched.told_ms))
 
     async def _restore(self, held: Held[S], before: Held[S] | None) -> None:
         task, means = held.task, self._means

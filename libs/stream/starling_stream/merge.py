@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from starling_stream.processor import Inbound
 
@@ -14,15 +14,22 @@ round of them at most, and under load the others keep nine tenths. With a quarte
 """
 
 
+class Arrival(NamedTuple):
+    """When records came, by the wall clock: here (microseconds), and when the broker gave them (milliseconds)."""
+
+    here_at: int
+    told_ms: int = 0
+
+
 class _Batch:
-    """Records of one fetch, and how many of them are taken. `arrived_at` in microseconds of the wall clock."""
+    """Records of one fetch, and how many of them are taken."""
 
-    __slots__ = ("arrived_at", "records", "taken")
+    __slots__ = ("arrived", "records", "taken")
 
-    def __init__(self, records: Sequence[Inbound], arrived_at: int) -> None:
+    def __init__(self, records: Sequence[Inbound], arrived: Arrival) -> None:
         self.records = records
         self.taken = 0
-        self.arrived_at = arrived_at
+        self.arrived = arrived
 
     def head(self) -> Inbound:
         return self.records[self.taken]
@@ -40,16 +47,18 @@ class _Batch:
 
 
 class _Input:
-    """One topic's fetched records. `at_end`: nothing is known to be unread behind them. `is_bulk`: it comes in slices."""
+    """One topic's fetched records. `end_told_ms`: when the broker last said that nothing is unread behind them, None when
+    there is or may be. `is_bulk`: it comes in slices.
+    """
 
-    __slots__ = ("at_end", "batches", "is_bulk", "rank", "size")
+    __slots__ = ("batches", "end_told_ms", "is_bulk", "rank", "size")
 
     def __init__(self, rank: int, *, is_bulk: bool) -> None:
         self.rank = rank
         self.is_bulk = is_bulk
         self.batches: deque[_Batch] = deque()
         self.size = 0
-        self.at_end = False
+        self.end_told_ms: int | None = None
 
     def order(self) -> tuple[int, int]:
         return self.batches[0].head().received_at, self.rank
@@ -57,7 +66,7 @@ class _Input:
     def take(self, last_received_at: int, held_until: int | None, limit: int) -> list[Inbound]:
         """From the first batch only. `held_until`: what was received later has to wait still."""
         batch = self.batches[0]
-        if held_until is not None and batch.arrived_at > held_until:
+        if held_until is not None and batch.arrived.here_at > held_until:
             last_received_at = min(last_received_at, held_until)
         taken = batch.take(last_received_at, limit)
         self.size -= len(taken)
@@ -71,7 +80,8 @@ class OrderedMerge:
 
     A record is released when every other topic has a record at hand or is read to its end, and, where one is at its end,
     the record was received at least `hold` ago (by the edge's clock or, should that run ahead, by our own since it came).
-    A topic that is known to have unread records is waited for.
+    A topic that is known to have unread records is waited for. So is one whose end the broker has not told since it gave the
+    record: after an outage, or from another broker, its older records may come later.
 
     Of a bulk topic at most a share is released at once. What is left over of it is passed by until the next time: that is the
     one case in which records come out in another order.
@@ -82,11 +92,11 @@ class OrderedMerge:
         self._inputs = {topic: _Input(rank, is_bulk=topic in bulk_topics) for rank, topic in enumerate(topics)}
         self._in_rank_order = tuple(self._inputs.values())
 
-    def add(self, topic: str, records: Sequence[Inbound], arrived_at: int) -> None:
-        """Records of one topic, behind those it has. `arrived_at`: the wall clock now, in microseconds."""
+    def add(self, topic: str, records: Sequence[Inbound], arrived: Arrival) -> None:
+        """Records of one topic, behind those it has."""
         if records:
             waiting = self._inputs[topic]
-            waiting.batches.append(_Batch(records, arrived_at))
+            waiting.batches.append(_Batch(records, arrived))
             waiting.size += len(records)
 
     def put_back(self, records: Iterable[Inbound]) -> None:
@@ -96,7 +106,7 @@ class OrderedMerge:
             by_topic.setdefault(record.topic, []).append(record)
         for topic, again in by_topic.items():
             waiting = self._inputs[topic]
-            waiting.batches.appendleft(_Batch(again, 0))
+            waiting.batches.appendleft(_Batch(again, Arrival(0)))
             waiting.size += len(again)
 
     def drop_before(self, offsets: Mapping[str, int]) -> None:
@@ -104,13 +114,13 @@ class OrderedMerge:
         for topic, first in offsets.items():
             waiting = self._inputs[topic]
             kept = [(batch, [r for r in batch.records[batch.taken :] if r.offset >= first]) for batch in waiting.batches]
-            waiting.batches = deque(_Batch(records, batch.arrived_at) for batch, records in kept if records)
+            waiting.batches = deque(_Batch(records, batch.arrived) for batch, records in kept if records)
             waiting.size = sum(len(records) for _, records in kept)
 
-    def set_ends(self, ends: Mapping[str, bool]) -> None:
-        """Which topics are read to their end, everything that was read being here."""
-        for topic, at_end in ends.items():
-            self._inputs[topic].at_end = at_end
+    def set_ends(self, ends: Mapping[str, int | None]) -> None:
+        """Which topics are read to their end, everything that was read being here, and when the broker told that (ms)."""
+        for topic, told_ms in ends.items():
+            self._inputs[topic].end_told_ms = told_ms
 
     def size(self, topic: str) -> int:
         """How many of the topic's records are here."""
@@ -118,7 +128,7 @@ class OrderedMerge:
 
     def is_idle(self) -> bool:
         """Nothing is here and nothing is known to come."""
-        return all(waiting.at_end and not waiting.size for waiting in self._in_rank_order)
+        return all(waiting.end_told_ms is not None and not waiting.size for waiting in self._in_rank_order)
 
     def take(self, limit: int, now: int) -> list[Inbound]:
         """At most that many records, in order. `now` in microseconds of the wall clock."""
@@ -129,9 +139,11 @@ class OrderedMerge:
             held_until = None if len(full) == len(self._in_rank_order) else now - self._hold_micros
             if not bulk_left:
                 full = [waiting for waiting in full if not waiting.is_bulk]
-            if not full or self._must_wait():
+            if not full:
                 break
             first = min(full, key=_Input.order)
+            if self._must_wait(first):
+                break
             left = limit - len(out)
             run = first.take(_last_before(first, full), held_until, min(left, bulk_left) if first.is_bulk else left)
             if not run:
@@ -144,13 +156,16 @@ class OrderedMerge:
     def next_release(self) -> int | None:
         """When the next record will have been held long enough, in microseconds; None when it waits for something else."""
         full = [waiting for waiting in self._in_rank_order if waiting.size]
-        if not full or self._must_wait() or len(full) == len(self._in_rank_order):
+        if not full or len(full) == len(self._in_rank_order):
             return None
-        batch = min(full, key=_Input.order).batches[0]
-        return min(batch.head().received_at, batch.arrived_at) + self._hold_micros
+        first = min(full, key=_Input.order)
+        batch = first.batches[0]
+        return None if self._must_wait(first) else min(batch.head().received_at, batch.arrived.here_at) + self._hold_micros
 
-    def _must_wait(self) -> bool:
-        return any(not waiting.size and not waiting.at_end for waiting in self._in_rank_order)
+    def _must_wait(self, first: _Input) -> bool:
+        given_ms = first.batches[0].arrived.told_ms
+        ends = (waiting.end_told_ms for waiting in self._in_rank_order if not waiting.size)
+        return any(told_ms is None or told_ms < given_ms for told_ms in ends)
 
 
 def _last_before(first: _Input, full: Sequence[_Input]) -> int:

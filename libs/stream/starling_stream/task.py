@@ -7,7 +7,7 @@ from typing import Final, Generic, NamedTuple
 from starling_common.settings import Clock
 from starling_stream.decoding import RawRecord, all_topics, decode_record
 from starling_stream.fold import TaskFold
-from starling_stream.merge import OrderedMerge
+from starling_stream.merge import Arrival, OrderedMerge
 from starling_stream.ports import Changed, PartialView, Sealed, StateView
 from starling_stream.processor import Inbound, S, Service
 from starling_stream.rows import TaskMeta, due_bytes, due_ms
@@ -83,7 +83,8 @@ class Task(Generic[S]):
         self._submitted: dict[str, int] = {}
         self._committed: dict[str, int] = {}
         self._in_transit = dict.fromkeys(self.topics, 0)
-        self._ends: dict[str, int] = {}
+        self._ends: dict[str, tuple[int, int]] = {}
+        """Topics that are read to their end: up to which offset, and when the broker told so (ms)."""
         self._pending: Mapping[bytes, Changed] = {}
         self.partial: PartialView | None = None
         """The view while some users are not local yet."""
@@ -140,19 +141,19 @@ class Task(Generic[S]):
             raise RuntimeError(f"partition {self.partition} is {self.phase}, it has no state yet")
         return Layered(self._below, self._pending) if self._pending else self._below
 
-    def announce(self, counts: Mapping[str, int], ends: Mapping[str, tuple[int | None, int | None]]) -> None:
+    def announce(self, counts: Mapping[str, int], ends: Mapping[str, tuple[int | None, int | None, int]]) -> None:
         """A fetch happened: so many batches of these topics are on their way here, and that is how far each is read."""
         for topic, count in counts.items():
             self._in_transit[topic] += count
-        for topic, (position, last_stable) in ends.items():
+        for topic, (position, last_stable, told_ms) in ends.items():
             if position is None or last_stable is None or position < last_stable:
                 self._ends.pop(topic, None)
             else:
-                self._ends[topic] = position
+                self._ends[topic] = position, told_ms
         self._tell_ends()
 
-    def arrive(self, topic: str, records: Sequence[RawRecord], now: int) -> None:
-        """A batch that was announced is here. `now` in microseconds. Records that were here before are dropped.
+    def arrive(self, topic: str, records: Sequence[RawRecord], arrival: Arrival) -> None:
+        """A batch that was announced is here. Records that were here before are dropped.
 
         Raises: what decoding raises; the batch is then still on its way, and may be brought again.
         """
@@ -162,7 +163,7 @@ class Task(Generic[S]):
         self._in_transit[topic] -= 1
         if fresh:
             self._accepted[topic] = fresh[-1].offset + 1
-            self.merge.add(topic, fresh, now)
+            self.merge.add(topic, fresh, arrival)
         self._tell_ends()
 
     def offsets_after(self, records: Sequence[Inbound], drained: bool) -> dict[str, int]:
@@ -174,7 +175,7 @@ class Task(Generic[S]):
         processed = self._processed
         for record in records:
             processed[record.topic] = record.offset + 1
-        for topic, end in self._ends.items():
+        for topic, (end, _) in self._ends.items():
             if not self._in_transit[topic] and not self.merge.size(topic) and end > processed.get(topic, -1):
                 processed[topic] = end
         held = () if drained else self.service.clock_topics
@@ -222,4 +223,5 @@ class Task(Generic[S]):
         self._pending, self._below, self._fold, self.partial = {}, None, None, None
 
     def _tell_ends(self) -> None:
-        self.merge.set_ends({topic: topic in self._ends and not self._in_transit[topic] for topic in self.topics})
+        told = {topic: told_ms for topic, (_, told_ms) in self._ends.items() if not self._in_transit[topic]}
+        self.merge.set_ends({topic: told.get(topic) for topic in self.topics})

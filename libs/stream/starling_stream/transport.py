@@ -33,17 +33,22 @@ _WAITS_UNTIL_STALE: Final = 5
 
 
 class Fetched(NamedTuple):
-    """What one fetch brought of one partition, and the assignment it was read under."""
+    """What one fetch brought of one partition, when the broker gave it (epoch ms), and the assignment it was read under."""
 
     assignment: Assignment
     records: Sequence[RawRecord]
+    told_ms: int
 
 
 class End(NamedTuple):
-    """How far a partition is read. Both are offsets of next records; None while not known. Markers of transactions count."""
+    """How far a partition is read. Both are offsets of next records; None while not known. Markers of transactions count.
+
+    `told_ms`: when the broker last answered for this partition; it answers for several at once.
+    """
 
     position: int | None
     last_stable_offset: int | None
+    told_ms: int
 
 
 class Fetch(NamedTuple):
@@ -188,7 +193,7 @@ def _ends(assignment: Any, since_ms: float) -> dict[TP, End]:
 
 def _end(state: Any, since_ms: float) -> End:
     told = state.timestamp is not None and state.timestamp >= since_ms
-    return End(state.position if state.has_valid_position else None, state.lso if told else None)
+    return End(state.position if state.has_valid_position else None, state.lso if told else None, state.timestamp or 0)
 
 
 class Consumer(driver.Consumer):
@@ -215,7 +220,7 @@ class Consumer(driver.Consumer):
         if self.should_stop or self.on_fetch is None or not await self.on_fetch(fetch):
             return
         for tp, records in fetch.records.items():
-            yield tp, self._message_of(tp, records[-1], Fetched(fetch.assignment, records))
+            yield tp, self._message_of(tp, records[-1], Fetched(fetch.assignment, records, fetch.ends[tp].told_ms))
 
     def _message_of(self, tp: TP, last: RawRecord, fetched: Fetched) -> ConsumerMessage:
         at, value = last.timestamp / 1000.0, cast("bytes", fetched)  # passed through as it is

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_stream.merge import OrderedMerge
+from starling_stream.merge import Arrival, OrderedMerge
 from starling_stream.processor import Inbound
 
 TOPICS = ("a", "b", "c")
@@ -25,8 +25,8 @@ def _logs(times: Sequence[Sequence[int]]) -> dict[str, list[Inbound]]:
 def _all_at_once(logs: dict[str, list[Inbound]]) -> list[Inbound]:
     merge = OrderedMerge(TOPICS, 20)
     for topic, log in logs.items():
-        merge.add(topic, log, LONG_AGO)
-    merge.set_ends(dict.fromkeys(TOPICS, True))
+        merge.add(topic, log, Arrival(LONG_AGO))
+    merge.set_ends(dict.fromkeys(TOPICS, 0))
     return merge.take(10**6, NOW)
 
 
@@ -38,13 +38,13 @@ def test_any_interleaving_of_fetches_gives_the_same_order(times: tuple[list[int]
     logs = _logs(times)
     merge, left = OrderedMerge(TOPICS, 20), {topic: list(log) for topic, log in logs.items()}
     out: list[Inbound] = []
-    merge.set_ends({topic: not log for topic, log in left.items()})
+    merge.set_ends({topic: None if log else 0 for topic, log in left.items()})
     while any(left.values()):
         topic = data.draw(st.sampled_from([topic for topic, log in left.items() if log]))
         count = data.draw(st.integers(1, len(left[topic])))
-        merge.add(topic, left[topic][:count], LONG_AGO)
+        merge.add(topic, left[topic][:count], Arrival(LONG_AGO))
         del left[topic][:count]
-        merge.set_ends({topic: not left[topic]})
+        merge.set_ends({topic: None if left[topic] else 0})
         limit, back = data.draw(st.tuples(st.integers(0, 10), st.booleans()))
         taken = merge.take(limit, NOW)
         if back:
@@ -74,27 +74,27 @@ def test_a_live_run_whose_records_come_within_the_hold_gives_the_order_of_a_repl
     arrivals.sort(key=lambda arrival: arrival[0])
     merge = OrderedMerge(TOPICS, 50)
     out: list[Inbound] = []
-    merge.set_ends(dict.fromkeys(TOPICS, True))
+    merge.set_ends(dict.fromkeys(TOPICS, 0))
     for now, topic, record in arrivals:
         out += merge.take(10**6, now - 1)
-        merge.add(topic, [record], now)
+        merge.add(topic, [record], Arrival(now))
     out += merge.take(10**6, NOW)
     assert out == _all_at_once(logs)
 
 
 def test_a_topic_with_unread_records_is_waited_for() -> None:
     merge = OrderedMerge(("a", "b"), 20)
-    merge.add("a", [_record("a", 0, 5)], LONG_AGO)
-    merge.set_ends({"a": True, "b": False})
+    merge.add("a", [_record("a", 0, 5)], Arrival(LONG_AGO))
+    merge.set_ends({"a": 0, "b": None})
     assert merge.take(10, NOW) == []
-    merge.set_ends({"b": True})
+    merge.set_ends({"b": 0})
     assert len(merge.take(10, NOW)) == 1
 
 
 def test_a_record_is_held_for_its_siblings_and_says_until_when() -> None:
     merge = OrderedMerge(("a", "b"), 20)
-    merge.set_ends({"a": True, "b": True})
-    merge.add("a", [_record("a", 0, 1_000_000)], 1_003_000)
+    merge.set_ends({"a": 0, "b": 0})
+    merge.add("a", [_record("a", 0, 1_000_000)], Arrival(1_003_000))
     assert merge.take(10, 1_019_999) == []
     assert merge.next_release() == 1_020_000
     assert len(merge.take(10, 1_020_000)) == 1
@@ -102,21 +102,21 @@ def test_a_record_is_held_for_its_siblings_and_says_until_when() -> None:
 
 def test_an_edge_whose_clock_runs_ahead_holds_nothing_up() -> None:
     merge = OrderedMerge(("a", "b"), 20)
-    merge.set_ends({"a": True, "b": True})
-    merge.add("a", [_record("a", 0, 9_000_000_000)], 1_000_000)
+    merge.set_ends({"a": 0, "b": 0})
+    merge.add("a", [_record("a", 0, 9_000_000_000)], Arrival(1_000_000))
     assert merge.next_release() == 1_020_000
     assert len(merge.take(10, 1_020_000)) == 1
 
 
 def test_a_single_topic_is_never_held() -> None:
     merge = OrderedMerge(("a",), 20)
-    merge.add("a", [_record("a", 0, 1_000_000)], 1_000_000)
+    merge.add("a", [_record("a", 0, 1_000_000)], Arrival(1_000_000))
     assert len(merge.take(10, 1_000_000)) == 1
 
 
 def test_what_lies_before_the_committed_offset_is_dropped() -> None:
     merge = OrderedMerge(("a",), 20)
-    merge.add("a", [_record("a", offset, offset) for offset in range(5)], LONG_AGO)
+    merge.add("a", [_record("a", offset, offset) for offset in range(5)], Arrival(LONG_AGO))
     merge.drop_before({"a": 3})
     assert [record.offset for record in merge.take(10, NOW)] == [3, 4]
     assert merge.size("a") == 0
@@ -124,13 +124,13 @@ def test_what_lies_before_the_committed_offset_is_dropped() -> None:
 
 def test_a_bulk_topic_comes_in_slices_and_the_others_do_not_wait_for_it() -> None:
     merge = OrderedMerge(("events", "bulk"), 20, {"bulk"})
-    merge.add("bulk", [_record("bulk", offset, offset) for offset in range(100)], LONG_AGO)
-    merge.add("events", [_record("events", offset, 1_000 + offset) for offset in range(5)], LONG_AGO)
-    merge.set_ends({"events": True, "bulk": False})
+    merge.add("bulk", [_record("bulk", offset, offset) for offset in range(100)], Arrival(LONG_AGO))
+    merge.add("events", [_record("events", offset, 1_000 + offset) for offset in range(5)], Arrival(LONG_AGO))
+    merge.set_ends({"events": 0, "bulk": None})
     first = [(record.topic, record.offset) for record in merge.take(100, NOW)]
     assert first == [*(("bulk", offset) for offset in range(10)), *(("events", offset) for offset in range(5))]
     assert [record.topic for record in merge.take(100, NOW)] == ["bulk"] * 10
-    merge.add("events", [_record("events", 5, 50)], LONG_AGO)  # of the few that are taken at once, the order is kept
+    merge.add("events", [_record("events", 5, 50)], Arrival(LONG_AGO))  # of the few that are taken at once, the order is kept
     assert [record.topic for record in merge.take(500, NOW)] == [*["bulk"] * 30, "events", *["bulk"] * 20]
 
 
@@ -139,8 +139,8 @@ def test_nothing_of_a_bulk_topic_is_lost_and_the_order_within_each_topic_stays(t
     logs = _logs(times)
     merge, out = OrderedMerge(TOPICS, 20, {"b"}), list[Inbound]()
     for topic, log in logs.items():
-        merge.add(topic, log, LONG_AGO)
-    merge.set_ends(dict.fromkeys(TOPICS, True))
+        merge.add(topic, log, Arrival(LONG_AGO))
+    merge.set_ends(dict.fromkeys(TOPICS, 0))
     while not merge.is_idle():
         taken = merge.take(limit, NOW)
         assert 0 < len(taken) <= limit
@@ -149,3 +149,14 @@ def test_nothing_of_a_bulk_topic_is_lost_and_the_order_within_each_topic_stays(t
     assert {topic: [record for record in out if record.topic == topic] for topic in TOPICS} == logs
     others = [record for record in out if record.topic != "b"]
     assert others == [record for record in _all_at_once({**logs, "b": []}) if record.topic != "b"]
+
+
+def test_an_end_that_was_told_before_the_record_was_given_is_asked_for_again() -> None:
+    merge = OrderedMerge(("a", "b"), 0)
+    merge.add("b", [_record("b", 0, 200)], Arrival(300, told_ms=50))
+    merge.set_ends({"a": 49, "b": 50})
+    assert merge.take(10, NOW) == []
+    assert merge.next_release() is None
+    merge.add("a", [_record("a", 0, 40)], Arrival(310, told_ms=60))  # what the outage had held up
+    merge.set_ends({"a": 60})
+    assert [record.topic for record in merge.take(10, NOW)] == ["a", "b"]

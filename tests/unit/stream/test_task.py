@@ -6,6 +6,7 @@ from starling_common.settings import Clock
 from starling_stream.decoding import ReadRecord
 from starling_stream.fold import TaskFold
 from starling_stream.memory import MemoryRows
+from starling_stream.merge import Arrival
 from starling_stream.ports import StateView
 from starling_stream.rounds import Limits, Rounds
 from starling_stream.rows import TaskMeta
@@ -30,8 +31,8 @@ def _records(topic: str, first: int, values: Sequence[bytes]) -> list[ReadRecord
 
 
 def _feed(task: Task[Counted], topic: str, records: Sequence[ReadRecord], end: int) -> None:
-    task.announce({topic: 1}, {topic: (end, end)})
-    task.arrive(topic, records, 0)
+    task.announce({topic: 1}, {topic: (end, end, 0)})
+    task.arrive(topic, records, Arrival(0))
 
 
 def _rounds() -> Rounds:
@@ -45,24 +46,24 @@ def _step(task: Task[Counted], rounds: Rounds | None = None) -> Step:
 
 def test_a_topic_read_to_its_end_commits_beyond_the_markers() -> None:
     task = _task()
-    task.announce({}, {"clock": (0, 0)})
+    task.announce({}, {"clock": (0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2)]), 3)
     assert _step(task).offsets == {"in": 3}
 
 
 def test_a_topic_with_a_batch_on_its_way_is_not_at_its_end() -> None:
     task = _task()
-    task.announce({}, {"clock": (0, 0)})
-    task.announce({"in": 2}, {"in": (9, 9)})
-    task.arrive("in", _records("in", 0, [event(1, 1)]), 0)
+    task.announce({}, {"clock": (0, 0, 0)})
+    task.announce({"in": 2}, {"in": (9, 9, 0)})
+    task.arrive("in", _records("in", 0, [event(1, 1)]), Arrival(0))
     assert _step(task).offsets == {"in": 1}
-    task.arrive("in", _records("in", 1, [event(2, 2)]), 0)
+    task.arrive("in", _records("in", 1, [event(2, 2)]), Arrival(0))
     assert _step(task).offsets == {"in": 9}
 
 
 def test_records_before_the_committed_offset_and_repeated_ones_are_dropped() -> None:
     task = _task(offsets={"in": 1})
-    task.announce({}, {"clock": (0, 0)})
+    task.announce({}, {"clock": (0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2)]), 2)
     _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2), event(3, 3)]), 3)
     assert [record.offset for record in _step(task).records] == [1, 2]
@@ -73,7 +74,7 @@ def test_a_clock_record_is_committed_only_when_all_timers_up_to_it_have_fired() 
     task = _task(rows)
     others = [ReadRecord("in", 0, number, 0, b"default/%d" % number, event(number, 5), ()) for number in range(7)]
     _feed(task, "in", others, 7)
-    task.announce({}, {"clock": (0, 0)})
+    task.announce({}, {"clock": (0, 0, 0)})
     committed: list[dict[str, int]] = []
 
     def turn() -> int:
@@ -98,9 +99,9 @@ def test_timers_of_all_tasks_share_a_round_and_keep_pace_with_many_records() -> 
         service = counting()
         task = Task(service, number, 1)
         task.run(rows[number], TaskFold(service, number, TaskMeta()), {})
-        task.announce({"in": 1}, {"clock": (0, 0), "in": (20, 20)})
+        task.announce({"in": 1}, {"clock": (0, 0, 0), "in": (20, 20, 0)})
         users = [ReadRecord("in", number, user, 0, b"default/%d" % user, event(user, 5), ()) for user in range(20)]
-        task.arrive("in", users, 0)
+        task.arrive("in", users, Arrival(0))
         tasks.append(task)
     rounds = Rounds(Limits(1000, 10, 6), lambda: b"")
 
@@ -114,10 +115,10 @@ def test_timers_of_all_tasks_share_a_round_and_keep_pace_with_many_records() -> 
 
     assert turn() == {0: 0, 1: 0}
     later = [ReadRecord("in", 0, 20 + i, 0, b"default/new%d" % i, event(50 + i, 3 * HOUR_MS), ()) for i in range(10)]
-    tasks[0].announce({"in": 1}, {"in": (30, 30)})
-    tasks[0].arrive("in", later, 0)
-    tasks[1].announce({"in": 1}, {"in": (21, 21)})
-    tasks[1].arrive("in", [ReadRecord("in", 1, 20, 0, b"default/new", event(50, 3 * HOUR_MS), ())], 0)
+    tasks[0].announce({"in": 1}, {"in": (30, 30, 0)})
+    tasks[0].arrive("in", later, Arrival(0))
+    tasks[1].announce({"in": 1}, {"in": (21, 21, 0)})
+    tasks[1].arrive("in", [ReadRecord("in", 1, 20, 0, b"default/new", event(50, 3 * HOUR_MS), ())], Arrival(0))
     assert turn() == {0: 10, 1: 3}
     assert turn() == {0: 3, 1: 3}
 
@@ -125,7 +126,7 @@ def test_timers_of_all_tasks_share_a_round_and_keep_pace_with_many_records() -> 
 def test_what_did_not_happen_is_done_again_from_the_committed_state() -> None:
     rows, rounds = MemoryRows(), _rounds()
     task = _task(rows)
-    task.announce({}, {"clock": (0, 0)})
+    task.announce({}, {"clock": (0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 10)]), 1)
     first = _step(task, rounds)
     task.submitted(first.sealed)
@@ -143,7 +144,7 @@ def test_what_did_not_happen_is_done_again_from_the_committed_state() -> None:
 
 def test_the_next_unit_reads_through_the_one_on_its_way() -> None:
     task = _task()
-    task.announce({}, {"clock": (0, 0)})
+    task.announce({}, {"clock": (0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 10)]), 1)
     first = _step(task)
     task.submitted(first.sealed)
@@ -156,7 +157,7 @@ def test_the_next_unit_reads_through_the_one_on_its_way() -> None:
 def test_an_idle_task_under_the_wall_clock_follows_it_and_fires_what_is_due() -> None:
     rows, rounds = MemoryRows(), _rounds()
     task = _task(rows, Clock.WALL)
-    task.announce({}, {"clock": (0, 0)})
+    task.announce({}, {"clock": (0, 0, 0)})
     received_at = NOW - HOUR_MS * 1000
     _feed(task, "in", _records("in", 0, [event(received_at)]), 1)
     step = _step(task, rounds)
@@ -175,9 +176,9 @@ def test_a_round_is_shared_out_and_what_is_left_goes_to_those_with_more() -> Non
         service = counting()
         task = Task(service, number, 1)
         task.run(MemoryRows(), TaskFold(service, number, TaskMeta()), {})
-        task.announce({"in": 1}, {"clock": (0, 0), "in": (count, count)})
+        task.announce({"in": 1}, {"clock": (0, 0, 0), "in": (count, count, 0)})
         records = [ReadRecord("in", number, offset, 0, KEY, event(offset, 1), ()) for offset in range(count)]
-        task.arrive("in", records, 0)
+        task.arrive("in", records, Arrival(0))
         tasks.append(task)
     steps = Rounds(Limits(30, 10), lambda: b"").collect(tasks, NOW)
     assert {step.partition: len(step.records) for step in steps} == {0: 26, 1: 2, 2: 2}
@@ -191,8 +192,8 @@ def test_tasks_are_switched_one_after_the_other_and_process_nothing_before() -> 
         service = counting()
         task = Task(service, number, 1)
         task.run(MemoryRows(), TaskFold(service, number, TaskMeta(5, 0, b"v0")), {})
-        task.announce({"in": 1}, {"clock": (0, 0), "in": (1, 1)})
-        task.arrive("in", [ReadRecord("in", number, 0, 0, KEY, event(1, 1), ())], 0)
+        task.announce({"in": 1}, {"clock": (0, 0, 0), "in": (1, 1, 0)})
+        task.arrive("in", [ReadRecord("in", number, 0, 0, KEY, event(1, 1), ())], Arrival(0))
         tasks.append(task)
 
     def turn() -> set[tuple[int, int, bytes]]:

@@ -21,7 +21,7 @@ def test_an_end_that_the_broker_has_not_confirmed_lately_is_none() -> None:
         NEW: SimpleNamespace(has_valid_position=False, lso=None, timestamp=None),
     }
     assignment = SimpleNamespace(tps=list(states), state_value=states.__getitem__)
-    assert _ends(assignment, 1_000.0) == {QUIET: End(7, 7), SILENT: End(9, None), NEW: End(None, None)}
+    assert _ends(assignment, 1_000.0) == {QUIET: End(7, 7, 2_000), SILENT: End(9, None, 900), NEW: End(None, None, 0)}
 
 
 def _batch(first: int, count: int, producer: int) -> bytes:

@@ -15,6 +15,7 @@ from starling_stream.backing import Place, StateWrite, slot_of
 from starling_stream.decoding import ReadRecord
 from starling_stream.fold import TaskFold
 from starling_stream.gauges import TierGauges
+from starling_stream.merge import Arrival
 from starling_stream.ports import Changed, PartialView
 from starling_stream.rounds import Limits, Rounds
 from starling_stream.rows import TaskMeta, due_bytes, row_due, row_of
@@ -70,8 +71,8 @@ class Cold:
     def arrive(self, key: bytes, at_ms: int, topic: str = "in") -> None:
         self.number += 1
         record = ReadRecord(topic, 0, self.number, 0, key, event(self.number, at_ms), [])
-        self.task.announce({topic: 1}, dict.fromkeys(self.task.topics, (self.number + 1, self.number + 1)))
-        self.task.arrive(topic, [record], 10**15)
+        self.task.announce({topic: 1}, dict.fromkeys(self.task.topics, (self.number + 1, self.number + 1, 0)))
+        self.task.arrive(topic, [record], Arrival(10**15))
 
     def turn(self) -> list[Step]:
         """A round that is committed at once, as the runner would."""
