@@ -28,6 +28,16 @@ PARTITIONS = 2
 RECORDS = {topic: table.record for table in TABLES for topic in table.topics}
 
 
+PATIENCE_SECONDS = 400.0
+"""Two JVMs and their Python workers may start beside much else; no claim about speed."""
+
+
+def is_ready(service: Service) -> bool:
+    """Raises: AssertionError when it has ended."""
+    assert service.process.poll() is None, service.log.read_text()[-3000:]
+    return service.is_ready()
+
+
 class LakeInstance:
     """Everything under a prefix nobody else uses."""
 
@@ -73,7 +83,9 @@ class LakeInstance:
             "TZ": "Asia/Tokyo",
             **more,
         }
-        with running("starling_spark.lake", environment, self.directory / "lake.log", ready=ready) as service:
+        with running("starling_spark.lake", environment, self.directory / "lake.log", ready=False) as service:
+            if ready:
+                eventually(lambda: is_ready(service), PATIENCE_SECONDS)
             yield service
 
     def log_tail(self) -> str:
@@ -106,7 +118,7 @@ class LakeInstance:
 
     # -- what came of it
 
-    def settle(self, service: Service, seconds: float = 180.0) -> None:
+    def settle(self, service: Service, seconds: float = PATIENCE_SECONDS) -> None:
         """Until the job's group has passed all that was sent before."""
         consumer = Consumer(consumer_config(self.stack.brokers, self.group))
         ends: dict[tuple[str, int], int] = {}
@@ -158,6 +170,3 @@ def received(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
         "received_at": time.time_ns() // 1000, "workspace": "w", "kind": kind, "message_id": "m", "user_id": "ann",
         "item": json.dumps(item), "correlation_id": "c", "edge": "e",
     }  # fmt: skip
-
-
-__all__ = ["BEHAVIOUR", "LakeInstance", "NewerWriter", "behaviour", "received"]

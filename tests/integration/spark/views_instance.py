@@ -24,6 +24,7 @@ from starling_common.topics import BEHAVIOUR
 from starling_common.wire import Registry
 from starling_local.runtime import runtime_jars
 from tests.conftest import Stack
+from tests.integration.spark.lake_instance import PATIENCE_SECONDS, is_ready
 
 PARTITIONS = 2
 Rows = dict[tuple[str, str, str], tuple[float, float]]
@@ -73,7 +74,9 @@ class ViewsInstance:
             "TZ": "Asia/Tokyo",
             **more,
         }
-        with running("starling_spark.views", environment, self.directory / "views.log", ready=ready) as service:
+        with running("starling_spark.views", environment, self.directory / "views.log", ready=False) as service:
+            if ready:
+                eventually(lambda: is_ready(service), PATIENCE_SECONDS)
             yield service
 
     def order(self, at_ms: int, properties: dict[str, Any], *, partition: int = 0, region: str = "Berlin") -> None:
@@ -98,7 +101,7 @@ class ViewsInstance:
         self.producer.produce(self.prefix + BEHAVIOUR, value, b"w/ann", partition=partition)
         self.ends[partition] = self.ends.get(partition, 0) + 1
 
-    def settle(self, service: Service, seconds: float = 180.0) -> None:
+    def settle(self, service: Service, seconds: float = PATIENCE_SECONDS) -> None:
         assert self.producer.flush(30) == 0
         consumer = Consumer(consumer_config(self.stack.brokers, self.group))
         topic = self.prefix + BEHAVIOUR
