@@ -17,7 +17,6 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from starling_common.kafka import consumer_config, producer_config
 from starling_common.testing import Service, eventually, running
-from starling_common.topics import BEHAVIOUR
 from starling_common.wire import Codec, Registry
 from starling_local.runtime import runtime_jars
 from starling_spark.lake.tables import TABLES
