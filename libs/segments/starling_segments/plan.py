@@ -270,6 +270,8 @@ class Plan:
 
     def _evaluate(self, state: UserState, dirty: int, cause: Cause, changes: list[Change]) -> None:
         """Ask the dirty segments, and those built on one that changed, in the plan's order."""
+        if not dirty:
+            return
         now, memberships = state.clock, state.memberships
         while dirty:
             lowest = dirty & -dirty

@@ -12,9 +12,11 @@ from starling_segments.accumulators import Accumulator
 
 if TYPE_CHECKING:
     Kept: TypeAlias = Accumulator | msgspec.Raw
+    KeptMemberships: TypeAlias = "dict[str, Membership] | msgspec.Raw"
 else:
-    # As it is read: an event touches a few leaves of many, and the others pass through as the bytes they are.
-    Kept = msgspec.Raw
+    # As it is read: an event touches a few leaves of many, and changes a membership now and then; the others pass through
+    # as the bytes they are.
+    Kept = KeptMemberships = msgspec.Raw
 
 FORMAT = 4
 """The first byte of an encoded state. A new format gets the next number and keeps reading the older ones.
@@ -67,8 +69,8 @@ class UserState(msgspec.Struct, array_like=True, gc=False):
 
     `known`: an event or a profile record was seen. `clock`: the last instant evaluated. `traits_json`: the profile's
     snapshot, computed ones under `computed`. `accumulators`: leaf identity -> what is kept for it, still encoded until
-    it is asked for. `due`: leaf identity -> the next instant at which its truth can change by itself. `waiting`:
-    ascending by time, then by arrival. `user_id`: set by the caller before the first step. `lists`: keys of the
+    it is asked for; so are `memberships_kept`. `due`: leaf identity -> the next instant at which its truth can change by
+    itself. `waiting`: ascending by time, then by arrival. `user_id`: set by the caller before the first step. `lists`: keys of the
     uploaded lists that the user is on. `belongs`: None for whoever never had an account; `account`: what is known of it.
     """
 
@@ -77,7 +79,7 @@ class UserState(msgspec.Struct, array_like=True, gc=False):
     traits_json: str = "{}"
     anonymous_ids: list[str] = msgspec.field(default_factory=list)
     accumulators: dict[str, Kept] = msgspec.field(default_factory=dict)
-    memberships: dict[str, Membership] = msgspec.field(default_factory=dict)
+    memberships_kept: KeptMemberships = msgspec.field(default_factory=dict)
     due: dict[str, int] = msgspec.field(default_factory=dict)
     waiting: list[Waiting] = msgspec.field(default_factory=list)
     user_id: str = ""
@@ -89,6 +91,14 @@ class UserState(msgspec.Struct, array_like=True, gc=False):
     def traits(self) -> Mapping[str, Any]:
         """The traits, to be read only."""
         return _parsed(self.traits_json)
+
+    @property
+    def memberships(self) -> dict[str, Membership]:
+        """Segment key -> the user's membership, for all segments that were ever true; to be changed in place."""
+        kept: Any = self.memberships_kept
+        if kept.__class__ is _RAW:
+            kept = self.memberships_kept = _decode_memberships(kept)
+        return cast("dict[str, Membership]", kept)
 
     def accumulator(self, leaf_id: str) -> Any:
         """What is kept for a leaf, None for nothing; to be changed in place. The leaf knows which `Accumulator` it is."""
@@ -113,6 +123,7 @@ class _State1(msgspec.Struct, array_like=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(UserState)
+_decode_memberships = msgspec.msgpack.Decoder(dict[str, Membership]).decode
 _decode_accumulator = msgspec.msgpack.Decoder(Accumulator).decode
 _FORMAT_BYTE = bytes([FORMAT])
 _AS_NOW = (_FORMAT_BYTE, b"\x03", b"\x02")
@@ -149,7 +160,7 @@ def _from_format_1(data: bytes) -> UserState:
     old = msgspec.msgpack.decode(data, type=_State1)
     state = UserState(old.known, old.clock, traits_text(old.traits), old.anonymous_ids)
     state.accumulators.update(old.accumulators)
-    state.memberships, state.due, state.waiting = old.memberships, old.due, old.waiting
+    state.memberships_kept, state.due, state.waiting = old.memberships, old.due, old.waiting
     return state
 
 
