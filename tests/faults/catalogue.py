@@ -41,6 +41,7 @@ def kill_at(place: str) -> Inject:
             slot.armed = f"{place}:{passage}"
         before = len(slot.exits)
         if not world.within(lambda: len(slot.exits) > before, _REACHED_SECONDS):
+            slot.kill()  # it is still armed, and would end at that place when it is told to stop
             raise NotInjected(f"{slot.name} did not come by {place} {passage} times")
         code = slot.exits[before].code
         if code != -9:

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from starling_segments.filters import looks_at_context, looks_at_traits
 from starling_segments.leaf_table import LeafTable
-from starling_segments.leaves import EventLeaf, Question, Take, earlier
+from starling_segments.leaves import EventLeaf, EventView, Question, Take, earlier
 from starling_segments.measures import quotient
 from starling_segments.routes import Router, Routes, Way, router, way
 from starling_segments.state import UserState
@@ -34,17 +34,9 @@ Look = Callable[[UserState, int], tuple[Any, int | None]]
 Side = tuple[EventLeaf, Question]
 
 
-class Happened(Protocol):
+class Happened(EventView, Protocol):
     """One accepted event, with the traits of its profile. All but name and time are only read when a leaf needs them."""
 
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def time_ms(self) -> int: ...  # noqa: D102
-    @property
-    def properties(self) -> Mapping[str, Any]: ...  # noqa: D102
-    @property
-    def context(self) -> Mapping[str, Any]: ...  # noqa: D102
     @property
     def traits(self) -> Mapping[str, Any]: ...  # noqa: D102
 

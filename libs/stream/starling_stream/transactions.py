@@ -99,8 +99,9 @@ class Transactions:
     def submit(self, units: Sequence[Sealed]) -> Submitted:
         """Open a transaction and hand these units' records to the client, which sends them meanwhile; `commit` must follow.
 
-        Quick, and all of it Python: it belongs to the thread that folds. Beside another busy thread it takes five times as
-        long, for the two take turns at the interpreter. What goes wrong here is told by `commit`.
+        All of it Python, so it belongs to the thread that folds: two busy threads only take turns at the interpreter. It waits
+        for the broker in two cases: the first record of a topic asks how many partitions that has, and a client whose queue
+        is full sends first. What goes wrong here is told by `commit`.
         """
         submitted = Submitted({}, [])
         try:

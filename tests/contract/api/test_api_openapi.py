@@ -84,6 +84,8 @@ def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict
         ("POST", "/v1/segments", "/v1/segments", segment, 422),
         ("GET", "/v1/segments/{key}", "/v1/segments/nobody", None, 404),
         ("GET", "/v1/views/{name}", "/v1/views/nothing", None, 404),
+        ("PUT", "/v1/lists/{key}", "/v1/lists/fair-2026", {}, 201),
+        ("PUT", "/v1/lists/{key}", "/v1/lists/fair-2026", {}, 200),
     ]
     client.call("PUT", "/v1/lists/vips")
     client.call("PUT", "/v1/lists/vips/members", {"users": ["ada"]})

@@ -97,7 +97,12 @@ def read_list(key: str, services: UsedServices, caller: Viewer) -> Response:
     return JSONResponse(shown, headers={"ETag": etag(definition)})
 
 
-@list_router.put("/{key}", summary="Make a list, or name it anew", responses={200: {"model": ListView}}, openapi_extra=_LIST_BODY)
+@list_router.put(
+    "/{key}",
+    summary="Make a list, or name it anew",
+    responses={200: {"model": ListView}, 201: {"model": ListView}},
+    openapi_extra=_LIST_BODY,
+)
 def put_list(key: str, services: UsedServices, write: Writer, body: Body) -> Response:
     """The body may be missing. 201 when there was no such list."""
     document = parse_json(body) if body.strip() else {}
