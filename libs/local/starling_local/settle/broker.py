@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from starling_common.kafka import BrokerUnavailable, consumer_config
@@ -39,13 +39,16 @@ class Offsetter:
     def __init__(self, brokers: str) -> None:
         """Opens no connection before the first question."""
         self._admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
-        self._consumer = Consumer(consumer_config(brokers, _PROBE_GROUP, **{"enable.partition.eof": True, "log_level": 0}))
+        self._brokers = brokers
+        self._consumer = self._member(_PROBE_GROUP)
+        self._groups: dict[str, Consumer] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
-        self._consumer.close()
+        for consumer in (self._consumer, *self._groups.values()):
+            consumer.close()
 
     def partitions(self, topics: Iterable[str]) -> list[Partition]:
         """Every partition of those topics that exist."""
@@ -64,7 +67,11 @@ class Offsetter:
         return self._offsets(partitions, _LATEST)
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> Offsets:
-        """What the group committed; a partition without a commit is left out."""
+        """What the group committed; a partition without a commit is left out.
+
+        Asked by a consumer of that group's name, which never joins it: the admin client's own question makes librdkafka
+        end the process when the group's coordinator is just moving or loading (librdkafka issue 5040).
+        """
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
         if not wanted:
             return {}
@@ -101,8 +108,12 @@ class Offsetter:
         return {(entry.topic, entry.partition): entry.offset for entry in found}
 
     def _group_offsets(self, group: str, wanted: list[TopicPartition]) -> list[TopicPartition]:
-        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
-        return list(asked[group].result(_TIMEOUT_SECONDS).topic_partitions or [])
+        if group not in self._groups:
+            self._groups[group] = self._member(group)
+        return self._groups[group].committed(wanted, timeout=_TIMEOUT_SECONDS)
+
+    def _member(self, group: str) -> Consumer:
+        return Consumer(consumer_config(self._brokers, group, **{"enable.partition.eof": True, "log_level": 0}))
 
 
 def _patiently(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
