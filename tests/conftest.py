@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +16,19 @@ from starling_common.deploy import DeploySettings, deploy
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
 from starling_local.testing import embedded
 
+SEGMENTS = Path(__file__).parent.parent / "libs" / "segments"
+
 settings.register_profile("starling", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("starling")
+
+
+def pytest_sessionstart() -> None:
+    """Nothing is tested that was compiled from older sources."""
+    if (
+        any(SEGMENTS.rglob("*.so"))
+        and subprocess.run([sys.executable, SEGMENTS / "compile_native.py", "--check"], check=False).returncode
+    ):
+        raise pytest.UsageError("what is compiled in libs/segments was made from other sources: make setup")
 
 
 @dataclass(frozen=True, slots=True)

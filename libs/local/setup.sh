@@ -7,12 +7,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 missing=()
 need() { missing+=("$1"); }
 
+# The distribution's Python comes first: it is built with profile-guided optimisation, which a self-built one often is not.
 python=""
-for candidate in "${STARLING_PYTHON:-}" python3.11 python3; do
+for candidate in "${STARLING_PYTHON:-}" /usr/bin/python3.11 python3.11 python3; do
   if [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 &&
     [ "$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" = "3.11" ]; then
     python="$candidate"
-    break
+    "$candidate" -c 'import ensurepip, venv' >/dev/null 2>&1 && break
   fi
 done
 if [ -z "$python" ]; then
@@ -58,4 +59,5 @@ if [ "$(cat .venv/.installed 2>/dev/null || true)" != "$wanted" ]; then
   echo "$wanted" >.venv/.installed
 fi
 
+.venv/bin/python libs/segments/compile_native.py
 .venv/bin/python -m starling_local.runtime

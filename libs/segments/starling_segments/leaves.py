@@ -11,7 +11,7 @@ from math import ceil, floor
 from typing import Any, Protocol
 
 from starling_segments.measures import MeasureKind
-from starling_segments.operators.table import NextChange, Test
+from starling_segments.operators.table import NextChange
 from starling_segments.state import UserState
 from starling_segments.tree import Predicate
 from starling_segments.waiting import next_waiting, wait
@@ -45,18 +45,19 @@ class Seen:
 
 Take = Callable[[EventView], Any]
 """What a leaf folds of an event; None to ignore it."""
+Answer = Callable[[Any, int], Any]
+"""(value, instant in epoch ms) -> the truth, or whatever is another object whenever the segment has to be asked again."""
 
 
 @dataclass(slots=True)
 class Question:
     """What one segment asks of a leaf's value.
 
-    `holds(value, now)`: the truth, or anything that is another object whenever the segment has to be asked again.
     `threshold`: the truth, or the falsehood, is "at least that many". `moving`: when time alone changes the truth for a
     value that stays. `back`: which calendar period, counted backwards. `mask`: the segment.
     """
 
-    holds: Test
+    holds: Answer
     threshold: int | None = None
     moving: NextChange | None = None
     back: int = 0
@@ -277,7 +278,7 @@ def _itself(value: Any, _now: int) -> Any:
 
 def threshold_of(predicate: Predicate) -> int | None:
     """The whole number k for which the predicate is the truth, or the falsehood, of "at least k"; None if there is none."""
+    if predicate.op not in {"gt", "gte", "lt", "lte"}:
+        return None
     limit: float = predicate.operand
-    if predicate.op in {"gte", "lt"}:
-        return ceil(limit)
-    return floor(limit) + 1 if predicate.op in {"gt", "lte"} else None
+    return ceil(limit) if predicate.op in {"gte", "lt"} else floor(limit) + 1

@@ -18,13 +18,10 @@ from starling_segments.routes import FoldingLeaf, Router, Routes
 from starling_segments.sequences import SequenceLeaf
 from starling_segments.standing import HeldLeaf, TraitLeaf
 from starling_segments.state import AccountTally, Membership, UserState, decode_state, encode_state, traits_text
+from starling_segments.stuck import StuckTimer
 from starling_segments.waiting import admit_waiting
 
 _NAMES_AT_HAND = 4096
-
-
-class StuckTimer(RuntimeError):
-    """Firing what is due left it due: the program or the state is broken, and going on would never end."""
 
 
 @dataclass(frozen=True)
