@@ -20,6 +20,9 @@ START = parse_instant("1997-01-01")
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
 
 
+BARGAIN, ALBUM, IMPORT, BOX = 9.0, 12.0, 20.0, 40.0
+
+
 def bought(day: int, revenue: float = 10.0, quantity: int = 1, user: str = "ada", line: int = 0) -> Purchase:
     return Purchase(line or day + 1, user, START + day * DAY, quantity, revenue)
 
@@ -50,6 +53,42 @@ def test_the_history_is_the_real_one_in_order_of_date() -> None:
         pytest.param(
             "box-set-fans", [bought(0, 40), bought(9, 9.0), bought(10, 40)], [("ENTERED", 10), ("EXITED", 365)], id="boxes"
         ),
+        pytest.param(
+            "traded-up-then-quiet",
+            [bought(0, BARGAIN), bought(90, BOX)],
+            [("ENTERED", 150), ("EXITED", 180)],
+            id="quiet for a month",
+        ),
+        pytest.param("traded-up-then-quiet", [bought(0, BARGAIN), bought(91, BOX)], [], id="traded up too late"),
+        pytest.param("traded-up-then-quiet", [bought(0, BOX), bought(1, BARGAIN)], [], id="traded down"),
+        pytest.param("traded-up-then-quiet", [bought(0, BARGAIN), bought(9, BOX), bought(68, ALBUM)], [], id="was never quiet"),
+        pytest.param(
+            "traded-up-then-quiet",
+            [bought(0, BARGAIN), bought(9, BOX), bought(69, ALBUM)],
+            [("ENTERED", 69), ("EXITED", 99)],
+            id="an order after the quiet time changes nothing",
+        ),
+        pytest.param(
+            "traded-up-then-quiet",
+            [bought(0, BARGAIN), bought(9, BOX), bought(20, BOX)],
+            [("ENTERED", 80), ("EXITED", 110)],
+            id="any box set counts",
+        ),
+        pytest.param(
+            "import-lovers",
+            [bought(0, IMPORT), bought(1, ALBUM), bought(2, IMPORT), bought(3, BOX)],
+            [("ENTERED", 2), ("EXITED", 3)],
+            id="half of the money, and no longer",
+        ),
+        pytest.param(
+            "import-lovers",
+            [bought(0, BARGAIN), bought(0, IMPORT, line=2), bought(0, 11.0, line=3)],
+            [("ENTERED", 0), ("EXITED", 365)],
+            id="exactly half",
+        ),
+        pytest.param("import-lovers", [bought(0, IMPORT), bought(1, IMPORT)], [], id="three orders at least"),
+        pytest.param("import-lovers", [bought(0, 0.0), bought(1, 0.0), bought(2, 0.0)], [], id="half of nothing is nothing"),
+        pytest.param("twice-this-month", [bought(0), bought(1)], [], id="in New York it is still December on day 0"),
     ],
 )
 def test_what_is_expected_is_what_a_person_would_say(
@@ -58,10 +97,29 @@ def test_what_is_expected_is_what_a_person_would_say(
     assert days(expected_changes(purchases)[segment].get("ada", [])) == changes
 
 
+@pytest.mark.parametrize(
+    ("purchases", "changes"),
+    [
+        pytest.param(
+            [10, 20], [("ENTERED", "1997-01-21"), ("EXITED", "1997-02-01T05:00Z")], id="to the end of the month over there"
+        ),
+        pytest.param([10, 31], [("ENTERED", "1997-02-01"), ("EXITED", "1997-02-01T05:00Z")], id="the last evening of the month"),
+        pytest.param(
+            [100, 101], [("ENTERED", "1997-04-12"), ("EXITED", "1997-05-01T04:00Z")], id="in summer the day begins earlier"
+        ),
+        pytest.param([10, 10], [], id="two orders of one day"),
+    ],
+)
+def test_a_calendar_month_is_new_yorks(purchases: list[int], changes: list[tuple[str, str]]) -> None:
+    found = expected_changes([bought(day, line=line) for line, day in enumerate(purchases, 1)])["twice-this-month"]
+    assert found.get("ada", []) == [(status, parse_instant(at)) for status, at in changes]
+
+
 def a_feed(purchases: list[Purchase]) -> tuple[Feed, dict[str, set[str]]]:
     """What a faultless platform would say."""
-    feed, members = Feed(), expected_members(purchases)
-    for key, users in expected_changes(purchases).items():
+    feed, changes = Feed(), expected_changes(purchases)
+    members = expected_members(purchases, changes)
+    for key, users in changes.items():
         feed.changes[key].update(copy.deepcopy(users))
     for key in ("vip", "vip-lapsing"):
         feed.changes[key].update({user: [("ENTERED", 0)] for user in members[key]})

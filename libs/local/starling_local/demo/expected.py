@@ -4,13 +4,15 @@ Shares nothing with the platform: whole history in memory, and truth asked at ev
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import pandas as pd
 
 from starling_common.instants import parse_instant
 from starling_local.demo.dataset import Purchase
-from starling_local.demo.scenario import COMPUTED_TRAIT, END, product_id
+from starling_local.demo.scenario import COMPUTED_TRAIT, END, NEW_YORK, product_id
 
 DAY_MS = 86_400_000
 END_MS = parse_instant(END)
@@ -21,26 +23,41 @@ Change = tuple[str, int]
 Changes = dict[str, list[Change]]
 """User id -> changes in order."""
 
-Truth = Callable[[list[int], list[float], int], bool]
-"""Times of the user's purchases up to the instant, their revenues, the instant."""
+
+class Order(NamedTuple):
+    """One purchase: `at` in epoch milliseconds, revenue in dollars."""
+
+    at: int
+    revenue: float
+    product: str
+
+
+Truth = Callable[[list[Order], int], bool]
+"""What the user ordered up to the instant, in order; the instant."""
+
+Turns = Callable[[int], Iterable[int]]
+"""The instants at which an order of that instant can change the truth with no further order."""
 
 
 def expected_changes(purchases: Sequence[Purchase]) -> dict[str, Changes]:
     """Segment key -> user -> every entry and exit up to the end of the demo's clock, of segments that only events decide."""
-    frame = _frame(purchases)
-    boxes = frame[frame["product"] == "cd-box"]
+    orders = _orders(_frame(purchases))
+    boxes = {user: [order for order in of_user if order.product == "cd-box"] for user, of_user in orders.items()}
     return {
-        "new-buyers": _changes(frame, [30], lambda times, _, now: now - 30 * DAY_MS < times[0]),
-        "repeat-buyers": _changes(frame, [90], lambda times, _, now: len(_inside(times, now, 90)) >= 2),
-        "big-spenders": _changes(frame, [180], _spent(200, 180)),
-        "lapsing": _changes(frame, [180], lambda times, _, now: not _inside(times, now, 180)),
-        "box-set-fans": _changes(boxes, [365], lambda times, _, now: len(_inside(times, now, 365)) >= 2),
+        "new-buyers": _changes(orders, _after(30), lambda past, now: now - 30 * DAY_MS < past[0].at),
+        "repeat-buyers": _changes(orders, _after(90), lambda past, now: len(_inside(past, now, 90)) >= 2),
+        "big-spenders": _changes(orders, _after(180), lambda past, now: _spent(_inside(past, now, 180)) >= 200),
+        "lapsing": _changes(orders, _after(180), lambda past, now: not _inside(past, now, 180)),
+        "box-set-fans": _changes(boxes, _after(365), lambda past, now: len(_inside(past, now, 365)) >= 2),
+        "traded-up-then-quiet": _changes(orders, _after(60, 60 + 30), _traded_up_then_quiet),
+        "import-lovers": _changes(orders, _after(365), _loves_imports),
+        "twice-this-month": _changes(orders, _next_month, _twice_this_month),
     }
 
 
-def expected_members(purchases: Sequence[Purchase]) -> dict[str, set[str]]:
-    """Segment key -> who is in it at the end, for every segment of the demo."""
-    members = {key: _in_at_the_end(changes) for key, changes in expected_changes(purchases).items()}
+def expected_members(purchases: Sequence[Purchase], expected: Mapping[str, Changes]) -> dict[str, set[str]]:
+    """Segment key -> who is in it at the end, for every segment of the demo; `expected` are the changes of these purchases."""
+    members = {key: _in_at_the_end(changes) for key, changes in expected.items()}
     total = _frame(purchases).groupby("user")["revenue"].agg(math.fsum)
     vip = set(total[total >= 500].index)
     return members | {"vip": vip, "vip-lapsing": vip & members["lapsing"]}
@@ -58,35 +75,83 @@ def _frame(purchases: Sequence[Purchase]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["user", "at", "revenue", "product"])
 
 
-def _inside(times: list[int], now: int, days: int) -> list[int]:
-    return [t for t in times if now - days * DAY_MS < t <= now]
+def _inside(orders: list[Order], now: int, days: int) -> list[Order]:
+    return [order for order in orders if now - days * DAY_MS < order.at <= now]
 
 
-def _spent(dollars: float, days: int) -> Truth:
-    def holds(times: list[int], revenues: list[float], now: int) -> bool:
-        # Exactly rounded, as money must be: a running sum would drift off the threshold.
-        return math.fsum(r for t, r in zip(times, revenues, strict=True) if now - days * DAY_MS < t <= now) >= dollars
-
-    return holds
+def _spent(orders: Iterable[Order]) -> float:
+    # Exactly rounded, as money must be: a running sum would drift off the threshold.
+    return math.fsum(order.revenue for order in orders)
 
 
-def _changes(frame: pd.DataFrame, windows: list[int], truth: Truth) -> Changes:
-    changes: Changes = {}
-    for user, rows in frame.sort_values("at", kind="stable").groupby("user"):
-        found = _of_one(rows["at"].tolist(), rows["revenue"].tolist(), windows, truth)
-        if found:
-            changes[str(user)] = found
-    return changes
+def _traded_up_then_quiet(orders: list[Order], now: int) -> bool:
+    """Every pair is tried: a bargain, a box set at most 90 days after it, then 60 days of nothing that ended within 30 days."""
+    quiet_since = {
+        box.at
+        for place, box in enumerate(orders)
+        for bargain in orders[:place]
+        if box.product == "cd-box" and bargain.product == "cd-bargain" and box.at - bargain.at <= 90 * DAY_MS
+    }
+    completed = {
+        since + 60 * DAY_MS for since in quiet_since if not any(since < order.at < since + 60 * DAY_MS for order in orders)
+    }
+    return any(now - 30 * DAY_MS < at <= now for at in completed)
 
 
-def _of_one(times: list[int], revenues: list[float], windows: list[int], truth: Truth) -> list[Change]:
+def _loves_imports(orders: list[Order], now: int) -> bool:
+    year = _inside(orders, now, 365)
+    imports, everything = _spent(order for order in year if order.product == "cd-import"), _spent(year)
+    return len(year) >= 3 and everything > 0 and imports / everything >= 0.5
+
+
+def _twice_this_month(orders: list[Order], now: int) -> bool:
+    month = _month(now)
+    return len({_local(order.at).date() for order in orders if _month(order.at) == month}) >= 2
+
+
+@cache
+def _next_month(at: int) -> Iterable[int]:
+    start = (_month(at) + 1).start_time.tz_localize(NEW_YORK)
+    return [int(start.timestamp()) * 1000]
+
+
+@cache
+def _month(at: int) -> pd.Period:
+    return _local(at).tz_localize(None).to_period("M")
+
+
+@cache
+def _local(at: int) -> pd.Timestamp:
+    return pd.Timestamp(at, unit="ms", tz="UTC").tz_convert(NEW_YORK)
+
+
+def _after(*days: int) -> Turns:
+    return lambda at: [at + each * DAY_MS for each in days]
+
+
+def _orders(frame: pd.DataFrame) -> dict[str, list[Order]]:
+    """User -> orders by time; those of one instant as they came."""
+    ordered = frame.sort_values("at", kind="stable")
+    return {
+        str(user): list(map(Order, rows["at"].tolist(), rows["revenue"].tolist(), rows["product"].tolist()))
+        for user, rows in ordered.groupby("user")
+    }
+
+
+def _changes(orders: Mapping[str, list[Order]], turns: Turns, truth: Truth) -> Changes:
+    found = {user: _of_one(of_user, turns, truth) for user, of_user in orders.items()}
+    return {user: changes for user, changes in found.items() if changes}
+
+
+def _of_one(orders: list[Order], turns: Turns, truth: Truth) -> list[Change]:
     member, found = False, list[Change]()
+    times = [order.at for order in orders]
     # One evaluation an event: purchases of the same instant are folded one after the other, so they appear one by one.
     steps = [(at, count) for count, at in enumerate(times, 1)]
-    expiries = {at + days * DAY_MS for at in times for days in windows}
-    steps += [(at, sum(t <= at for t in times)) for at in expiries if at <= END_MS and at not in set(times)]
+    turned = {turn for at in times for turn in turns(at)}
+    steps += [(at, sum(t <= at for t in times)) for at in turned if at <= END_MS and at not in set(times)]
     for at, count in sorted(steps):
-        now_in = truth(times[:count], revenues[:count], at)
+        now_in = truth(orders[:count], at)
         if now_in != member:
             found.append(("ENTERED" if now_in else "EXITED", at))
             member = now_in

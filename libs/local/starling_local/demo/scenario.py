@@ -8,6 +8,9 @@ EVENT: Final = "Order Completed"
 END: Final = "1998-07-15T00:00:00Z"
 """The clock is moved on to here after the last purchase (30 June 1998), so that what time alone changes is seen too."""
 
+NEW_YORK: Final = "America/New_York"
+"""The history dates an order at midnight in UTC: there that is the evening before, so the zone decides the day and the month."""
+
 CATALOG: Final[list[dict[str, Any]]] = [
     {"product_id": "cd-bargain", "name": "Bargain bin CD", "category": "Bargains", "brand": "Various", "price": 7.99},
     {"product_id": "cd-album", "name": "Album CD", "category": "Albums", "brand": "Major label", "price": 13.99},
@@ -64,6 +67,51 @@ SEGMENTS: Final[list[dict[str, Any]]] = [
         "key": "vip-lapsing",
         "name": "Lapsing VIPs",
         "where": {"all": [{"segment": "vip"}, {"segment": "lapsing"}]},
+    },
+    {
+        "key": "traded-up-then-quiet",
+        "name": "Traded up, then quiet",
+        "description": "A bargain, a box set within 90 days of it, then no order for 60 days; for 30 days from then on",
+        "where": {
+            "sequence": [
+                {"event": EVENT, "where": {"property": "product_id", "op": "eq", "value": "cd-bargain"}},
+                {"event": EVENT, "where": {"property": "product_id", "op": "eq", "value": "cd-box"}, "within": "90d"},
+                {"not": {"event": EVENT}, "for": "60d"},
+            ],
+            "within": "30d",
+        },
+    },
+    {
+        "key": "import-lovers",
+        "name": "Import lovers",
+        "description": "Imported CDs are half of what was spent within a year or more, in three orders at least",
+        "where": {
+            "all": [
+                {"event": EVENT, "op": "gte", "value": 3, "within": "365d"},
+                {
+                    "measure": {
+                        "ratio": {
+                            "of": {
+                                "event": EVENT,
+                                "where": {"property": "category", "op": "eq", "value": "Imports"},
+                                "measure": {"sum": "revenue"},
+                            },
+                            "to": {"event": EVENT, "measure": {"sum": "revenue"}},
+                        }
+                    },
+                    "op": "gte",
+                    "value": 0.5,
+                    "within": "365d",
+                },
+            ]
+        },
+    },
+    {
+        "key": "twice-this-month",
+        "name": "Twice this month",
+        "description": "Orders on two days or more of the calendar month, as New York counts days",
+        "timezone": NEW_YORK,
+        "where": {"event": EVENT, "measure": {"days": True}, "op": "gte", "value": 2, "calendar": "this_month"},
     },
 ]
 

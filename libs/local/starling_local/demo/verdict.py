@@ -17,7 +17,7 @@ def differences(purchases: Sequence[Purchase], feed: Feed, members: Mapping[str,
     """
     found = list(feed.faults)
     expected = expected_changes(purchases)
-    for key, wanted in sorted(expected_members(purchases).items()):
+    for key, wanted in sorted(expected_members(purchases, expected).items()):
         told = {user for user, changes in feed.changes.get(key, {}).items() if changes[-1][0] == "ENTERED"}
         found += _set_differences(f"{key}: members by the API", wanted, members.get(key, set()))
         found += _set_differences(f"{key}: members by the feed", wanted, told)
