@@ -11,7 +11,7 @@ SOURCES := libs services spark tests benchmarks
 # How many stories each of the oracle's tests tells.
 ORACLE_CASES ?= 12500
 
-.PHONY: help setup demo test faults faults-spark oracle check format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark clean
+.PHONY: help setup demo test faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -40,6 +40,9 @@ check: setup ## style, types and the direction of imports, in under a minute
 	@.venv/bin/ruff check --quiet $(SOURCES)
 	@.venv/bin/mypy $(SOURCES)
 	@.venv/bin/lint-imports --no-logo
+
+proto: setup ## the classes of schemas/proto anew, after a change there
+	@$(PYTHON) -m grpc_tools.protoc -I schemas/proto --python_out=libs/common/starling_common/wire --pyi_out=libs/common/starling_common/wire schemas/proto/ingest.proto
 
 format: setup ## put all code into the house style
 	@.venv/bin/ruff format --quiet $(SOURCES)

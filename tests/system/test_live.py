@@ -2,17 +2,25 @@
 
 import gzip
 import json
+import math
+import os
+import re
+import shutil
 import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
+from google.protobuf import json_format
 
 from starling_common.kafka import produce_and_wait, producer_config
 from starling_common.values import record_key
+from starling_common.wire import Item
 from starling_local.dead_letters import DeadLetters
+from starling_local.stack.services import WRITE_KEY
 from tests.integration.stream.rig import wait_until
 from tests.system.conftest import Platform
 
@@ -191,6 +199,49 @@ def test_bad_input_at_every_door_is_told_kept_and_does_not_stop_anybody(live: Pl
     starling(live, "dlq", "replay", undated.id)
     live.settle()
     assert starling(live, "dlq", "list", "--stage", "normalizer").count("replayed") == 1
+
+
+PACKED = {"Content-Type": "application/x-protobuf"}
+
+
+def events_of(platform: Platform, user: str) -> list[dict[str, Any]]:
+    found = platform.api.get(f"/v1/users/{user}/events").json()["items"]
+    return [{name: event[name] for name in ("name", "time", "properties", "context")} for event in found]
+
+
+def test_an_item_becomes_the_same_event_in_either_form(live: Platform) -> None:
+    call = {"event": "Order Completed", "timestamp": "2026-01-02T03:04:05.678Z", "context": {"app": {"version": "1.2"}}}
+    call |= {"properties": {"revenue": 29.9, "quantity": 2, "tags": ["a", None], "gift": True}}
+    for user in ("as-json", "as-protobuf"):
+        item = {"userId": user, "messageId": f"form-{user}", **call}
+        packed = json_format.ParseDict(item, Item()).SerializeToString()
+        sent = {"json": item} if user == "as-json" else {"content": packed, "headers": PACKED}
+        assert live.ingest.post("/v1/track", **sent).json()["success"] is True
+    broken = Item(user_id="broken-form", event="Order Completed")
+    broken.properties["revenue"] = math.nan
+    assert live.ingest.post("/v1/track", content=broken.SerializeToString(), headers=PACKED).status_code == 200
+    live.settle()
+    (event,) = events_of(live, "as-json")
+    assert event["properties"]["revenue"] == 29.9
+    assert events_of(live, "as-protobuf") == [event]
+    letters = DeadLetters(live.at.kafka, live.at.registry_url, live.at.ingest_url).letters("normalizer")
+    (letter,) = [found for found in letters if found.record["key"] == b"default/broken-form"]
+    assert (letter.record["code"], "properties.revenue" in letter.record["message"]) == ("bad_protobuf", True)
+
+
+def test_the_client_of_the_guide_works(live: Platform, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    (code,) = re.findall(r"^```python\n(.*?)^```", (root / "docs/guides/protocol-buffers.md").read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "client.py").write_text(code)
+    shutil.copy(root / "libs/common/starling_common/wire/ingest_pb2.py", tmp_path)
+    environment = os.environ | {"INGEST_URL": live.at.ingest_url, "WRITE_KEY": WRITE_KEY}
+    command = [sys.executable, str(tmp_path / "client.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["success"] is True
+    live.settle()
+    assert [event["properties"]["revenue"] for event in events_of(live, "proto-ada")] == [13.99]
+    assert live.api.get("/v1/users/proto-ada").json()["traits"] == {"plan": "pro"}
 
 
 def test_definitions_with_faults_are_refused_with_all_of_them(live: Platform) -> None:

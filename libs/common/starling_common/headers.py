@@ -7,6 +7,9 @@ from typing import Any, cast
 Headers = list[tuple[str, str | bytes | None]]
 """As the Kafka client takes them; ours are UTF-8 bytes."""
 
+CONTENT_TYPE = "content_type"
+"""Of a dead letter's value, where it is not JSON; in the letter's own list of headers."""
+
 
 def record_headers(correlation_id: str, produced_by: str, traceparent: str | None = None) -> Headers:
     """`correlation_id`, `traceparent` (W3C; a new trace when none is given) and `produced_by`."""

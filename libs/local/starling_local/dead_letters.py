@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 from confluent_kafka import KafkaException, Producer
 
-from starling_common.headers import record_headers
+from starling_common.headers import CONTENT_TYPE, record_headers
 from starling_common.instants import wall_clock_ms
 from starling_common.kafka import producer_config
 from starling_common.topics import load_catalogue
-from starling_common.wire import Codec, DecodeError, Registry
+from starling_common.wire import PROTOBUF, Codec, DecodeError, Registry, batch_of_one
 from starling_local.api_client import refusal
 from starling_local.errors import LocalError
 from starling_local.stack.services import WRITE_KEY
@@ -112,17 +112,23 @@ class DeadLetters:
             raise ReplayFailed(f"{letter.id} could not be put back: {cause.args[0].str()}") from cause
 
     def _post(self, letter: Letter) -> None:
-        """A letter of the edge is JSON that came over HTTP: it goes the same way again."""
-        path = letter.record["origin_topic"]
-        one_of_many = path in ("/v1/batch", "/v1/b", "/v1/import")
-        value = letter.record["value"]
-        body = b'{"batch":[' + value + b"]}" if one_of_many else value
+        """A letter of the edge came over HTTP: it goes the same way again, in the same form."""
+        body, headers = repeated(letter.record)
+        url = f"{self._ingest_url}{letter.record['origin_topic']}"
         try:
-            answer = httpx.post(f"{self._ingest_url}{path}", content=body, auth=(WRITE_KEY, ""), timeout=_TIMEOUT_SECONDS)
+            answer = httpx.post(url, content=body, headers=headers, auth=(WRITE_KEY, ""), timeout=_TIMEOUT_SECONDS)
         except httpx.HTTPError as error:
             raise ReplayFailed(f"{self._ingest_url} does not answer ({error}): see `starling status`") from error
         if answer.status_code != httpx.codes.OK or not answer.json().get("success"):
             raise ReplayFailed(f"{letter.id} was refused again: {refusal(answer)}")
+
+
+def repeated(record: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
+    """The body and headers of a request that brings one dead letter of the edge in again."""
+    value, one_of_many = record["value"], record["origin_topic"] in ("/v1/batch", "/v1/b", "/v1/import")
+    if record["headers"].get(CONTENT_TYPE) == PROTOBUF.encode():
+        return batch_of_one(value) if one_of_many else value, {"Content-Type": PROTOBUF}
+    return b'{"batch":[' + value + b"]}" if one_of_many else value, {}
 
 
 def stages() -> list[str]:

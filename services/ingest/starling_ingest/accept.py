@@ -16,7 +16,7 @@ _NO_NUMBER: Final = re.compile(rb"-?(?:NaN|Infinity)")
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One item that cannot be used. `item` is its JSON as sent; `identifier` is the id it would have been keyed by."""
+    """One item that cannot be used. `item` is its bytes as sent; `identifier` is the id it would have been keyed by."""
 
     index: int
     message_id: str | None
@@ -27,11 +27,15 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What one body held. `write_key` is the body's own, which counts only when the request names none elsewhere."""
+    """What one body held. `write_key` is the body's own, which counts only when the request names none elsewhere.
+
+    All items and faults are in one form: Protocol Buffers where `protobuf`, else JSON.
+    """
 
     items: list[ReceivedItem]
     faults: list[Fault]
     write_key: str | None
+    protobuf: bool = False
 
 
 class _Keyed(msgspec.Struct, rename="camel"):
@@ -79,11 +83,16 @@ def accept_batch(body: bytes) -> Outcome[Reading]:
         return _not_json(body) or Refused("wrong_type", _envelope_message(error))
     except (msgspec.DecodeError, RecursionError):
         return _not_json(body) or _NOT_UTF8
-    if not envelope.batch:
+    return wrong_count(len(envelope.batch)) or Done(_read_items(envelope))
+
+
+def wrong_count(items: int) -> Refused | None:
+    """Why a batch of so many items is refused whole; None when it is not."""
+    if not items:
         return Refused("empty_batch", "/batch: expected at least one item")
-    if len(envelope.batch) > MAX_ITEMS:
-        return Refused("too_many_items", f"/batch: {len(envelope.batch)} items, at most {MAX_ITEMS} fit one request: send several")
-    return Done(_read_items(envelope))
+    if items > MAX_ITEMS:
+        return Refused("too_many_items", f"/batch: {items} items, at most {MAX_ITEMS} fit one request: send several")
+    return None
 
 
 def _read_items(envelope: _Batch) -> Reading:
@@ -102,7 +111,12 @@ def _read_items(envelope: _Batch) -> Reading:
 
 def _fault(index: int, wrong: Wrong, raw: bytes, at: str) -> Fault:
     message_id, identifier = salvage(raw)
-    return Fault(index, message_id, wrong.code, f"{at + wrong.pointer or 'the item'}: {wrong.message}", raw, identifier)
+    return Fault(index, message_id, wrong.code, told(wrong, at), raw, identifier)
+
+
+def told(wrong: Wrong, at: str) -> str:
+    """What is wrong and where, for who sent it; `at` points to the item within the body."""
+    return f"{at + wrong.pointer or 'the item'}: {wrong.message}"
 
 
 _NOT_UTF8: Final = Refused("not_json", "the body is not UTF-8 text: send JSON encoded as UTF-8")

@@ -13,7 +13,7 @@ from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.topics import INGEST_KINDS
-from starling_common.wire import Receipt
+from starling_common.wire import PROTOBUF, Receipt
 from starling_ingest import answers, request
 from starling_ingest.accept import Reading, accept_batch, accept_single
 from starling_ingest.answers import Answer
@@ -21,6 +21,7 @@ from starling_ingest.counts import Counts
 from starling_ingest.identifiers import Identifiers
 from starling_ingest.intake import Intake, Origin, QueueFull
 from starling_ingest.limits import RateLimits
+from starling_ingest.messages import accept_batch_message, accept_single_message
 
 BROKER_RETRY_SECONDS: Final = 5
 QUEUE_RETRY_SECONDS: Final = 1
@@ -163,13 +164,12 @@ class App:
         body = request.unpack(packed, headers.get("content-encoding"))
         if not isinstance(body, Done):
             return _as_refused(body)
-        read = accept_batch(body.value) if route.kind is None else accept_single(body.value, route.kind)
-        if isinstance(read, Done):
-            return read.value
-        # The type counts only where the body is no JSON: clients send JSON under any name.
-        if (headers.get("content-type") or "").startswith("application/x-protobuf"):
-            return Refused("not_yet", "the Protocol Buffers form is not served yet: send JSON")
-        return _as_refused(read)
+        # The type counts only where the body is no JSON object: clients send JSON under any name. No message begins like one.
+        if body.value[:1] != b"{" and (headers.get("content-type") or "").startswith(PROTOBUF):
+            read = accept_batch_message(body.value) if route.kind is None else accept_single_message(body.value, route.kind)
+        else:
+            read = accept_batch(body.value) if route.kind is None else accept_single(body.value, route.kind)
+        return read.value if isinstance(read, Done) else _as_refused(read)
 
     async def _take(self, reading: Reading, origin: Origin, now_seconds: float) -> Answer:
         correlation_id = origin.receipt.correlation_id

@@ -5,10 +5,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from starling_common.headers import Headers, record_headers
+from starling_common.headers import CONTENT_TYPE, Headers, record_headers
 from starling_common.topics import INGEST_KINDS
 from starling_common.values import record_key
-from starling_common.wire import Codec, Receipt, ReceivedEncoder, encode_receipt
+from starling_common.wire import PROTOBUF, Codec, Receipt, ReceivedEncoder, encode_receipt
 from starling_ingest.accept import Fault, Reading
 
 DEAD_LETTERS: Final = "ingest.dlq"
@@ -74,12 +74,13 @@ class Intake:
         # From the stamp to the hand-over there is no waiting: records of one user are written in the order of their stamps.
         first = self._clock.take(len(reading.items) + len(reading.faults))
         records = self._items(reading, origin.receipt, first)
+        letter_headers = [*headers, (CONTENT_TYPE, PROTOBUF.encode())] if reading.protobuf else headers
         for number, fault in enumerate(reading.faults, first + len(reading.items)):
-            records.append(self._dead_letter(fault, origin, headers, number))
+            records.append(self._dead_letter(fault, origin, letter_headers, number))
         return self._publish(records, headers)
 
     def _items(self, reading: Reading, receipt: Receipt, first: int) -> list[Outgoing]:
-        encode = self._encoder.encode
+        encode = self._encoder.encode_protobuf if reading.protobuf else self._encoder.encode
         workspace, tail = encode_receipt(receipt)
         return [
             Outgoing(

@@ -21,7 +21,8 @@ _MAX_WHOLE_NUMBER: Final = 2**53 - 1
 """Beyond it a sender's JSON library may have rounded the id, so two users could become one."""
 
 _IDS: Final = ("userId", "anonymousId", "groupId", "previousId")
-_KINDS: Final = {kind: kind for kind in INGEST_KINDS}
+KINDS: Final = {kind: kind for kind in INGEST_KINDS}
+"""By what a `type` says."""
 _NOT_STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\[\]{}"]+')
 _EXPECTED: Final = {
     "str | null": "text",
@@ -83,7 +84,9 @@ class _Context(msgspec.Struct):
     traits: _Object | None = None
 
 
-class _Item(msgspec.Struct, rename="camel"):
+class Said(msgspec.Struct, rename="camel"):
+    """What an item says, as far as it is judged here."""
+
     type: str | None = None
     message_id: str | None = None
     user_id: str | int | None = None
@@ -101,7 +104,7 @@ class _Item(msgspec.Struct, rename="camel"):
     traits: _Object | None = None
 
 
-_decode_item = msgspec.json.Decoder(_Item).decode
+_decode_item = msgspec.json.Decoder(Said).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_own = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 _NULL: Final = msgspec.Raw(b"null")
@@ -111,8 +114,7 @@ _encode = msgspec.json.Encoder().encode
 def judge(raw: bytes, kind: str | None, shared: Shared = NOTHING_SHARED) -> ReceivedItem | Wrong:
     """`kind` is the path's; None in a batch, where the item's `type` says it. `raw` is UTF-8; of a batch it is known to be JSON."""
     if len(raw) + shared.size_bytes > MAX_ITEM_BYTES:
-        size = len(raw) + shared.size_bytes
-        return Wrong("item_too_large", "", f"{size} bytes with the batch's context, at most {MAX_ITEM_BYTES} fit")
+        return item_too_large(len(raw) + shared.size_bytes)
     try:
         item = _decode_item(raw)
     except msgspec.ValidationError as error:
@@ -121,10 +123,10 @@ def judge(raw: bytes, kind: str | None, shared: Shared = NOTHING_SHARED) -> Rece
         return Wrong("not_json", "", str(error))
     user_id = _text_id(item.user_id)
     anonymous_id = _text_id(item.anonymous_id)
-    kind = kind or _KINDS.get(item.type or "")
+    kind = kind or KINDS.get(item.type or "")
     if kind is None:
-        return _no_kind(item.type)
-    wrong = _what_is_missing(kind, item, user_id or anonymous_id) or _what_is_too_much(raw, item)
+        return no_kind(item.type)
+    wrong = what_is_missing(kind, item, user_id or anonymous_id) or _what_is_too_much(raw, item)
     if wrong is not None:
         return wrong
     return ReceivedItem(
@@ -147,7 +149,8 @@ def salvage(raw: bytes) -> tuple[str | None, str | None]:
     return message_id, user_id or anonymous_id
 
 
-def _what_is_missing(kind: str, item: _Item, identifier: str | None) -> Wrong | None:
+def what_is_missing(kind: str, item: Said, identifier: str | None) -> Wrong | None:
+    """What a call of that kind needs and the item does not have; `identifier` is the one it would be keyed by."""
     if identifier is None:
         return Wrong("missing_id", "", "neither userId nor anonymousId is given: send at least one, not empty")
     if kind == "track":
@@ -159,14 +162,15 @@ def _what_is_missing(kind: str, item: _Item, identifier: str | None) -> Wrong | 
     return None
 
 
-def _no_kind(sent: str | None) -> Wrong:
+def no_kind(sent: str | None) -> Wrong:
+    """The fault of an item of a batch whose `type` is none."""
     known = ", ".join(INGEST_KINDS)
     if not sent:
         return Wrong("missing_type", "/type", f"missing, expected one of {known}")
     return Wrong("unknown_type", "/type", f"{sent[:40]!r} is not one of {known}")
 
 
-def _no_alias(item: _Item) -> Wrong | None:
+def _no_alias(item: Said) -> Wrong | None:
     if _text_id(item.previous_id) is None:
         return Wrong("missing_previous_id", "/previousId", "missing, expected the id that the user had before")
     if _text_id(item.user_id) is None:
@@ -174,11 +178,21 @@ def _no_alias(item: _Item) -> Wrong | None:
     return None
 
 
-def _what_is_too_much(raw: bytes, item: _Item) -> Wrong | None:
+def message_id_too_long(message_id: str) -> Wrong:
+    """The fault of an item whose id has more than `MAX_MESSAGE_ID_CHARACTERS`."""
+    length = len(message_id)
+    return Wrong("message_id_too_long", "/messageId", f"{length} characters, at most {MAX_MESSAGE_ID_CHARACTERS} are kept")
+
+
+def item_too_large(size_bytes: int) -> Wrong:
+    """The fault of an item over `MAX_ITEM_BYTES`."""
+    return Wrong("item_too_large", "", f"{size_bytes} bytes with the batch's context, at most {MAX_ITEM_BYTES} fit")
+
+
+def _what_is_too_much(raw: bytes, item: Said) -> Wrong | None:
     message_id = item.message_id
     if message_id is not None and len(message_id) > MAX_MESSAGE_ID_CHARACTERS:
-        length = len(message_id)
-        return Wrong("message_id_too_long", "/messageId", f"{length} characters, at most {MAX_MESSAGE_ID_CHARACTERS} are kept")
+        return message_id_too_long(message_id)
     if _has_number(item) and (name := _rounded(item)):
         return Wrong("id_too_large", f"/{name}", "a number beyond 2^53 loses digits on its way: send it as text")
     # Brackets are counted in one sweep of memory; only an item with many of them is looked at closely.
@@ -187,13 +201,13 @@ def _what_is_too_much(raw: bytes, item: _Item) -> Wrong | None:
     return None
 
 
-def _has_number(item: _Item) -> bool:
+def _has_number(item: Said) -> bool:
     return (
         type(item.user_id) is int or type(item.anonymous_id) is int or type(item.group_id) is int or type(item.previous_id) is int
     )
 
 
-def _rounded(item: _Item) -> str | None:
+def _rounded(item: Said) -> str | None:
     values = (item.user_id, item.anonymous_id, item.group_id, item.previous_id)
     return next((n for n, v in zip(_IDS, values, strict=True) if isinstance(v, int) and abs(v) > _MAX_WHOLE_NUMBER), None)
 
@@ -206,7 +220,7 @@ def _depth(raw: bytes) -> int:
     return deepest
 
 
-def _completed(raw: bytes, item: _Item, shared: Shared) -> bytes:
+def _completed(raw: bytes, item: Said, shared: Shared) -> bytes:
     """The item as later stages read it: ids that came as numbers are text, the batch's members lie under its own."""
     members = _decode_members(raw)
     for name in _IDS if _has_number(item) else ():

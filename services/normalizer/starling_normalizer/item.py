@@ -10,6 +10,7 @@ import msgspec
 
 from starling_common.outcome import Refused
 from starling_common.topics import INGEST_KINDS
+from starling_common.wire import DecodeError, item_json
 
 MAX_ITEM_CHARS: Final = 131_072
 """The edge takes 32 KiB an item; the rest is room for a batch's context merged under it."""
@@ -110,6 +111,14 @@ def read_item(kind: str, text: str) -> Item | Refused:
         return _wrong_type(str(error))
     except ValueError as error:
         return Refused("bad_json", f"the item is no JSON object ({error}): send valid JSON; NaN and Infinity are none")
+
+
+def packed_text(data: bytes) -> str | Refused:
+    """The JSON text of an item that was sent as Protocol Buffers: from there on both are the same."""
+    try:
+        return item_json(data)
+    except DecodeError as error:
+        return Refused(error.code, str(error))
 
 
 def check_item(item: Item, own_id: str) -> Refused | None:

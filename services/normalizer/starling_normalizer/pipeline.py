@@ -16,7 +16,7 @@ from starling_normalizer.dating import event_time
 from starling_normalizer.dedupe import is_duplicate, message_hash, remember
 from starling_normalizer.enrich import join_products
 from starling_normalizer.events import behaviour_event, profile_changed
-from starling_normalizer.item import Group, Identify, Track, View, check_item, read_item
+from starling_normalizer.item import Group, Identify, Track, View, check_item, packed_text, read_item
 from starling_normalizer.profile import add_anonymous_id, merge_traits
 from starling_normalizer.work import Rules, Work
 
@@ -35,11 +35,12 @@ def run(stages: tuple[Stage, ...], work: Work, rules: Rules) -> Step:
 
 
 def parse_item(work: Work, _rules: Rules) -> Step:
-    """The item's JSON text becomes a typed call; whose it is stands beside it in the record."""
+    """The item's JSON text, or what means the same, becomes a typed call; whose it is stands beside it in the record."""
     received = work.received
     if received["kind"] not in INGEST_KINDS:
         return Refused("unknown_kind", f"kind: {received['kind'][:40]!r} is none of {', '.join(INGEST_KINDS)}")
-    item = read_item(received["kind"], received["item"])
+    text = received["item"] if received["item_protobuf"] is None else packed_text(received["item_protobuf"])
+    item = text if isinstance(text, Refused) else read_item(received["kind"], text)
     if isinstance(item, Refused):
         return item
     work.item = item

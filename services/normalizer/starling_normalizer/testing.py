@@ -36,6 +36,7 @@ def received(kind: str, item: Mapping[str, Any] | str, **fields: Any) -> dict[st
         "remote_address": None,
         "user_agent": None,
         "edge": "ingest-0",
+        "item_protobuf": None,
         **fields,
     }
 

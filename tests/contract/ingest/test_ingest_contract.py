@@ -9,14 +9,21 @@ from typing import Any
 
 import httpx
 import pytest
+from google.protobuf.struct_pb2 import Struct
 
-from starling_common.wire import Registry
+from starling_common.wire import Batch, Item, Registry
 from tests.conftest import Stack
 from tests.integration.ingest.edge_process import EdgeProcess, records, running
 
 WORKSPACE = f"t{uuid.uuid4().hex[:12]}"
 GOOD = {"type": "track", "event": "e", "userId": "u-1"}
 BAD = {"type": "track", "userId": "u-1"}
+
+
+def struct(**members: Any) -> Struct:
+    made = Struct()
+    made.update(members)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +83,9 @@ def test_a_partly_bad_batch(stack: Stack, client: httpx.Client) -> None:
         ("/v1/batch", gzip.compress(b" " * 700_000), {"Content-Encoding": "gzip"}, 413, "body_too_large"),
         ("/v1/batch", {"batch": [GOOD] * 2501}, {}, 413, "too_many_items"),
         ("/v1/track", {**GOOD, "properties": {"a": "x" * 33_000}}, {}, 400, "item_too_large"),
-        ("/v1/track", b"\n\x03abc", {"Content-Type": "application/x-protobuf"}, 501, "not_yet"),
+        ("/v1/track", b"\n\x09abc", {"Content-Type": "application/x-protobuf"}, 400, "bad_protobuf"),
+        ("/v1/batch", b"\n\x03abc", {"Content-Type": "application/x-protobuf"}, 400, "bad_protobuf"),
+        ("/v1/track", b"\n\x03abc", {"Content-Type": "application/x-protobuf"}, 400, "missing_id"),
         ("/v1/merge", GOOD, {}, 404, "no_such_path"),
     ],
 )
@@ -90,6 +99,36 @@ def test_every_error_is_a_problem_that_clients_can_read(
     assert (problem["success"], problem["code"], problem["status"]) == (False, code, status)
     assert problem["message"]
     assert post(client, "/v1/track", GOOD).status_code == 200
+
+
+MESSAGES = {
+    "track": Item(user_id="u-1", event="Buy"),
+    "identify": Item(user_id="u-1", traits=struct(plan="pro")),
+    "page": Item(anonymous_id="a-1", name="Home"),
+    "screen": Item(anonymous_id="a-1", name="Cart", properties=struct(items=2)),
+    "group": Item(user_id="u-1", group_id="g-1"),
+    "alias": Item(user_id="u-1", previous_id="u-0"),
+}
+BULK = ("/v1/batch", "/v1/b", "/v1/import")
+
+
+@pytest.mark.parametrize("path", [*(f"/v1/{kind}" for kind in MESSAGES), *(f"/v1/{kind[0]}" for kind in MESSAGES), *BULK])
+def test_every_endpoint_takes_protocol_buffers(stack: Stack, client: httpx.Client, path: str) -> None:
+    mark = uuid.uuid4().hex
+    kinds = list(MESSAGES) if path in BULK else [kind for kind in MESSAGES if kind.startswith(path.removeprefix("/v1/"))]
+    sent = {kind: Item(type=kind, message_id=f"{mark}-{kind}") for kind in kinds}
+    for kind in kinds:
+        sent[kind].MergeFrom(MESSAGES[kind])
+    body = Batch(batch=sent.values()) if path in BULK else sent[kinds[0]]
+    answer = post(client, path, body.SerializeToString(), **{"Content-Type": "application/x-protobuf"})
+    assert answer.status_code == 200
+    assert answer.json() == {"success": True, "correlationId": answer.headers["x-correlation-id"]}
+    for kind in kinds:
+        codec = Registry(stack.registry_url).codec(f"ingest.{kind}", "IngestReceived")
+        found = [codec.decode(message.value() or b"") for message in records(stack.brokers, f"ingest.{kind}", WORKSPACE)]
+        (received,) = [record for record in found if record["message_id"] == f"{mark}-{kind}"]
+        assert (received["kind"], received["imported"], received["item"]) == (kind, path == "/v1/import", "")
+        assert Item.FromString(received["item_protobuf"]) == sent[kind]
 
 
 def test_the_four_places_of_the_key_in_their_order(client: httpx.Client) -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from starling_common.kafka import BrokerUnavailable
 from starling_common.topics import INGEST_KINDS
+from starling_common.wire import Batch, Item
 from starling_ingest.intake import QueueFull
 from starling_ingest.limits import RateLimits
+from starling_local.dead_letters import repeated
 from tests.unit.ingest.rig import NOW, Edge, Exchange, NeverSent, Request
 
 FIELDS: dict[str, dict[str, Any]] = {
@@ -134,7 +136,7 @@ def test_a_batch_of_bad_items_only_is_400(edge: Edge) -> None:
         (b"{}", {"content-encoding": "gzip"}, 400, "bad_gzip"),
         (gzip.compress(b"\0" * 1_000_000), {"content-encoding": "gzip"}, 413, "body_too_large"),
         (b"{}", {"content-encoding": "br"}, 400, "unsupported_encoding"),
-        (b"\n\x05hello", {"content-type": "application/x-protobuf"}, 501, "not_yet"),
+        (b"\n\x05hello", {"content-type": "application/x-protobuf"}, 400, "bad_protobuf"),
     ],
 )
 @pytest.mark.parametrize("chunked", [False, True])
@@ -154,6 +156,37 @@ def test_a_huge_body_is_not_read_to_its_end(edge: Edge) -> None:
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/x-www-form-urlencoded", "application/x-protobuf"])
 def test_json_is_json_under_any_name(edge: Edge, kind: str) -> None:
     assert edge.ask("POST", "/v1/track", GOOD, headers={"x-write-key": "key", "content-type": kind}).status == 200
+
+
+PACKED = {"x-write-key": "key", "content-type": "application/x-protobuf"}
+MESSAGE = Item(type="track", event="Buy", user_id="u-1", message_id="m-1")
+
+
+@pytest.mark.parametrize("content_type", ["application/x-protobuf", "application/x-protobuf; messageType=Item"])
+def test_a_message_is_taken_as_it_came(edge: Edge, content_type: str) -> None:
+    assert edge.ask("POST", "/v1/t", MESSAGE.SerializeToString(), headers=PACKED | {"content-type": content_type}).status == 200
+    batch = Batch(batch=[MESSAGE]).SerializeToString()
+    assert edge.ask("POST", "/v1/batch", gzip.compress(batch), headers=PACKED | {"content-encoding": "gzip"}).status == 200
+    assert [(found["item"], found["item_protobuf"]) for found in edge.received()] == [("", MESSAGE.SerializeToString())] * 2
+    assert [record.key for record in edge.log.records] == [b"acme/u-1"] * 2
+
+
+def test_the_key_may_stand_in_a_message(edge: Edge) -> None:
+    without = {"content-type": "application/x-protobuf"}
+    keyed = Batch(batch=[MESSAGE], write_key="key").SerializeToString()
+    assert edge.ask("POST", "/v1/batch", keyed, headers=without).status == 200
+    is_problem(edge.ask("POST", "/v1/track", MESSAGE.SerializeToString(), headers=without), 401, "unknown_write_key")
+
+
+@pytest.mark.parametrize("path", ["/v1/track", "/v1/batch"])
+def test_a_bad_message_can_be_repeated_from_its_dead_letter(edge: Edge, path: str) -> None:
+    bad = Item(type="track", user_id="u-1", message_id="m-2")
+    body = bad.SerializeToString() if path == "/v1/track" else Batch(batch=[bad]).SerializeToString()
+    is_problem(edge.ask("POST", path, body, headers=PACKED), 400, "missing_event")
+    (letter,) = edge.dead()
+    assert (letter["value"], letter["key"], letter["code"]) == (bad.SerializeToString(), b"acme/u-1", "missing_event")
+    again, headers = repeated(letter)
+    assert (again, headers) == (body, {"Content-Type": "application/x-protobuf"})
 
 
 @pytest.mark.parametrize("chunked", [False, True])

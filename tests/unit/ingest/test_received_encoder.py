@@ -54,9 +54,12 @@ def test_equals_the_codec(received_at: int, item: ReceivedItem, receipt: Receipt
         "remote_address": receipt.remote_address,
         "user_agent": receipt.user_agent,
         "edge": receipt.edge,
+        "item_protobuf": None,
     }
     assert written == CODECS[item.kind].encode(record)
     assert CODECS[item.kind].decode(written) == record
+    packed = ENCODER.encode_protobuf(received_at, item, *encode_receipt(receipt))
+    assert packed == CODECS[item.kind].encode(record | {"item": "", "item_protobuf": item.item})
 
 
 def test_refuses_a_schema_it_was_not_written_for(monkeypatch: pytest.MonkeyPatch) -> None:

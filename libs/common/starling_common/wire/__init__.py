@@ -1,15 +1,28 @@
-"""Bytes <-> values: the only package that imports an Avro library."""
+"""Bytes <-> values: the only package that imports an Avro or a Protocol Buffers library."""
 
 from starling_common.wire.basics import long_bytes
 from starling_common.wire.codec import Codec, DecodeError, Record, UnknownSchema, schema_text, writer_id
 from starling_common.wire.compiled import FieldReader, record_parts
+from starling_common.wire.ingest_pb2 import Batch, Item
+from starling_common.wire.messages import (
+    PROTOBUF,
+    batch_of_one,
+    instant_text,
+    item_json,
+    lay_under,
+    read_batch,
+    read_item,
+)
 from starling_common.wire.received import Receipt, ReceivedEncoder, ReceivedItem, encode_receipt
 from starling_common.wire.registry import Registry, RegistryUnavailable, SchemaMissing
 
 __all__ = [
+    "PROTOBUF",
+    "Batch",
     "Codec",
     "DecodeError",
     "FieldReader",
+    "Item",
     "Receipt",
     "ReceivedEncoder",
     "ReceivedItem",
@@ -18,8 +31,14 @@ __all__ = [
     "RegistryUnavailable",
     "SchemaMissing",
     "UnknownSchema",
+    "batch_of_one",
     "encode_receipt",
+    "instant_text",
+    "item_json",
+    "lay_under",
     "long_bytes",
+    "read_batch",
+    "read_item",
     "record_parts",
     "schema_text",
     "writer_id",

@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Final
 
 
-def _base128(rest: int) -> bytes:
+def base128_bytes(rest: int) -> bytes:
+    """A number that is not negative, seven bits a byte, lowest first; Protocol Buffers writes lengths like this."""
     out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
@@ -18,7 +19,7 @@ def _base128(rest: int) -> bytes:
     return bytes(out)
 
 
-_SMALL: Final = tuple(_base128(number << 1) for number in range(8192))
+_SMALL: Final = tuple(base128_bytes(number << 1) for number in range(8192))
 _PAIRS: Final = tuple(bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << 14))
 """Two bytes of a longer number for each value of its next 14 bits."""
 
@@ -29,13 +30,13 @@ def long_bytes(number: int) -> bytes:
         return _SMALL[number]
     zigzag = number << 1 if number > 0 else ~(number << 1)
     high = zigzag >> 28
-    return _PAIRS[zigzag & 0x3FFF] + _PAIRS[zigzag >> 14 & 0x3FFF] + _high(high) if high else _base128(zigzag)
+    return _PAIRS[zigzag & 0x3FFF] + _PAIRS[zigzag >> 14 & 0x3FFF] + _high(high) if high else base128_bytes(zigzag)
 
 
 @lru_cache(maxsize=1024)
 def _high(bits: int) -> bytes:
     # The upper part of a time: changes once in 37 hours (milliseconds) or in two minutes (microseconds).
-    return _base128(bits)
+    return base128_bytes(bits)
 
 
 def text_bytes(text: str) -> bytes:

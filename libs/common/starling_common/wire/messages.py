@@ -1,0 +1,131 @@
+"""Adapter: the Protocol Buffers form of ingest items (`schemas/proto/ingest.proto`) <-> the JSON that means the same."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from google.protobuf.message import DecodeError as _NoMessage
+from google.protobuf.struct_pb2 import ListValue, Struct, Value
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from starling_common.wire.basics import base128_bytes
+from starling_common.wire.codec import DecodeError
+from starling_common.wire.ingest_pb2 import Batch, Item
+
+PROTOBUF: Final = "application/x-protobuf"
+"""The `Content-Type`; parameters may follow it."""
+
+Json: TypeAlias = dict[str, Any]
+
+_BATCH_FIELD_1: Final = b"\x0a"
+_MAX_WHOLE: Final = 2**53
+
+_TEXTS: Final = {
+    "type": "type", "message_id": "messageId", "user_id": "userId", "anonymous_id": "anonymousId", "event": "event", "name": "name",
+    "category": "category", "group_id": "groupId", "previous_id": "previousId", "write_key": "writeKey",
+}  # fmt: skip
+_INSTANTS: Final = {"timestamp": "timestamp", "original_timestamp": "originalTimestamp", "sent_at": "sentAt"}
+_OBJECTS: Final = {name: name for name in ("context", "integrations", "properties", "traits")}
+
+
+def read_item(data: bytes) -> Item:
+    """Raises: DecodeError when the bytes are no `Item`, or are nested deeper than 33 objects."""
+    try:
+        return Item.FromString(data)
+    except _NoMessage as error:
+        raise _broken("Item", error) from error
+
+
+def read_batch(data: bytes) -> Batch:
+    """Raises: DecodeError when the bytes are no `Batch`, or one of its items is none."""
+    try:
+        return Batch.FromString(data)
+    except _NoMessage as error:
+        raise _broken("Batch", error) from error
+
+
+def batch_of_one(item: bytes) -> bytes:
+    """The `Batch` of a single item, whose bytes need not be readable."""
+    return _BATCH_FIELD_1 + base128_bytes(len(item)) + item
+
+
+def lay_under(item: Item, batch: Batch) -> None:
+    """Give the item what the batch says for all and it does not say itself, member by member of the first level."""
+    for name in ("context", "integrations"):
+        if batch.HasField(name):
+            own = getattr(item, name).fields
+            for key, value in getattr(batch, name).fields.items():
+                if key not in own:
+                    own[key].CopyFrom(value)
+
+
+def item_json(data: bytes) -> str:
+    """The item as JSON text: its canonical JSON mapping, objects sorted by name, whole numbers without a fraction.
+
+    Sorted, because a message does not say in which order members were set: the same bytes give the same text, always.
+    Raises: DecodeError when the bytes are no `Item`, none of its fields is among them, or a value says nothing that JSON can say.
+    """
+    item = read_item(data)
+    members = _members(item)
+    if not members:
+        raise DecodeError("bad_protobuf", "no field of an Item is there: send a starling.ingest.v1.Item")
+    return msgspec.json.encode(members).decode()
+
+
+def instant_text(instant: Timestamp, place: str) -> str:
+    """RFC 3339. Raises: DecodeError beyond the years 1 to 9999."""
+    try:
+        return instant.ToJsonString()
+    except ValueError as error:
+        raise DecodeError("bad_timestamp", f"{place}: is no instant between the years 1 and 9999: send when it happened") from error
+
+
+def _members(item: Item) -> Json:
+    found: Json = {}
+    for field, _ in item.ListFields():
+        name = field.name
+        if name in _TEXTS:
+            found[_TEXTS[name]] = getattr(item, name)
+        elif name in _INSTANTS:
+            found[_INSTANTS[name]] = instant_text(getattr(item, name), _INSTANTS[name])
+        else:
+            found[_OBJECTS[name]] = _object(getattr(item, name), name)
+    return found
+
+
+def _object(struct: Struct, place: str) -> Json:
+    fields = struct.fields
+    return {name: _value(fields[name], f"{place}.{name}") for name in sorted(fields)}
+
+
+def _array(values: ListValue, place: str) -> list[Any]:
+    return [_value(value, f"{place}.{index}") for index, value in enumerate(values.values)]
+
+
+def _number(number: float, place: str) -> int | float:
+    if not math.isfinite(number):
+        raise DecodeError("bad_protobuf", f"{place}: {number} is no JSON number: send null or leave it out")
+    return int(number) if number.is_integer() and abs(number) <= _MAX_WHOLE else number
+
+
+_READ: Final[Mapping[str, Callable[[Value, str], Any]]] = {
+    "null_value": lambda _value, _place: None,
+    "number_value": lambda value, place: _number(value.number_value, place),
+    "string_value": lambda value, _place: value.string_value,
+    "bool_value": lambda value, _place: value.bool_value,
+    "struct_value": lambda value, place: _object(value.struct_value, place),
+    "list_value": lambda value, place: _array(value.list_value, place),
+}
+
+
+def _value(value: Value, place: str) -> Any:
+    kind = value.WhichOneof("kind")
+    if kind is None:
+        raise DecodeError("bad_protobuf", f"{place}: the Value holds nothing: set its null_value, or leave it out")
+    return _READ[kind](value, place)
+
+
+def _broken(what: str, error: Exception) -> DecodeError:
+    problem = str(error).rpartition("': ")[2]
+    return DecodeError("bad_protobuf", f"the bytes are no starling.ingest.v1.{what}: {problem or error}")

@@ -1,0 +1,124 @@
+"""An item means the same as JSON and as Protocol Buffers: at the edge, and in what becomes of it.
+
+The message is made of the JSON by the Protocol Buffers library's own mapping, which shares nothing with ours.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf import json_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from starling_common.instants import parse_instant
+from starling_common.outcome import Done, Refused
+from starling_common.settings import Clock
+from starling_common.topics import INGEST_KINDS
+from starling_common.wire import Batch, Item
+from starling_ingest.accept import Reading, accept_batch, accept_single
+from starling_ingest.messages import accept_batch_message, accept_single_message
+from starling_normalizer.enrich import Product
+from starling_normalizer.pipeline import FOLD, READ, run
+from starling_normalizer.testing import key_of, received
+from starling_normalizer.work import Rules, Work
+
+RULES = Rules(Clock.WALL, lambda _workspace, product_id: Product("shoes", 42.5, None, None) if product_id == "sku-1" else None)
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+# A message's number is a double: neither more digits than that, nor a difference between 5 and 5.0.
+numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False).filter(lambda n: not n.is_integer())
+values = st.recursive(
+    st.none() | st.booleans() | numbers | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=6,
+)
+objects = st.none() | st.dictionaries(text | st.sampled_from(["product_id", "computed", "traits"]), values, max_size=3)
+instants = st.none() | st.sampled_from(
+    ["2025-12-31T23:59:59Z", "2026-01-01T00:00:00.123456Z", "1969-12-31T23:59:59Z", "2026-01-01T09:30:00.250+09:00"]
+)
+ids = st.none() | st.just("") | st.sampled_from(["ada", "bob", "é", "x" * 1_001])
+items = st.fixed_dictionaries(
+    {"messageId": st.sampled_from(["m-1", "m" * 100, "m" * 101]), "userId": ids | st.just("ada")},
+    optional={
+        "anonymousId": ids, "type": st.sampled_from([*INGEST_KINDS, "merge"]), "event": st.none() | text, "name": st.none() | text,
+        "category": st.none() | text, "groupId": ids, "previousId": ids, "timestamp": instants, "originalTimestamp": instants,
+        "sentAt": instants, "properties": objects | st.just({"product_id": "sku-1", "price": None}), "traits": objects,
+        "context": objects, "integrations": objects, "writeKey": st.none() | text,
+    },
+)  # fmt: skip
+batches = st.fixed_dictionaries(
+    {"batch": st.lists(items, max_size=3)},
+    optional={"context": objects, "integrations": objects, "sentAt": instants, "writeKey": text},
+)
+
+
+def message(kind: type[Item] | type[Batch], document: Mapping[str, Any]) -> bytes:
+    # The library takes a null for a missing field only where the field is no message.
+    return json_format.ParseDict(without_nulls(document), kind()).SerializeToString()
+
+
+def without_nulls(document: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in document.items() if value is not None}
+    return kept | ({"batch": [without_nulls(item) for item in kept["batch"]]} if "batch" in kept else {})
+
+
+def told(reading: Reading | Refused) -> Any:
+    """What the sender is told, and what the edge knows of each item."""
+    if isinstance(reading, Refused):
+        return reading.code
+    faults = [
+        (fault.index, fault.message_id, fault.code, fault.message.partition(", got")[0], fault.identifier)
+        for fault in reading.faults
+    ]
+    return (
+        [(item.kind, item.message_id, item.user_id, item.anonymous_id) for item in reading.items],
+        faults,
+        reading.write_key or None,
+    )
+
+
+def became(reading: Reading) -> list[Any]:
+    """What the normalizer makes of each item, JSON texts read."""
+    found = []
+    for item in reading.items:
+        text, packed = ("", item.item) if reading.protobuf else (item.item.decode(), None)
+        ids = {"message_id": item.message_id, "user_id": item.user_id, "anonymous_id": item.anonymous_id}
+        record = received(item.kind, text, **ids, sent_at=item.sent_at, item_protobuf=packed)
+        step = run(READ, Work(record, key=key_of(record)), RULES)
+        step = run(FOLD, step, RULES) if isinstance(step, Work) else step
+        found.append(read_texts(step.event) | {"topic": step.topic} if isinstance(step, Work) else step)
+    return found
+
+
+def read_texts(event: Mapping[str, Any]) -> dict[str, Any]:
+    # Members of an object have no order.
+    texts = ("properties", "traits", "context", "group_traits")
+    read: dict[str, Callable[[Any], Any]] = dict.fromkeys(texts, json.loads)
+    read |= {"raw_timestamp": parse_instant, "raw_sent_at": parse_instant, "changed": sorted}
+    return {name: read[name](value) if name in read and value is not None else value for name, value in event.items()}
+
+
+def value_of(outcome: Any) -> Reading | Refused:
+    found = outcome.value if isinstance(outcome, Done) else outcome
+    assert isinstance(found, Reading | Refused)
+    return found
+
+
+def agree(as_json: Reading | Refused, packed: Reading | Refused) -> None:
+    assert told(packed) == told(as_json)
+    if isinstance(as_json, Reading) and isinstance(packed, Reading):
+        assert became(packed) == became(as_json)
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(INGEST_KINDS), items)
+def test_a_call(kind: str, item: dict[str, Any]) -> None:
+    as_json = accept_single(json.dumps(item).encode(), kind)
+    agree(value_of(as_json), value_of(accept_single_message(message(Item, item), kind)))
+
+
+@settings(max_examples=200)
+@given(batches)
+def test_a_batch(batch: dict[str, Any]) -> None:
+    agree(value_of(accept_batch(json.dumps(batch).encode())), value_of(accept_batch_message(message(Batch, batch))))

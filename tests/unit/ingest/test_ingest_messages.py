@@ -1,0 +1,112 @@
+"""Items as Protocol Buffers: what the edge takes, and what it says of what it does not take."""
+
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+
+from starling_common.outcome import Done, Outcome, Refused
+from starling_common.wire import Batch, Item, item_json, read_item
+from starling_ingest.accept import MAX_ITEMS, Reading
+from starling_ingest.messages import accept_batch_message, accept_single_message
+
+GOOD = {"type": "track", "messageId": "m-1", "userId": "ada", "event": "Buy", "timestamp": "2026-01-01T00:00:00Z"}
+
+
+def item(**members: Any) -> Item:
+    return json_format.ParseDict(GOOD | members, Item())
+
+
+def read(outcome: Outcome[Reading]) -> Reading:
+    assert isinstance(outcome, Done), outcome
+    assert outcome.value.protobuf
+    return outcome.value
+
+
+def test_a_call_goes_on_as_it_came() -> None:
+    body = item(properties={"revenue": 5}, writeKey="key").SerializeToString()
+    reading = read(accept_single_message(body, "track"))
+    (found,) = reading.items
+    assert (found.kind, found.message_id, found.user_id, found.anonymous_id, found.item) == ("track", "m-1", "ada", None, body)
+    assert (reading.faults, reading.write_key) == ([], "key")
+
+
+def test_a_field_of_a_later_version_is_kept() -> None:
+    body = item().SerializeToString() + b"\xa2\x06\x03new"
+    batch = read(accept_batch_message(b"\x0a" + bytes([len(body)]) + body))
+    assert read(accept_single_message(body, "track")).items[0].item == body
+    assert batch.items[0].item.endswith(b"\xa2\x06\x03new")
+    assert read_item(batch.items[0].item).event == "Buy"
+
+
+def test_what_a_batch_says_for_all_lies_under_what_an_item_says() -> None:
+    batch = Batch(batch=[item(context={"app": {"version": "2"}, "ip": None}), item(sentAt="2026-01-01T00:00:02Z")])
+    json_format.ParseDict(
+        {"context": {"app": {"name": "shop"}, "ip": "10.0.0.1"}, "integrations": {"All": True}, "sentAt": "2026-01-01T00:00:01Z"},
+        batch,
+    )
+    first, second = read(accept_batch_message(batch.SerializeToString())).items
+    assert '"context":{"app":{"version":"2"},"ip":null},"integrations":{"All":true}' in item_json(first.item)
+    assert '"context":{"app":{"name":"shop"},"ip":"10.0.0.1"}' in item_json(second.item)
+    assert (first.sent_at, second.sent_at) == ("2026-01-01T00:00:01Z", None)
+
+
+def test_a_bad_item_of_a_batch_is_kept_as_it_was_sent() -> None:
+    bad = item(event="")
+    batch = Batch(batch=[item(), bad])
+    batch.context["ip"] = "10.0.0.1"
+    reading = read(accept_batch_message(batch.SerializeToString()))
+    (fault,) = reading.faults
+    assert (fault.index, fault.code, fault.message) == (1, "missing_event", "/batch/1/event: missing, expected the event's name")
+    assert (fault.message_id, fault.identifier, fault.item) == ("m-1", "ada", bad.SerializeToString())
+    assert len(reading.items) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "members", "code"),
+    [
+        ("track", {"userId": ""}, "missing_id"),
+        ("group", {}, "missing_group_id"),
+        ("alias", {}, "missing_previous_id"),
+        ("alias", {"previousId": "bob", "userId": "", "anonymousId": "a-1"}, "missing_id"),
+        ("track", {"messageId": "m" * 101}, "message_id_too_long"),
+        ("track", {"properties": {"a": "x" * 33_000}}, "item_too_large"),
+        ("identify", {"context": {"traits": "pro"}}, "wrong_type"),
+    ],
+)
+def test_an_unusable_call_is_a_fault(kind: str, members: dict[str, Any], code: str) -> None:
+    reading = read(accept_single_message(item(**members).SerializeToString(), kind))
+    assert [fault.code for fault in reading.faults] == [code]
+    assert reading.items == []
+
+
+@pytest.mark.parametrize("kind", ["", "merge"])
+def test_an_item_of_a_batch_says_what_it_is(kind: str) -> None:
+    reading = read(accept_batch_message(Batch(batch=[item(type=kind)]).SerializeToString()))
+    assert [fault.code for fault in reading.faults] == ["unknown_type" if kind else "missing_type"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"\x1a\x02\xff\xfe", "bad_protobuf"),
+        (b"\x0a\xff", "bad_protobuf"),
+        (b"no message", "bad_protobuf"),
+        (b"", "empty_batch"),
+        (Batch(batch=[item()] * (MAX_ITEMS + 1)).SerializeToString(), "too_many_items"),
+        (b"\x12\x0b\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01" + Batch(batch=[item()]).SerializeToString(), "bad_timestamp"),
+    ],
+)
+def test_a_body_that_is_no_batch_is_refused_whole(body: bytes, code: str) -> None:
+    refused = accept_batch_message(body)
+    assert isinstance(refused, Refused)
+    assert refused.code == code
+
+
+def test_a_body_that_is_nested_too_deeply_is_refused_whole() -> None:
+    value: dict[str, Any] = {}
+    for _ in range(40):
+        value = {"a": value}
+    refused = accept_single_message(item(properties=value).SerializeToString(), "track")
+    assert isinstance(refused, Refused)
+    assert refused.code == "bad_protobuf"
