@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from starling_common.topics import BEHAVIOUR
-from starling_common.wire import Codec, RegistryUnavailable, schema_text
+from starling_common.wire import Codec, Item, RegistryUnavailable, schema_text
 from starling_spark.lake.batches import LakeWriter, Source
 from starling_spark.lake.iceberg import Lake, LakeBroken
 from starling_spark.lake.tables import QUARANTINE, TABLES
@@ -145,6 +146,22 @@ def test_records_become_typed_rows_and_broken_ones_go_to_the_quarantine(rig: Rig
     assert bytes(refused[TRACK, 1]["value"]) == good[:-3]
     assert refused[TRACK, 1].headers[0]["value"] == b"c"
     assert rig.about("ingest_items", "partitions").count() == 2
+
+
+def test_items_of_protocol_buffers_have_the_same_columns(rig: Rig) -> None:
+    packed = json_format.ParseDict(ITEM, Item()).SerializeToString()
+    written = rig.write(
+        rig.item(TRACK, ITEM), rig.item(TRACK, "", item_protobuf=packed), rig.item(TRACK, "", item_protobuf=packed[:-1]),
+        rig.item(TRACK, "", item_protobuf=b"\xa2\x06\x03new"),
+    )  # fmt: skip
+    assert written == {"ingest_items": 2, "quarantine": 2}
+    as_json, as_message = rig.rows("ingest_items")
+    assert (as_message.call.event, as_message.call.timestamp) == (as_json.call.event, as_json.call.timestamp)
+    assert json.loads(as_message.call.properties) == json.loads(as_json.call.properties) == ITEM["properties"]
+    assert (as_json.item_protobuf, bytes(as_message.item_protobuf), as_message.item) == (None, packed, "")
+    refused = rig.rows(QUARANTINE)
+    assert [(one.origin_offset, one.code) for one in refused] == [(2, "bad_protobuf"), (3, "bad_protobuf")]
+    assert ["corrupt" in refused[0].message, "no field" in refused[1].message] == [True, True]
 
 
 def test_a_repeated_batch_adds_nothing_and_half_a_batch_is_completed(rig: Rig) -> None:

@@ -4,14 +4,14 @@ What customers may put anywhere (properties, traits, context) stays JSON text, a
 the tracking API itself names is a column. A field of another type is a reason to refuse the row, never a null.
 """
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 from pyspark.sql import types
 
 from starling_common.instants import parse_instant
+from starling_common.wire import DecodeError, item_json
 from starling_spark.codec import NO_ID, Refusal
 from starling_spark.columns import checked_micros
 
@@ -66,14 +66,19 @@ def read_json(text: str) -> Mapping[str, Any] | Refusal:
     return texts | instants | {name: _object(getattr(call, name)) for name in _OBJECTS}
 
 
-Reader = Callable[[str], Mapping[str, Any] | Refusal]
-READERS: Final[Mapping[str, Reader]] = MappingProxyType({"json": read_json})
-"""By the form in which an item was sent. Ingest takes JSON alone: its Protocol Buffers form is one more entry here."""
+def read_protobuf(data: bytes) -> Mapping[str, Any] | Refusal:
+    """The columns of an item that was sent as Protocol Buffers: those of the JSON that means the same."""
+    try:
+        text = item_json(data)
+    except DecodeError as error:
+        return Refusal(error.code, str(error), NO_ID)
+    return read_json(text)
 
 
 def call_of(record: Mapping[str, Any]) -> tuple[Any, ...] | Refusal:
-    """The values of `CALL` for an `IngestReceived` record."""
-    call = READERS[record.get("format", "json")](record["item"])
+    """The values of `CALL` for an `IngestReceived` record, in whichever form the item was sent."""
+    packed = record["item_protobuf"]
+    call = read_json(record["item"]) if packed is None else read_protobuf(packed)
     return call if isinstance(call, Refusal) else (call,)
 
 

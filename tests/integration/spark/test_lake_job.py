@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from starling_common.topics import BEHAVIOUR
+from starling_common.wire import Item
 from tests.conftest import Stack
 from tests.integration.spark.lake_instance import LakeInstance, behaviour, received
 
@@ -27,7 +28,10 @@ def test_the_life_of_a_lake(lake: LakeInstance) -> None:
     """One process, step by step, and one that ends it: each start of Spark costs more than all that happens here."""
     good = lake.value(TRACK, received("track", {"event": "Order Completed", "properties": {"revenue": 1}}))
     unknown = struct.pack(">bI", 0, UNKNOWN_SCHEMA_ID) + good[5:]
-    lake.send(TRACK, good, unknown, good[:-1], good)
+    item = Item(event="Order Completed", properties={"revenue": 1}).SerializeToString()
+    packed = lake.value(TRACK, received("track", {}) | {"item": "", "item_protobuf": item})
+    broken = lake.value(TRACK, received("track", {}) | {"item": "", "item_protobuf": item[:-1]})
+    lake.send(TRACK, good, unknown, good[:-1], packed, broken)
     old = [lake.value(BEHAVIOUR, behaviour(f"old {number}")) for number in range(6)]
     lake.send(BEHAVIOUR, *old[:3])
     with lake.running() as service:
@@ -45,6 +49,7 @@ def test_the_life_of_a_lake(lake: LakeInstance) -> None:
     assert refused == {
         unknown: ("unknown_schema", UNKNOWN_SCHEMA_ID),
         good[:-1]: ("broken_avro", struct.unpack(">I", good[1:5])[0]),
+        broken: ("bad_protobuf", -1),
     }
     assert 'starling_lake_rows_total{table="behaviour_events"} 9.0' in metrics
     assert 'starling_spark_query_processed_rows_per_second{query="lake"}' in metrics

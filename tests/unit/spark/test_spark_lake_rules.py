@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from google.protobuf import json_format
 
+from starling_common.wire import Item
 from starling_spark.codec import Refusal
 from starling_spark.lake.holding import WarehouseInUse, held
 from starling_spark.lake.iceberg import warehouse_uri
-from starling_spark.lake.items import read_json
+from starling_spark.lake.items import call_of, read_json, read_protobuf
 from starling_spark.lake.positions import Span, after, from_text, is_in, partly_in, to_text
 
 SPANS = {("t", 0): Span(5, 9, 4), ("t", 1): Span(0, 2, 2)}
@@ -54,6 +56,28 @@ def test_an_item_that_says_nothing_is_refused_with_the_reason(text: str, code: s
     found = read_json(text)
     assert isinstance(found, Refusal)
     assert (found.code, bool(found.message)) == (code, True)
+
+
+def test_an_item_says_the_same_in_either_form() -> None:
+    item = {"type": "group", "groupId": "7", "traits": {"a": {"b": 1.5}}, "timestamp": "2026-01-01T00:00:00.001Z", "event": ""}
+    packed = json_format.ParseDict(item, Item()).SerializeToString()
+    found = call_of({"item": "", "item_protobuf": packed})
+    assert not isinstance(found, Refusal)
+    assert found == call_of({"item": json.dumps(item, separators=(",", ":")), "item_protobuf": None})
+
+
+@pytest.mark.parametrize(
+    ("packed", "code", "message"),
+    [
+        (b"\xff", "bad_protobuf", "no starling.ingest.v1.Item"),
+        (b"\xa2\x06\x03new", "bad_protobuf", "no field of an Item"),
+        (Item(sent_at={"seconds": 2**60}).SerializeToString(), "bad_timestamp", "sentAt"),
+    ],
+)
+def test_a_message_that_says_nothing_is_refused_with_the_reason(packed: bytes, code: str, message: str) -> None:
+    found = read_protobuf(packed)
+    assert isinstance(found, Refusal)
+    assert (found.code, message in found.message) == (code, True)
 
 
 def test_a_warehouse_is_a_directory_or_a_uri(tmp_path: Path) -> None:
