@@ -28,9 +28,10 @@ test: setup ## all tests, on real parts
 faults: setup ## every fault, more than 200 of them in half an hour, under load on real parts; FAULTS="--seed 7" repeats a run
 	@$(PYTHON) -m tests.faults.run $(FAULTS)
 
-faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20 times each, under load: three quarters of an hour
+faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20 times each, under load, and a broker away for 30 s: three quarters of an hour
 	@$(PYTHON) -m tests.faults_spark.profiles $(FAULTS_PROFILES)
 	@$(PYTHON) -m tests.faults_spark.lake_and_views $(FAULTS_LAKE)
+	@$(PYTHON) -m tests.faults_spark.broker_away
 
 oracle: setup ## the segment language against the brute-force oracle, 50,000 generated stories
 	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist load --timeout 0 tests/property/segments/test_segments_oracle.py

@@ -20,9 +20,11 @@ import psutil
 import pyarrow as pa
 import shop
 from bench import PARTITIONS, Stack, keep, stack
+from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession, functions
 from segmenting import load
 
+from starling_common.metrics import Metrics
 from starling_common.settings import Clock, Http, Kafka, SchemaRegistry
 from starling_common.topics import AGGREGATES, BEHAVIOUR, CLOCK
 from starling_common.wire import FieldReader, Registry
@@ -30,8 +32,9 @@ from starling_local.runtime import runtime_jars
 from starling_spark.codec import Wire, agree
 from starling_spark.profiles.definitions import Definition
 from starling_spark.profiles.matches import EVENT_FIELDS
-from starling_spark.profiles.queries import Batch, Place, TraitQuery
+from starling_spark.profiles.queries import Batch, Place, Tell, TraitQuery
 from starling_spark.profiles.transform import Job, Topics, collect_rarely
+from starling_spark.query_metrics import QueryMetrics
 from starling_spark.session import open_session
 from starling_spark.settings import SparkSettings
 from starling_spark.sources import kafka_records
@@ -118,10 +121,9 @@ class Bench:
         batches: list[Batch] = []
         before = self.cpu_seconds()
         job = Job(self._job.topics, self.wire, Clock.EVENT, definitions)
-        query = TraitQuery(self.spark, job, place, batches.append)
+        query = TraitQuery(self.spark, job, place, Tell(batches.append, QueryMetrics(Metrics(CollectorRegistry()), "benchmark")))
         try:
-            while query.progress() is None or not batches:
-                query.raise_failure()
+            while query.look() is None or not batches:
                 time.sleep(0.1)
             took = Took(seconds_of(query.recent()), self.cpu_seconds() - before)
         finally:

@@ -12,6 +12,7 @@ from starling_common.values import split_key
 from starling_common.wire import Codec
 from starling_spark.codec import Wire
 from starling_spark.sinks import OUTPUT
+from starling_spark.sources import RECORDS, Raw
 
 _SHAPE = pa.schema(
     [
@@ -40,31 +41,36 @@ def _letters(stage: str, topic: str, wire: Wire) -> Callable[[Iterable[pa.Record
     return make
 
 
-def _output(row: dict[str, Any], stage: str, topic: str, codec: Codec) -> dict[str, Any]:
-    headers = [(entry["key"], entry["value"]) for entry in row["headers"] or ()]
-    correlation_id = header(headers, "correlation_id") or ""
-    letter = {
-        "received_at": row["timestamp_ms"] * 1000,
+def letter(raw: Raw, stage: str, code: str, message: str) -> dict[str, Any]:
+    """The `DeadLetter` of a record that `stage` refuses."""
+    headers = [(entry["key"], entry["value"]) for entry in raw.headers or ()]
+    return {
+        "received_at": raw.timestamp_ms * 1000,
         "stage": stage,
-        "code": row["refused"]["code"],
-        "message": row["refused"]["message"],
-        "origin_topic": row["topic"],
-        "origin_partition": row["partition"],
-        "origin_offset": row["offset"],
-        "key": row["key"],
-        "value": row["value"] or b"",
+        "code": code,
+        "message": message,
+        "origin_topic": raw.topic,
+        "origin_partition": raw.partition,
+        "origin_offset": raw.offset,
+        "key": raw.key,
+        "value": raw.value or b"",
         "headers": {key: value for key, value in headers if value is not None},
-        "workspace": _workspace(row["key"]),
-        "correlation_id": correlation_id or None,
+        "workspace": _workspace(raw.key),
+        "correlation_id": header(headers, "correlation_id") or None,
         "refused_at": wall_clock_ms(),
     }
+
+
+def _output(row: dict[str, Any], stage: str, topic: str, codec: Codec) -> dict[str, Any]:
+    raw = Raw(*(row[name] for name in RECORDS.fieldNames()))
+    told = letter(raw, stage, row["refused"]["code"], row["refused"]["message"])
     return {
         "topic": topic,
         "partition": -1,
-        "key": row["key"],
-        "value": codec.encode(letter),
-        "timestamp_ms": row["timestamp_ms"],
-        "correlation_id": correlation_id,
+        "key": raw.key,
+        "value": codec.encode(told),
+        "timestamp_ms": raw.timestamp_ms,
+        "correlation_id": told["correlation_id"] or "",
     }
 
 

@@ -4,9 +4,11 @@ Spark keeps its own positions in the checkpoint and reads by those; the group is
 """
 
 import json
+import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from starling_common.kafka import consumer_config
 
@@ -14,6 +16,9 @@ Ends = Mapping[tuple[str, int], int]
 """(topic, partition) -> the first offset that is not done."""
 
 _TIMEOUT_SECONDS = 10.0
+_COORDINATOR_SECONDS = 60.0
+_COORDINATOR_MOVES = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE)
+"""A broker that has just begun finds its groups' coordinators a little later."""
 
 
 def end_offsets(progress: str) -> dict[tuple[str, int], int]:
@@ -33,19 +38,26 @@ class GroupOffsets:
         self._consumer = Consumer(consumer_config(brokers, group))
         self._told: dict[tuple[str, int], int] = {}
 
-    def tell(self, ends: Ends) -> None:
-        """Returns when the broker has it. Raises: KafkaException."""
+    def load(self, topics: Sequence[str]) -> Mapping[tuple[str, int], str]:
+        """Ask the broker what it was told; gives the note that stands with each offset. Raises: KafkaException."""
+        wanted = [TopicPartition(topic, number) for topic in topics for number in self._partitions(topic)]
+        found = self._committed(wanted)
+        self._told.update({(one.topic, one.partition): one.offset for one in found if one.offset >= 0})
+        return {(one.topic, one.partition): one.metadata for one in found if one.metadata}
+
+    def tell(self, ends: Ends, notes: Mapping[tuple[str, int], str] = MappingProxyType({})) -> None:
+        """Returns when the broker has it; `notes` go with the offsets that are new. Raises: KafkaException."""
         news = {place: offset for place, offset in ends.items() if self._told.get(place) != offset}
         if news:
-            offsets = [TopicPartition(topic, number, offset) for (topic, number), offset in news.items()]
+            offsets = [TopicPartition(*place, offset, notes.get(place, "")) for place, offset in news.items()]
             self._consumer.commit(offsets=offsets, asynchronous=False)
             self._told.update(news)
 
     def ends(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
-        """The ends of all partitions, the empty ones too. Raises: KafkaException, KeyError for a topic that is not there."""
+        """The ends of all partitions, 0 of an empty one. Raises: KafkaException, KeyError for a topic that is not there."""
         ends: dict[tuple[str, int], int] = {}
         for topic in topics:
-            for number in self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic].partitions:
+            for number in self._partitions(topic):
                 span = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_TIMEOUT_SECONDS)
                 ends[topic, number] = 0 if span is None or span[1] == span[0] else span[1]
         return ends
@@ -53,3 +65,16 @@ class GroupOffsets:
     def close(self) -> None:
         """Leave."""
         self._consumer.close()
+
+    def _committed(self, wanted: list[TopicPartition]) -> list[TopicPartition]:
+        deadline = time.monotonic() + _COORDINATOR_SECONDS
+        while True:
+            try:
+                return self._consumer.committed(wanted, timeout=_TIMEOUT_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+
+    def _partitions(self, topic: str) -> list[int]:
+        return sorted(self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic].partitions)

@@ -24,6 +24,29 @@ class Running:
     moved: Callable[[str], None] = lambda _progress: None
 
 
+class Watched:
+    """A started query, looked at again and again; its metrics are told of each progress once."""
+
+    def __init__(self, running: Running) -> None:
+        self.query = running.query
+        self.progress: str | None = None
+        """Of the last micro-batch that was completed, as Spark's JSON."""
+        self._running = running
+
+    def look(self, *, is_last: bool = False) -> bool:
+        """Whether there is a new progress. Raises: StreamingQueryException when the query failed, unless `is_last`."""
+        failure = self.query.exception()
+        if failure is not None and not is_last:
+            raise failure
+        last = self.query.lastProgress
+        if last is None or last.json == self.progress:
+            return False
+        self.progress = last.json
+        self._running.metrics.tell(self.progress)
+        self._running.moved(self.progress)
+        return True
+
+
 class Follower:
     """Follows queries that read the same topics; the group is told how far the slowest of them is."""
 
@@ -38,34 +61,18 @@ class Follower:
     def follow(self, queries: Sequence[Running], stopping: Event, stop_seconds: float) -> None:
         """Until `stopping`. Raises: StreamingQueryException when a query failed."""
         self._problem = None
-        seen: dict[str, str] = {}
+        watched = [Watched(running) for running in queries]
         try:
             while not stopping.wait(_POLL_SECONDS):
-                if self._look(queries, seen):
-                    self._tell(slowest([end_offsets(text) for text in seen.values()], len(queries)))
+                news = [one.look() for one in watched]
+                if any(news):
+                    self._tell(_reached(watched))
         finally:
             deadline = time.monotonic() + stop_seconds
-            for running in queries:
-                stop_between_batches(running.query, deadline)
-            self._look(queries, seen, is_last=True)
-            self._tell(slowest([end_offsets(text) for text in seen.values()], len(queries)))
-
-    def _look(self, queries: Sequence[Running], seen: dict[str, str], *, is_last: bool = False) -> bool:
-        news = False
-        for running in queries:
-            failure = running.query.exception()
-            if failure is not None and not is_last:
-                raise failure
-            last = running.query.lastProgress
-            if last is None:
-                continue
-            text = last.json
-            if seen.get(running.query.name) != text:
-                seen[running.query.name] = text
-                running.metrics.tell(text)
-                running.moved(text)
-                news = True
-        return news
+            for one in watched:
+                stop_between_batches(one.query, deadline)
+                one.look(is_last=True)
+            self._tell(_reached(watched))
 
     def _tell(self, ends: Ends) -> None:
         try:
@@ -76,6 +83,10 @@ class Follower:
             self._problem = f"the broker does not answer: {error}"
         else:
             self._problem = None
+
+
+def _reached(watched: Sequence[Watched]) -> Ends:
+    return slowest([end_offsets(one.progress) for one in watched if one.progress is not None], len(watched))
 
 
 def slowest(ends: Sequence[Ends], queries: int) -> Ends:

@@ -1,6 +1,7 @@
 """Adapter: Kafka topics and a heartbeat as streaming DataFrames of one shape, `RECORDS`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession, functions, types
 
@@ -21,6 +22,18 @@ RECORDS = types.StructType(
     ]
 )
 """A record as it is in Kafka; a heartbeat has no topic, only a partition and a time."""
+
+
+class Raw(NamedTuple):
+    """One of `RECORDS`, its fields in that order."""
+
+    topic: str | None
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Mapping[str, Any]] | None
 
 
 def kafka_records(spark: SparkSession, brokers: str, topics: Sequence[str], max_records: int | None = None) -> DataFrame:

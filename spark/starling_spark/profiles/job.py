@@ -16,15 +16,18 @@ from starling_common.instants import wall_clock_ms
 from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
 from starling_common.metrics import Metrics
+from starling_spark.groups import Ends
 from starling_spark.profiles.catalogue import TraitCatalogue
 from starling_spark.profiles.definitions import Definition, read_definitions
-from starling_spark.profiles.positions import GroupPositions, Position
-from starling_spark.profiles.queries import Batch, Place, Progress, TraitQuery
+from starling_spark.profiles.positions import GroupPositions
+from starling_spark.profiles.queries import Batch, Place, Tell, TraitQuery
 from starling_spark.profiles.transform import Job
+from starling_spark.query_metrics import QueryMetrics
 
+_QUERY = "profiles"
+"""In metrics; Spark's own name of the query changes with the definitions."""
 _POLL_SECONDS = 0.1
 _IDLE_SECONDS = 1.0
-Ends = Mapping[Position, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,28 +88,27 @@ class ProfilesJob:
         for problem in read_definitions(definitions)[1]:
             log(__name__).error("definition_not_computed", problem=problem)
         history = self._parts.positions.ends(self._inputs)
-        query = TraitQuery(self._parts.open_spark(), self._job(definitions), self._place, self._count)
+        told_to = Tell(self._count, QueryMetrics(self._parts.metrics, _QUERY))
+        query = TraitQuery(self._parts.open_spark(), self._job(definitions), self._place, told_to)
         log(__name__).info("query_started", name=query.name, definitions=len(definitions))
         self._set_state("active")
-        told: tuple[Progress | None, int] | None = None
+        told: tuple[Ends | None, int] | None = None
         try:
             while not stopping.is_set():
-                query.raise_failure()
+                ends = query.look()
                 in_force, position = self._parts.catalogue.at_hand()
                 if in_force != definitions:
                     return
-                progress = query.progress()
-                tell = partial(self._tell, query, definitions, progress, history)
-                if (progress, position) != told and self._attempt(tell):
-                    told = (progress, position)
+                tell = partial(self._tell, query, definitions, ends or {}, history)
+                if (ends, position) != told and self._attempt(tell):
+                    told = (ends, position)
                 stopping.wait(_POLL_SECONDS)
         finally:
             query.stop(stop_seconds)
             log(__name__).info("query_stopped", name=query.name)
 
-    def _tell(self, query: TraitQuery, definitions: Sequence[Definition], progress: Progress | None, history: Ends) -> None:
+    def _tell(self, query: TraitQuery, definitions: Sequence[Definition], ends: Ends, history: Ends) -> None:
         """Tell the group how far the query got."""
-        ends: Ends = {} if progress is None else progress.ends
         in_force, position = self._parts.catalogue.current()
         if in_force != definitions:
             return  # these ends were reached without the newest definition

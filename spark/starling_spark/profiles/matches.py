@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -12,6 +12,7 @@ from starling_common.values import record_key
 from starling_common.wire import DecodeError
 from starling_spark.profiles.folding import Chunk, Refusal, UserHits
 from starling_spark.profiles.plans import TraitPlan
+from starling_spark.sources import Raw
 
 CODE_BAD_EVENT = "bad_event"
 EVENT_FIELDS = ("workspace", "user_id", "name", "event_time", "correlation_id", "properties")
@@ -22,18 +23,6 @@ _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 class BadEvent(ValueError):
     """The event's properties, context or traits are no JSON object."""
-
-
-class Raw(NamedTuple):
-    """One record of an input topic; without a topic it is a heartbeat and only tells the time."""
-
-    topic: str | None
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[Mapping[str, Any]] | None
 
 
 class Event:

@@ -11,10 +11,12 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from starling_common.settings import Clock
+from starling_spark.groups import Ends, end_offsets
 from starling_spark.profiles.definitions import fingerprint
-from starling_spark.profiles.positions import Position, end_offsets
 from starling_spark.profiles.traits import FORMAT
 from starling_spark.profiles.transform import Job, computed_traits
+from starling_spark.query_metrics import QueryMetrics
+from starling_spark.running import Running, Watched, stop_between_batches
 from starling_spark.sinks import publish
 from starling_spark.sources import heartbeats, kafka_records
 
@@ -41,18 +43,18 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """A completed micro-batch: its outputs are acknowledged and its place is in the checkpoint."""
+class Tell:
+    """Who is told: `published` of each micro-batch when the broker has all that it wrote, `metrics` of each that is completed."""
 
-    batch: int
-    ends: Mapping[Position, int]
+    published: Callable[[Batch], None]
+    metrics: QueryMetrics
 
 
 class TraitQuery:
     """A running query. Its first batch under new definitions is the whole history, so that only final values are told."""
 
-    def __init__(self, spark: SparkSession, job: Job, place: Place, on_published: Callable[[Batch], None]) -> None:
-        """Starts it; `on_published` is told of each micro-batch when the broker has all that it wrote."""
+    def __init__(self, spark: SparkSession, job: Job, place: Place, tell: Tell) -> None:
+        """Starts it."""
         facts = (FORMAT, place.state_partitions, place.partitions, job.topics.events, job.topics.clock, job.clock)
         self.name = fingerprint(job.definitions, *facts)
         self._checkpoints = place.checkpoints
@@ -63,9 +65,9 @@ class TraitQuery:
         def write(rows: DataFrame, _batch: int) -> None:
             began = time.monotonic()
             published = publish(rows, place.brokers, _PRODUCED_BY)
-            on_published(Batch(published, time.monotonic() - began))
+            tell.published(Batch(published, time.monotonic() - began))
 
-        self._query: StreamingQuery = (
+        query: StreamingQuery = (
             computed_traits(records, job)
             .writeStream.queryName(f"profiles-{self.name}")
             .outputMode("update")
@@ -74,39 +76,24 @@ class TraitQuery:
             .foreachBatch(write)
             .start()
         )
+        self._watched = Watched(Running(query, tell.metrics))
 
-    @property
-    def is_active(self) -> bool:
-        """False once it stopped or failed."""
-        return bool(self._query.isActive)
+    def look(self) -> Ends | None:
+        """How far the last completed micro-batch came: its outputs are acknowledged, its place is in the checkpoint; None before.
 
-    def raise_failure(self) -> None:
-        """Raises: StreamingQueryException if the query failed."""
-        failure = self._query.exception()
-        if failure is not None:
-            raise failure
-
-    def progress(self) -> Progress | None:
-        """What the last completed micro-batch came to; None before the first one."""
-        last = self._query.lastProgress
-        if last is None:
-            return None
-        return Progress(last.batchId, end_offsets(last.json))
+        Raises: StreamingQueryException if the query failed.
+        """
+        self._watched.look()
+        return None if self._watched.progress is None else end_offsets(self._watched.progress)
 
     def recent(self) -> Sequence[StreamingQueryProgress]:
         """What Spark tells of the last micro-batches."""
-        return list(self._query.recentProgress)
+        return list(self._watched.query.recentProgress)
 
     def stop(self, timeout_seconds: float) -> None:
         """Stop between two micro-batches, or in the midst of one that lasts longer than that (it is done again later)."""
-        deadline = time.monotonic() + timeout_seconds
-        before = self.progress()
-        while self.is_active and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
-            now = self.progress()
-            if now is not None and (before is None or now.batch != before.batch):
-                break
-            time.sleep(0.05)
-        self._query.stop()
+        stop_between_batches(self._watched.query, time.monotonic() + timeout_seconds)
+        self._watched.look(is_last=True)
 
     def forget_others(self) -> None:
         """Delete the checkpoints of other definitions: what they remember as told is out of date from now on."""

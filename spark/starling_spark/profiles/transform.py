@@ -17,20 +17,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, types
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from starling_common.headers import header
-from starling_common.instants import wall_clock_micros, wall_clock_ms
+from starling_common.instants import wall_clock_micros
 from starling_common.settings import Clock as ClockMode
-from starling_common.values import split_key
 from starling_common.wire import FieldReader
 from starling_spark.codec import Wire
+from starling_spark.dead_letters import letter
 from starling_spark.profiles.definitions import Definition, read_definitions
 from starling_spark.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal
-from starling_spark.profiles.matches import EVENT_FIELDS, ChunkBuilder, Raw, Reading
+from starling_spark.profiles.matches import EVENT_FIELDS, ChunkBuilder, Reading
 from starling_spark.profiles.outputs import OutputBatches, computed_encoder, unpack
 from starling_spark.profiles.plans import TraitPlan, compile_traits
 from starling_spark.profiles.wheel import Slot
 from starling_spark.sinks import OUTPUT
-from starling_spark.sources import RECORDS
+from starling_spark.sources import RECORDS, Raw
 
 STAGE = "profiles"
 _CHUNKS = types.StructType([types.StructField("partition", types.IntegerType()), types.StructField("chunk", types.BinaryType())])
@@ -121,10 +120,8 @@ def _reading(job: Job, plans: Mapping[str, TraitPlan]) -> Reading:
     def refuse(raw: Raw, code: str, message: str) -> Refusal | None:
         if raw.offset < before.get((raw.topic or "", raw.partition), 0):
             return None
-        headers = [(entry["key"], entry["value"]) for entry in raw.headers or ()]
-        correlation_id = header(headers, "correlation_id") or ""
-        record = _dead_letter(raw, code, message) | {"headers": _last_of_each(headers), "correlation_id": correlation_id or None}
-        return Refusal(raw.key, dead_letter.encode(record), raw.timestamp_ms, correlation_id)
+        told = letter(raw, STAGE, code, message)
+        return Refusal(raw.key, dead_letter.encode(told), raw.timestamp_ms, told["correlation_id"] or "")
 
     read_event = FieldReader(wire.codec(topics.events), (*EVENT_FIELDS, *_more_fields(plans)))
     read_clock = FieldReader(wire.codec(topics.clock), ("instant", "correlation_id"))
@@ -136,33 +133,6 @@ def _more_fields(plans: Mapping[str, TraitPlan]) -> tuple[str, ...]:
     if any(plan.measures.reads_traits for plan in plans.values()):
         return "context", "traits"
     return ("context",) if any(plan.measures.reads_context for plan in plans.values()) else ()
-
-
-def _last_of_each(headers: list[tuple[str, bytes | None]]) -> Mapping[str, bytes]:
-    return {key: value for key, value in headers if value is not None}
-
-
-def _dead_letter(raw: Raw, code: str, message: str) -> dict[str, Any]:
-    return {
-        "received_at": raw.timestamp_ms * 1000,
-        "stage": STAGE,
-        "code": code,
-        "message": message,
-        "origin_topic": raw.topic,
-        "origin_partition": raw.partition,
-        "origin_offset": raw.offset,
-        "key": raw.key,
-        "value": raw.value or b"",
-        "workspace": _workspace(raw.key),
-        "refused_at": wall_clock_ms(),
-    }
-
-
-def _workspace(key: bytes | None) -> str | None:
-    try:
-        return split_key(key or b"")[0]
-    except ValueError:
-        return None
 
 
 class _Processor(StatefulProcessor):

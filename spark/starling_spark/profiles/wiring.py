@@ -11,6 +11,7 @@ from starling_common.health import HealthServer
 from starling_common.metrics import Metrics
 from starling_common.wire import Registry
 from starling_spark.codec import agree
+from starling_spark.groups import GroupOffsets
 from starling_spark.profiles.catalogue import TraitCatalogue
 from starling_spark.profiles.job import Parts, ProfilesJob
 from starling_spark.profiles.positions import GroupPositions
@@ -29,10 +30,10 @@ def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
     topic = settings.profiles_definitions_topic
     registry = Registry(settings.registry.url)
     catalogue = TraitCatalogue(settings.kafka.brokers, topic, registry.codec(topic, "DefinitionChanged"))
-    positions = GroupPositions(settings.kafka.brokers, settings.profiles_group)
+    group = GroupOffsets(settings.kafka.brokers, settings.profiles_group)
     spark, close_spark = _opened_once(settings)
     metrics = Metrics(CollectorRegistry())
-    parts = Parts(catalogue, positions, spark, metrics)
+    parts = Parts(catalogue, GroupPositions(group), spark, metrics)
     job = ProfilesJob(parts, _place(settings), _job(settings, registry))
     health = HealthServer((settings.http.host, settings.http.port), metrics.registry, alive=dict, ready=job.checks)
     health.start()
@@ -43,7 +44,7 @@ def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
         health.stop()
         catalogue.stop()
         close_spark()
-        positions.close()
+        group.close()
 
 
 def _opened_once(settings: ProfilesSettings) -> tuple[Callable[[], SparkSession], Callable[[], None]]:

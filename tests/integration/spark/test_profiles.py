@@ -69,6 +69,8 @@ def _bad_records_are_dead_letters_and_other_writers_are_read(instance: Instance)
     assert letters == {("broken_avro", good[:-4]), ("unknown_schema", unknown)}
     assert {one.record["origin_topic"] for one in instance.read("dead_letters")} == {topic}
     assert instance.metric('starling_profiles_rows_total{outcome="refused"}') == 3
+    assert instance.metric('starling_spark_query_batch_seconds_count{query="profiles"}') > 0
+    assert instance.metric('starling_spark_query_state_rows{query="profiles"}') > 0
 
 
 def _register_a_newer_writer(instance: Instance) -> int:

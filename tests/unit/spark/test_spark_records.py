@@ -11,9 +11,10 @@ from starling_common.settings import Clock
 from starling_common.wire import DecodeError
 from starling_spark.codec import Carried, Wire
 from starling_spark.profiles.folding import Computed, Refusal
-from starling_spark.profiles.matches import ChunkBuilder, Raw, Reading
+from starling_spark.profiles.matches import ChunkBuilder, Reading
 from starling_spark.profiles.outputs import RECORDS_A_PACK, OutputBatches, computed_encoder, unpack
 from starling_spark.profiles.plans import compile_traits
+from starling_spark.sources import Raw
 from tests.unit.spark.keeping import ORDERS, START_MS, defined, traits
 
 EVENTS: Mapping[bytes, tuple[Any, ...]] = {

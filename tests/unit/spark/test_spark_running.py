@@ -1,16 +1,19 @@
 """What is told of running queries: how far they are, and how fast."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from starling_common.metrics import Metrics
 from starling_spark.groups import end_offsets
+from starling_spark.profiles.positions import GroupPositions
 from starling_spark.query_metrics import QueryMetrics, watermark_lag_seconds
-from starling_spark.running import slowest
+from starling_spark.running import Running, Watched, slowest
 from starling_spark.views.job import moved, observed_times
 
 
@@ -44,6 +47,61 @@ def test_progress_becomes_metrics_and_each_batch_counts_once() -> None:
         'starling_spark_query_batch_seconds_sum{query="q"} 3.0',
     ):
         assert line in text
+
+
+class Query:
+    """A streaming query as it is looked at."""
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
+        self.lastProgress: Any = None
+
+    def exception(self) -> Exception | None:
+        return self.failure
+
+
+def test_each_progress_is_told_once_and_a_failure_is_raised() -> None:
+    query, metrics, moved = Query(), Metrics(CollectorRegistry()), list[str]()
+    watched = Watched(Running(query, QueryMetrics(metrics, "q"), moved.append))  # type: ignore[arg-type]
+    assert (watched.look(), watched.progress) == (False, None)
+    query.lastProgress = SimpleNamespace(json=progress())
+    assert [watched.look(), watched.look()] == [True, False]
+    query.lastProgress, query.failure = SimpleNamespace(json=progress(4)), ValueError("broken")
+    with pytest.raises(ValueError, match="broken"):
+        watched.look()
+    assert watched.look(is_last=True)
+    assert moved == [progress(), progress(4)]
+    assert 'starling_spark_query_batch_seconds_count{query="q"} 2.0' in generate_latest(metrics.registry).decode()
+
+
+class Group:
+    """A consumer group that keeps what it is told."""
+
+    def __init__(self, notes: Mapping[tuple[str, int], str]) -> None:
+        self.notes = dict(notes)
+        self.told: dict[tuple[str, int], int] = {}
+
+    def load(self, _topics: Sequence[str]) -> Mapping[tuple[str, int], str]:
+        return self.notes
+
+    def ends(self, _topics: Sequence[str]) -> Mapping[tuple[str, int], int]:
+        return {("t", 0): 9, ("t", 1): 0}
+
+    def tell(self, ends: Mapping[tuple[str, int], int], notes: Mapping[tuple[str, int], str]) -> None:
+        self.told.update(ends)
+        self.notes = {place: notes[place] for place in ends if place in notes}
+
+
+def test_what_was_passed_by_is_not_said_to_be_read() -> None:
+    group = Group({("t", 0): "3", ("t", 1): "", ("t", 2): "no number"})
+    positions = GroupPositions(group)  # type: ignore[arg-type]
+    positions.load(["t"])
+    assert positions.read_up_to() == {("t", 0): 3}
+    assert positions.ends(["t"]) == {("t", 0): 9}
+    positions.commit({("t", 0): 9}, read=False)
+    assert (group.told, group.notes) == ({("t", 0): 9}, {("t", 0): "3"})
+    positions.commit({("t", 0): 2, ("t", 1): 4}, read=True)
+    assert (group.told, group.notes) == ({("t", 0): 2, ("t", 1): 4}, {("t", 0): "3", ("t", 1): "4"})
 
 
 def test_a_query_without_a_watermark_has_no_lag() -> None:
