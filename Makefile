@@ -57,8 +57,9 @@ bench-ingest: setup ## requests and items a second through the edge
 bench-stream: setup ## the stream layer beside Kafka Streams, Quix Streams and stock Faust: about an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/stream.py $(ARGS)
 
-bench-spark: setup ## computed traits with 5, 50 and 200 definitions beside reading and decoding alone: a quarter of an hour
-	@$(PYTHON) benchmarks/spark_profiles.py --write
+bench-spark: setup ## computed traits and the lake beside reading and decoding alone, two executors beside one: half an hour (ARGS=--small: minutes)
+	@$(PYTHON) benchmarks/spark_profiles.py --write $(ARGS)
+	@$(PYTHON) benchmarks/spark_lake.py --write $(ARGS)
 
 bench-segments: setup ## what an event costs in the fold with 1, 20, 100 and 1,000 segments of every kind
 	@$(PYTHON) benchmarks/segments_mix.py --write

@@ -1,6 +1,6 @@
-"""Pure core: the figures of the stream layer's benchmark as a table, each beside its goal."""
+"""Pure core: the figures of the benchmarks of stream layer and Spark as a table, each beside its goal."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 
@@ -15,7 +15,10 @@ class Row(NamedTuple):
 
 def table(found: Mapping[str, Any]) -> str:
     """Parts that were not measured are left out."""
-    parts = {"counter": _counter, "segments": _segments, "curve": _curve, "latency": _latency, "timers": _timers, "state": _state}
+    parts: dict[str, Callable[[Any], Iterator[Row]]] = {
+        "counter": _counter, "segments": _segments, "curve": _curve, "latency": _latency, "timers": _timers, "state": _state,
+        "definitions": _definitions, "growth_5_to_200": _growth, "lake": _lake, "executors": _executors,
+    }  # fmt: skip
     rows = [row for name, rows_of in parts.items() if name in found for row in rows_of(found[name])]
     texts = [("", "figure", "goal", "met"), *((row.what, row.figure, row.goal, _word(row.met)) for row in rows)]
     widths = [max(len(text[column]) for text in texts) for column in range(4)]
@@ -90,3 +93,37 @@ def _state(found: Mapping[str, Any]) -> Iterator[Row]:
             times = back["times_faster_than_stock_faust"]
             theirs = f"stock Faust {one['stock_faust']['seconds_scaled_to_all_users']} s"
             yield Row("  faster than stock Faust's recovery", f"{times} x ({theirs})", ">= 20 x", times >= 20)
+
+
+def _definitions(found: Mapping[str, Any]) -> Iterator[Row]:
+    for count, one in found.items():
+        share = one["rate_to_read_and_decode_whole_records"]
+        figure = f"{one['events_per_second']:>9,}/s  {share} of read and decode"
+        goal = ">= 0.5" if count == "50" else ""
+        yield Row(f"computed traits: {count} definitions", figure, goal, share >= 0.5 if goal else None)
+        state = one["state"]
+        yield Row(
+            "  state of a person, p50 / p99 / most",
+            f"{state['bytes_p50']:,} / {state['bytes_p99']:,} / {state['bytes_max']:,} bytes",
+        )
+
+
+def _growth(found: float) -> Iterator[Row]:
+    yield Row("computed traits: from 5 to 200 definitions", f"{found} x", "<= 3 x", found <= 3)
+
+
+def _lake(found: Mapping[str, Any]) -> Iterator[Row]:
+    yield Row("read and decode alone", f"{found['read_and_decode']['events_per_second']:>9,}/s")
+    share = found["rate_to_read_and_decode"]
+    yield Row("lake", f"{found['lake']['events_per_second']:>9,}/s  {share} of read and decode", ">= 0.6", share >= 0.6)
+
+
+def _executors(found: Mapping[str, Any]) -> Iterator[Row]:
+    for count in ("1", "2"):
+        one = found[count]
+        figure = f"{one['seconds']} s, {one['cores_busy']} cores busy, {one['driver_seconds']} s in no stage"
+        yield Row(f"a batch of {one['events']:,} events, executors: {count}", figure)
+        for stage in one["stages"]:
+            tasks = f"{stage['tasks']} tasks on {stage['executors']} executors, {stage['side_by_side']} side by side"
+            yield Row(f"  stage {stage['name']}", f"{stage['seconds']} s: {tasks}, longest {stage['longest_task_seconds']} s")
+    yield Row("two executors to one", f"{found['speedup']} x", ">= 1.6 x", found["speedup"] >= 1.6)

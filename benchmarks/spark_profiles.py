@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import goals
 import psutil
 import pyarrow as pa
 import shop
@@ -83,10 +84,8 @@ class Bench:
         self.spark = spark
         self._made = made
         self._directory = directory
-        topics = Topics(BEHAVIOUR, CLOCK, AGGREGATES, DEAD_LETTERS)
-        records = {BEHAVIOUR: "BehaviourEvent", CLOCK: "ClockAdvanced", AGGREGATES: "AggregateComputed", DEAD_LETTERS: "DeadLetter"}
-        self.wire = agree(Registry(made.registry_url), made.registry_url, records.items())
-        self._job = Job(topics, self.wire, Clock.EVENT)
+        self.wire = event_wire(made)
+        self._job = Job(Topics(BEHAVIOUR, CLOCK, AGGREGATES, DEAD_LETTERS), self.wire, Clock.EVENT)
         self._rounds = 0
 
     def cpu_seconds(self) -> float:
@@ -142,6 +141,12 @@ class Bench:
             functions.max("bytes").alias("most"),
         ).collect()[0]
         return {"users": row["users"], "bytes_p50": row["p50"], "bytes_p99": row["p99"], "bytes_max": row["most"]}
+
+
+def event_wire(made: Stack) -> Wire:
+    """What the topics of these benchmarks carry."""
+    records = {BEHAVIOUR: "BehaviourEvent", CLOCK: "ClockAdvanced", AGGREGATES: "AggregateComputed", DEAD_LETTERS: "DeadLetter"}
+    return agree(Registry(made.registry_url), made.registry_url, records.items())
 
 
 def decoder(wire: Wire, fields: tuple[str, ...]) -> Any:
@@ -221,8 +226,11 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; its figures say little")
     parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_profiles.json")
     asked = parser.parse_args()
+    if asked.small:
+        asked.events, asked.users, asked.rounds, asked.write = 50_000, 2_000, 1, False
     shop.USERS = asked.users
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory, stack(Path(directory) / "stack") as made:
         span_ms = DAYS * shop.DAY_MS
@@ -246,6 +254,7 @@ def main() -> None:
         "growth_5_to_200_by_cpu_seconds": round(many["cpu_us_an_event"] / few["cpu_us_an_event"], 2),
     }
     print(json.dumps(result, indent=1))
+    print(goals.table(result))
     if asked.write:
         keep("spark_profiles", result)
 

@@ -1,0 +1,207 @@
+"""Spark: how fast a topic gets into the lake, beside reading and decoding alone; and a batch with two executors beside one.
+
+Lake: each round writes the whole topic into a table of its own, in the micro-batches and by the code of the job itself;
+beside it, in the same run on the same cores, Spark only reads and decodes that topic and drops it.
+Executors: a cluster on this machine, each executor a process with one core. The batch reads the topic several times over,
+decodes every record and counts events by name and hour. Of each stage it is told how long it took and how much of it
+ran side by side. Run: python benchmarks/spark_lake.py [--small] [--write]
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import goals
+import psutil
+import shop
+import spark_profiles
+import stages
+from bench import Stack, keep, stack
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession, functions
+from segmenting import load
+from spark_profiles import DAYS, Bench, Took, rates, seconds_of
+
+from starling_common.settings import Http, Kafka, SchemaRegistry
+from starling_common.topics import BEHAVIOUR
+from starling_common.wire import Registry
+from starling_local.runtime import runtime_jars
+from starling_spark.decoding import Reading, decoded
+from starling_spark.lake.batches import LakeWriter, Source
+from starling_spark.lake.iceberg import Lake, iceberg_config
+from starling_spark.lake.settings import LakeSettings
+from starling_spark.lake.tables import TABLES
+from starling_spark.session import open_session
+from starling_spark.sources import kafka_records
+
+EXECUTORS: Final = (1, 2)
+EXECUTOR_MB: Final = 1024
+CLUSTER: Final = {
+    "spark.executor.memory": f"{EXECUTOR_MB}m",
+    # As the jobs' own JVM on one machine.
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.compress": "false",
+}
+TABLE: Final = next(table for table in TABLES if BEHAVIOUR in table.topics)
+
+# What workers run of a benchmark's modules travels with the job: they cannot import them.
+cloudpickle.register_pickle_by_value(spark_profiles)  # type: ignore[no-untyped-call]
+
+
+def settings(made: Stack, directory: Path, master: str = "local[2]") -> LakeSettings:
+    """As an operator would, with defaults for all that can be turned."""
+    jars = (*runtime_jars("spark"), *runtime_jars("iceberg"))
+    return LakeSettings(
+        kafka=Kafka(brokers=made.brokers),
+        registry=SchemaRegistry(url=made.registry_url),
+        http=Http(port=1),
+        instance_id="benchmark",
+        spark_jars=os.pathsep.join(map(str, jars)),
+        spark_master=master,
+        checkpoint_dir=directory / "checkpoints",
+        lake_warehouse=str(directory / "warehouse"),
+    )
+
+
+def lake_round(bench: Bench, made: Stack, found: LakeSettings, number: int) -> Took:
+    """The whole topic into a new table."""
+    lake = Lake(bench.spark, f"round{number}")
+    writer = LakeWriter(lake, (TABLE,), Source(Registry(made.registry_url), made.registry_url))
+    writer.open()
+
+    def write(batch: DataFrame, _batch: int) -> None:
+        writer.write(batch)
+
+    before = bench.cpu_seconds()
+    query = (
+        kafka_records(bench.spark, made.brokers, [BEHAVIOUR], found.lake_batch_records)
+        .writeStream.option("checkpointLocation", str(found.checkpoint_dir / f"lake-{number}"))
+        .trigger(availableNow=True)
+        .foreachBatch(write)
+        .start()
+    )
+    query.awaitTermination()
+    took = Took(seconds_of(query.recentProgress), bench.cpu_seconds() - before)
+    bench.spark.sql(f"DROP TABLE {lake.name(TABLE.name)} PURGE")
+    return took
+
+
+def measure_lake(made: Stack, directory: Path, events: int, rounds: int) -> dict[str, Any]:
+    """Rounds interleaved, medians; the first of each warms up."""
+    found = settings(made, directory)
+    spark = open_session("benchmark", found, iceberg_config(found))
+    try:
+        bench = Bench(made, spark, found.checkpoint_dir)
+        reads: list[Took] = []
+        writes: list[Took] = []
+        for number in range(rounds + 1):
+            reads.append(bench.read(()))
+            writes.append(lake_round(bench, made, found, number))
+            print(f"round {number}: read and decode {reads[-1]}, lake {writes[-1]}", flush=True)
+    finally:
+        spark.stop()
+    read, written = rates(events, reads[1:]), rates(events, writes[1:])
+    return {
+        "read_and_decode": read,
+        "lake": written,
+        "rate_to_read_and_decode": round(written["events_per_second"] / read["events_per_second"], 2),
+        "by_cpu_seconds": round(read["cpu_us_an_event"] / written["cpu_us_an_event"], 2),
+    }
+
+
+def whole_topic(spark: SparkSession, made: Stack) -> DataFrame:
+    """`sources.RECORDS` of all that is there, a task a partition."""
+    read = spark.read.format("kafka").option("kafka.bootstrap.servers", made.brokers).option("includeHeaders", "true")
+    time = functions.unix_millis("timestamp").alias("timestamp_ms")
+    return read.option("subscribe", BEHAVIOUR).load().select("topic", "partition", "offset", time, "key", "value", "headers")
+
+
+def batch(spark: SparkSession, made: Stack, readings: int) -> DataFrame:
+    """Every event, decoded as the lake does, counted by name and hour."""
+    wire = spark_profiles.event_wire(made)
+    records = reduce(DataFrame.unionAll, [whole_topic(spark, made) for _ in range(readings)])
+    events = decoded(records, Reading.plain(wire, BEHAVIOUR)).where("refused IS NULL")
+    return events.groupBy("record.name", functions.date_trunc("hour", "record.event_time").alias("hour")).count()
+
+
+class Ran(NamedTuple):
+    """One batch on a fresh cluster, warmed up. `cores_busy` of the whole machine."""
+
+    events: int
+    cores_busy: float
+    job: stages.Job
+
+
+def with_executors(count: int, made: Stack, directory: Path, readings: int) -> Ran:
+    """The batch on a cluster of so many executors."""
+    log = Path(tempfile.mkdtemp(dir=directory, prefix=f"executors-{count}-"))
+    found = settings(made, directory, f"local-cluster[{count},1,{EXECUTOR_MB}]")
+    spark = open_session("benchmark", found, CLUSTER | {"spark.eventLog.dir": log.as_uri()})
+    try:
+        for name in ("warm-up", "measured"):
+            psutil.cpu_percent()
+            spark.sparkContext.setJobGroup(name, name)
+            counted = batch(spark, made, readings).agg(functions.sum("count")).collect()[0][0]
+            busy = round(psutil.cpu_percent() / 100 * (psutil.cpu_count() or 1), 1)
+    finally:
+        spark.stop()
+    return Ran(counted, busy, stages.jobs(log)[-1])
+
+
+def measure_executors(made: Stack, directory: Path, readings: int, rounds: int) -> dict[str, Any]:
+    """One executor and two in turns, so that a busy machine slows both; medians, and the stages of the last round."""
+    ran: dict[int, list[Ran]] = {count: [] for count in EXECUTORS}
+    for number in range(rounds):
+        for count in EXECUTORS:
+            ran[count].append(with_executors(count, made, directory, readings))
+            print(f"round {number}: {count} executors: {ran[count][-1]}", flush=True)
+    figures = {str(count): executor_figures(found) for count, found in ran.items()}
+    one, two = (figures[str(count)]["seconds"] for count in EXECUTORS)
+    return figures | {"speedup": round(one / two, 2)}
+
+
+def executor_figures(found: list[Ran]) -> dict[str, Any]:
+    job = found[-1].job
+    return {
+        "events": found[-1].events,
+        "seconds": round(statistics.median(one.job.seconds for one in found), 2),
+        "cores_busy": statistics.median(one.cores_busy for one in found),
+        "driver_seconds": job.driver_seconds,
+        "stages": [stage._asdict() for stage in job.stages],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--readings", type=int, default=5, help="how often the batch for executors reads the topic")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; its figures say little")
+    parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_lake.json")
+    asked = parser.parse_args()
+    events, readings, rounds = (50_000, 2, 1) if asked.small else (asked.events, asked.readings, asked.rounds)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch, stack(Path(scratch) / "stack") as made:
+        directory = Path(scratch)
+        span_ms = DAYS * shop.DAY_MS
+        load(made, BEHAVIOUR, shop.behaviour(events, 1, shop.FIRST_MS, span_ms, (shop.WIDE_NAMES, shop.WIDE_WEIGHTS)))
+        found: Mapping[str, Any] = {
+            "lake": measure_lake(made, directory, events, rounds),
+            "executors": measure_executors(made, directory, readings, rounds),
+        }
+    load_average = round(os.getloadavg()[1], 1)
+    result = {"benchmark": "spark_lake", "cores": os.cpu_count(), "events": events, "load_average_5m": load_average, **found}
+    print(json.dumps(result, indent=1))
+    print(goals.table(result))
+    if asked.write and not asked.small:
+        keep("spark_lake", result)
+
+
+if __name__ == "__main__":
+    main()
