@@ -17,9 +17,9 @@ from starling_common.instants import wall_clock_micros
 from starling_common.topics import BEHAVIOUR, PROFILE
 from starling_common.values import split_key
 from starling_common.wire import Registry
-from starling_segmenter.definitions import Definitions, fold
-from starling_segmenter.events import BEHAVIOUR_FIELDS, Behaviour
-from starling_segmenter.rules import Rules, compiled
+from starling_rules.definitions import Definitions, fold
+from starling_rules.events import BEHAVIOUR_FIELDS, Behaviour
+from starling_rules.rules import Rules, compiled
 from starling_segments import Change, UserState, decode_state, encode_state
 
 import shop  # isort: skip - the benchmark's own, beside its parents

@@ -236,16 +236,16 @@ class PastOfTask:
         self.applied_plan = task.committed_meta.plan
         self._held = held
 
-    def records(self, topic: str) -> Iterator[Inbound]:
+    def records(self, topic: str, first: int = 0, until: int | None = None) -> Iterator[Inbound]:
         """As `History.records`; what could not be decoded was refused when it came, and is left out.
 
         Raises: Interrupted when the partition is taken away meanwhile.
         """
         held = self._held
-        until = held.task.committed_offset(topic)
-        if until == 0:
+        end = held.task.committed_offset(topic) if until is None else until
+        if end <= first:
             return
-        for record in history(held.plan.brokers, topic, self.partition, until, held.stop):
+        for record in history(held.plan.brokers, topic, self.partition, (first, end), held.stop):
             inbound = decode_record(held.task.service, record.topic, record.partition, record)
             if not isinstance(inbound.value, Refused):
                 yield inbound

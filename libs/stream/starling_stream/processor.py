@@ -150,8 +150,11 @@ class History(Protocol):
     applied_plan: bytes
     """The plan that the task was last switched to; b"" for none yet."""
 
-    def records(self, topic: str) -> Iterable[Inbound]:
-        """The records of that input, from its start up to and without the task's position."""
+    def records(self, topic: str, first: int = 0, until: int | None = None) -> Iterable[Inbound]:
+        """The records of that topic's same partition, from that offset on (or the first that is left), up to and without `until`.
+
+        `until` None: the task's position, for an input. What cannot be decoded is left out.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,11 +111,15 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
         consumer.close()
 
 
-def history(brokers: str, topic: str, partition: int, until: int, stop: Event) -> Iterator[ReadRecord]:
-    """The records of an input from its start up to an offset, exclusive. Raises: Interrupted, KafkaException."""
+def history(brokers: str, topic: str, partition: int, stretch: tuple[int, int], stop: Event) -> Iterator[ReadRecord]:
+    """The records of a partition from an offset, or the first that is left after it, up to another, exclusive.
+
+    Raises: Interrupted, KafkaException.
+    """
+    first, until = stretch
     consumer = Consumer(consumer_config(brokers, f"history-{topic}", **{"enable.partition.eof": True}))
     try:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+        consumer.assign([TopicPartition(topic, partition, first or OFFSET_BEGINNING)])
         for messages, position in _batches(consumer, until, stop):
             yield from (_record(message) for message in messages if (message.offset() or 0) < until)
             if position >= until:

@@ -7,6 +7,7 @@ assert [output.topic for output in task.take_outputs()] == ["events.behaviour"]
 task = task.restart()  # every state goes through its bytes; nothing else survives
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple
 
@@ -34,14 +35,16 @@ class MemoryHistory:
     """What has been fed so far, as `before_switch` sees it."""
 
     def __init__(self, partition: int, meta: TaskMeta, records: Sequence[Inbound]) -> None:
+        """`records`: what was processed, and what else there is in topics that are no inputs."""
         self.partition = partition
         self.stream_time_ms = meta.stream_time_ms
         self.applied_plan = meta.plan
         self._records = records
 
-    def records(self, topic: str) -> Iterable[Inbound]:
-        """The decodable records of that input that the task has processed."""
-        return [record for record in self._records if record.topic == topic]
+    def records(self, topic: str, first: int = 0, until: int | None = None) -> Iterable[Inbound]:
+        """The decodable records of that topic; of an input, those that the task has processed."""
+        end = math.inf if until is None else until
+        return [record for record in self._records if record.topic == topic and first <= record.offset < end]
 
 
 class MemoryTask(Generic[S]):
@@ -61,6 +64,7 @@ class MemoryTask(Generic[S]):
         self._fold = TaskFold(service, partition, meta or TaskMeta())
         self._offsets = dict.fromkeys(all_topics(service), 0)
         self._processed: list[Inbound] = []
+        self._aside: list[Inbound] = []
 
     @property
     def stream_time_ms(self) -> int:
@@ -86,6 +90,16 @@ class MemoryTask(Generic[S]):
         self._commit(self._fold.step(inbound, self._rows))
         self._processed += inbound
         self.settle()
+
+    def put_aside(self, records: Iterable[Fed]) -> None:
+        """Records of topics that are no inputs: only a `History` gives them."""
+        for record in records:
+            self._offsets.setdefault(record.topic, 0)
+            self._aside.append(self._inbound(record))
+
+    def positions(self) -> dict[str, int]:
+        """Topic -> the offset after its last record."""
+        return dict(self._offsets)
 
     def advance(self, instant_ms: int) -> None:
         """Move stream time on to that instant, whatever the clock, and fire all timers due up to and at it."""
@@ -129,7 +143,7 @@ class MemoryTask(Generic[S]):
         """
         taken_over = MemoryTask(service or self.service, self.partition, rows=self._rows.stored, meta=self._fold.meta)
         taken_over._offsets = dict(self._offsets)
-        taken_over._processed = list(self._processed)
+        taken_over._processed, taken_over._aside = list(self._processed), list(self._aside)
         return taken_over
 
     def _inbound(self, record: Fed) -> Inbound:
@@ -140,7 +154,7 @@ class MemoryTask(Generic[S]):
         return decode_record(self.service, read.topic, read.partition, read)
 
     def _switch(self, plan: bytes) -> None:
-        self._fold.begin_switch(MemoryHistory(self.partition, self._fold.meta, self._processed))
+        self._fold.begin_switch(MemoryHistory(self.partition, self._fold.meta, [*self._processed, *self._aside]))
         while self._fold.switching:
             self._commit(self._fold.switch_slice(plan, self._rows, 100))
 

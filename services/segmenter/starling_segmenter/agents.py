@@ -9,6 +9,7 @@ from starling_common.settings import Clock
 from starling_common.topics import (
     ACCOUNT_ANSWERS,
     ACCOUNT_TALLIES,
+    BACKFILL_STATES,
     BEHAVIOUR,
     CLOCK,
     LIST_MEMBERSHIP,
@@ -17,41 +18,29 @@ from starling_common.topics import (
     PROFILE,
     PROGRESS,
 )  # fmt: skip
-from starling_common.values import deterministic_id, record_key, split_key
+from starling_common.values import deterministic_id, split_key
+from starling_rules.backfills import Stored
+from starling_rules.definitions import Definitions
+from starling_rules.events import Behaviour, Listed, Profile, parse_object, unreadable
+from starling_rules.history import PAST, REFUSED_CHANGES, Switch, fresh_leaves
+from starling_rules.rules import NO_RULES, Rules, compile_rules, workspace_of
 from starling_segmenter.account_desk import AccountDesk
 from starling_segmenter.accounts import Tallied, decode_account, encode_account, is_account
 from starling_segmenter.counts import Counts
 from starling_segmenter.definition_log import DefinitionLog
-from starling_segmenter.definitions import Definitions
-from starling_segmenter.events import Behaviour, Listed, Profile, parse_object, unreadable
 from starling_segmenter.formats import Formats
-from starling_segmenter.history import (
-    REFUSED_CHANGES,
-    StreamTime,
-    Switch,
-    catch_up,
-    fold_past,
-    fresh_leaves,
-    in_order,
-    needs_order,
-)  # fmt: skip
 from starling_segmenter.membership import ASKED, TIME, Cause, Moment, Subject, announcements, state_key
+from starling_segmenter.past import PastReader
 from starling_segmenter.progress import Reporter, progress
-from starling_segmenter.rules import NO_RULES, Rules, compile_rules, workspace_of
 from starling_segments import AccountTally, Change, UserState, adopt, belong_to, decode_state, encode_state, speaks
 from starling_stream.processor import Decoded, History, Inbound, Service, Unit
 
 STAGE: Final = "segmenter"
-PAST: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP)
-"""What makes up the past of a user; what others of their account said is asked anew."""
-
 INPUTS: Final = (*PAST, ACCOUNT_ANSWERS, ACCOUNT_TALLIES)
 _HOLD_MS: Final = 20
 """An event and the profile change of the same request come on two topics, one after the other."""
 _REPORT_ID: Final = deterministic_id("segmenter", "progress")
 """Progress records answer nobody's request; they share one correlation id."""
-
-_new = tuple.__new__
 
 User: TypeAlias = tuple[bytes, UserState, Rules]
 """A user's key and state, and the rules of the workspace."""
@@ -76,20 +65,12 @@ class Segmenter:
 
     def decode(self, topic: str, value: bytes) -> Decoded:
         """Raises: DecodeError."""
-        if topic == BEHAVIOUR:
-            taken = self._formats.behaviour(value)
-            # Hot: a named tuple's own constructor takes twice as long.
-            return _new(Decoded, (Behaviour(taken), taken[0], taken[1], None))
-        if topic == PROFILE:
-            received_at, event_time, *rest = self._formats.profile(value)
-            return Decoded(Profile(*rest), received_at, event_time)
-        if topic == LIST_MEMBERSHIP:
-            received_at, workspace, user_id, *rest = self._formats.listed(value)
-            return Decoded(Listed(*rest), received_at, None, record_key(workspace, user_id))
-        if topic != CLOCK:
-            return self._accounts.decode(topic, value)
-        record = self._formats.clock.decode(value)
-        return Decoded(None, record["received_at"], record["instant"])
+        if topic in PAST:
+            return self._formats.past.decode(topic, value)
+        if topic == BACKFILL_STATES:
+            record = self._formats.backfilled.decode(value)
+            return Decoded(Stored(record["run"], record["state"]), record["recorded_at"], None)
+        return self._accounts.decode(topic, value)
 
     def encode_state(self, state: UserState) -> bytes:
         """A user or an account as stored."""
@@ -206,16 +187,8 @@ class Segmenter:
         applied = self._log.at(history.applied_plan)
         before = None if applied is None else compile_rules(applied, {})
         fresh = fresh_leaves(before, self._rules)
-        past = self._past(history, fresh) if fresh else {}
+        past = PastReader(history, self._rules, self.clock).past(fresh, self._definitions.backfills)
         self._switches[history.partition] = Switch(before, fresh, past)
-
-    def _past(self, history: History, fresh: Mapping[bytes, frozenset[str]]) -> dict[bytes, UserState]:
-        now = history.stream_time_ms
-        if not needs_order(fresh, self._rules):  # a window ends up the same, whenever its matches were folded
-            return fold_past(history.records(BEHAVIOUR), fresh, self._rules, lambda _record: now)
-        past = fold_past(in_order(history, PAST), fresh, self._rules, StreamTime(self.clock))
-        catch_up(past, fresh, self._rules, now)
-        return past
 
     def switch(self, key: bytes, state: UserState, unit: Unit[UserState]) -> None:
         """Bring one user under the rules in force, history first; announce the net difference. Accounts know no rules."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from starling_common.outcome import Done, Refused, Skipped
 from starling_common.wire import Record
-from starling_segmenter.definitions import Definitions, fold
+from starling_rules.definitions import Definitions, fold
 
 
 class DefinitionsLost(Exception):

@@ -2,35 +2,29 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from starling_common.topics import (
     ACCOUNT_ANSWERS,
     ACCOUNT_TALLIES,
-    BEHAVIOUR,
-    CLOCK,
-    LIST_MEMBERSHIP,
+    BACKFILL_STATES,
     MEMBERSHIP,
-    PROFILE,
     PROGRESS,
     SEGMENT_DEFINITIONS,
     load_catalogue,
 )  # fmt: skip
-from starling_common.wire import Codec, FieldReader
-from starling_segmenter.events import BEHAVIOUR_FIELDS, LISTED_FIELDS, PROFILE_FIELDS
+from starling_common.wire import Codec
+from starling_rules.inputs import PastFormats, build_past_formats
 from starling_segmenter.membership import Parts, membership_parts
 
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """`behaviour`, `profile` and `listed` take the fields that `events` names; the feed and its state share `membership`."""
+    """`past`: what makes up a user's past; the feed and its state share `membership`."""
 
-    behaviour: Callable[[bytes], tuple[Any, ...]]
-    profile: Callable[[bytes], tuple[Any, ...]]
-    listed: Callable[[bytes], tuple[Any, ...]]
+    past: PastFormats
+    backfilled: Codec
     answered: Codec
     tallied: Codec
-    clock: Codec
     definition: Codec
     membership: Parts
     progress: Codec
@@ -44,12 +38,10 @@ def build_formats(codec: Callable[[str, str], Codec]) -> Formats:
         return codec(topic, topics[topic].schema)
 
     return Formats(
-        behaviour=FieldReader(of(BEHAVIOUR), BEHAVIOUR_FIELDS),
-        profile=FieldReader(of(PROFILE), PROFILE_FIELDS),
-        listed=FieldReader(of(LIST_MEMBERSHIP), LISTED_FIELDS),
+        past=build_past_formats(of),
+        backfilled=of(BACKFILL_STATES),
         answered=of(ACCOUNT_ANSWERS),
         tallied=of(ACCOUNT_TALLIES),
-        clock=of(CLOCK),
         definition=of(SEGMENT_DEFINITIONS),
         membership=membership_parts(of(MEMBERSHIP)),
         progress=of(PROGRESS),

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from starling_common.values import deterministic_id, split_key
 from starling_common.wire import Codec, record_parts
-from starling_segmenter.definitions import Definition
-from starling_segmenter.rules import Rules
+from starling_rules.definitions import Definition
+from starling_rules.rules import Rules
 from starling_segments import Cause as Kind
 from starling_segments import Change, Plan, UserState
 from starling_stream.processor import Inbound

@@ -19,6 +19,7 @@ from starling_common.settings import Clock
 from starling_common.topics import (
     ACCOUNT_ANSWERS,
     ACCOUNT_TALLIES,
+    BACKFILL_STATES,
     BEHAVIOUR,
     CLOCK,
     LIST_MEMBERSHIP,
@@ -28,12 +29,13 @@ from starling_common.topics import (
 )  # fmt: skip
 from starling_common.values import record_key
 from starling_common.wire import Codec
+from starling_rules.backfills import BACKFILL, EVERYWHERE, Backfill, to_json
 from starling_segmenter.agents import Segmenter, describe
 from starling_segmenter.counts import Counts
 from starling_segmenter.definition_log import DefinitionLog
 from starling_segmenter.formats import build_formats
-from starling_segments import UserState
-from starling_stream.testing import MemoryTask
+from starling_segments import UserState, encode_state
+from starling_stream.testing import Fed, MemoryTask
 
 NOW_MICROS: Final = 1_900_000_000_000_000
 """The wall clock of every test."""
@@ -63,13 +65,17 @@ class MemorySegmenter:
         self.task: MemoryTask[UserState] = MemoryTask(describe(self._processor()))
         self._numbers = count(1)
 
-    def define(self, key: str, where: object, *, version: int = 1, action: str = "DEFINED", **more: Any) -> None:
+    def define(
+        self, key: str, where: object, *, version: int = 1, action: str = "DEFINED", awaits_backfill: bool = False, **more: Any
+    ) -> None:
         """One `DefinitionChanged`; `more` are fields of the segment's document."""
         document = {"key": key, "name": key.title(), "where": where, **more}
-        self.record_definition(key, json.dumps(document), version=version, action=action)
+        self.record_definition(key, json.dumps(document), version=version, action=action, awaits_backfill=awaits_backfill)
         self.task.settle()
 
-    def record_definition(self, key: str, document: str, *, version: int = 1, action: str = "DEFINED") -> None:
+    def record_definition(
+        self, key: str, document: str, *, version: int = 1, action: str = "DEFINED", awaits_backfill: bool = False
+    ) -> None:
         """One `DefinitionChanged` with that text. The task takes it over with the next record, or when it settles."""
         self.log.append(
             {
@@ -80,8 +86,20 @@ class MemorySegmenter:
                 "action": action,
                 "document": document,
                 "correlation_id": f"definition-{key}-{version}-{action}",
+                "awaits_backfill": awaits_backfill,
             }
         )
+
+    def backfilled(self, backfill: Backfill, states: Mapping[bytes, UserState]) -> None:
+        """A run has written those states, and ended."""
+        codec = _CODECS[BACKFILL_STATES]
+        fields = {"recorded_at": NOW_MICROS, "run": backfill.run}
+        values = [
+            Fed(BACKFILL_STATES, key, codec.encode({**fields, "state": encode_state(state)})) for key, state in states.items()
+        ]
+        self.task.put_aside(values)
+        self.log.append({"kind": BACKFILL, "workspace": EVERYWHERE, "key": backfill.run, "document": to_json(backfill)})
+        self.task.settle()
 
     def archive(self, key: str, version: int = 1) -> None:
         """The segment is archived."""

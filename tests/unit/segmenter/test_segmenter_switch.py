@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from starling_common.settings import Clock
 from starling_common.topics import PROGRESS
+from starling_rules.definitions import Definitions
 from starling_segmenter.definition_log import DefinitionsLost
-from starling_segmenter.definitions import Definitions
 from starling_segmenter.progress import Reporter
 from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter, Seen
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from starling_segmenter.definitions import Definition, Definitions
+from starling_rules.definitions import Definition, Definitions
 from starling_segments import Plan, plan_in_force
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from starling_common.outcome import Refused
-from starling_segmenter.rules import Rules
+from starling_rules.rules import Rules
 from starling_segments import UserState
 
 BEHAVIOUR_FIELDS: Final = (

@@ -8,11 +8,15 @@ from typing import Final
 
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
+from starling_common.topics import BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, PROFILE
 from starling_common.values import split_key
-from starling_segmenter.events import Behaviour, Listed, Profile, parse_object, unreadable
-from starling_segmenter.rules import NO_RULES, Rules, workspace_of
+from starling_rules.events import Behaviour, Listed, Profile, parse_object, unreadable
+from starling_rules.rules import NO_RULES, Rules, workspace_of
 from starling_segments import Plan, UserState
-from starling_stream.processor import History, Inbound
+from starling_stream.processor import Inbound
+
+PAST: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP)
+"""What makes up the past of a user; what others of their account said is asked anew."""
 
 _BY_RECEIPT = attrgetter("received_at")
 REFUSED_CHANGES: Final = frozenset({"MERGED", "ERASED"})
@@ -47,13 +51,15 @@ def fold_past(
     fresh: Mapping[bytes, frozenset[str]],
     rules: Mapping[bytes, Rules],
     stream_time_ms: Callable[[Inbound], int],
+    past: dict[bytes, UserState] | None = None,
 ) -> dict[bytes, UserState]:
     """Key -> a state that holds what the records left in the fresh leaves; `stream_time_ms` says when each was folded.
 
-    Memory grows with the users who have such records, one task at a time.
+    `past`: what came before those records, which is gone on with. Memory grows with the users who have such records, one
+    task at a time.
     """
     narrowed = {workspace: rules[workspace].plan.restricted_to(leaves) for workspace, leaves in fresh.items()}
-    past: dict[bytes, UserState] = {}
+    past = {} if past is None else past
     for record in records:
         now, key = stream_time_ms(record), record.key
         plan = narrowed.get(workspace_of(key))
@@ -98,17 +104,22 @@ def needs_order(fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rul
     return any(rules[workspace].plan.restricted_to(leaves).follows_time for workspace, leaves in fresh.items())
 
 
-def in_order(history: History, topics: Iterable[str]) -> Iterable[Inbound]:
+def in_order(inputs: Iterable[Iterable[Inbound]]) -> Iterable[Inbound]:
     """The records of those inputs as they were folded: by when they were received."""
-    return heapq.merge(*map(history.records, topics), key=_BY_RECEIPT)
+    return heapq.merge(*inputs, key=_BY_RECEIPT)
 
 
 class StreamTime:
     """What stream time was when a record was folded: asked of each record of a task, in order."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, so_far_ms: int = 0) -> None:
         self._clock = clock
-        self._so_far = 0
+        self._so_far = so_far_ms
+
+    @property
+    def so_far_ms(self) -> int:
+        """What it is after the records that were asked of."""
+        return self._so_far
 
     def __call__(self, record: Inbound) -> int:
         """Epoch ms."""

@@ -1,0 +1,1 @@
+"""The past of new segments, gathered beside the live traffic."""

@@ -1,0 +1,99 @@
+"""Pure core: what a run is for, and what each of its tasks has to do."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from starling_common.outcome import Done
+from starling_common.settings import Clock
+from starling_common.topics import BEHAVIOUR
+from starling_common.wire import Record
+from starling_rules.definitions import Definitions, fold
+from starling_rules.history import PAST, fresh_leaves, needs_order
+from starling_rules.ledger import Run, Share
+from starling_rules.rules import Rules, compile_rules
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`versions`: `workspace/key` -> version, of the segments that wait; `leaves`: what they ask of the past, by workspace.
+
+    `in_order`: whether it counts when each record was folded, so that profiles, lists and clock are read, too.
+    """
+
+    versions: Mapping[str, int]
+    leaves: Mapping[str, list[str]]
+    in_order: bool
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What has to be read."""
+        return topics_for(in_order=self.in_order) if self.leaves else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One task: a partition of a run. It travels to a worker, and a plan does not: `definitions` are the records to make it of,
+    as they will be with the new segments in force, of the workspaces that have some.
+    """
+
+    run: Run
+    share: Share
+    definitions: tuple[Record, ...]
+    clock: Clock
+    in_order: bool
+    slices: int
+
+    def rules(self) -> Mapping[bytes, Rules]:
+        """The plan."""
+        return compiled_from(self.definitions)
+
+
+def wanted(definitions: Definitions) -> Wanted | None:
+    """What a backfill would be for; None when nothing waits for one."""
+    versions = definitions.awaited()
+    if not versions:
+        return None
+    after = compile_rules(definitions.released(versions), {})
+    fresh = fresh_leaves(compile_rules(definitions, {}), after)
+    leaves = {workspace.decode(): sorted(found) for workspace, found in fresh.items()}
+    return Wanted(versions, leaves, needs_order(fresh, after))
+
+
+def assignments(run: Run, definitions: Definitions, clock: Clock, slices: int) -> list[Assignment]:
+    """The partitions that are not done yet."""
+    after = definitions.released(run.definitions)
+    records = tuple(record for workspace in run.leaves for record in after.records(workspace))
+    in_order = is_in_order(run, compiled_from(records))
+    return [
+        Assignment(run, share, records, clock, in_order, slices) for _, share in sorted(run.shares.items()) if share.part is None
+    ]
+
+
+def compiled_from(records: Iterable[Record]) -> Mapping[bytes, Rules]:
+    """The rules that those definitions make."""
+    definitions = Definitions()
+    for record in records:
+        outcome = fold(definitions, record)
+        assert isinstance(outcome, Done)  # noqa: S101 - each was folded before, among the same others
+        definitions = outcome.value
+    return compile_rules(definitions, {})
+
+
+def is_in_order(run: Run, rules: Mapping[bytes, Rules]) -> bool:
+    """As `Wanted.in_order`; leaves of a segment that was archived meanwhile ask nothing any more."""
+    return needs_order(leaves_of(run, rules), rules)
+
+
+def leaves_of(run: Run, rules: Mapping[bytes, Rules]) -> dict[bytes, frozenset[str]]:
+    """The run's leaves that the rules have, by workspace."""
+    found = {
+        name.encode(): frozenset(leaves).intersection(rules[name.encode()].plan.leaves)
+        for name, leaves in run.leaves.items()
+        if name.encode() in rules
+    }
+    return {workspace: leaves for workspace, leaves in found.items() if leaves}
+
+
+def topics_for(*, in_order: bool) -> tuple[str, ...]:
+    """The topics that make up the past."""
+    return PAST if in_order else (BEHAVIOUR,)

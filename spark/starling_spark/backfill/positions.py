@@ -1,0 +1,67 @@
+"""Adapter: where the segmenter stands, and how much past there is before it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from starling_common.kafka import TopicView, consumer_config
+from starling_common.topics import PROGRESS
+from starling_common.wire import Codec
+
+_TIMEOUT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One partition as the segmenter has processed it. `first`: topic -> the first offset that is left."""
+
+    partition: int
+    inputs: Mapping[str, int]
+    first: Mapping[str, int]
+    stream_time_ms: int
+
+    def records(self, topics: Iterable[str]) -> int:
+        """How many records of these topics lie before the cut, transaction markers included."""
+        return sum(max(0, self.inputs.get(topic, 0) - self.first.get(topic, 0)) for topic in topics)
+
+
+def cuts(brokers: str, group: str, topics: Iterable[str], progress: Codec) -> list[Cut]:
+    """Of every partition. What was committed is behind the segmenter for good, so a later switch has it processed, too.
+
+    Raises: KafkaException, BrokerUnavailable.
+    """
+    stream_times = _stream_times(brokers, progress)  # first: they may then be older than the positions, never newer
+    names = list(topics)
+    consumer = Consumer(consumer_config(brokers, group))
+    try:
+        partitions = sorted(consumer.list_topics(names[0], timeout=_TIMEOUT_SECONDS).topics[names[0]].partitions)
+        places = [TopicPartition(topic, number) for topic in names for number in partitions]
+        committed: dict[int, dict[str, int]] = {number: {} for number in partitions}
+        for found in consumer.committed(places, timeout=_TIMEOUT_SECONDS):
+            if found.error is not None:
+                raise KafkaException(found.error)
+            committed[found.partition][found.topic] = max(0, found.offset)
+        return [
+            Cut(number, committed[number], _first(consumer, names, number), stream_times.get(number, 0)) for number in partitions
+        ]
+    finally:
+        consumer.close()
+
+
+def _first(consumer: Consumer, topics: Iterable[str], number: int) -> dict[str, int]:
+    spans = {topic: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_TIMEOUT_SECONDS) for topic in topics}
+    return {topic: span[0] for topic, span in spans.items() if span is not None}
+
+
+def _stream_times(brokers: str, codec: Codec) -> dict[int, int]:
+    told: dict[int, int] = {}
+
+    def apply(message: Message) -> None:
+        record = codec.decode(message.value() or b"")
+        told[record["partition"]] = record["stream_time"]
+
+    view = TopicView(brokers, PROGRESS, apply)
+    view.start()
+    view.stop()
+    return told

@@ -1,0 +1,18 @@
+"""What an operator may turn of the job `backfill`."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from starling_spark.settings import SparkSettings
+
+
+class BackfillSettings(SparkSettings):
+    """Settings of `python -m starling_spark.backfill`."""
+
+    backfill_slices: Annotated[
+        int,
+        Field(ge=1, le=256, description="so many parts of a partition's users, one in memory at a time; each reads all of it"),
+    ] = 1
+    backfill_report_seconds: Annotated[float, Field(gt=0, le=60, description="how often a task says how far it is")] = 2.0
+    backfill_segmenter_group: str = "starling-segmenter"

@@ -1,0 +1,216 @@
+"""A segment whose past was gathered beside the live traffic has the same members as one that was there from the start."""
+
+import pickle
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from starling_common.settings import Clock
+from starling_common.topics import BACKFILL_STATES
+from starling_rules.backfills import Backfill, Part
+from starling_rules.history import PAST
+from starling_rules.ledger import RUNNING, Run, Share
+from starling_segments import UserState, decode_state, encode_state
+from starling_spark.backfill.folding import gathered
+from starling_spark.backfill.planning import Assignment, assignments, wanted
+from starling_stream.processor import Inbound
+from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+BEGIN_MS = 1_800_000_000_000
+USERS = [f"u{number}" for number in range(12)]
+NAMES = ["Product Added", "Checkout Started", "Order Completed", "Page Viewed"]
+
+ORDER = {"event": "Order Completed"}
+WITHOUT_ORDER: dict[str, Any] = {
+    "often": {**ORDER, "op": "gte", "value": 3},
+    "lately": {**ORDER, "within": "2d"},
+    "absent": {"not": {"event": "Page Viewed", "within": "1d"}},
+    "spent": {**ORDER, "measure": {"sum": "revenue"}, "op": "gte", "value": 60, "within": "3d"},
+    "between": {**ORDER, "between_ago": ["3d", "1d"]},
+    "today": {**ORDER, "calendar": "today"},
+    "distinct": {**ORDER, "measure": {"distinct": "sku"}, "op": "gte", "value": 2},
+    "favourite": {**ORDER, "measure": {"most_frequent": "sku"}, "op": "eq", "value": "a"},
+    "first": {"first_time": ORDER, "within": "2d"},
+    "regular": {"regularly": {"event": "Page Viewed"}, "every": "1d", "at_least": 2, "of": 3},
+    "chain": {"sequence": [{"event": "Product Added"}, {"event": "Order Completed", "within": "1d"}], "within": "4d"},
+}
+IN_ORDER: dict[str, Any] = {
+    "left": {"sequence": [{"event": "Product Added"}, {"not": ORDER, "for": "6h"}], "within": "2d"},
+    "held": {"trait": "plan", "op": "eq", "value": "pro", "held_for": "1d"},
+    "compared": {**ORDER, "where": {"property": "sku", "op": "eq", "value": {"trait": "likes"}}},
+}
+
+
+def _happen(segmenter: MemorySegmenter, draw: random.Random, times: int, begin_ms: int) -> int:
+    """Events of the next hours: late ones, simultaneous ones, duplicates. Returns the last instant."""
+    at_ms = begin_ms
+    for number in range(0, 2 * times, 2):  # receipts are ordered strictly
+        at_ms += draw.choice([0, 0, HOUR_MS // 2, 2 * HOUR_MS])
+        user, name = draw.choice(USERS), draw.choice(NAMES)
+        own_ms = at_ms - draw.choice([0, 0, 0, HOUR_MS, 3 * DAY_MS])
+        if draw.random() < 0.1:
+            traits = {"plan": draw.choice(["pro", "free"]), "likes": draw.choice("abc")}
+            segmenter.identify(user, traits, own_ms, received_at=at_ms * 1000 + number)
+        properties = {"revenue": draw.randrange(40), "sku": draw.choice("abc")}
+        segmenter.track(user, name, own_ms, properties, received_at=at_ms * 1000 + number + 1)
+    return at_ms + 1
+
+
+def _planned(segmenter: MemorySegmenter) -> Run:
+    waiting = wanted(segmenter.log.current())
+    assert waiting is not None
+    inputs = {topic: offset for topic, offset in segmenter.task.positions().items() if topic in PAST}
+    share = Share(0, "planned", inputs, segmenter.task.stream_time_ms, 0, 0)
+    return Run("run-1", RUNNING, NOW_MICROS, NOW_MICROS, waiting.versions, waiting.leaves, {0: share})
+
+
+def _gathered(segmenter: MemorySegmenter, run: Run, clock: Clock) -> tuple[Backfill, dict[bytes, UserState]]:
+    """As the job does it, but for the broker."""
+    (assignment,) = assignments(run, segmenter.log.current(), clock, 1)
+
+    def read(topic: str, partition: int, until: int) -> Iterator[Inbound]:
+        processed = segmenter.task._processed
+        return (one for one in processed if (one.topic, one.partition) == (topic, partition) and one.offset < until)
+
+    past, stream_time_ms = gathered(assignment, read)
+    past = {key: decode_state(encode_state(state)) for key, state in past.items()}
+    first = segmenter.task.positions().get(BACKFILL_STATES, 0)
+    part = Part(dict(assignment.share.inputs), stream_time_ms, first, first + len(past), len(past))
+    return replace(run, shares={0: replace(assignment.share, part=part)}).outcome(), past
+
+
+def _members(segmenter: MemorySegmenter, keys: list[str]) -> dict[str, list[str]]:
+    return {key: sorted(segmenter.members(key)) for key in keys}
+
+
+@pytest.mark.parametrize("clock", [Clock.EVENT, Clock.WALL])
+@pytest.mark.parametrize("where", [WITHOUT_ORDER, IN_ORDER, WITHOUT_ORDER | IN_ORDER], ids=["any order", "in order", "both"])
+@pytest.mark.parametrize("seed", range(4))
+def test_backfilled_equals_there_from_the_start(clock: Clock, where: dict[str, Any], seed: int) -> None:
+    backfilled, reference = MemorySegmenter(clock), MemorySegmenter(clock)
+    for key, condition in where.items():
+        reference.define(key, condition)
+    both = (backfilled, reference)
+    (end, _) = [_happen(one, random.Random(seed), 150, BEGIN_MS) for one in both]
+    for key, condition in where.items():
+        backfilled.define(key, condition, awaits_backfill=True)
+    run = _planned(backfilled)
+    (between, _) = [_happen(one, random.Random(f"{seed} between"), 60, end) for one in both]
+    assert backfilled.changes() == []
+    backfilled.backfilled(*_gathered(backfilled, run, clock))
+    keys = list(where)
+    assert _members(backfilled, keys) == _members(reference, keys)
+    assert any(_members(backfilled, keys).values())
+    for one in both:
+        _happen(one, random.Random(f"{seed} after"), 60, between)
+    assert _members(backfilled, keys) == _members(reference, keys)
+    reference.changes(), backfilled.changes()
+    for one in both:
+        one.task.advance(between + 40 * DAY_MS)
+    assert [seen._replace(sequence=0) for seen in backfilled.changes()] == [
+        seen._replace(sequence=0) for seen in reference.changes()
+    ]
+
+
+def test_what_is_held_back_changes_nothing_and_the_version_before_stays_in_force() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("keen", ORDER)
+    segmenter.track("u1", "Order Completed", 1000)
+    plan = segmenter.task.plan
+    segmenter.define("keen", {**ORDER, "op": "gte", "value": 2, "within": "5d"}, version=2, action="REVISED", awaits_backfill=True)
+    segmenter.track("u2", "Order Completed", 2000)
+    assert segmenter.task.plan == plan
+    assert [seen[:3] for seen in segmenter.changes()] == [("u1", "keen", "ENTERED"), ("u2", "keen", "ENTERED")]
+    assert segmenter.log.current().versions == {"default/keen": 1}
+
+
+def test_states_that_are_gone_are_made_anew_by_the_task() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.track("u1", "Order Completed", 1000)
+    segmenter.define("keen", ORDER, awaits_backfill=True)
+    backfill, _ = _gathered(segmenter, _planned(segmenter), Clock.EVENT)
+    segmenter.backfilled(backfill, {})
+    assert segmenter.members("keen") == {"u1"}
+
+
+def test_a_leaf_that_the_run_did_not_know_is_read_by_the_task() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("pages", {"event": "Page Viewed"})
+    segmenter.track("u1", "Page Viewed", 1000)
+    segmenter.track("u1", "Order Completed", 1000)
+    segmenter.define("both", {"all": [ORDER, {"event": "Page Viewed"}]}, awaits_backfill=True)
+    run = _planned(segmenter)
+    assert len(run.leaves["default"]) == 1
+    gathered = _gathered(segmenter, run, Clock.EVENT)
+    segmenter.archive("pages")  # so that nobody keeps that leaf any more
+    segmenter.track("u2", "Page Viewed", 2000)
+    segmenter.track("u2", "Order Completed", 2000)
+    segmenter.backfilled(*gathered)
+    assert segmenter.members("both") == {"u1", "u2"}
+
+
+def test_a_run_for_an_older_version_lets_the_newer_wait() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.track("u1", "Order Completed", 1000)
+    segmenter.define("keen", ORDER, awaits_backfill=True)
+    gathered = _gathered(segmenter, _planned(segmenter), Clock.EVENT)
+    segmenter.define("keen", {**ORDER, "op": "gte", "value": 2}, version=2, action="REVISED", awaits_backfill=True)
+    segmenter.backfilled(*gathered)
+    assert segmenter.log.current().versions == {}
+    assert segmenter.log.current().awaited() == {"default/keen": 2}
+
+
+def test_what_is_built_on_one_that_waits_waits_with_it() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.track("u1", "Order Completed", 1000)
+    segmenter.define("keen", ORDER, awaits_backfill=True)
+    segmenter.define("not-keen", {"not": {"segment": "keen"}})
+    assert segmenter.log.current().versions == {}
+    assert segmenter.refused == []
+    segmenter.track("u2", "Page Viewed", 1000)
+    segmenter.backfilled(*_gathered(segmenter, _planned(segmenter), Clock.EVENT))
+    assert (segmenter.members("keen"), segmenter.members("not-keen")) == ({"u1"}, {"u2"})
+
+
+def test_one_that_waits_can_be_archived_or_paused() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("keen", ORDER)
+    segmenter.track("u1", "Order Completed", 1000)
+    segmenter.define("keen", {**ORDER, "within": "9d"}, version=2, action="REVISED", awaits_backfill=True)
+    segmenter.define("keen", {**ORDER, "within": "9d"}, version=2, action="PAUSED")
+    segmenter.track("u2", "Order Completed", 2000)
+    assert segmenter.members("keen") == {"u1"}
+    assert segmenter.log.current().awaited() == {"default/keen": 2}
+    segmenter.define("keen", {**ORDER, "within": "9d"}, version=2, action="RESUMED")
+    assert segmenter.members("keen") == {"u1", "u2"}
+    segmenter.archive("keen", version=2)
+    assert segmenter.members("keen") == set()
+    assert (segmenter.log.current().awaited(), segmenter.log.current().versions) == ({}, {})
+
+
+def test_a_restart_in_the_middle_says_nothing_twice() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.track("u1", "Order Completed", 1000)
+    segmenter.define("keen", ORDER, awaits_backfill=True)
+    segmenter.restart()
+    segmenter.backfilled(*_gathered(segmenter, _planned(segmenter), Clock.EVENT))
+    segmenter.restart()
+    segmenter.task.settle()
+    assert [seen[:4] for seen in segmenter.changes()] == [("u1", "keen", "ENTERED", 1)]
+
+
+def test_an_assignment_travels() -> None:
+    segmenter = MemorySegmenter()
+    for key, condition in (WITHOUT_ORDER | IN_ORDER).items():
+        segmenter.define(key, condition, awaits_backfill=True)
+    segmenter.define("built-on", {"segment": "often"}, awaits_backfill=True)
+    (assignment,) = assignments(_planned(segmenter), segmenter.log.current(), Clock.EVENT, 3)
+    arrived: Assignment = pickle.loads(pickle.dumps(assignment))  # noqa: S301 - our own bytes
+    assert arrived == assignment
+    assert arrived.rules().keys() == {b"default"}
+    assert set(arrived.run.leaves["default"]) == set(arrived.rules()[b"default"].plan.leaves)
