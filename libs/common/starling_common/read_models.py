@@ -10,6 +10,8 @@ SEGMENT: Final = "segment"
 COMPUTED_TRAIT: Final = "computed_trait"
 WEBHOOK: Final = "webhook"
 LIST: Final = "list"
+BACKFILL: Final = "backfill"
+"""Not a definition: a run has gathered what segments ask of the past. It changes no read model."""
 
 DEFINED: Final = "defined"
 ARCHIVED: Final = "archived"

@@ -1,6 +1,6 @@
 """Adapter: the segment API and the ingest API over HTTP, as the local instance's own admin."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -43,6 +43,15 @@ class ApiClient:
     def turn(self, key: str, way: str) -> Mapping[str, Any]:
         """Pause or resume a segment; `way` is one of these words."""
         return self._call("POST", f"/v1/segments/{quote(key, safe='')}/{way}")
+
+    def backfills(self) -> Sequence[Mapping[str, Any]]:
+        """The runs that gather the past of new segments, the newest first."""
+        found: Sequence[Mapping[str, Any]] = self._call("GET", "/v1/backfills")["items"]
+        return found
+
+    def turn_backfill(self, run: str, way: str) -> Mapping[str, Any]:
+        """Pause, resume or cancel a run; `way` is one of these words."""
+        return self._call("POST", f"/v1/backfills/{quote(run, safe='')}/{way}")
 
     def explain(self, user: str, key: str) -> Mapping[str, Any]:
         """Why a user is in or out of a segment."""

@@ -18,9 +18,9 @@ SCALABLE = ("normalizer", "segmenter", "projector", "delivery")
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for with `up`. Kept in `instance.json`, so that the next `up` goes on the same way.
 
-    Shape: `lake` and `views` are Spark jobs that not everybody needs; `scale` maps a service to its number of
-           workers (missing: 1); `only` limits the stack to these parts and what they need (empty: everything);
-           `revision` grows with every `up`.
+    Shape: `lake` and `views` are Spark jobs that not everybody needs, and so is `backfill`, which runs only at times;
+           `scale` maps a service to its number of workers (missing: 1); `only` limits the stack to these parts and
+           what they need (empty: everything); `revision` grows with every `up`.
     """
 
     instance_id: str
@@ -29,6 +29,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     spark: bool = True
     lake: bool = False
     views: bool = False
+    backfill: bool = False
     scale: dict[str, int] = {}
     only: tuple[str, ...] = ()
     revision: int = 1

@@ -20,6 +20,7 @@ class Asked:
     spark: bool | None = None
     lake: bool | None = None
     views: bool | None = None
+    backfill: bool | None = None
     scale: Mapping[str, int] = field(default_factory=dict)
     only: tuple[str, ...] = ()
 
@@ -33,6 +34,7 @@ def first_options(asked: Asked) -> Options:
         spark=asked.spark is not False,
         lake=asked.lake is True,
         views=asked.views is True,
+        backfill=asked.backfill is True,
         scale=dict(asked.scale),
         only=asked.only,
     )
@@ -56,6 +58,7 @@ def next_options(before: Options, asked: Asked, *, running: bool) -> Options:
         spark=before.spark if asked.spark is None else asked.spark,
         lake=before.lake if asked.lake is None else asked.lake,
         views=before.views if asked.views is None else asked.views,
+        backfill=before.backfill if asked.backfill is None else asked.backfill,
         scale={**before.scale, **asked.scale},
         only=asked.only or before.only,
     )

@@ -9,9 +9,6 @@ from starling_common.outcome import Done, Outcome, Refused
 from starling_common.wire import Record
 from starling_segments import UserState
 
-BACKFILL: Final = "backfill"
-"""The kind of a `DefinitionChanged` that says so."""
-
 EVERYWHERE: Final = "*"
 """Its workspace: a run is for all of them. Never the name of one."""
 

@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import Any, Final
 
 from starling_common.outcome import Done, Outcome, Refused, Skipped
+from starling_common.read_models import BACKFILL
 from starling_common.values import plan_name
 from starling_common.wire import Record
-from starling_rules.backfills import BACKFILL, REMEMBERED, Backfill, read_backfill
+from starling_rules.backfills import REMEMBERED, Backfill, read_backfill
 from starling_segments import DefinitionRefused, Known, Segment, parse_segment
 
 _PAUSED: Final = "PAUSED"

@@ -10,6 +10,7 @@ from starling_api.problems import answer_errors
 from starling_api.requests import Services
 from starling_api.routes.about import about_routes
 from starling_api.routes.audience import profile_router, segment_router, user_router
+from starling_api.routes.backfills import backfill_router
 from starling_api.routes.definitions import definition_routes, lifecycle_routes
 from starling_api.routes.exports import export_router
 from starling_api.routes.feed import feed_router
@@ -49,6 +50,7 @@ def build_app(
         materialised_router,
         trial_router,
         export_router,
+        backfill_router,
         later_routes(),
         profile_router,
     )

@@ -103,3 +103,9 @@ class NotTakenOver(ApiError):
     """The segmenter has not worked out the newest version yet; ask again in a moment."""
 
     code = "backfilling"
+
+
+class BackfillEnded(ApiError):
+    """What is over can be turned no more."""
+
+    code = "backfill_ended"

@@ -24,6 +24,7 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.NotFound: 404,
     errors.Archived: 409,
     errors.InUse: 409,
+    errors.BackfillEnded: 409,
     errors.CursorExpired: 410,
     errors.VersionConflict: 412,
     errors.TooLarge: 413,

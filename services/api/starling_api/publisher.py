@@ -1,6 +1,7 @@
 """Adapter: definitions to their topics. Safe for use by several threads."""
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from confluent_kafka import Producer
@@ -24,10 +25,11 @@ _GIVE_UP_MS: Final = 5000
 class Publisher:
     """Writes definitions with acks=all."""
 
-    def __init__(self, brokers: str, registry: Registry) -> None:
-        """Opens nothing; the first change does."""
+    def __init__(self, brokers: str, registry: Registry, awaits_backfill: Callable[[Change], bool]) -> None:
+        """Opens nothing; the first change does. `awaits_backfill`: whether a change takes effect only after one."""
         self._config = producer_config(brokers, **{"linger.ms": 0, "message.timeout.ms": _GIVE_UP_MS})
         self._registry = registry
+        self._awaits_backfill = awaits_backfill
         self._lock = threading.Lock()
         self._producer: Producer | None = None
         self._codecs: dict[str, Codec] = {}
@@ -35,9 +37,10 @@ class Publisher:
     def publish(self, change: Change, traceparent: str | None) -> None:
         """Returns once the broker has it. Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
         topic = _TOPICS[change.kind]
+        record = {**change.record(to_json(change.document)), "awaits_backfill": self._awaits_backfill(change)}
         with self._lock:
             producer = self._opened()
-            value = self._codec(topic).encode(change.record(to_json(change.document)))
+            value = self._codec(topic).encode(record)
         headers = record_headers(change.correlation_id, SERVICE, traceparent)
         produce_and_wait(producer, topic, key=record_key(change.workspace, change.key), value=value, headers=headers)
 

@@ -1,6 +1,6 @@
 """Core: the queries. Everything comes from the read models; every answer says which stream time it reflects."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -26,6 +26,8 @@ class Queries:
     reader: DefinitionReader
     audience: AudienceReader
     partitions: int
+    backfill_of: Callable[[str, str, int], Document | None] = lambda _workspace, _key, _version: None
+    """How far the backfill of a version of a segment (workspace, key, version) is, where one is under way."""
 
     def definition(self, kind: Kind, workspace: str, key: str) -> tuple[Definition, Document]:
         """Archived ones too. Raises: NotFound."""
@@ -36,6 +38,8 @@ class Queries:
         shown = _shown(kind, workspace, found, progress, self.partitions)
         if kind.name in USES:
             shown["used_by"] = users_of(kind.name, key, self.reader.definitions(workspace, SEGMENTS.name))
+        if shown["status"] == "backfilling" and (backfill := self.backfill_of(workspace, key, found.version)) is not None:
+            shown["backfill"] = backfill
         return found, shown | {"as_of": _as_of(progress)}
 
     def definitions(self, kind: Kind, workspace: str, page: PageOf, *, archived: bool) -> Document:

@@ -10,6 +10,7 @@ import msgspec
 from fastapi import Depends, Header, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from starling_api.backfills import Backfills
 from starling_api.definitions import Author
 from starling_api.errors import BadRequest, Forbidden, TooLarge, Unauthenticated
 from starling_api.exports import Exports
@@ -45,6 +46,7 @@ class Services:
     materialised: Materialised
     trials: Trials
     exports: Exports
+    backfills: Backfills
 
 
 @dataclass(frozen=True, slots=True)

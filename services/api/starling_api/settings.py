@@ -1,6 +1,6 @@
 """What an operator may turn, read from STARLING_*."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
@@ -28,3 +28,18 @@ class ApiSettings(ServiceSettings):
     feed_heartbeat_seconds: Annotated[
         float, Field(gt=0, le=300, description="sign of life on a live feed while nothing happens")
     ] = 15
+    backfill_from_records: Annotated[
+        int,
+        Field(ge=0, description="a segment whose past is longer, in the largest partition, waits for Spark to gather it; 0: never"),
+    ] = 0
+    backfill_runner: Annotated[
+        Literal["none", "process", "kubernetes"],
+        Field(description="where the job runs that gathers it; none: it is started by hand"),
+    ] = "none"
+    backfill_image: Annotated[str, Field(description="kubernetes: the image with Spark and our packages")] = ""
+    backfill_namespace: str = "default"
+    backfill_config_maps: Annotated[str, Field(description="kubernetes: whose entries are its environment, comma separated")] = ""
+    backfill_secrets: Annotated[str, Field(description="kubernetes: the same of secrets")] = ""
+    backfill_service_account: str | None = None
+    backfill_cpu: str = "2"
+    backfill_memory: str = "3Gi"

@@ -71,6 +71,32 @@ class DefinitionView(BaseModel):
     as_of: str | None = Field(default=None, description="of what is read by its key: stream time that the status reflects")
 
 
+class BackfillView(BaseModel):
+    """How far Spark is with the past of a new version."""
+
+    run: str
+    state: Literal["planned", "running", "paused", "cancelled", "failed", "done"]
+    percent: float = Field(description="of the records; at 100 each partition has yet to switch")
+    records_done: int
+    records_total: int
+    started_at: str = Field(description=INSTANT)
+    estimated_end: str | None = Field(description="at the pace so far; null while it rests")
+    message: str | None = Field(description="what went wrong")
+
+
+class BackfillRunView(BackfillView):
+    """One run."""
+
+    segments: dict[str, int] = Field(description="of this workspace: key -> version")
+    asked: Literal["running", "paused", "cancelled"]
+
+
+class BackfillsView(BaseModel):
+    """Every run that is known."""
+
+    items: list[BackfillRunView]
+
+
 class SegmentView(DefinitionView):
     """A segment."""
 
@@ -79,6 +105,7 @@ class SegmentView(DefinitionView):
     timezone: str
     where: dict[str, Any]
     status: Literal["backfilling", "active", "paused", "archived"]
+    backfill: BackfillView | None = Field(default=None, description="of what is read by its key, while Spark gathers its past")
 
 
 class TraitView(DefinitionView):

@@ -12,6 +12,8 @@ from granian.server.embed import Server
 
 from starling_api.app import build_app
 from starling_api.audience import CassandraAudience
+from starling_api.backfill_side import BackfillSide
+from starling_api.backfills import Backfills, Waits
 from starling_api.exports import Exports
 from starling_api.feed_reader import TopicFeed
 from starling_api.in_force import Definitions
@@ -56,6 +58,7 @@ class Api:
     feed: TopicFeed
     streams: Streams
     states: SegmenterStates
+    backfill: BackfillSide
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -65,9 +68,11 @@ class Api:
         server = Server(self.app, http.host, http.port, interface=Interfaces.ASGINL, log_enabled=False)
         sweep = threading.Thread(target=self._sweep, name="sweep", daemon=True)
         sweep.start()
+        self.backfill.start()
         serving = asyncio.ensure_future(server.serve())
         await asyncio.wait({serving, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
         self._stopping.set()
+        await asyncio.get_running_loop().run_in_executor(None, self.backfill.stop)
         self.streams.end()
         server.stop()  # type: ignore[no-untyped-call]
         await serving
@@ -92,12 +97,15 @@ def build_api(settings: ApiSettings) -> Api:
     database, metrics = Database(settings.cassandra), Metrics()
     definitions = CassandraDefinitions(database)
     registry = Registry(settings.registry.url)
-    publisher = Publisher(settings.kafka.brokers, registry)
     feed = TopicFeed(settings.kafka.brokers, registry)
     streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds)
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
     audience, states = CassandraAudience(database), SegmenterStates(database, settings.kafka.brokers, registry)
-    queries = Queries(definitions, audience, partitions)
+    backfill = BackfillSide(settings, registry)
+    waits = Waits(settings.backfill_from_records, backfill.topics.largest_past, Definitions(definitions), audience, partitions)
+    publisher = Publisher(settings.kafka.brokers, registry, waits.awaits_backfill)
+    backfills = Backfills(backfill.runs, backfill.topics.ask, wall_clock_micros)
+    queries = Queries(definitions, audience, partitions, backfills.of_segment)
     list_store = CassandraLists(database)
     zone_of = Timezones(settings.timezones).of
     commands = Commands(
@@ -114,8 +122,9 @@ def build_api(settings: ApiSettings) -> Api:
         materialised=Materialised(CassandraViews(database)),
         trials=Trials(Definitions(definitions), audience, states, CassandraPasts(database), settings.clock),
         exports=Exports(queries, list_store, states),
+        backfills=backfills,
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     # Without the broker everything can still be read: only the database decides whether requests may come.
     app = build_app(services, metrics, lambda: {"database": database.problem()}, origins)
-    return Api(app, settings, commands, database, feed, streams, states)
+    return Api(app, settings, commands, database, feed, streams, states, backfill)

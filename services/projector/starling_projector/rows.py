@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from starling_common.outcome import Done, Refused
-from starling_common.read_models import ARCHIVED, DEFINED, DISABLED, PAUSED, member_bucket
+from starling_common.read_models import ARCHIVED, BACKFILL, DEFINED, DISABLED, PAUSED, member_bucket
 from starling_common.topics import (
     BEHAVIOUR,
     DELIVERY,
@@ -78,6 +78,8 @@ def _bad_identifier(record: Record) -> str | None:
 
 
 def _definition(record: Record, offset: int) -> Rows:
+    if record["kind"] == BACKFILL:
+        return Done(())
     status = STATUS_AFTER.get(record["action"])
     if status is None:
         return Refused("unknown_action", f"{record['action']!r} is not one of {', '.join(STATUS_AFTER)}")

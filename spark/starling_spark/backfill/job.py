@@ -9,10 +9,11 @@ from typing import Final
 from starling_common.instants import wall_clock_micros
 from starling_common.logs import log
 from starling_common.settings import Clock
+from starling_rules.following import Known
 from starling_rules.ledger import CANCELLED, DONE, FAILED, PAUSED, PLANNED, RUNNING, Run, Share, unfinished
 from starling_spark.backfill.planning import Assignment, Wanted, assignments, wanted
 from starling_spark.backfill.positions import Cut
-from starling_spark.backfill.records import Known, Reporter
+from starling_spark.backfill.records import Reporter
 
 _LOOK_SECONDS: Final = 0.5
 

@@ -8,13 +8,14 @@ from pyspark.sql import SparkSession
 
 from starling_common.topics import BACKFILLS, PROGRESS, SEGMENT_DEFINITIONS
 from starling_common.wire import Registry
+from starling_rules.following import Known
 from starling_rules.history import PAST
 from starling_rules.ledger import Share
 from starling_spark.backfill.folding import Place, fold_all
 from starling_spark.backfill.job import BackfillJob, Means
 from starling_spark.backfill.planning import Assignment
 from starling_spark.backfill.positions import cuts
-from starling_spark.backfill.records import Known, Reporter
+from starling_spark.backfill.records import Reporter
 from starling_spark.backfill.settings import BackfillSettings
 from starling_spark.session import open_session
 

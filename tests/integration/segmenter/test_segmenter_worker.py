@@ -54,10 +54,11 @@ class World:
         self._seen: dict[str, list[tuple[Message, dict[str, Any]]]] = {name: [] for name in read}
         self._numbers = itertools.count(1)
 
-    def define(self, key: str, where: object, version: int = 1, action: str = "DEFINED") -> None:
+    def define(self, key: str, where: object, version: int = 1, action: str = "DEFINED", *, awaits_backfill: bool = False) -> None:
         document = json.dumps({"key": key, "name": key, "where": where})
         fields = {"kind": "segment", "key": key, "version": version, "action": action, "document": document, "actor": "test"}
-        self._write(SEGMENT_DEFINITIONS, key, {"recorded_at": wall_clock_micros(), **fields})
+        more = {"recorded_at": wall_clock_micros(), "awaits_backfill": awaits_backfill}
+        self._write(SEGMENT_DEFINITIONS, key, {**fields, **more})
 
     def track(self, user: str, name: str, at_ms: int | None = None) -> int:
         """Returns the event's time."""

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from starling_api.backfills import Backfills
 from starling_api.definitions import Author, Change, Definition
 from starling_api.exports import Exports
 from starling_api.feed import Seen, Span
@@ -35,6 +36,8 @@ from starling_api.trials import Trials
 from starling_common.kafka import BrokerUnavailable
 from starling_common.settings import Clock
 from starling_common.values import Workspace
+from starling_common.wire import Record
+from starling_rules.ledger import Run
 from tests.unit.api.memory_states import MemoryPasts, MemoryStates
 
 AUTHOR = Author(Workspace("acme"), "marketer-1", "correlation-1")
@@ -240,6 +243,8 @@ class World:
     lots: random.Random = field(default_factory=lambda: random.Random(7))
     told: list[Told] = field(default_factory=list)
     published: list[Change] = field(default_factory=list)
+    runs: dict[str, Run] = field(default_factory=dict)
+    asked: list[Record] = field(default_factory=list)
     views: "MemoryViews" = field(default_factory=MemoryViews)
     micros: int = 1_000_000_000
     broker_is_down: bool = False
@@ -255,7 +260,11 @@ class World:
 
     @property
     def queries(self) -> Queries:
-        return Queries(self.reader, self.audience, partitions=2)
+        return Queries(self.reader, self.audience, partitions=2, backfill_of=self.backfills.of_segment)
+
+    @property
+    def backfills(self) -> Backfills:
+        return Backfills(lambda: self.runs, self.asked.append, lambda: self.micros)
 
     @property
     def lists(self) -> Lists:
@@ -278,7 +287,7 @@ class World:
     def services(self) -> Services:
         tokens = Tokens("see=viewer:acme,make=marketer:acme,rule=admin:acme")
         feeding = (self.lists, self.feed, Streams(2, 0.01), Materialised(self.views))
-        return Services(self.commands, self.queries, self.answers, tokens, *feeding, self.trials, self.exports)
+        return Services(self.commands, self.queries, self.answers, tokens, *feeding, self.trials, self.exports, self.backfills)
 
     def publish(self, change: Change, _traceparent: str | None) -> None:
         if self.broker_is_down:

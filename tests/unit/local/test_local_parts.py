@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,14 @@ def test_no_spark_means_no_spark_and_none_of_its_jars() -> None:
     assert "spark" not in names(planned_parts(HOME, options(spark=False)))
     assert needed_bundles(options(spark=False)) == ["kafka", "cassandra", "registry"]
     assert "spark" in needed_bundles(options())
+
+
+def test_the_api_starts_backfills_only_when_asked_for() -> None:
+    def of_api(**more: bool) -> Mapping[str, str]:
+        return next(part.env for part in planned_parts(HOME, options(**more)) if part.name == "api")
+
+    assert not [name for name in of_api() if "BACKFILL" in name]
+    assert of_api(backfill=True)["STARLING_BACKFILL_RUNNER"] == "process"
 
 
 def test_lake_and_views_are_there_when_asked_for() -> None:

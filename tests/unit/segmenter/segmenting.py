@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from starling_common.metrics import Metrics
 from starling_common.outcome import Refused
+from starling_common.read_models import BACKFILL
 from starling_common.settings import Clock
 from starling_common.topics import (
     ACCOUNT_ANSWERS,
@@ -29,7 +30,7 @@ from starling_common.topics import (
 )  # fmt: skip
 from starling_common.values import record_key
 from starling_common.wire import Codec
-from starling_rules.backfills import BACKFILL, EVERYWHERE, Backfill, to_json
+from starling_rules.backfills import EVERYWHERE, Backfill, to_json
 from starling_segmenter.agents import Segmenter, describe
 from starling_segmenter.counts import Counts
 from starling_segmenter.definition_log import DefinitionLog

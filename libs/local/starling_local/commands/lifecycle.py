@@ -48,6 +48,9 @@ def up(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
     spark: Annotated[bool | None, typer.Option("--spark/--no-spark", help="Whether Spark runs. Default: it does.")] = None,
     lake: Annotated[bool | None, typer.Option("--lake/--no-lake", help="Whether all events go into the lake. Default: no.")] = None,
     views: Annotated[bool | None, typer.Option("--views/--no-views", help="Whether views are computed. Default: no.")] = None,
+    backfill: Annotated[
+        bool | None, typer.Option("--backfill/--no-backfill", help="Whether Spark gathers the past of new segments. Default: no.")
+    ] = None,
     scale: Annotated[list[str] | None, typer.Option("--scale", help="SERVICE=N, may be repeated: more workers.")] = None,
     only: Annotated[str, typer.Option("--only", help="Only these parts and what they need, comma separated.")] = "",
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait until all is ready.")] = _START_TIMEOUT_SECONDS,
@@ -55,7 +58,7 @@ def up(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
     """Start the embedded stack and every service; safe to repeat: starts what is missing."""
     instance = instance_at(data_dir)
     names = tuple(name.strip() for name in only.split(",") if name.strip())
-    jobs = {"spark": spark, "lake": lake, "views": views}
+    jobs = {"spark": spark, "lake": lake, "views": views, "backfill": backfill}
     asked = Asked(clock=clock, port_base=port_base, scale=parse_scale(scale or []), only=names, **jobs)
     # A terminal closed and a TERM stop a foreground stack like Ctrl-C does; and Ctrl-C does so even where a shell had it ignored.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -101,7 +104,7 @@ def _begin(instance: Instance, asked: Asked, *, detach: bool) -> Options:
     parts = planned_parts(instance.data_dir, options)
     missing = [BUNDLES[name] for name in needed_bundles(options) if not is_fetched(BUNDLES[name], default_runtime_dir())]
     ports = {name: port for part in parts for name, port in part.ports.items()}
-    more_jobs = options.lake + options.views
+    more_jobs = options.lake + options.views + options.backfill
     found = faults(instance.data_dir, ports, fetching=bool(missing), whole_stack=not options.only, more_spark_jobs=more_jobs)
     if found:
         for fault in found:

@@ -12,6 +12,8 @@ from starling_local.commands.common import DataDir, api_of, instance_at, running
 from starling_local.errors import NotPossible
 
 segments_app = typer.Typer(no_args_is_help=True, help="Define and look at segments.")
+backfill_app = typer.Typer(no_args_is_help=True, help="The runs of Spark that gather the past of new segments.")
+segments_app.add_typer(backfill_app, name="backfill")
 
 
 @segments_app.command("list")
@@ -61,6 +63,39 @@ def pause_segment(key: str, data_dir: DataDir = None) -> None:
 def resume_segment(key: str, data_dir: DataDir = None) -> None:
     """Go on evaluating a paused segment; it catches up."""
     say(f"{key} is {_api(data_dir).turn(key, 'resume')['status']}")
+
+
+@backfill_app.command("list")
+def list_backfills(data_dir: DataDir = None) -> None:
+    """Every run, and how far it is."""
+    table = Table("run", "state", "percent", "segments", "estimated end", box=None, pad_edge=False)
+    for run in _api(data_dir).backfills():
+        segments = ", ".join(f"{key} {version}" for key, version in run["segments"].items())
+        table.add_row(run["run"], run["state"], str(run["percent"]), segments, run["estimated_end"] or "")
+    show_table(table)
+
+
+@backfill_app.command("pause")
+def pause_backfill(run: str, data_dir: DataDir = None) -> None:
+    """Rest after the partitions at hand."""
+    _turn_backfill(run, "pause", data_dir)
+
+
+@backfill_app.command("resume")
+def resume_backfill(run: str, data_dir: DataDir = None) -> None:
+    """Go on; a cancelled one begins anew."""
+    _turn_backfill(run, "resume", data_dir)
+
+
+@backfill_app.command("cancel")
+def cancel_backfill(run: str, data_dir: DataDir = None) -> None:
+    """Give up; its segments go on waiting, and those in force stay so."""
+    _turn_backfill(run, "cancel", data_dir)
+
+
+def _turn_backfill(run: str, way: str, data_dir: Path | None) -> None:
+    turned = _api(data_dir).turn_backfill(run, way)
+    say(f"{run} is {turned['state']}, asked to be {turned['asked']}")
 
 
 def definitions(text: str) -> list[dict[str, Any]]:

@@ -13,6 +13,8 @@ WRITE_KEY = "local-write-key"
 API_TOKEN = "local-admin-token"  # noqa: S105 - known to all by contract, and made by the local stack alone
 WORKSPACE = "default"
 STORES = ("kafka", "cassandra", "registry")
+BACKFILL_FROM_RECORDS = 20_000
+"""A partition of the segmenter reads as many in about a second: what is shorter is not worth the start of Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
         *_workers("normalizer", data_dir, options, shared, host),
         *_workers("segmenter", data_dir, options, shared, host),
         *_workers("projector", data_dir, options, shared, host),
-        _single("api", data_dir, ports, shared, host),
+        _single("api", data_dir, ports, shared | (_backfill(host) if options.backfill else {}), host),
         *_workers("delivery", data_dir, options, shared, host),
     ]
     jobs = [("spark", "starling_spark.profiles"), ("lake", "starling_spark.lake"), ("views", "starling_spark.views")]
@@ -63,6 +65,16 @@ def shared_env(ports: Ports, clock: str) -> dict[str, str]:
         "STARLING_API_URL": f"http://{ports.address('api')}",
         # Whoever tries webhooks on this machine has the receiver on it too.
         "STARLING_ALLOW_PRIVATE_ADDRESSES": "true",
+    }
+
+
+def _backfill(host: Host) -> dict[str, str]:
+    """What the API gives to the job that it starts."""
+    return {
+        "STARLING_BACKFILL_FROM_RECORDS": str(BACKFILL_FROM_RECORDS),
+        "STARLING_BACKFILL_RUNNER": "process",
+        "STARLING_SPARK_DRIVER_MEMORY": "1g",
+        "JAVA_HOME": str(host.java_home),
     }
 
 

@@ -1,0 +1,99 @@
+"""Adapter: the backfill as a Kubernetes Job."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kubernetes import client
+
+_CONFLICT: Final = 409
+_NOT_FOUND: Final = 404
+
+
+@dataclass(frozen=True, slots=True)
+class JobShape:
+    """What the job's pod is made of. `environment` is written out, `secrets` and `config_maps` are taken over whole."""
+
+    name: str
+    namespace: str
+    image: str
+    environment: Mapping[str, str]
+    config_maps: Sequence[str] = ()
+    secrets: Sequence[str] = ()
+    service_account: str | None = None
+    cpu: str = "2"
+    memory: str = "3Gi"
+
+
+def job_body(shape: JobShape) -> client.V1Job:
+    """The Job. Its name is always the same, so that there is never a second one beside it."""
+    sources = [client.V1EnvFromSource(config_map_ref=client.V1ConfigMapEnvSource(name=name)) for name in shape.config_maps]
+    sources += [client.V1EnvFromSource(secret_ref=client.V1SecretEnvSource(name=name)) for name in shape.secrets]
+    container = client.V1Container(
+        name="backfill",
+        image=shape.image,
+        command=["python", "-m", "starling_spark.backfill"],
+        env=[client.V1EnvVar(name=name, value=value) for name, value in sorted(shape.environment.items())],
+        env_from=sources,
+        resources=client.V1ResourceRequirements(
+            requests={"cpu": shape.cpu, "memory": shape.memory}, limits={"memory": shape.memory}
+        ),
+    )
+    pod = client.V1PodSpec(containers=[container], restart_policy="Never", service_account_name=shape.service_account)
+    labels = {"app.kubernetes.io/name": "starling", "app.kubernetes.io/component": "backfill"}
+    return client.V1Job(
+        api_version="batch/v1",
+        kind="Job",
+        metadata=client.V1ObjectMeta(name=shape.name, namespace=shape.namespace, labels=labels),
+        spec=client.V1JobSpec(
+            backoff_limit=3, template=client.V1PodTemplateSpec(metadata=client.V1ObjectMeta(labels=labels), spec=pod)
+        ),
+    )
+
+
+class KubernetesJob:
+    """A `Submitter`. What ended is deleted before the next is made."""
+
+    def __init__(self, api: client.BatchV1Api, shape: JobShape) -> None:
+        self._api = api
+        self._shape = shape
+
+    def is_running(self) -> bool:
+        """Whether there is one that has not ended. Raises: OSError."""
+        found = self._found()
+        return found is not None and not _ended(found)
+
+    def has_failed(self) -> bool:
+        """Whether the last one failed as often as it may. Raises: OSError."""
+        found = self._found()
+        return found is not None and _has(found, "Failed")
+
+    def start(self) -> None:
+        """Make one; another API process may have been faster. Raises: OSError."""
+        shape = self._shape
+        if self._found() is not None:
+            self._tried(lambda: self._api.delete_namespaced_job(shape.name, shape.namespace, propagation_policy="Foreground"))
+        self._tried(lambda: self._api.create_namespaced_job(shape.namespace, job_body(shape)))
+
+    def stop(self) -> None:
+        """It lives on without us."""
+
+    def _found(self) -> Any:
+        return self._tried(lambda: self._api.read_namespaced_job(self._shape.name, self._shape.namespace))
+
+    @staticmethod
+    def _tried(call: Any) -> Any:
+        try:
+            return call()
+        except client.ApiException as error:
+            if error.status in {_CONFLICT, _NOT_FOUND}:
+                return None
+            raise OSError(f"Kubernetes: {error.status} {error.reason}") from error
+
+
+def _ended(job: Any) -> bool:
+    return _has(job, "Complete") or _has(job, "Failed")
+
+
+def _has(job: Any, condition: str) -> bool:
+    return any(one.type == condition and one.status == "True" for one in job.status.conditions or ())

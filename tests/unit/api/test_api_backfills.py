@@ -1,0 +1,217 @@
+"""What the API has to do with backfills: who waits for one, how far it is, what is asked of it, and where it runs."""
+
+import json
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from starling_api.backfill_kubernetes import JobShape, KubernetesJob, job_body
+from starling_api.backfill_runner import Runner, is_needed
+from starling_api.backfills import Waits
+from starling_api.definitions import Author
+from starling_api.in_force import Definitions as Known
+from starling_api.kinds import SEGMENTS
+from starling_api.ports import Reported
+from starling_common.values import Workspace
+from starling_rules.definitions import Definitions, fold
+from starling_rules.ledger import CANCELLED, DONE, PAUSED, RUNNING, Run, Share, applied, report
+from tests.unit.api.memory import World
+from tests.unit.api.test_api_app import call
+
+BUYERS = {"key": "buyers", "name": "Buyers", "where": {"event": "Order Completed"}}
+OFTEN = {"event": "Order Completed", "op": "gte", "value": 2}
+LATELY = {"event": "Order Completed", "within": "5d"}
+
+
+def run_of(*shares: Share, state: str = RUNNING, **definitions: int) -> Run:
+    named = {f"acme/{key}": version for key, version in definitions.items()}
+    return Run("run-1", state, 1_000_000_000, 1_000_000_000, named, {"acme": ["leaf"]}, {share.number: share for share in shares})
+
+
+ADMIN = Author(Workspace("acme"), "admin", "request-1")
+HALF = (Share(0, RUNNING, {}, 0, 60, 100), Share(1, "planned", {}, 0, 0, 20))
+
+
+def test_a_segment_says_how_far_its_backfill_is_while_it_waits() -> None:
+    world = World()
+    world.commands.define(SEGMENTS, ADMIN, BUYERS)
+    world.runs["run-1"] = run_of(*HALF, buyers=1)
+    world.micros += 60_000_000
+    shown = call(world, "GET", "/v1/segments/buyers").json()
+    backfill = shown["backfill"]
+    assert (shown["status"], backfill["state"], backfill["percent"]) == ("backfilling", "running", 50.0)
+    assert (backfill["records_done"], backfill["records_total"], backfill["started_at"]) == (60, 120, "1970-01-01T00:16:40.000Z")
+    assert backfill["estimated_end"] == "1970-01-01T00:18:40.000Z"
+    world.audience.reported = {number: Reported(0, {"acme/buyers": 1}) for number in range(2)}
+    assert "backfill" not in call(world, "GET", "/v1/segments/buyers").json()
+
+
+def test_runs_are_listed_and_turned_by_an_admin_of_a_workspace_that_they_concern() -> None:
+    world = World()
+    world.runs["run-1"] = run_of(*HALF, buyers=1)
+    (listed,) = call(world, "GET", "/v1/backfills", role="see").json()["items"]
+    assert (listed["run"], listed["segments"], listed["asked"]) == ("run-1", {"buyers": 1}, "running")
+    assert call(world, "POST", "/v1/backfills/run-1/pause", role="make").status_code == 403
+    assert call(world, "POST", "/v1/backfills/run-1/pause").json()["asked"] == "paused"
+    assert [(one["run"], one["kind"], one["state"]) for one in world.asked] == [("run-1", "asked", PAUSED)]
+    assert call(world, "POST", "/v1/backfills/run-1/stop").status_code == 400
+    assert call(world, "POST", "/v1/backfills/run-2/pause").json()["code"] == "unknown_backfill"
+    world.runs["run-1"] = replace(run_of(state=DONE), definitions={"acme/buyers": 1})
+    assert call(world, "POST", "/v1/backfills/run-1/pause").json()["code"] == "backfill_ended"
+    world.runs["run-1"] = replace(run_of(), definitions={"other/buyers": 1})
+    assert call(world, "GET", "/v1/backfills").json()["items"] == []
+    assert call(world, "POST", "/v1/backfills/run-1/pause").status_code == 404
+
+
+def waits(world: World, from_records: int, past: int) -> Waits:
+    return Waits(from_records, lambda: past, Known(world.reader), world.audience, 2)
+
+
+@pytest.mark.parametrize(("from_records", "past", "awaits"), [(0, 9, False), (10, 9, False), (10, 10, True)])
+def test_only_a_long_past_is_waited_for(from_records: int, past: int, awaits: bool) -> None:
+    world = World()
+    world.commands.define(SEGMENTS, ADMIN, BUYERS)
+    assert waits(world, from_records, past).awaits_backfill(world.published[0]) is awaits
+
+
+def test_what_all_states_keep_already_is_not_waited_for() -> None:
+    world = World()
+    world.commands.define(SEGMENTS, ADMIN, BUYERS)
+    world.commands.define(SEGMENTS, ADMIN, {"key": "often", "name": "Often", "where": {**BUYERS["where"], "op": "gte", "value": 2}})  # type: ignore[dict-item]
+    world.commands.define(SEGMENTS, ADMIN, {"key": "lately", "name": "Lately", "where": LATELY})
+    often, lately = world.published[1:]
+    decide = waits(world, 1, 1)
+    assert decide.awaits_backfill(often)  # nobody works by the buyers yet
+    world.audience.reported = {number: Reported(0, {"acme/buyers": 1}) for number in range(2)}
+    assert not decide.awaits_backfill(often)
+    assert decide.awaits_backfill(lately)
+    world.commands.hold(SEGMENTS, ADMIN, "lately", None)
+    assert not decide.awaits_backfill(world.published[-1])
+
+
+def test_a_worker_that_was_given_up_takes_nothing_back() -> None:
+    run = run_of(*HALF, buyers=1)
+    done = {**report(run, "partition", DONE, 2, replace(HALF[0], records_done=100)), "users": 7, "first": 3, "end": 10}
+    late = report(run, "partition", RUNNING, 3, HALF[0])
+    runs = applied(applied(applied({}, report(run, "run", RUNNING, 1)), done), late)
+    part = runs["run-1"].shares[0].part
+    assert part is not None
+    assert (part.users, part.first, part.end) == (7, 3, 10)
+
+
+class Submitted:
+    def __init__(self) -> None:
+        self.starts, self.running, self.failed = 0, False, False
+
+    def is_running(self) -> bool:
+        return self.running
+
+    def has_failed(self) -> bool:
+        return self.failed
+
+    def start(self) -> None:
+        self.starts += 1
+
+    def stop(self) -> None: ...
+
+
+def waiting() -> Definitions:
+    record = {"kind": "segment", "workspace": "acme", "key": "buyers", "version": 1, "action": "DEFINED", "correlation_id": "c"}
+    outcome = fold(Definitions(), {**record, "document": json.dumps(BUYERS), "awaits_backfill": True})
+    return outcome.value  # type: ignore[union-attr]
+
+
+def test_one_job_at_a_time_and_patience_after_failures() -> None:
+    submitter = Submitted()
+    runner = Runner(submitter, waiting, lambda: None)
+    runner.look(0.0)
+    assert submitter.starts == 1
+    submitter.running = True
+    runner.look(1.0)
+    assert submitter.starts == 1
+    submitter.running, submitter.failed = False, True
+    runner.look(2.0)
+    runner.look(3.0)
+    assert submitter.starts == 1
+    runner.look(8.0)
+    assert submitter.starts == 2
+    runner.look(9.0)
+    runner.look(15.0)
+    assert submitter.starts == 2  # twice in a row: longer
+    runner.look(40.0)
+    assert submitter.starts == 3
+    runner.stop()
+
+
+def test_nothing_is_started_where_nobody_waits_or_somebody_said_no() -> None:
+    assert is_needed(waiting(), None)
+    assert not is_needed(Definitions(), None)
+    assert not is_needed(waiting(), replace(run_of(buyers=1), asked=CANCELLED))
+    assert is_needed(waiting(), replace(run_of(buyers=2), asked=CANCELLED))
+
+
+SHAPE = JobShape("starling-backfill", "shop", "starling:1", {"STARLING_CLOCK": "wall"}, ("starling",), ("starling-secrets",))
+
+
+class Cluster(BaseHTTPRequestHandler):
+    """The part of the Kubernetes API that is used, with one Job at most."""
+
+    job: dict[str, Any] | None = None
+    seen: list[str] = []
+
+    def answer(self, status: int, document: object) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.answer(*((200, Cluster.job) if Cluster.job else (404, {})))
+
+    def do_POST(self) -> None:
+        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        Cluster.seen.append(f"POST {self.path}")
+        if Cluster.job:
+            self.answer(409, {})
+        else:
+            Cluster.job = {**sent, "status": {}}
+            self.answer(201, Cluster.job)
+
+    def do_DELETE(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        Cluster.seen.append(f"DELETE {self.path.partition('?')[0]}")
+        Cluster.job = None
+        self.answer(200, {})
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_the_job_in_a_cluster() -> None:
+    server = HTTPServer(("127.0.0.1", 0), Cluster)
+    Thread(target=server.serve_forever, daemon=True).start()
+    settings = client.Configuration(host=f"http://127.0.0.1:{server.server_port}")
+    settings.proxy = None
+    try:
+        job = KubernetesJob(client.BatchV1Api(client.ApiClient(settings)), SHAPE)
+        assert not job.is_running()
+        job.start()
+        assert Cluster.job is not None
+        (container,) = Cluster.job["spec"]["template"]["spec"]["containers"]
+        assert container["command"] == ["python", "-m", "starling_spark.backfill"]
+        assert container["envFrom"] == [{"configMapRef": {"name": "starling"}}, {"secretRef": {"name": "starling-secrets"}}]
+        assert (job.is_running(), job.has_failed()) == (True, False)
+        Cluster.job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+        assert (job.is_running(), job.has_failed()) == (False, True)
+        job.start()
+        jobs = "/apis/batch/v1/namespaces/shop/jobs"
+        assert Cluster.seen == [f"POST {jobs}", f"DELETE {jobs}/starling-backfill", f"POST {jobs}"]
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert job_body(SHAPE).metadata.name == "starling-backfill"
