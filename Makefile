@@ -12,6 +12,7 @@ SOURCES := libs services spark tests benchmarks
 ORACLE_CASES ?= 12500
 
 .PHONY: help setup demo test faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark clean
+.PHONY: help setup demo test faults faults-spark oracle check format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -60,6 +61,9 @@ bench-stream: setup ## the stream layer beside Kafka Streams, Quix Streams and s
 bench-spark: setup ## computed traits and the lake beside reading and decoding alone, two executors beside one: half an hour (ARGS=--small: minutes)
 	@$(PYTHON) benchmarks/spark_profiles.py --write $(ARGS)
 	@$(PYTHON) benchmarks/spark_lake.py --write $(ARGS)
+
+bench-backfill: setup ## the past of one new segment over ten million events, and live traffic beside it: a quarter of an hour
+	@$(PYTHON) benchmarks/backfill.py --write $(ARGS)
 
 bench-segments: setup ## what an event costs in the fold with 1, 20, 100 and 1,000 segments of every kind
 	@$(PYTHON) benchmarks/segments_mix.py --write

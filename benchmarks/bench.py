@@ -157,6 +157,10 @@ class Watched:
         if self._process.poll() is not None:
             raise RuntimeError(f"the worker ended with {self._process.returncode}: see {self.log}")
 
+    def ended(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._process.poll()
+
     def cpu_seconds(self) -> float:
         """User and system time of all its threads (a JVM's compiler and collector among them)."""
         times = self._seen.cpu_times()

@@ -1,5 +1,6 @@
 """Adapter: where the segmenter stands, and how much past there is before it."""
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -33,20 +34,38 @@ def cuts(brokers: str, group: str, topics: Iterable[str], progress: Codec) -> li
     """
     stream_times = _stream_times(brokers, progress)  # first: they may then be older than the positions, never newer
     names = list(topics)
-    consumer = Consumer(consumer_config(brokers, group))
+    # What is last committed is asked for, not what is stable: a transaction on its way must not hold the answer back.
+    consumer = Consumer(consumer_config(brokers, group, **{"isolation.level": "read_uncommitted"}))
     try:
         partitions = sorted(consumer.list_topics(names[0], timeout=_TIMEOUT_SECONDS).topics[names[0]].partitions)
         places = [TopicPartition(topic, number) for topic in names for number in partitions]
         committed: dict[int, dict[str, int]] = {number: {} for number in partitions}
-        for found in consumer.committed(places, timeout=_TIMEOUT_SECONDS):
-            if found.error is not None:
-                raise KafkaException(found.error)
+        for found in _committed(consumer, places):
             committed[found.partition][found.topic] = max(0, found.offset)
         return [
             Cut(number, committed[number], _first(consumer, names, number), stream_times.get(number, 0)) for number in partitions
         ]
     finally:
         consumer.close()
+
+
+def _committed(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
+    """A coordinator that moves is waited for. Raises: KafkaException."""
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while True:
+        try:
+            return _without_errors(consumer.committed(places, timeout=_TIMEOUT_SECONDS))
+        except KafkaException as cause:
+            if not cause.args[0].retriable() or time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
+
+
+def _without_errors(found: list[TopicPartition]) -> list[TopicPartition]:
+    failed = [place.error for place in found if place.error is not None]
+    if failed:
+        raise KafkaException(failed[0])
+    return found
 
 
 def _first(consumer: Consumer, topics: Iterable[str], number: int) -> dict[str, int]:

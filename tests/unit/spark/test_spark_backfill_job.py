@@ -1,0 +1,193 @@
+"""The runs of the backfill: gone on with after a kill, paused, cancelled, one for what waits and none for what does not."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from threading import Event
+from typing import Any
+
+import pytest
+
+from starling_common.outcome import Done
+from starling_common.settings import Clock
+from starling_common.topics import BEHAVIOUR
+from starling_rules.backfills import EVERYWHERE, Backfill, Part, to_json
+from starling_rules.definitions import Definitions, fold
+from starling_rules.ledger import ASKED, CANCELLED, DONE, FAILED, PARTITION, PAUSED, RUN, RUNNING, Run, Share, applied, report
+from starling_spark.backfill.job import BackfillJob, Means
+from starling_spark.backfill.planning import Assignment
+from starling_spark.backfill.positions import Cut
+
+
+@dataclass
+class World:
+    """The topics, in memory. `meanwhile` is called with each share that is done."""
+
+    definitions_now: Definitions = field(default_factory=Definitions)
+    runs_now: Mapping[str, Run] = field(default_factory=dict)
+    folded: list[int] = field(default_factory=list)
+    given_up: int = 0
+    meanwhile: Callable[[int], None] = lambda _number: None
+
+    # What `Known` gives.
+    def refresh(self) -> None: ...
+
+    def definitions(self) -> Definitions:
+        return self.definitions_now
+
+    def runs(self) -> Mapping[str, Run]:
+        return self.runs_now
+
+    # What `Reporter` does.
+    def tell(self, run: Run, *shares: Share) -> None:
+        self.write(report(run, RUN, run.state, 1))
+        for share in shares:
+            self.write(report(run, PARTITION, share.state, 1, share))
+
+    def finish(self, run: Run, backfill: Backfill) -> None:
+        self.take({"kind": "backfill", "workspace": EVERYWHERE, "key": run.name, "document": to_json(backfill)})
+        self.tell(run)
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        self.runs_now = applied(self.runs_now, record)
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        outcome = fold(self.definitions_now, record)
+        assert isinstance(outcome, Done)
+        self.definitions_now = outcome.value
+
+    def define(self, key: str, version: int = 1) -> None:
+        document = {"key": key, "name": key, "where": {"event": key, "within": f"{version}d"}}
+        fields = {"kind": "segment", "workspace": "acme", "key": key, "version": version, "correlation_id": "c"}
+        self.take({**fields, "action": "DEFINED", "document": json.dumps(document), "awaits_backfill": True})
+
+    def fold(self, assignment: Assignment) -> Share:
+        number = assignment.share.number
+        self.meanwhile(number)
+        self.folded.append(number)
+        part = Part(dict(assignment.share.inputs), 5, 0, 1, 1)
+        return replace(assignment.share, state=DONE, records_done=10, records_total=10, part=part)
+
+    def ask(self, state: str) -> None:
+        (run,) = self.runs_now.values()
+        self.write(report(run, ASKED, state, 2))
+
+    def give_up(self) -> None:
+        self.given_up += 1
+
+    def job(self) -> BackfillJob:
+        cuts = [Cut(number, {BEHAVIOUR: 10}, {BEHAVIOUR: 0}, 5) for number in range(4)]
+        return BackfillJob(Means(self, self, lambda: cuts, self.fold, self.give_up, 1, Clock.EVENT, 1))  # type: ignore[arg-type]
+
+    def run(self) -> Run:
+        """The only one."""
+        (run,) = self.runs_now.values()
+        return run
+
+
+def killed_at(number: int, world: World) -> Callable[[int], None]:
+    def meanwhile(at: int) -> None:
+        if at == number:
+            world.meanwhile = lambda _number: None
+            raise RuntimeError("killed")
+
+    return meanwhile
+
+
+def test_what_waits_is_gathered_and_takes_effect() -> None:
+    world = World()
+    world.define("buyers")
+    world.define("readers")
+    world.job().run(Event())
+    assert (world.run().state, world.run().percent, world.run().records_total) == (DONE, 100.0, 40)
+    assert world.definitions_now.versions == {"acme/buyers": 1, "acme/readers": 1}
+    assert sorted(world.definitions_now.backfills[0].parts) == [0, 1, 2, 3]
+    world.job().run(Event())
+    assert world.folded == [0, 1, 2, 3]
+
+
+def test_nothing_waits_nothing_happens() -> None:
+    world = World()
+    world.job().run(Event())
+    assert world.runs_now == {}
+
+
+def test_after_a_kill_only_what_is_not_done_is_done() -> None:
+    world = World()
+    world.define("buyers")
+    world.meanwhile = killed_at(2, world)
+    with pytest.raises(RuntimeError):
+        world.job().run(Event())
+    assert (world.run().state, world.run().message, world.given_up) == (FAILED, "killed", 1)
+    world.define("later")
+    world.job().run(Event())
+    first, second = sorted(world.runs_now.values(), key=lambda run: run.started_at)
+    assert world.folded == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert (first.definitions, second.definitions) == ({"acme/buyers": 1}, {"acme/later": 1})
+    assert world.definitions_now.versions == {"acme/buyers": 1, "acme/later": 1}
+
+
+def test_a_pause_is_kept_until_somebody_ends_it() -> None:
+    world = World()
+    world.define("buyers")
+    stopping = Event()
+
+    def meanwhile(number: int) -> None:
+        if number == 1:
+            world.ask(PAUSED)
+            world.meanwhile = lambda _number: stopping.set()  # whatever comes next came too early
+
+    world.meanwhile = meanwhile
+    real_tell = world.tell
+
+    def tell(run: Run, *shares: Share) -> None:
+        real_tell(run, *shares)
+        if run.state == PAUSED:
+            assert world.folded == [0, 1]
+            world.meanwhile = lambda _number: None
+            world.ask(RUNNING)
+
+    world.tell = tell  # type: ignore[method-assign]
+    world.job().run(stopping)
+    assert not stopping.is_set()
+    assert (world.run().state, world.folded) == (DONE, [0, 1, 2, 3])
+
+
+def test_what_was_cancelled_waits_on_until_somebody_resumes_it() -> None:
+    world = World()
+    world.define("buyers")
+    world.meanwhile = lambda _number: world.ask(CANCELLED)
+    world.job().run(Event())
+    assert (world.run().state, world.folded, world.definitions_now.versions) == (CANCELLED, [0], {})
+    world.job().run(Event())
+    assert world.folded == [0]
+    world.meanwhile = lambda _number: None
+    world.ask(RUNNING)
+    world.job().run(Event())
+    assert world.folded == [0, 0, 1, 2, 3]
+    assert world.definitions_now.versions == {"acme/buyers": 1}
+
+
+def test_a_run_that_nobody_waits_for_any_more_is_given_up() -> None:
+    world = World()
+    world.define("buyers")
+    world.meanwhile = killed_at(1, world)
+    with pytest.raises(RuntimeError):
+        world.job().run(Event())
+    world.define("buyers", version=2)
+    world.job().run(Event())
+    assert sorted((run.state, tuple(run.definitions.values())) for run in world.runs_now.values()) == [
+        (CANCELLED, (1,)),
+        (DONE, (2,)),
+    ]
+    assert world.definitions_now.versions == {"acme/buyers": 2}
+
+
+def test_a_stop_leaves_it_to_the_next_start() -> None:
+    world, stopping = World(), Event()
+    world.define("buyers")
+    world.meanwhile = lambda _number: stopping.set()
+    world.job().run(stopping)
+    assert world.run().state == RUNNING
+    world.job().run(Event())
+    assert world.run().state == DONE
