@@ -42,7 +42,7 @@ class BackfillSide:
         """Stop following, and whatever job cannot live alone."""
         self._stopping.set()
         if self._thread.ident is not None:
-            self._thread.join(timeout=90)
+            self._thread.join(timeout=2)  # it may be waiting for a broker that is away; it ends with the process
         if self._runner is not None:
             self._runner.stop()
         if self._known is not None:

@@ -25,7 +25,7 @@ DELETE /v1/computed-traits/{key}
 POST /v1/webhooks · GET /v1/webhooks · GET /v1/webhooks/{key} · PUT /v1/webhooks/{key} · DELETE /v1/webhooks/{key}
 POST /v1/campaigns · GET /v1/campaigns · GET /v1/campaigns/{key} · PUT /v1/campaigns/{key} · DELETE /v1/campaigns/{key}
 DELETE /v1/users/{user_id} · GET /v1/users/{user_id}/export
-GET /v1/views/{name}
+GET /v1/views/{name} · GET /v1/backfills · POST /v1/backfills/{run}/{what}
 """
 
 RETURN_RATE = {"key": "r", "measure": {"ratio": {"of": {"event": "Return"}, "to": {"event": "Buy"}}}, "calendar": "last_month"}
@@ -75,6 +75,8 @@ def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict
         ("GET", "/v1/users/{user_id}/segments", "/v1/users/ada/segments", None, 200),
         ("GET", "/v1/users/{user_id}/events", "/v1/users/ada/events", None, 200),
         ("GET", "/v1/feed", "/v1/feed?limit=3", None, 200),
+        ("GET", "/v1/backfills", "/v1/backfills", None, 200),
+        ("POST", "/v1/backfills/{run}/{what}", "/v1/backfills/nobody/pause", None, 404),
         ("POST", "/v1/memberships/lookup", "/v1/memberships/lookup", {"users": ["ada"]}, 200),
         ("POST", "/v1/computed-traits", "/v1/computed-traits", {"key": "n", "event": "Buy"}, 201),
         ("POST", "/v1/computed-traits", "/v1/computed-traits", RETURN_RATE, 201),
