@@ -85,6 +85,11 @@ def sources(fresh: Mapping[bytes, frozenset[str]], backfills: Sequence[Backfill]
         yield Source(None, left)
 
 
+def states_of(run: str, records: Iterable[tuple[bytes, Stored]]) -> dict[bytes, bytes]:
+    """Key -> state of that run. What a task wrote that was done again is there twice: the last counts."""
+    return {key: stored.state for key, stored in records if stored.run == run}
+
+
 def narrowed(state: UserState, leaves: frozenset[str]) -> UserState:
     """The state with what it keeps for those leaves alone. Changes it."""
     state.accumulators = {leaf: kept for leaf, kept in state.accumulators.items() if leaf in leaves}

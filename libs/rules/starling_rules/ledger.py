@@ -38,7 +38,7 @@ class Share:
 class Run:
     """One run. `definitions`: `workspace/key` -> version; `leaves`: by workspace; times are wall clock, epoch µs.
 
-    `asked`: what an operator wants of it: running, paused or cancelled.
+    `asked`: what an operator wants of it: running, paused or cancelled. `base`: the run whose states it goes on from.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Run:
     shares: Mapping[int, Share] = field(default_factory=dict)
     asked: str = RUNNING
     message: str | None = None
+    base: str | None = None
 
     @property
     def records_done(self) -> int:
@@ -92,6 +93,7 @@ def applied(runs: Mapping[str, Run], record: Record) -> Mapping[str, Run]:
             definitions=record["definitions"],
             leaves=record["leaves"],
             message=record["message"],
+            base=record["base"],
         )
     elif record["kind"] == ASKED:
         run = replace(run, asked=record["state"])
@@ -134,6 +136,7 @@ def report(run: Run, kind: str, state: str, now: int, share: Share | None = None
         "definitions": dict(run.definitions) if kind == RUN else {},
         "leaves": dict(run.leaves) if kind == RUN else {},
         "message": run.message if kind == RUN else None,
+        "base": run.base if kind == RUN else None,
     }
 
 

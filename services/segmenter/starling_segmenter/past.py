@@ -6,7 +6,7 @@ from typing import TypeAlias
 from starling_common.logs import log
 from starling_common.settings import Clock
 from starling_common.topics import BACKFILL_STATES, BEHAVIOUR
-from starling_rules.backfills import Backfill, Part, Source, joined, narrowed, sources
+from starling_rules.backfills import Backfill, Part, Source, joined, narrowed, sources, states_of
 from starling_rules.history import PAST, StreamTime, catch_up, fold_past, in_order, needs_order
 from starling_rules.rules import Rules, workspace_of
 from starling_segments import UserState, decode_state
@@ -42,11 +42,9 @@ class PastReader:
         return self._folded(source.leaves, part, found)
 
     def _loaded(self, run: str, part: Part, leaves: Leaves) -> States | None:
-        """None when they are not all there any more. What a task wrote that was done again is there twice: the last counts."""
-        found: dict[bytes, bytes] = {}
-        for record in self._history.records(BACKFILL_STATES, part.first, part.end):
-            if record.value.run == run:
-                found[record.key] = record.value.state
+        """None when they are not all there any more."""
+        records = self._history.records(BACKFILL_STATES, part.first, part.end)
+        found = states_of(run, ((record.key, record.value) for record in records))
         if len(found) != part.users:
             return None
         return {

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -12,17 +12,24 @@ from starling_common.instants import wall_clock_micros
 from starling_common.kafka import producer_config
 from starling_common.topics import BACKFILL_STATES, BACKFILLS, load_catalogue
 from starling_common.wire import Codec, Registry
-from starling_rules.backfills import Part
+from starling_rules.backfills import Part, Stored, states_of
 from starling_rules.history import StreamTime, fold_past, in_order
-from starling_rules.inputs import build_past_formats
+from starling_rules.inputs import PastFormats, build_past_formats
 from starling_rules.ledger import DONE, PARTITION, RUNNING, Share, report, report_key
-from starling_segments import UserState, encode_state
+from starling_segments import UserState, decode_state, encode_state
 from starling_spark.backfill.planning import Assignment, leaves_of, topics_for
 from starling_spark.backfill.reading import PastReader
-from starling_stream.processor import Inbound
+from starling_stream.processor import Decoded, Inbound
 
-Read: TypeAlias = Callable[[str, int, int], Iterator[Inbound]]
-"""Topic, partition, offset -> the records before it, in their order."""
+Read: TypeAlias = Callable[[str, int, int, int], Iterator[Inbound]]
+"""Topic, partition, two offsets -> the records from the one up to and without the other, in their order."""
+
+
+_NOTHING: Final = Part(inputs={}, stream_time_ms=0, first=0, end=0, users=0)
+
+
+class StatesGone(Exception):
+    """What a pass was to go on from is not kept any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +54,57 @@ def folded(assignment: Assignment, place: Place) -> Share:
 
     states = StateWriter(place.brokers, assignment, codec(BACKFILL_STATES))
     teller = Teller(assignment, states.producer, codec(BACKFILLS), place.report_seconds)
-    formats = build_past_formats(codec)
-    stream_time_ms = 0
+    decode, loaded, stream_time_ms = _decoder(build_past_formats(codec), codec(BACKFILL_STATES)), 0, 0
     for number in range(assignment.slices):
-        reader = PastReader(place.brokers, formats, teller.told, _slice(number, assignment.slices))
-        past, stream_time_ms = gathered(assignment, reader.records)
+        mine = _slice(number, assignment.slices)
+        base = _base(assignment, PastReader(place.brokers, decode, lambda _records: None, mine).records)
+        loaded += len(base)
+        past, stream_time_ms = gathered(assignment, PastReader(place.brokers, decode, teller.told, mine).records, base)
         states.write(past, keep_all=assignment.in_order)
+    if assignment.base is not None and loaded != assignment.base.users:
+        raise StatesGone(
+            f"{loaded} of {assignment.base.users} states of {assignment.run.base} are left: cancel and resume this run"
+        )
     part = states.part(assignment.share.inputs, stream_time_ms)
-    return replace(assignment.share, state=DONE, records_done=teller.records, records_total=teller.records, part=part)
+    records = teller.records // assignment.slices
+    return replace(assignment.share, state=DONE, records_done=records, records_total=records, part=part)
 
 
 def _slice(number: int, slices: int) -> Callable[[bytes], bool] | None:
     return None if slices == 1 else lambda key: crc32(key) % slices == number
 
 
-def gathered(assignment: Assignment, read: Read) -> tuple[dict[bytes, UserState], int]:
-    """By key, what the partition's past left in the run's leaves; and stream time after it."""
+def _decoder(past: PastFormats, states: Codec) -> Callable[[str, bytes], Decoded]:
+    def decode(topic: str, value: bytes) -> Decoded:
+        if topic != BACKFILL_STATES:
+            return past.decode(topic, value)
+        record = states.decode(value)
+        return Decoded(Stored(record["run"], record["state"]), record["recorded_at"], None)
+
+    return decode
+
+
+def _base(assignment: Assignment, read: Read) -> dict[bytes, UserState]:
+    """What the run before it left of this slice."""
+    part, before = assignment.base, assignment.run.base
+    if part is None or before is None:
+        return {}
+    records = read(BACKFILL_STATES, assignment.share.number, part.first, part.end)
+    found = states_of(before, ((record.key, record.value) for record in records if record.value is not None))
+    return {key: decode_state(state) for key, state in found.items()}
+
+
+def gathered(assignment: Assignment, read: Read, base: dict[bytes, UserState] | None = None) -> tuple[dict[bytes, UserState], int]:
+    """By key, what the partition's past left in the run's leaves; and stream time after it. `base`: gone on with."""
     rules = assignment.rules()
-    share, leaves = assignment.share, leaves_of(assignment.run, rules)
-    inputs = [read(topic, share.number, share.inputs.get(topic, 0)) for topic in topics_for(in_order=assignment.in_order)]
+    share, leaves, before = assignment.share, leaves_of(assignment.run, rules), assignment.base or _NOTHING
+    inputs = [
+        read(topic, share.number, before.inputs.get(topic, 0), share.inputs.get(topic, 0))
+        for topic in topics_for(in_order=assignment.in_order)
+    ]
     # In order time begins with the first record; else a window ends up the same, and what it has left behind need not be kept.
-    stream_time = StreamTime(assignment.clock, 0 if assignment.in_order else share.stream_time_ms)
-    past = fold_past(in_order(inputs) if len(inputs) > 1 else inputs[0], leaves, rules, stream_time)
+    stream_time = StreamTime(assignment.clock, before.stream_time_ms if assignment.in_order else share.stream_time_ms)
+    past = fold_past(in_order(inputs) if len(inputs) > 1 else inputs[0], leaves, rules, stream_time, base)
     return past, stream_time.so_far_ms
 
 

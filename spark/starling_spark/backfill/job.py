@@ -11,7 +11,7 @@ from starling_common.logs import log
 from starling_common.settings import Clock
 from starling_rules.following import Known
 from starling_rules.ledger import CANCELLED, DONE, FAILED, PAUSED, PLANNED, RUNNING, Run, Share, unfinished
-from starling_spark.backfill.planning import Assignment, Wanted, assignments, wanted
+from starling_spark.backfill.planning import Assignment, Wanted, assignments, tail, wanted
 from starling_spark.backfill.positions import Cut
 from starling_spark.backfill.records import Reporter
 
@@ -20,7 +20,10 @@ _LOOK_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a job works with. `fold`: one assignment in a worker of Spark; `at_once`: how many; `cuts`: where the segmenter is."""
+    """What a job works with. `fold`: one assignment in a worker of Spark; `at_once`: how many; `cuts`: where the segmenter is.
+
+    `tail_records`: as in the settings.
+    """
 
     known: Known
     reporter: Reporter
@@ -30,6 +33,7 @@ class Means:
     at_once: int
     clock: Clock
     slices: int
+    tail_records: int
 
 
 class BackfillJob:
@@ -53,18 +57,20 @@ class BackfillJob:
             elif run is not None:
                 self._carry_out(run, stopping)
             elif waiting is not None and not _was_cancelled(known.runs().values(), waiting):
-                self._carry_out(self._planned(waiting), stopping)
+                self._carry_out(self._planned(waiting, self._means.cuts() if waiting.leaves else []), stopping)
             else:
                 return
 
-    def _planned(self, waiting: Wanted) -> Run:
-        """A new run, up to where the segmenter stands now."""
+    def _planned(self, waiting: Wanted, cuts: Iterable[Cut], base: Run | None = None) -> Run:
+        """A new run, up to where the segmenter stands now; from where `base` ended, if there is one."""
         now = wall_clock_micros()
-        shares = [
-            Share(cut.partition, PLANNED, dict(cut.inputs), cut.stream_time_ms, 0, cut.records(waiting.topics))
-            for cut in (self._means.cuts() if waiting.leaves else ())
-        ]
+        before = {} if base is None else {number: share.inputs for number, share in base.shares.items()}
+        shares = []
+        for cut in cuts:
+            records = cut.records(waiting.topics, before.get(cut.partition))
+            shares.append(Share(cut.partition, PLANNED, dict(cut.inputs), cut.stream_time_ms, 0, records))
         run = Run(f"backfill-{now // 1000}", RUNNING, now, now, waiting.versions, waiting.leaves)
+        run = replace(run, base=None if base is None else base.name)
         run = replace(run, shares={share.number: share for share in shares})
         self._means.reporter.tell(run, *shares)
         log(__name__).info("backfill_begun", run=run.name, definitions=dict(run.definitions), records=run.records_total)
@@ -72,7 +78,8 @@ class BackfillJob:
 
     def _carry_out(self, run: Run, stopping: Event) -> None:
         means = self._means
-        left = assignments(run, means.known.definitions(), means.clock, means.slices)
+        base = means.known.runs().get(run.base or "")
+        left = assignments(run, means.known.definitions(), means.clock, means.slices, base)
         with ThreadPoolExecutor(means.at_once, thread_name_prefix="partition") as pool:
             under_way: set[Future[Share]] = set()
             try:
@@ -94,7 +101,7 @@ class BackfillJob:
         if run.state == CANCELLED:
             self._end(run, CANCELLED)
         elif not stopping.is_set():
-            self._finish(run)
+            self._finish_or_follow(run, base)
 
     def _heeded(self, run: Run) -> Run:
         """What an operator asks for, done."""
@@ -114,6 +121,18 @@ class BackfillJob:
         log(__name__).info("partition_backfilled", run=run.name, partition=share.number, records=share.records_done)
         return run
 
+    def _finish_or_follow(self, run: Run, base: Run | None) -> None:
+        """Another pass, where much came in meanwhile, and the last one did not find as much already."""
+        means, waiting = self._means, wanted(self._means.known.definitions())
+        cuts = means.cuts() if run.shares else []
+        if waiting is not None and _is_same(waiting, run):
+            left, last = tail(run, cuts, waiting.topics), max((share.records_total for share in run.shares.values()), default=0)
+            if left > means.tail_records and (base is None or left < last / 2):
+                self._end(run, DONE)
+                self._planned(waiting, cuts, run)
+                return
+        self._finish(run)
+
     def _finish(self, run: Run) -> None:
         run = replace(run, state=DONE, message=None)
         self._means.reporter.finish(run, run.outcome())
@@ -128,6 +147,11 @@ class BackfillJob:
 def _rest(stopping: Event) -> tuple[set[Future[Share]], set[Future[Share]]]:
     stopping.wait(_LOOK_SECONDS)
     return set(), set()
+
+
+def _is_same(waiting: Wanted, run: Run) -> bool:
+    """Whether the run is for all that waits, and for nothing else."""
+    return dict(waiting.versions) == dict(run.definitions) and dict(waiting.leaves) == dict(run.leaves)
 
 
 def _is_wanted(run: Run, waiting: Wanted | None) -> bool:

@@ -7,10 +7,12 @@ from starling_common.outcome import Done
 from starling_common.settings import Clock
 from starling_common.topics import BEHAVIOUR
 from starling_common.wire import Record
+from starling_rules.backfills import Part
 from starling_rules.definitions import Definitions, fold
 from starling_rules.history import PAST, fresh_leaves, needs_order
 from starling_rules.ledger import Run, Share
 from starling_rules.rules import Rules, compile_rules
+from starling_spark.backfill.positions import Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """One task: a partition of a run. It travels to a worker, and a plan does not: `definitions` are the records to make it of,
-    as they will be with the new segments in force, of the workspaces that have some.
+    as they will be with the new segments in force, of the workspaces that have some. `base`: what the run before it left.
     """
 
     run: Run
@@ -42,6 +44,7 @@ class Assignment:
     clock: Clock
     in_order: bool
     slices: int
+    base: Part | None = None
 
     def rules(self) -> Mapping[bytes, Rules]:
         """The plan."""
@@ -59,14 +62,25 @@ def wanted(definitions: Definitions) -> Wanted | None:
     return Wanted(versions, leaves, needs_order(fresh, after))
 
 
-def assignments(run: Run, definitions: Definitions, clock: Clock, slices: int) -> list[Assignment]:
-    """The partitions that are not done yet."""
+def assignments(run: Run, definitions: Definitions, clock: Clock, slices: int, base: Run | None = None) -> list[Assignment]:
+    """The partitions that are not done yet. `base`: the run that it goes on from."""
     after = definitions.released(run.definitions)
     records = tuple(record for workspace in run.leaves for record in after.records(workspace))
     in_order = is_in_order(run, compiled_from(records))
-    return [
-        Assignment(run, share, records, clock, in_order, slices) for _, share in sorted(run.shares.items()) if share.part is None
-    ]
+    parts = {} if base is None else {number: share.part for number, share in base.shares.items()}
+    left = [share for _, share in sorted(run.shares.items()) if share.part is None]
+    return [Assignment(run, share, records, clock, in_order, slices, parts.get(share.number)) for share in left]
+
+
+def tail(run: Run, cuts: Iterable[Cut], topics: Iterable[str]) -> int:
+    """Records that came in since the run's cut, in the partition that has most of them."""
+    names = list(topics)
+    known = [(run.shares[cut.partition].inputs, cut.inputs) for cut in cuts if cut.partition in run.shares]
+    return max((_since(before, now, names) for before, now in known), default=0)
+
+
+def _since(before: Mapping[str, int], now: Mapping[str, int], topics: Iterable[str]) -> int:
+    return sum(max(0, now.get(topic, 0) - before.get(topic, 0)) for topic in topics)
 
 
 def compiled_from(records: Iterable[Record]) -> Mapping[bytes, Rules]:

@@ -22,9 +22,10 @@ class Cut:
     first: Mapping[str, int]
     stream_time_ms: int
 
-    def records(self, topics: Iterable[str]) -> int:
-        """How many records of these topics lie before the cut, transaction markers included."""
-        return sum(max(0, self.inputs.get(topic, 0) - self.first.get(topic, 0)) for topic in topics)
+    def records(self, topics: Iterable[str], since: Mapping[str, int] | None = None) -> int:
+        """How many records of these topics lie before the cut (and not before those offsets), transaction markers included."""
+        first = self.first if since is None else since
+        return sum(max(0, self.inputs.get(topic, 0) - first.get(topic, 0)) for topic in topics)
 
 
 def cuts(brokers: str, group: str, topics: Iterable[str], progress: Codec) -> list[Cut]:

@@ -8,8 +8,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from starling_common.kafka import consumer_config
 from starling_common.topics import CLOCK
 from starling_common.wire import DecodeError
-from starling_rules.inputs import PastFormats
-from starling_stream.processor import Inbound
+from starling_stream.processor import Decoded, Inbound
 
 _BATCH: Final = 10_000
 _POLL_SECONDS: Final = 0.5
@@ -21,24 +20,28 @@ class PastReader:
     """`told` is called with the number of records of each batch. `mine`: whether a key is of this slice."""
 
     def __init__(
-        self, brokers: str, formats: PastFormats, told: Callable[[int], None], mine: Callable[[bytes], bool] | None = None
+        self,
+        brokers: str,
+        decode: Callable[[str, bytes], Decoded],
+        told: Callable[[int], None],
+        mine: Callable[[bytes], bool] | None = None,
     ) -> None:
         self._brokers = brokers
-        self._decode = formats.decode
+        self._decode = decode
         self._told = told
         self._mine = mine
 
-    def records(self, topic: str, partition: int, until: int) -> Iterator[Inbound]:
-        """From the first that is left up to and without `until`; what cannot be decoded was refused when it came.
+    def records(self, topic: str, partition: int, first: int, until: int) -> Iterator[Inbound]:
+        """From `first`, or the first that is left, up to and without `until`; what cannot be decoded was refused when it came.
 
         Raises: KafkaException.
         """
-        if not until:
+        if until <= first:
             return
         more = {"enable.partition.eof": True, "queued.min.messages": 50_000, "fetch.message.max.bytes": 4 * 1024 * 1024}
         consumer = Consumer(consumer_config(self._brokers, "starling-backfill", **more))
         try:
-            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+            consumer.assign([TopicPartition(topic, partition, first or OFFSET_BEGINNING)])
             position = 0
             while position < until:
                 messages, position = _batch(consumer, position)

@@ -17,5 +17,8 @@ class BackfillSettings(SparkSettings):
         int,
         Field(ge=1, le=256, description="so many parts of a partition's users, one in memory at a time; each reads all of it"),
     ] = 1
+    backfill_tail_records: Annotated[
+        int, Field(ge=1, description="what came in meanwhile is gathered by another pass, if it is more in the largest partition")
+    ] = 100_000
     backfill_report_seconds: Annotated[float, Field(gt=0, le=60, description="how often a task says how far it is")] = 2.0
     backfill_segmenter_group: str = "starling-segmenter"

@@ -46,6 +46,7 @@ def backfill_job(settings: BackfillSettings) -> Iterator[BackfillJob]:
                 at_once=spark.sparkContext.defaultParallelism,
                 clock=settings.clock,
                 slices=settings.backfill_slices,
+                tail_records=settings.backfill_tail_records,
             )
         )
     finally:

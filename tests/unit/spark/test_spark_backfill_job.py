@@ -27,6 +27,7 @@ class World:
     runs_now: Mapping[str, Run] = field(default_factory=dict)
     folded: list[int] = field(default_factory=list)
     given_up: int = 0
+    stands_at: int = 10
     meanwhile: Callable[[int], None] = lambda _number: None
 
     # What `Known` gives.
@@ -62,11 +63,11 @@ class World:
         self.take({**fields, "action": "DEFINED", "document": json.dumps(document), "awaits_backfill": True})
 
     def fold(self, assignment: Assignment) -> Share:
-        number = assignment.share.number
+        number, total = assignment.share.number, assignment.share.records_total
         self.meanwhile(number)
         self.folded.append(number)
         part = Part(dict(assignment.share.inputs), 5, 0, 1, 1)
-        return replace(assignment.share, state=DONE, records_done=10, records_total=10, part=part)
+        return replace(assignment.share, state=DONE, records_done=total, part=part)
 
     def ask(self, state: str) -> None:
         (run,) = self.runs_now.values()
@@ -76,8 +77,10 @@ class World:
         self.given_up += 1
 
     def job(self) -> BackfillJob:
-        cuts = [Cut(number, {BEHAVIOUR: 10}, {BEHAVIOUR: 0}, 5) for number in range(4)]
-        return BackfillJob(Means(self, self, lambda: cuts, self.fold, self.give_up, 1, Clock.EVENT, 1))  # type: ignore[arg-type]
+        return BackfillJob(Means(self, self, self.cuts, self.fold, self.give_up, 1, Clock.EVENT, 1, 5))  # type: ignore[arg-type]
+
+    def cuts(self) -> list[Cut]:
+        return [Cut(number, {BEHAVIOUR: self.stands_at}, {BEHAVIOUR: 0}, 5) for number in range(4)]
 
     def run(self) -> Run:
         """The only one."""
@@ -191,3 +194,29 @@ def test_a_stop_leaves_it_to_the_next_start() -> None:
     assert world.run().state == RUNNING
     world.job().run(Event())
     assert world.run().state == DONE
+
+
+def test_what_came_in_meanwhile_is_gathered_by_passes_that_get_shorter() -> None:
+    world = World()
+    world.define("buyers")
+    world.stands_at = 100
+    seen: list[tuple[str | None, int]] = []
+    arriving = {100: 40, 140: 10, 150: 4}
+
+    def meanwhile(number: int) -> None:
+        if number == 3:
+            world.stands_at += arriving.get(world.stands_at, 0)
+
+    real_tell = world.tell
+
+    def tell(run: Run, *shares: Share) -> None:
+        real_tell(run, *shares)
+        if len(shares) == 4:
+            seen.append((run.base, run.records_total))
+
+    world.meanwhile, world.tell = meanwhile, tell  # type: ignore[method-assign]
+    world.job().run(Event())
+    assert [(base is not None, total) for base, total in seen] == [(False, 400), (True, 160), (True, 40)]
+    assert world.definitions_now.versions == {"acme/buyers": 1}
+    (backfill,) = world.definitions_now.backfills
+    assert backfill.parts[0].inputs == {BEHAVIOUR: 150}
