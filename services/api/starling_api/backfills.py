@@ -12,7 +12,7 @@ from starling_common.instants import format_instant
 from starling_common.read_models import SEGMENT
 from starling_common.wire import Record
 from starling_rules.ledger import ASKED, CANCELLED, DONE, ENDED, PAUSED, RUNNING, Run, of_segment, report
-from starling_segments import Known, kept_by, on_trial, parse_segment
+from starling_segments import BrokenPlan, Known, kept_by, on_trial, parse_segment
 
 Document = dict[str, Any]
 
@@ -96,7 +96,10 @@ class Waits:
         told = self.audience.progress()
         # Only the leaves of what every partition works by are kept everywhere; another version of the same segment is, too.
         kept = [one for key, one in here.items() if self._is_active(told, f"{change.workspace}/{key}", one.version)]
-        return not on_trial(segment, others, None, frozenset()).leaves <= kept_by(kept)
+        try:
+            return not on_trial(segment, others, None, frozenset()).leaves <= kept_by(kept)
+        except BrokenPlan:
+            return True  # what it is built on, or what one of them is, has not been taken over everywhere
 
     def _is_active(self, told: Mapping[int, Reported], place: str, version: int) -> bool:
         return len(told) >= self.partitions and all(one.definitions.get(place) == version for one in told.values())

@@ -24,7 +24,9 @@ class Reporter:
     def __init__(self, brokers: str, definitions: Codec, backfills: Codec) -> None:
         self._definition_codec = definitions
         self._backfill_codec = backfills
-        self._producer = Producer(producer_config(brokers, **{"transactional.id": "starling-backfill", "linger.ms": 0}))
+        # While a transaction of a job that was killed is open, nobody sees newer definitions: not for long.
+        more = {"transactional.id": "starling-backfill", "transaction.timeout.ms": 10_000, "linger.ms": 0}
+        self._producer = Producer(producer_config(brokers, **more))
 
     def start(self) -> None:
         """From here on any other job is fenced. Raises: KafkaException."""
