@@ -38,7 +38,7 @@ class PastReader:
         """
         if until <= first:
             return
-        more = {"enable.partition.eof": True, "queued.min.messages": 50_000, "fetch.message.max.bytes": 4 * 1024 * 1024}
+        more = {"enable.partition.eof": True, "fetch.wait.max.ms": 50, "fetch.message.max.bytes": 4 * 1024 * 1024}
         consumer = Consumer(consumer_config(self._brokers, "starling-backfill", **more))
         try:
             consumer.assign([TopicPartition(topic, partition, first or OFFSET_BEGINNING)])
