@@ -117,8 +117,11 @@ def history(brokers: str, topic: str, partition: int, stretch: tuple[int, int], 
     Raises: Interrupted, KafkaException.
     """
     first, until = stretch
-    consumer = Consumer(consumer_config(brokers, f"history-{topic}", **{"enable.partition.eof": True}))
+    # A partition that switches stands still meanwhile: the end of a topic is not waited for long.
+    more = {"enable.partition.eof": True, "fetch.wait.max.ms": 50}
+    consumer = Consumer(consumer_config(brokers, f"history-{topic}", **more))
     try:
+        _watermarks(consumer, topic, partition)  # asked first, as in `_replay`
         consumer.assign([TopicPartition(topic, partition, first or OFFSET_BEGINNING)])
         for messages, position in _batches(consumer, until, stop):
             yield from (_record(message) for message in messages if (message.offset() or 0) < until)

@@ -29,9 +29,9 @@ class Backfills:
     now_micros: Callable[[], int]
 
     def of_segment(self, workspace: str, key: str, version: int) -> Document | None:
-        """How far the backfill for that version is; None when there is none under way."""
+        """How far the newest backfill for that version is; None when there was none."""
         run = of_segment(self.runs().values(), f"{workspace}/{key}", version)
-        return None if run is None or run.state == DONE else self._shown(run)
+        return None if run is None else self._shown(run)
 
     def all(self, workspace: str) -> Document:
         """The runs that concern the workspace, the newest first."""

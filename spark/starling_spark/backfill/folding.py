@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final, TypeAlias
 from zlib import crc32
 
@@ -46,15 +47,10 @@ def folded(assignment: Assignment, place: Place) -> Share:
 
     Raises: KafkaException, RegistryUnavailable, SchemaMissing.
     """
-    registry = Registry(place.registry_url)
-    topics = load_catalogue().topics
-
-    def codec(topic: str) -> Codec:
-        return registry.codec(topic, topics[topic].schema)
-
-    states = StateWriter(place.brokers, assignment, codec(BACKFILL_STATES))
-    teller = Teller(assignment, states.producer, codec(BACKFILLS), place.report_seconds)
-    decode, loaded, stream_time_ms = _decoder(build_past_formats(codec), codec(BACKFILL_STATES)), 0, 0
+    formats = _formats(place.registry_url)
+    states = StateWriter(place.brokers, assignment, formats.states)
+    teller = Teller(assignment, states.producer, formats.reports, place.report_seconds)
+    decode, loaded, stream_time_ms = formats.decode, 0, 0
     for number in range(assignment.slices):
         mine = _slice(number, assignment.slices)
         base = _base(assignment, PastReader(place.brokers, decode, lambda _records: None, mine).records)
@@ -74,14 +70,31 @@ def _slice(number: int, slices: int) -> Callable[[bytes], bool] | None:
     return None if slices == 1 else lambda key: crc32(key) % slices == number
 
 
-def _decoder(past: PastFormats, states: Codec) -> Callable[[str, bytes], Decoded]:
-    def decode(topic: str, value: bytes) -> Decoded:
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """The bytes that a task reads and writes."""
+
+    past: PastFormats
+    states: Codec
+    reports: Codec
+
+    def decode(self, topic: str, value: bytes) -> Decoded:
+        """A record of the past, or a state. Raises: DecodeError."""
         if topic != BACKFILL_STATES:
-            return past.decode(topic, value)
-        record = states.decode(value)
+            return self.past.decode(topic, value)
+        record = self.states.decode(value)
         return Decoded(Stored(record["run"], record["state"]), record["recorded_at"], None)
 
-    return decode
+
+@cache
+def _formats(registry_url: str) -> Formats:
+    """Asked for once in a worker, which does many partitions."""
+    registry, topics = Registry(registry_url), load_catalogue().topics
+
+    def codec(topic: str) -> Codec:
+        return registry.codec(topic, topics[topic].schema)
+
+    return Formats(build_past_formats(codec), codec(BACKFILL_STATES), codec(BACKFILLS))
 
 
 def _base(assignment: Assignment, read: Read) -> dict[bytes, UserState]:

@@ -12,6 +12,7 @@ from starling_stream.processor import Decoded, Inbound
 
 _BATCH: Final = 10_000
 _POLL_SECONDS: Final = 0.5
+_TIMEOUT_SECONDS: Final = 30.0
 
 _new = tuple.__new__
 
@@ -41,7 +42,10 @@ class PastReader:
         more = {"enable.partition.eof": True, "fetch.wait.max.ms": 50, "fetch.message.max.bytes": 4 * 1024 * 1024}
         consumer = Consumer(consumer_config(self._brokers, "starling-backfill", **more))
         try:
-            consumer.assign([TopicPartition(topic, partition, first or OFFSET_BEGINNING)])
+            place = TopicPartition(topic, partition, first or OFFSET_BEGINNING)
+            # Asked first, for the client then knows who leads the partition; else it finds that out half a second later.
+            consumer.get_watermark_offsets(place, timeout=_TIMEOUT_SECONDS)
+            consumer.assign([place])
             position = 0
             while position < until:
                 messages, position = _batch(consumer, position)

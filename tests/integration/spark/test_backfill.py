@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 USERS = [f"user-{number}" for number in range(150)]
 SIDES = ("past", "live")
 NAMES = ["Product Added", "Order Completed", "Page Viewed"]
-EVENTS = 1500
+EVENTS = 900
 """Each comes twice, once for the twins."""
 
 
