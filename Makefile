@@ -11,8 +11,7 @@ SOURCES := libs services spark tests benchmarks
 # How many stories each of the oracle's tests tells.
 ORACLE_CASES ?= 12500
 
-.PHONY: help setup demo test faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark clean
-.PHONY: help setup demo test faults faults-spark oracle check format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill clean
+.PHONY: help setup demo test faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
