@@ -23,8 +23,8 @@ from starling_api.definitions import (
 from starling_api.errors import Archived, AtWork, InUse, NotFound, VersionConflict
 from starling_api.kinds import LISTS, SEGMENTS, TRAITS, Kind, new_secret
 from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Pause, Publish
-from starling_api.timezones import DEFAULT
 from starling_common.read_models import ARCHIVED
+from starling_common.timezones import DEFAULT
 from starling_segments import DefinitionRefused, Fault, Known
 
 READ_YOUR_WRITES_SECONDS: Final = 3.0

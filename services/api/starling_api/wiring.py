@@ -31,7 +31,6 @@ from starling_api.service import Commands
 from starling_api.settings import ApiSettings
 from starling_api.state_reader import SegmenterStates
 from starling_api.streams import Streams
-from starling_api.timezones import Timezones
 from starling_api.tokens import Tokens
 from starling_api.trials import Trials
 from starling_common.cassandra import DatabaseUnavailable
@@ -40,6 +39,7 @@ from starling_common.instants import wall_clock_micros
 from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
 from starling_common.metrics import Metrics
+from starling_common.timezones import Timezones
 from starling_common.topics import load_catalogue
 from starling_common.wire import Registry, RegistryUnavailable, SchemaMissing
 

@@ -30,11 +30,11 @@ from starling_api.queries import Queries
 from starling_api.requests import Services
 from starling_api.service import Commands
 from starling_api.streams import Streams
-from starling_api.timezones import Timezones
 from starling_api.tokens import Tokens
 from starling_api.trials import Trials
 from starling_common.kafka import BrokerUnavailable
 from starling_common.settings import Clock
+from starling_common.timezones import Timezones
 from starling_common.values import Workspace
 from starling_common.wire import Record
 from starling_rules.ledger import Run

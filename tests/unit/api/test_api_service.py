@@ -10,8 +10,8 @@ from starling_api.errors import Archived, AtWork, InUse, NotFound, VersionConfli
 from starling_api.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.ports import Reported
 from starling_api.service import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS
-from starling_api.timezones import Timezones
 from starling_common.kafka import BrokerUnavailable
+from starling_common.timezones import Timezones
 from starling_segments import DefinitionRefused
 from tests.unit.api.memory import AUTHOR, World
 

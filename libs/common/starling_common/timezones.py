@@ -1,6 +1,7 @@
 """Pure core: the time zone of each workspace, which a segment has that names none of its own."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -19,6 +20,10 @@ class Timezones:
             if found is None or not _is_zone(found["zone"]):
                 raise ValueError(f"{entry!r}: expected workspace=zone with an IANA time zone, such as default=Europe/Berlin")
             self._zones[found["workspace"]] = found["zone"]
+
+    def named(self) -> Mapping[str, str]:
+        """The workspaces that have one of their own."""
+        return dict(self._zones)
 
     def of(self, workspace: str) -> str:
         """UTC for a workspace that is not named."""
