@@ -59,6 +59,23 @@ def kafka_records(spark: SparkSession, brokers: str, topics: Sequence[str], max_
     )
 
 
+def kafka_past(spark: SparkSession, brokers: str, topics: Sequence[str]) -> DataFrame:
+    """`RECORDS` of these topics: the committed ones that are there now."""
+    found = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", brokers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", ",".join(topics))
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .option("includeHeaders", "true")
+        .load()
+    )
+    return found.select(
+        "topic", "partition", "offset", functions.unix_millis("timestamp").alias("timestamp_ms"), "key", "value", "headers"
+    )
+
+
 def heartbeats(spark: SparkSession, partitions: int) -> DataFrame:
     """`RECORDS` that say what time it is: one a second for each partition, none of them for the time the job was down."""
     seconds = spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()

@@ -17,6 +17,7 @@ from starling_api.routes.feed import feed_router
 from starling_api.routes.later import later_routes
 from starling_api.routes.lists import list_router
 from starling_api.routes.materialised import materialised_router
+from starling_api.routes.reports import report_router
 from starling_api.routes.trials import trial_router
 from starling_api.telemetry import Telemetry
 from starling_api.tokens import Role
@@ -48,6 +49,7 @@ def build_app(
         feed_router,
         list_router,
         materialised_router,
+        report_router,
         trial_router,
         export_router,
         backfill_router,

@@ -20,6 +20,7 @@ from starling_api.materialised import Materialised
 from starling_api.pages import DEFAULT_LIMIT, MAX_LIMIT, PageOf
 from starling_api.ports import Answers
 from starling_api.queries import Queries
+from starling_api.reports import Reports
 from starling_api.service import Commands
 from starling_api.streams import Streams
 from starling_api.tokens import Caller, Role, Tokens
@@ -44,6 +45,7 @@ class Services:
     feed: Feed
     streams: Streams
     materialised: Materialised
+    reports: Reports
     trials: Trials
     exports: Exports
     backfills: Backfills

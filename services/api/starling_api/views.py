@@ -37,6 +37,28 @@ class MaterialisedView(PageView[MaterialisedRowView]):
     version: int
 
 
+class ReportRowView(BaseModel):
+    """One row of the report; which fields there are depends on what was asked for.
+
+    `days`: day, size, entries, exits, entries_by_definition, exits_by_definition. `retention`: day, days_later, entered, still.
+    `overlap`: other_key, users.
+    """
+
+    model_config = {"extra": "allow"}
+
+    segment: str
+
+
+class AudienceReportView(PageView[ReportRowView]):
+    """Rows of the audience report."""
+
+    report: Literal["audience"]
+    show: Literal["days", "retention", "overlap"]
+    timezone: str = Field(description="whose days these are")
+    records_missing: int = Field(description="records of the feed that were no longer kept when the report was made")
+    records_unreadable: int = Field(description="records of the feed that could not be read, of all workspaces; 0 unless broken")
+
+
 class FaultView(BaseModel):
     """One thing wrong with a definition."""
 

@@ -25,6 +25,8 @@ from starling_api.materialised_store import CassandraViews
 from starling_api.past_reader import CassandraPasts
 from starling_api.publisher import Publisher
 from starling_api.queries import Queries
+from starling_api.reports import Reports
+from starling_api.reports_store import CassandraReports
 from starling_api.repository import CassandraAnswers, CassandraClaims, CassandraDefinitions
 from starling_api.requests import Services
 from starling_api.service import Commands
@@ -120,6 +122,7 @@ def build_api(settings: ApiSettings) -> Api:
         feed=feed,
         streams=streams,
         materialised=Materialised(CassandraViews(database)),
+        reports=Reports(CassandraReports(database)),
         trials=Trials(Definitions(definitions), audience, states, CassandraPasts(database), settings.clock),
         exports=Exports(queries, list_store, states),
         backfills=backfills,

@@ -27,6 +27,7 @@ from starling_api.ports import (
     Version,
 )
 from starling_api.queries import Queries
+from starling_api.reports import ReportRow, ReportRun, Reports
 from starling_api.requests import Services
 from starling_api.service import Commands
 from starling_api.streams import Streams
@@ -91,6 +92,21 @@ class MemoryViews:
     def rows(self, workspace: str, view: str, version: int, window_start_ms: int, after: str, most: int) -> Sequence[ViewRow]:
         rows = [row for row in self.kept[workspace, view, version] if row.window_start_ms == window_start_ms and row.place > after]
         return sorted(rows, key=lambda row: row.place)[:most]
+
+
+class MemoryReports:
+    """`runs`: by workspace; `kept`: (workspace, run, part) -> rows, in any order."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, ReportRun] = {}
+        self.kept: dict[tuple[str, int, str], list[ReportRow]] = {}
+
+    def run(self, workspace: str) -> ReportRun | None:
+        return self.runs.get(workspace)
+
+    def rows(self, workspace: str, run: int, part: str, segment_key: str, span: tuple[str, str], most: int) -> Sequence[ReportRow]:
+        rows = [row for row in self.kept[workspace, run, part] if row.segment_key == segment_key]
+        return sorted((row for row in rows if span[0] <= row.place < span[1]), key=lambda row: row.place)[:most]
 
 
 class MemoryAnswers:
@@ -237,6 +253,7 @@ class World:
     audience: MemoryAudience = field(default_factory=MemoryAudience)
     answers: MemoryAnswers = field(default_factory=MemoryAnswers)
     feed: MemoryFeed = field(default_factory=MemoryFeed)
+    reports: "MemoryReports" = field(default_factory=MemoryReports)
     list_store: MemoryLists = field(default_factory=MemoryLists)
     states: MemoryStates = field(default_factory=MemoryStates)
     pasts: MemoryPasts = field(default_factory=MemoryPasts)
@@ -286,7 +303,7 @@ class World:
     @property
     def services(self) -> Services:
         tokens = Tokens("see=viewer:acme,make=marketer:acme,rule=admin:acme")
-        feeding = (self.lists, self.feed, Streams(2, 0.01), Materialised(self.views))
+        feeding = (self.lists, self.feed, Streams(2, 0.01), Materialised(self.views), Reports(self.reports))
         return Services(self.commands, self.queries, self.answers, tokens, *feeding, self.trials, self.exports, self.backfills)
 
     def publish(self, change: Change, _traceparent: str | None) -> None:

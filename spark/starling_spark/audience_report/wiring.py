@@ -1,0 +1,30 @@
+"""Wiring: settings to one run of the job."""
+
+from collections.abc import Mapping
+
+from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
+from starling_common.wire import Registry
+from starling_spark.audience_report.job import Asked, report
+from starling_spark.audience_report.settings import AudienceReportSettings
+from starling_spark.codec import Wire, agree
+from starling_spark.feed import FEED_RECORD
+from starling_spark.session import open_session
+
+
+def run_report(settings: AudienceReportSettings, asked: Asked) -> Mapping[str, int]:
+    """One report; the number of rows of each part.
+
+    Raises: JarMissing, RegistryUnavailable, SchemaMissing, and what `report` raises.
+    """
+    wire = report_wire(settings)
+    spark = open_session("audience-report", settings)
+    try:
+        return report(spark, wire, settings, asked)
+    finally:
+        spark.stop()
+
+
+def report_wire(settings: AudienceReportSettings) -> Wire:
+    """What the two topics carry. Raises: RegistryUnavailable, SchemaMissing."""
+    topics = [settings.report_topic_prefix + topic for topic in (MEMBERSHIP, MEMBERSHIP_STATE)]
+    return agree(Registry(settings.registry.url), settings.registry.url, [(topic, FEED_RECORD) for topic in topics])

@@ -1,0 +1,139 @@
+"""The job `audience_report` on a real broker, registry and Cassandra, in the session that all Spark tests share."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from starling_api.pages import PageOf
+from starling_api.reports import AskedReport, Reports
+from starling_api.reports_store import CassandraReports
+from starling_common.database import Database
+from starling_common.instants import parse_instant
+from starling_common.kafka import producer_config
+from starling_common.settings import Cassandra, Kafka, SchemaRegistry
+from starling_common.testing import own_keyspace
+from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
+from starling_common.values import deterministic_id, record_key
+from starling_common.wire import Registry
+from starling_spark.audience_report.job import Asked, report
+from starling_spark.audience_report.settings import AudienceReportSettings
+from starling_spark.audience_report.wiring import report_wire
+from tests.conftest import Stack
+from tests.spark.conftest import spark_settings
+
+PARTITIONS = 2
+UNTIL_MS = parse_instant("2026-03-10T12:00:00Z")
+
+
+class Place:
+    """A feed under a prefix nobody else uses, and a keyspace of its own."""
+
+    def __init__(self, stack: Stack, cassandra: Cassandra, directory: Path) -> None:
+        self.stack = stack
+        self.prefix = f"t{uuid.uuid4().hex[:10]}."
+        self.database = Database(cassandra)
+        shared = spark_settings(directory).model_dump() | {
+            "kafka": Kafka(brokers=stack.brokers),
+            "registry": SchemaRegistry(url=stack.registry_url),
+        }
+        self.settings = AudienceReportSettings(
+            **shared, cassandra=cassandra, timezones="w=Europe/Berlin", report_days_later=(1, 7), report_topic_prefix=self.prefix
+        )
+
+    def deploy(self) -> None:
+        topics = [self.prefix + topic for topic in (MEMBERSHIP, MEMBERSHIP_STATE)]
+        admin, registry = AdminClient({"bootstrap.servers": self.stack.brokers}), Registry(self.stack.registry_url)
+        for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics], operation_timeout=30).values():
+            future.result()
+        for topic in topics:
+            registry.register(f"{topic}-value", "SegmentMembershipChanged", "FULL_TRANSITIVE")
+        self._codec = registry.codec(topics[0], "SegmentMembershipChanged")
+        self._producer = Producer(producer_config(self.stack.brokers))
+
+    def remove(self) -> None:
+        self.database.close()
+        topics = [self.prefix + topic for topic in (MEMBERSHIP, MEMBERSHIP_STATE)]
+        admin = AdminClient({"bootstrap.servers": self.stack.brokers})
+        for future in admin.delete_topics(topics, operation_timeout=30).values():
+            future.result()
+
+    def changed(self, user: str, segment: str, sequence: int, instant: str, *topics: str, workspace: str = "w") -> None:
+        at_ms = parse_instant(instant)
+        record = {
+            "event_id": deterministic_id(workspace, user, segment, sequence), "workspace": workspace, "user_id": user,
+            "anonymous_ids": [], "segment_key": segment, "segment_name": segment, "segment_version": 1,
+            "status": "ENTERED" if sequence % 2 else "EXITED", "sequence": sequence, "effective_at": at_ms, "decided_at": at_ms,
+            "cause": {"kind": "EVENT", "message_id": None, "event_name": None}, "correlation_id": "c", "traits": "{}",
+            "memberships": [], "received_at": at_ms * 1000,
+        }  # fmt: skip
+        for topic in topics or (MEMBERSHIP,):
+            self.send(topic, record_key(workspace, user), self._codec.encode(record))
+
+    def send(self, topic: str, key: bytes, value: bytes) -> None:
+        self._producer.produce(self.prefix + topic, value, key)
+        assert self._producer.flush(30) == 0
+
+    def asked(self, show: str, workspace: str = "w") -> dict[str, Any]:
+        return Reports(CassandraReports(self.database)).page(workspace, AskedReport(show, None, None, None), PageOf(100, None))
+
+    def rows_kept(self) -> int:
+        return len(self.database.read("SELECT run FROM {ks}.report_rows"))
+
+
+@pytest.fixture
+def place(stack: Stack, tmp_path: Path) -> Iterator[Place]:
+    with own_keyspace(stack.cassandra) as cassandra:
+        made = Place(stack, cassandra, tmp_path)
+        made.deploy()
+        yield made
+        made.remove()
+
+
+def test_the_life_of_a_report(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    # Ann entered so long ago that the feed has forgotten it; the state topic has not.
+    place.changed("ann", "s", 1, "2026-03-08T22:59:59Z", MEMBERSHIP_STATE)
+    place.changed("bob", "s", 1, "2026-03-08T23:00:00Z", MEMBERSHIP, MEMBERSHIP_STATE)
+    place.changed("bob", "s", 2, "2026-03-10T08:00:00Z", MEMBERSHIP, MEMBERSHIP_STATE)
+    place.changed("ann", "t", 1, "2026-03-10T11:00:00Z", MEMBERSHIP, MEMBERSHIP, MEMBERSHIP_STATE)
+    place.changed("zoe", "s", 1, "2026-03-10T11:00:00Z", workspace="other")
+    place.send(MEMBERSHIP, b"w/ann", b"broken")
+    out = tmp_path / "report"
+    wire = report_wire(place.settings)
+    counts = report(spark, wire, place.settings, Asked(UNTIL_MS, out.as_uri()))
+    assert counts == {"days": 5, "retention": 1, "overlap": 5}
+    days = place.asked("days")
+    assert [(row["segment"], row["day"], row["size"], row["entries"], row["exits"]) for row in days["items"]] == [
+        ("s", "2026-03-08", 1, 1, 0),
+        ("s", "2026-03-09", 2, 1, 0),  # in Berlin it is a day later by then
+        ("s", "2026-03-10", 1, 0, 1),
+        ("t", "2026-03-10", 1, 1, 0),
+    ]
+    assert (days["as_of"], days["timezone"]) == ("2026-03-10T12:00:00.000Z", "Europe/Berlin")
+    assert (days["records_missing"], days["records_unreadable"]) == (0, 1)
+    assert place.asked("retention")["items"] == [{"segment": "s", "day": "2026-03-08", "days_later": 1, "entered": 1, "still": 1}]
+    shared = {(row["segment"], row["other_key"]): row["users"] for row in place.asked("overlap")["items"]}
+    assert shared == {("s", "s"): 1, ("s", "t"): 1, ("t", "s"): 1, ("t", "t"): 1}
+    files = ds.dataset(out / "days", format="parquet").to_table().to_pylist()
+    assert {(row["segment_key"], str(row["day"]), row["size"]) for row in files if row["workspace"] == "w"} == {
+        (row["segment"], row["day"], row["size"]) for row in days["items"]
+    }
+    _the_next_one_takes_its_place(spark, place, out)
+
+
+def _the_next_one_takes_its_place(spark: SparkSession, place: Place, out: Path) -> None:
+    wire, kept = report_wire(place.settings), place.rows_kept()
+    with pytest.raises(AnalysisException, match="already exists"):
+        report(spark, wire, place.settings, Asked(UNTIL_MS, out.as_uri()))
+    place.changed("ann", "t", 2, "2026-03-10T11:30:00Z")
+    report(spark, wire, place.settings, Asked(UNTIL_MS, out.as_uri(), overwrite=True))
+    assert [row["size"] for row in place.asked("days")["items"]] == [1, 2, 1, 0]
+    assert place.rows_kept() == kept - 3  # of the overlap; the former report's rows are gone
