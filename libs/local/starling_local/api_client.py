@@ -36,6 +36,17 @@ class ApiClient:
         """Every member of a segment, page by page."""
         return self._pages(f"/v1/segments/{quote(key, safe='')}/members")
 
+    def as_of(self) -> str | None:
+        """The stream time that the read models show; None before the first event."""
+        found: str | None = self._call("GET", "/v1/segments", params={"limit": "1"})["as_of"]
+        return found
+
+    def report(self, show: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+        """A part of the newest audience report: what its first page says, and the rows of all pages."""
+        path = "/v1/reports/audience"
+        head = self._call("GET", path, params={"show": show, "limit": "1"})
+        return head, list(self._pages(path, show=show))
+
     def segment(self, key: str) -> Mapping[str, Any]:
         """One segment as it is now."""
         return self._call("GET", f"/v1/segments/{quote(key, safe='')}")
@@ -69,10 +80,10 @@ class ApiClient:
             return self._call("POST", "/v1/segments", json=definition)
         return self._call("PUT", path, json=definition, headers={"If-Match": current.headers.get("etag", "*")})
 
-    def _pages(self, path: str) -> Iterator[Mapping[str, Any]]:
+    def _pages(self, path: str, **asked: str) -> Iterator[Mapping[str, Any]]:
         cursor: str | None = None
         while True:
-            params = {"limit": str(_PAGE)} | ({"cursor": cursor} if cursor else {})
+            params = asked | {"limit": str(_PAGE)} | ({"cursor": cursor} if cursor else {})
             page = self._call("GET", path, params=params)
             yield from page["items"]
             cursor = page.get("next_cursor")

@@ -1,6 +1,6 @@
 """Pure core: the services as parts, configured by environment alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,8 +101,18 @@ def _workers(name: str, data_dir: Path, options: Options, shared: Mapping[str, s
 
 def _spark(name: str, module: str, data_dir: Path, ports: Ports, shared: Mapping[str, str], host: Host) -> Part:
     jars = (*host.spark_jars, *(host.iceberg_jars if name == "lake" else ()))
-    env = {
-        **shared,
+    return _service(name, module, data_dir, ports.worker(name, 0), {**shared, **_spark_env(data_dir, jars, host)}, host)
+
+
+def job_env(name: str, data_dir: Path, options: Options, host: Host) -> dict[str, str]:
+    """The environment of a Spark job that runs once; it answers no HTTP."""
+    own = {"STARLING_INSTANCE_ID": name, "STARLING_HTTP__PORT": str(options.ports.worker("spark", 0))}
+    jars = (*host.spark_jars, *host.iceberg_jars)
+    return {**shared_env(options.ports, options.clock), **_spark_env(data_dir, jars, host), **own}
+
+
+def _spark_env(data_dir: Path, jars: Sequence[Path], host: Host) -> dict[str, str]:
+    return {
         "STARLING_CHECKPOINT_DIR": str(data_dir / "spark" / "checkpoints"),
         "STARLING_LAKE_WAREHOUSE": str(data_dir / "spark" / "lake"),
         "STARLING_SPARK_JARS": ",".join(str(jar) for jar in jars),
@@ -112,7 +122,6 @@ def _spark(name: str, module: str, data_dir: Path, ports: Ports, shared: Mapping
         "PYSPARK_DRIVER_PYTHON": host.python,
         "JAVA_HOME": str(host.java_home),
     }
-    return _service(name, module, data_dir, ports.worker(name, 0), env, host)
 
 
 def _service(name: str, module: str, data_dir: Path, port: int, env: dict[str, str], host: Host) -> Part:
