@@ -115,6 +115,7 @@ def _spark_env(data_dir: Path, jars: Sequence[Path], host: Host) -> dict[str, st
     return {
         "STARLING_CHECKPOINT_DIR": str(data_dir / "spark" / "checkpoints"),
         "STARLING_LAKE_WAREHOUSE": str(data_dir / "spark" / "lake"),
+        "STARLING_REPLAY_DIR": str(data_dir / "spark" / "replays"),
         "STARLING_SPARK_JARS": ",".join(str(jar) for jar in jars),
         "STARLING_SPARK_DRIVER_MEMORY": "1g",
         # Spark starts its Python workers itself and would take the first `python3` of the PATH.

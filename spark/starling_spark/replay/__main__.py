@@ -1,0 +1,60 @@
+"""Run once: `python -m starling_spark.replay run --until INSTANT --into NAME`, `python -m starling_spark.replay diff NAME`."""
+
+import argparse
+import re
+import sys
+
+from starling_common.instants import format_instant, parse_instant
+from starling_common.logs import configure_logs
+from starling_spark.replay.comparing import table
+from starling_spark.replay.diff import diff
+from starling_spark.replay.job import NoSuchReplay, Place, replay
+from starling_spark.replay.settings import ReplaySettings
+from starling_spark.replay.wiring import opened
+
+
+def main() -> int:
+    """0 done, and for `diff`: both sides are equal; 1 they are not; 2 there is no such replay."""
+    given = _words().parse_args()
+    settings = ReplaySettings()
+    configure_logs("replay", settings.log_level)
+    with opened(settings) as place:
+        try:
+            return _run(place, given) if given.command == "run" else _diff(place, given.name)
+        except NoSuchReplay as error:
+            sys.stderr.write(f"replay: {error}\n")
+            return 2
+
+
+def _run(place: Place, given: argparse.Namespace) -> int:
+    made = replay(place, given.into, given.until, overwrite=given.overwrite)
+    left_out = f", {made.unreadable} records could not be read" if made.unreadable else ""
+    sys.stdout.write(f"{made.name}: {made.people} people as of {format_instant(made.until_ms)}{left_out}\n")
+    return 0
+
+
+def _diff(place: Place, name: str) -> int:
+    made, found = diff(place, name)
+    sys.stdout.write(f"{name} as of {format_instant(made.until_ms)}\n{table(found, made.segments)}")
+    return 0 if all(one.is_none for one in found) else 1
+
+
+def _words() -> argparse.ArgumentParser:
+    words = argparse.ArgumentParser(prog="replay", description="Memberships as of an instant, worked out again from history.")
+    commands = words.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="make one")
+    run.add_argument("--until", type=parse_instant, required=True, metavar="INSTANT", help="ISO 8601; stream time")
+    run.add_argument("--into", type=_name, required=True, metavar="NAME", help="what it is to be called")
+    run.add_argument("--overwrite", action="store_true", help="replace the one of that name")
+    commands.add_parser("diff", help="compare one with what is live").add_argument("name", type=_name, metavar="NAME")
+    return words
+
+
+def _name(text: str) -> str:
+    if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: small letters, digits, - and _, at most 63")
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""What happened, in the order in which the segmenter folded it: DataFrame in, DataFrame out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Row, Window, functions, types
+
+from starling_common.settings import Clock
+from starling_common.topics import BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, PROFILE
+
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    BEHAVIOUR: ("received_at", "event_time", "name", "message_id", "anonymous_ids", "properties", "context", "correlation_id"),
+    PROFILE: ("received_at", "event_time", "change", "message_id", "anonymous_ids", "traits", "group_id", "correlation_id"),
+    CLOCK: ("received_at", "instant"),
+    LIST_MEMBERSHIP: ("received_at", "workspace", "user_id", "list_key", "on_list", "correlation_id"),
+}
+"""Topic -> what is taken of its records. Of records of one instant that of an earlier topic goes first."""
+
+_TEXT: Final = types.StringType()
+PAST: Final = types.StructType(
+    [
+        types.StructField("partition", types.IntegerType()),
+        types.StructField("place", types.IntegerType()),
+        types.StructField("offset", types.LongType()),
+        types.StructField("key", types.BinaryType()),
+        types.StructField("received_at", types.LongType()),
+        types.StructField("instant_ms", types.LongType()),
+        *[types.StructField(name, _TEXT) for name in ("name", "change", "message_id", "correlation_id")],
+        types.StructField("anonymous_ids", types.ArrayType(_TEXT)),
+        *[types.StructField(name, _TEXT) for name in ("properties", "context", "traits", "group_id", "list_key")],
+        types.StructField("on_list", types.BooleanType()),
+        types.StructField("refused", types.BooleanType()),
+    ]
+)
+"""One record of the past. `place`: that of its topic in `FIELDS`; `instant_ms`: the event's own time, or what the clock says;
+`refused`: it cannot be read, and nothing else is known of it."""
+
+ORDER: Final = ("received_at", "place", "offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a partition is when the replay ends.
+
+    `last_ms`: its stream time; `is_over`: a clock record said that this instant is over; `next_micros`: when the first record
+    came that moved time beyond the replay's end, None if none did; `unreadable`: so many records cannot be read.
+    """
+
+    last_ms: int
+    is_over: bool
+    next_micros: int | None
+    unreadable: int = 0
+
+    def now_ms(self, until_ms: int) -> int:
+        """Up to when time alone has changed what it had to: a timer due at the very last instant waits for what else may come."""
+        if self.next_micros is not None:
+            return until_ms
+        return self.last_ms if self.is_over else self.last_ms - 1
+
+
+def past_rows(found: DataFrame, topic: str) -> DataFrame:
+    """The records of one topic. Shape: in as `decoding.decoded`, with `FIELDS` of the topic; out `PAST`."""
+    own = {name: functions.col(f"record.{name}") for name in FIELDS[topic]}
+    moment = own.get("event_time", own.get("instant"))
+    made: dict[str, Column] = own | {
+        "partition": functions.col("partition"),
+        "offset": functions.col("offset"),
+        "place": functions.lit(list(FIELDS).index(topic)),
+        "received_at": functions.unix_micros(own["received_at"]),
+        "instant_ms": functions.lit(None) if moment is None else functions.unix_millis(moment),
+        "key": _key(own) if topic == LIST_MEMBERSHIP else functions.col("key"),
+        "refused": functions.col("refused").isNotNull(),
+    }
+    columns = [made.get(one.name, functions.lit(None)).cast(one.dataType).alias(one.name) for one in PAST.fields]
+    # A compacted topic forgets a key by a record without a value.
+    return found.where("value IS NOT NULL").select(*columns)
+
+
+def timed(past: DataFrame, clock: Clock) -> DataFrame:
+    """The same with `stream_ms`: what stream time was when the record was folded. A partition is sorted by one task."""
+    in_order = Window.partitionBy("partition").orderBy(*ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    instant = functions.floor(functions.col("received_at") / 1000) if clock is Clock.WALL else functions.col("instant_ms")
+    return past.withColumn("stream_ms", functions.coalesce(functions.max(instant).over(in_order), functions.lit(0)))
+
+
+def reached(past: DataFrame, until_ms: int, clock: Clock) -> dict[int, Reached]:
+    """How far each partition is at that instant. Shape: in as `timed`; reads it."""
+    within = functions.col("stream_ms") <= until_ms
+    told = within & (functions.col("place") == list(FIELDS).index(CLOCK))
+    found = past.groupBy("partition").agg(
+        functions.max(functions.when(within, functions.col("stream_ms"))).alias("last"),
+        functions.max(functions.when(told, functions.col("instant_ms"))).alias("told"),
+        functions.min(functions.when(~within, functions.col("received_at"))).alias("beyond"),
+        functions.count_if("refused").alias("unreadable"),
+    )
+    return {row["partition"]: _reached(row, until_ms, clock) for row in found.collect()}
+
+
+def of_people(past: DataFrame, until_ms: int) -> DataFrame:
+    """What each person did up to that instant, person by person, in order. Shape: in and out as `timed`."""
+    is_somebodys = ~functions.col("refused") & (functions.col("place") != list(FIELDS).index(CLOCK))
+    theirs = past.where(is_somebodys & (functions.col("stream_ms") <= until_ms))
+    return theirs.repartition("partition", "key").sortWithinPartitions("partition", "key", *ORDER)
+
+
+def _reached(row: Row, until_ms: int, clock: Clock) -> Reached:
+    if clock is Clock.WALL:  # time goes on by itself: up to the end, and no further
+        return Reached(until_ms, True, (until_ms + 1) * 1000, row["unreadable"])
+    last_ms = row["last"] or 0
+    return Reached(last_ms, (row["told"] or -1) >= last_ms, row["beyond"], row["unreadable"])
+
+
+def _key(own: Mapping[str, Column]) -> Column:
+    return functions.encode(functions.concat_ws("/", own["workspace"], own["user_id"]), "utf-8")
