@@ -59,14 +59,17 @@ def kafka_records(spark: SparkSession, brokers: str, topics: Sequence[str], max_
     )
 
 
-def kafka_past(spark: SparkSession, brokers: str, topics: Sequence[str]) -> DataFrame:
-    """`RECORDS` of these topics: the committed ones that are there now."""
+def kafka_past(spark: SparkSession, brokers: str, topics: Sequence[str], starts: str = "earliest") -> DataFrame:
+    """`RECORDS` of these topics: the committed ones that are there now.
+
+    `starts`: `earliest`, or the first offset of every partition as JSON: `{"topic": {"0": 17}}`, -2 for the earliest.
+    """
     found = (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", brokers)
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", ",".join(topics))
-        .option("startingOffsets", "earliest")
+        .option("startingOffsets", starts)
         .option("endingOffsets", "latest")
         .option("includeHeaders", "true")
         .load()

@@ -30,8 +30,32 @@ class Told:
         self.segmenter = MemorySegmenter()
         self.past: list[dict[str, Any]] = []
         self.definitions: list[dict[str, Any]] = []
-        self.feed: list[tuple[Any, ...]] = []
+        self.announced: list[dict[str, Any]] = []
+        self.given: list[tuple[str, bytes | None, bytes]] = []
+        """(topic, key, value) of all that the segmenter was given."""
         self._number = 0
+        feed = self.segmenter.task.feed
+
+        def noted(topic: str, key: bytes | None, value: bytes, *more: Any) -> None:
+            self.given.append((topic, key, value))
+            feed(topic, key, value, *more)
+
+        self.segmenter.task.feed = noted  # type: ignore[method-assign, assignment]
+
+    @property
+    def feed(self) -> list[tuple[Any, ...]]:
+        """As `CHANGES`."""
+        names = ("event_id", "workspace", "segment_key", "user_id", "status", "sequence", "effective_at")
+        return [(*[record[name] for name in names], record["cause"]["kind"]) for record in self.announced]
+
+    def known_at(self, until_ms: int) -> set[bytes]:
+        """Keys of those of whom something happened by then; stream time is the highest instant so far."""
+        known, time_ms = set(), 0
+        for row in self.past:
+            time_ms = max(time_ms, row["instant_ms"] or 0)
+            if time_ms <= until_ms and row["key"] is not None and row.get("on_list") is not False:
+                known.add(bytes(row["key"]))
+        return known
 
     def define(self, key: str, where: object, *, version: int = 1, action: str = "DEFINED") -> None:
         document = {"key": key, "name": key, "where": where}
@@ -63,7 +87,7 @@ class Told:
 
     def clock(self, at_ms: int) -> None:
         self._row(CLOCK, None, at_ms)
-        self.segmenter.clock(at_ms)
+        self.segmenter.clock(at_ms, received_at=self._last())
         self._read()
 
     def frame(self, spark: SparkSession) -> DataFrame:
@@ -88,9 +112,7 @@ class Told:
         return int(self.past[-1]["received_at"])
 
     def _read(self) -> None:
-        for record in self.segmenter.records():
-            row = [record[name] for name in ("event_id", "workspace", "segment_key", "user_id", "status", "sequence")]
-            self.feed.append((*row, record["effective_at"], record["cause"]["kind"]))
+        self.announced += self.segmenter.records()
 
 
 def at(day: float) -> int:

@@ -2,12 +2,16 @@
 
 import logging
 import sys
+from typing import TextIO
 
 import structlog
 
 
-def configure_logs(service: str, level: str) -> None:
-    """Call once, at the start of a process. Records of other libraries come out in the same form."""
+def configure_logs(service: str, level: str, stream: TextIO | None = None) -> None:
+    """Call once, at the start of a process. Records of other libraries come out in the same form.
+
+    `stream`: standard output, unless the process has an answer to give there.
+    """
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -21,7 +25,7 @@ def configure_logs(service: str, level: str) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stdout)
+    handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

@@ -18,7 +18,7 @@ def main() -> int:
     words.add_argument("--overwrite", action="store_true", help="replace what is in --out")
     given = words.parse_args()
     settings = AudienceReportSettings()
-    configure_logs("audience-report", settings.log_level)
+    configure_logs("audience-report", settings.log_level, sys.stderr)
     counts = run_report(settings, Asked(given.until, given.out, given.overwrite))
     sys.stdout.write(" ".join(f"{part}={rows}" for part, rows in counts.items()) + "\n")
     return 0

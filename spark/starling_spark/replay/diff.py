@@ -5,7 +5,8 @@ from starling_spark.feed import feed_read
 from starling_spark.memberships import members, stays, turns
 from starling_spark.replay.about import About
 from starling_spark.replay.comparing import Difference, differences
-from starling_spark.replay.job import Place, about
+from starling_spark.replay.job import about
+from starling_spark.replay.place import Place
 
 
 def diff(place: Place, name: str) -> tuple[About, list[Difference]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, Window, functions, types
 
@@ -39,6 +39,15 @@ PAST: Final = types.StructType(
 ORDER: Final = ("received_at", "place", "offset")
 
 
+class Origin(NamedTuple):
+    """Columns: where in Kafka a record was, whose it is, and whether it cannot be read."""
+
+    partition: Column
+    offset: Column
+    key: Column
+    refused: Column
+
+
 @dataclass(frozen=True, slots=True)
 class Reached:
     """How far a partition is when the replay ends.
@@ -62,19 +71,32 @@ class Reached:
 def past_rows(found: DataFrame, topic: str) -> DataFrame:
     """The records of one topic. Shape: in as `decoding.decoded`, with `FIELDS` of the topic; out `PAST`."""
     own = {name: functions.col(f"record.{name}") for name in FIELDS[topic]}
+    key = _key(own) if topic == LIST_MEMBERSHIP else functions.col("key")
+    where = Origin(functions.col("partition"), functions.col("offset"), key, functions.col("refused").isNotNull())
+    # A compacted topic forgets a key by a record without a value.
+    return found.where("value IS NOT NULL").select(*_columns(own, topic, where))
+
+
+def lake_rows(table: DataFrame, topic: str, position: Mapping[int, int]) -> DataFrame:
+    """The same of a table of the lake, before that position (partition -> offset); what came meanwhile is not in. Out `PAST`."""
+    own = {name: functions.col(name) for name in FIELDS[topic]}
+    place = {name: functions.col(f"origin_{name}") for name in ("partition", "offset", "key")}
+    is_in = functions.lit(False)
+    for partition, end in position.items():
+        is_in |= (place["partition"] == partition) & (place["offset"] < end)
+    return table.where(is_in).select(*_columns(own, topic, Origin(**place, refused=functions.lit(False))))
+
+
+def _columns(own: Mapping[str, Column], topic: str, origin: Origin) -> list[Column]:
     moment = own.get("event_time", own.get("instant"))
-    made: dict[str, Column] = own | {
-        "partition": functions.col("partition"),
-        "offset": functions.col("offset"),
+    made: dict[str, Column] = {
+        **own,
+        **origin._asdict(),
         "place": functions.lit(list(FIELDS).index(topic)),
         "received_at": functions.unix_micros(own["received_at"]),
         "instant_ms": functions.lit(None) if moment is None else functions.unix_millis(moment),
-        "key": _key(own) if topic == LIST_MEMBERSHIP else functions.col("key"),
-        "refused": functions.col("refused").isNotNull(),
     }
-    columns = [made.get(one.name, functions.lit(None)).cast(one.dataType).alias(one.name) for one in PAST.fields]
-    # A compacted topic forgets a key by a record without a value.
-    return found.where("value IS NOT NULL").select(*columns)
+    return [made.get(one.name, functions.lit(None)).cast(one.dataType).alias(one.name) for one in PAST.fields]
 
 
 def timed(past: DataFrame, clock: Clock) -> DataFrame:

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 from starling_common.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_spark.codec import Wire, agree
-from starling_spark.replay.job import TOPICS, Place
+from starling_spark.lake.iceberg import Lake, iceberg_config
+from starling_spark.replay.place import TOPICS, Place
 from starling_spark.replay.settings import ReplaySettings
 from starling_spark.session import open_session
 
@@ -17,9 +18,10 @@ from starling_spark.session import open_session
 def opened(settings: ReplaySettings) -> Iterator[Place]:
     """Raises: JarMissing, RegistryUnavailable, SchemaMissing."""
     wire = replay_wire(settings)
-    spark = open_session("replay", settings)
+    has_lake = bool(settings.lake_warehouse)
+    spark = open_session("replay", settings, iceberg_config(settings) if has_lake else {})
     try:
-        yield Place(spark, wire, located(settings))
+        yield Place(spark, wire, located(settings), Lake(spark, settings.lake_namespace) if has_lake else None)
     finally:
         spark.stop()
 

@@ -138,9 +138,9 @@ class MemorySegmenter:
             LIST_MEMBERSHIP, b"%b/%b" % (state_key, key.encode()), _CODECS[LIST_MEMBERSHIP].encode(record), list(headers)
         )
 
-    def clock(self, instant_ms: int) -> None:
+    def clock(self, instant_ms: int, **more: Any) -> None:
         """One `ClockAdvanced`."""
-        record = {"received_at": NOW_MICROS + next(self._numbers), "instant": instant_ms, "correlation_id": "clock"}
+        record = {"received_at": NOW_MICROS + next(self._numbers), "instant": instant_ms, "correlation_id": "clock"} | more
         self.task.feed(CLOCK, None, _CODECS[CLOCK].encode(record))
 
     def restart(self) -> None:

@@ -108,7 +108,8 @@ def job_env(name: str, data_dir: Path, options: Options, host: Host) -> dict[str
     """The environment of a Spark job that runs once; it answers no HTTP."""
     own = {"STARLING_INSTANCE_ID": name, "STARLING_HTTP__PORT": str(options.ports.worker("spark", 0))}
     jars = (*host.spark_jars, *host.iceberg_jars)
-    return {**shared_env(options.ports, options.clock), **_spark_env(data_dir, jars, host), **own}
+    env = {**shared_env(options.ports, options.clock), **_spark_env(data_dir, jars, host), **own}
+    return env if options.lake else env | {"STARLING_LAKE_WAREHOUSE": ""}
 
 
 def _spark_env(data_dir: Path, jars: Sequence[Path], host: Host) -> dict[str, str]:
