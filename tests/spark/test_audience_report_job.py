@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.errors import AnalysisException
@@ -24,9 +24,14 @@ from starling_common.testing import own_keyspace
 from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Registry
+from starling_spark import feed
 from starling_spark.audience_report.job import Asked, report
 from starling_spark.audience_report.settings import AudienceReportSettings
 from starling_spark.audience_report.wiring import report_wire
+from starling_spark.lake.batches import LakeWriter, Source
+from starling_spark.lake.iceberg import Lake
+from starling_spark.lake.tables import TABLES, renamed
+from starling_spark.sources import kafka_past
 from tests.conftest import Stack
 from tests.spark.conftest import spark_settings
 
@@ -40,6 +45,7 @@ class Place:
     def __init__(self, stack: Stack, cassandra: Cassandra, directory: Path) -> None:
         self.stack = stack
         self.prefix = f"t{uuid.uuid4().hex[:10]}."
+        self.lake: Lake | None = None
         self.database = Database(cassandra)
         shared = spark_settings(directory).model_dump() | {
             "kafka": Kafka(brokers=stack.brokers),
@@ -85,6 +91,20 @@ class Place:
     def asked(self, show: str, workspace: str = "w") -> dict[str, Any]:
         return Reports(CassandraReports(self.database)).page(workspace, AskedReport(show, None, None, None), PageOf(100, None))
 
+    def source(self, spark: SparkSession) -> feed.Place:
+        return feed.Place(spark, self.stack.brokers, report_wire(self.settings), self.lake)
+
+    def into_lake(self, spark: SparkSession) -> None:
+        """The feed goes into a lake, and out of its topic, as after 30 days."""
+        tables = renamed(tuple(one for one in TABLES if one.name == feed.LAKE_TABLE), self.prefix)
+        self.lake = Lake(spark, f"n{uuid.uuid4().hex[:10]}")
+        source, url = kafka_past(spark, self.stack.brokers, [self.prefix + MEMBERSHIP]), self.stack.registry_url
+        LakeWriter(self.lake, tables, Source(Registry(url), url)).write(source)
+        position = self.lake.position(feed.LAKE_TABLE)
+        admin = AdminClient({"bootstrap.servers": self.stack.brokers})
+        for future in admin.delete_records([TopicPartition(*where, end) for where, end in position.items()]).values():
+            future.result()
+
     def rows_kept(self) -> int:
         return len(self.database.read("SELECT run FROM {ks}.report_rows"))
 
@@ -107,8 +127,7 @@ def test_the_life_of_a_report(spark: SparkSession, place: Place, tmp_path: Path)
     place.changed("zoe", "s", 1, "2026-03-10T11:00:00Z", workspace="other")
     place.send(MEMBERSHIP, b"w/ann", b"broken")
     out = tmp_path / "report"
-    wire = report_wire(place.settings)
-    counts = report(spark, wire, place.settings, Asked(UNTIL_MS, out.as_uri()))
+    counts = report(place.source(spark), place.settings, Asked(UNTIL_MS, out.as_uri()))
     assert counts == {"days": 5, "retention": 1, "overlap": 5}
     days = place.asked("days")
     assert [(row["segment"], row["day"], row["size"], row["entries"], row["exits"]) for row in days["items"]] == [
@@ -130,10 +149,11 @@ def test_the_life_of_a_report(spark: SparkSession, place: Place, tmp_path: Path)
 
 
 def _the_next_one_takes_its_place(spark: SparkSession, place: Place, out: Path) -> None:
-    wire, kept = report_wire(place.settings), place.rows_kept()
+    kept = place.rows_kept()
     with pytest.raises(AnalysisException, match="already exists"):
-        report(spark, wire, place.settings, Asked(UNTIL_MS, out.as_uri()))
+        report(place.source(spark), place.settings, Asked(UNTIL_MS, out.as_uri()))
+    place.into_lake(spark)
     place.changed("ann", "t", 2, "2026-03-10T11:30:00Z")
-    report(spark, wire, place.settings, Asked(UNTIL_MS, out.as_uri(), overwrite=True))
+    report(place.source(spark), place.settings, Asked(UNTIL_MS, out.as_uri(), overwrite=True))
     assert [row["size"] for row in place.asked("days")["items"]] == [1, 2, 1, 0]
     assert place.rows_kept() == kept - 3  # of the overlap; the former report's rows are gone

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import DataFrame, functions
 
 from starling_common.database import Database
 from starling_common.instants import wall_clock_micros
@@ -14,8 +14,7 @@ from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_spark.audience_report.settings import AudienceReportSettings
 from starling_spark.audience_report.store import DAYS, OVERLAP, RETENTION, Run, insert, switch
 from starling_spark.audience_report.transform import Calendar, days, overlap, retention
-from starling_spark.codec import Wire
-from starling_spark.feed import FeedRead, feed_read
+from starling_spark.feed import FeedRead, Place, feed_read
 from starling_spark.memberships import stays, turns
 
 
@@ -28,13 +27,13 @@ class Asked:
     overwrite: bool = False
 
 
-def report(spark: SparkSession, wire: Wire, settings: AudienceReportSettings, asked: Asked) -> Mapping[str, int]:
+def report(source: Place, settings: AudienceReportSettings, asked: Asked) -> Mapping[str, int]:
     """Compute and write everything; the number of rows of each part.
 
     Raises: whatever a task failed with, DatabaseUnavailable among them; AnalysisException when `out` is there already.
     """
     topics = [settings.report_topic_prefix + topic for topic in (MEMBERSHIP, MEMBERSHIP_STATE)]
-    with feed_read(spark, settings.kafka.brokers, wire, topics) as feed:
+    with feed_read(source, topics) as feed:
         turned = turns(feed.changes, asked.until_ms).cache()
         try:
             return _written(turned, feed, settings, asked)

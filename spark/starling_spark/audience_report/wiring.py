@@ -7,7 +7,8 @@ from starling_common.wire import Registry
 from starling_spark.audience_report.job import Asked, report
 from starling_spark.audience_report.settings import AudienceReportSettings
 from starling_spark.codec import Wire, agree
-from starling_spark.feed import FEED_RECORD
+from starling_spark.feed import FEED_RECORD, Place
+from starling_spark.lake.iceberg import Lake, iceberg_config
 from starling_spark.session import open_session
 
 
@@ -17,9 +18,11 @@ def run_report(settings: AudienceReportSettings, asked: Asked) -> Mapping[str, i
     Raises: JarMissing, RegistryUnavailable, SchemaMissing, and what `report` raises.
     """
     wire = report_wire(settings)
-    spark = open_session("audience-report", settings)
+    has_lake = bool(settings.lake_warehouse)
+    spark = open_session("audience-report", settings, iceberg_config(settings) if has_lake else {})
     try:
-        return report(spark, wire, settings, asked)
+        lake = Lake(spark, settings.lake_namespace) if has_lake else None
+        return report(Place(spark, settings.kafka.brokers, wire, lake), settings, asked)
     finally:
         spark.stop()
 

@@ -56,6 +56,10 @@ class Lake:
         """As SQL names it."""
         return f"{CATALOG}.{self._namespace}.{table}"
 
+    def exists(self, table: str) -> bool:
+        """Whether it was ever made."""
+        return bool(self._spark.catalog.tableExists(self.name(table)))
+
     def ensure(
         self, table: str, wanted: types.StructType, partitioning: tuple[str, ...], sorted_by: tuple[str, ...]
     ) -> types.StructType:
@@ -63,7 +67,7 @@ class Lake:
 
         Raises: SchemaConflict.
         """
-        if not self._spark.catalog.tableExists(self.name(table)):
+        if not self.exists(table):
             self._create(table, wanted, partitioning, sorted_by)
         actual = self._spark.table(self.name(table)).schema
         for clause in changes(actual, wanted):

@@ -14,7 +14,7 @@ from starling_spark.lake.tables import QUARANTINE, LakeTable
 from starling_spark.lake.upkeep import Keeping, keep_up
 from starling_spark.sources import kafka_records
 
-CHECKPOINT = "lake-1"
+CHECKPOINT = "lake-2"
 """Its number grows when the query itself changes: a new one reads all again, and the tables leave out what they have."""
 
 

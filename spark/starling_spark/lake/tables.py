@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.sql import types
 
-from starling_common.topics import BEHAVIOUR, DELIVERY, INGEST_TOPICS, PROFILE
+from starling_common.topics import BEHAVIOUR, DELIVERY, INGEST_TOPICS, MEMBERSHIP, PROFILE
 from starling_spark.decoding import NOTHING
 from starling_spark.lake.items import CALL
 from starling_spark.sources import RECORDS
@@ -76,6 +76,7 @@ TABLES: Final = (
     LakeTable("ingest_items", INGEST_TOPICS, "IngestReceived", "kind", ("received_at",), CALL),
     LakeTable("behaviour_events", (BEHAVIOUR,), "BehaviourEvent", "kind", ("name", "event_time")),
     LakeTable("profile_changes", (PROFILE,), "ProfileChanged", "change", ("event_time",)),
+    LakeTable("membership_changes", (MEMBERSHIP,), "SegmentMembershipChanged", "status", ("effective_at",)),
     LakeTable("delivery_reports", (DELIVERY,), "DeliveryReported", "outcome", ("event_time",)),
 )
 

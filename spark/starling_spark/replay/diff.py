@@ -1,7 +1,7 @@
 """Edge: a replay beside what the segmenter has told of that same instant."""
 
 from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
-from starling_spark.feed import feed_read
+from starling_spark import feed
 from starling_spark.memberships import members, stays, turns
 from starling_spark.replay.about import About
 from starling_spark.replay.comparing import Difference, differences
@@ -14,6 +14,7 @@ def diff(place: Place, name: str) -> tuple[About, list[Difference]]:
     told = about(place, name)
     topics = [place.topic(topic) for topic in (MEMBERSHIP, MEMBERSHIP_STATE)]
     replayed = place.spark.read.parquet(place.table(name, "members"))
-    with feed_read(place.spark, place.settings.kafka.brokers, place.wire, topics) as feed:
-        live = members(stays(turns(feed.changes, told.until_ms)))
+    source = feed.Place(place.spark, place.settings.kafka.brokers, place.wire, place.lake)
+    with feed.feed_read(source, topics) as found:
+        live = members(stays(turns(found.changes, told.until_ms)))
         return told, differences(live, replayed, told.segments)
