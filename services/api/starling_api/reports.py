@@ -64,14 +64,14 @@ class Reports:
 
     def page(self, workspace: str, asked: AskedReport, page: PageOf) -> dict[str, Any]:
         """Rows by segment, then by place. Raises: NotFound, BadRequest."""
-        run = self.reader.run(workspace)
-        if run is None:
-            raise NotFound("report", "audience")
-        if asked.segment is not None and asked.segment not in run.segments:
-            raise NotFound("segment", asked.segment)
-        span = _span(asked)
-        name = f"report audience {run.run} {asked.part} {asked.segment or ''}"
-        found = self._rows(workspace, run, (asked, span), page.after(name, ("", "")), page.limit + 1)
+        span, run = _span(asked), self._run(workspace, asked)
+        while True:
+            name = f"report audience {run.run} {asked.part} {asked.segment or ''}"
+            found = self._rows(workspace, run, (asked, span), page.after(name, ("", "")), page.limit + 1)
+            newest = self._run(workspace, asked)
+            if newest.run == run.run:
+                break
+            run = newest  # the rows of the one before may have been deleted while we read them
         rows, cursor = cut(found, page.limit, name, lambda row: (row.segment_key, row.place))
         return {
             "report": "audience",
@@ -83,6 +83,14 @@ class Reports:
             "records_missing": run.records_missing,
             "records_unreadable": run.records_unreadable,
         }
+
+    def _run(self, workspace: str, asked: AskedReport) -> ReportRun:
+        run = self.reader.run(workspace)
+        if run is None:
+            raise NotFound("report", "audience")
+        if asked.segment is not None and asked.segment not in run.segments:
+            raise NotFound("segment", asked.segment)
+        return run
 
     def _rows(
         self, workspace: str, run: ReportRun, wanted: tuple[AskedReport, tuple[str, str]], after: tuple[str, ...], most: int

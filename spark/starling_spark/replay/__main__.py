@@ -8,21 +8,21 @@ from starling_common.instants import format_instant, parse_instant
 from starling_common.logs import configure_logs
 from starling_spark.replay.comparing import table
 from starling_spark.replay.diff import diff
-from starling_spark.replay.job import NoSuchReplay, replay
+from starling_spark.replay.job import InTheFuture, NoSuchReplay, replay
 from starling_spark.replay.place import Place
 from starling_spark.replay.settings import ReplaySettings
 from starling_spark.replay.wiring import opened
 
 
 def main() -> int:
-    """0 done, and for `diff`: both sides are equal; 1 they are not; 2 there is no such replay."""
+    """0 done, and for `diff`: both sides are equal; 1 they are not; 2 there is no such replay, or its instant has not come yet."""
     given = _words().parse_args()
     settings = ReplaySettings()
     configure_logs("replay", settings.log_level, sys.stderr)
     with opened(settings) as place:
         try:
             return _run(place, given) if given.command == "run" else _diff(place, given.name)
-        except NoSuchReplay as error:
+        except (NoSuchReplay, InTheFuture) as error:
             sys.stderr.write(f"replay: {error}\n")
             return 2
 

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame, functions
 
-from starling_common.instants import wall_clock_ms
+from starling_common.instants import format_instant, wall_clock_ms
 from starling_common.logs import log
+from starling_common.settings import Clock
 from starling_common.topics import SEGMENT_DEFINITIONS
 from starling_spark.decoding import Reading, decoded
 from starling_spark.replay.about import About, segments, setting
@@ -22,11 +23,17 @@ class NoSuchReplay(Exception):
     """There is no replay of that name, or it was not finished."""
 
 
+class InTheFuture(Exception):
+    """With the wall clock nobody knows yet who will be in a segment then."""
+
+
 def replay(place: Place, name: str, until_ms: int, *, overwrite: bool = False) -> About:
     """Fold the past up to the instant; `people` and `members` are written, and last of all `about`, which makes it count.
 
-    Raises: AnalysisException when there is one of that name; whatever a task failed with.
+    Raises: InTheFuture; AnalysisException when there is one of that name; whatever a task failed with.
     """
+    if place.settings.clock is Clock.WALL and until_ms > wall_clock_ms():
+        raise InTheFuture(f"{format_instant(until_ms)} has not come yet")
     mode, began = "overwrite" if overwrite else "errorifexists", time.monotonic()
     past = timed(all_past(place), place.settings.clock).cache()
     try:

@@ -100,11 +100,13 @@ class MemoryReports:
     def __init__(self) -> None:
         self.runs: dict[str, ReportRun] = {}
         self.kept: dict[tuple[str, int, str], list[ReportRow]] = {}
+        self.on_rows: Callable[[], None] = lambda: None
 
     def run(self, workspace: str) -> ReportRun | None:
         return self.runs.get(workspace)
 
     def rows(self, workspace: str, run: int, part: str, segment_key: str, span: tuple[str, str], most: int) -> Sequence[ReportRow]:
+        self.on_rows()
         rows = [row for row in self.kept[workspace, run, part] if row.segment_key == segment_key]
         return sorted((row for row in rows if span[0] <= row.place < span[1]), key=lambda row: row.place)[:most]
 

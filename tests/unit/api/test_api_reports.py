@@ -85,6 +85,19 @@ def test_before_the_first_report_there_is_none() -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_report")
 
 
+def test_a_report_that_is_replaced_while_it_is_read_is_read_anew() -> None:
+    world = reported()
+    world.reports.kept["acme", 8, "days"] = [ReportRow("buyers", "2023-11-16", {"day": "2023-11-16", "size": 9, "entries": 0})]
+
+    def replaced() -> None:
+        world.reports.runs["acme"] = ReportRun(8, NOON_MS, "UTC", ["buyers"], 0, 0)
+        world.reports.kept["acme", 7, "days"].clear()
+
+    world.reports.on_rows = replaced
+    answer = call(world, "GET", "/v1/reports/audience").json()
+    assert ([row["size"] for row in answer["items"]], answer["timezone"]) == ([9], "UTC")
+
+
 def test_a_page_of_a_report_that_was_replaced_is_not_continued() -> None:
     world = reported()
     cursor = call(world, "GET", "/v1/reports/audience?limit=1").json()["next_cursor"]
