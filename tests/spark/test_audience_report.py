@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -164,7 +165,8 @@ def test_the_report_of_real_purchases_is_that_of_pandas(spark: SparkSession) -> 
         for number, (status, at) in enumerate(of_user, 1)
     ]
     calendar = Calendar(END_MS, {})
-    turned = turns(frame(spark, feed), END_MS).cache()
+    columns = dict(zip(CHANGES.fieldNames(), map(list, zip(*feed, strict=True)), strict=True))
+    turned = turns(spark.createDataFrame(pa.table(columns)), END_MS).cache()
     stayed = stays(turned).cache()
     found_days = {
         (row["segment_key"], str(row["day"])): (row["size"], row["entries"], row["exits"])
