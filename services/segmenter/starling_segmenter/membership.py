@@ -8,6 +8,7 @@ from starling_common.values import deterministic_id, split_key
 from starling_common.wire import Codec, record_parts
 from starling_rules.definitions import Definition
 from starling_rules.rules import Rules
+from starling_segmenter.roll import Rolls
 from starling_segments import Cause as Kind
 from starling_segments import Change, Plan, UserState
 from starling_stream.processor import Inbound
@@ -24,7 +25,7 @@ class Parts(NamedTuple):
     decided: Callable[..., bytes]
     why: Callable[..., bytes]
     traits: Callable[..., bytes]
-    memberships: Callable[..., bytes]
+    rolls: Rolls
     received: Callable[..., bytes]
 
 
@@ -42,14 +43,8 @@ def membership_parts(codec: Codec) -> Parts:
         ("memberships",),
         ("received_at",),
     )
-    change, decided, why, traits, memberships, received = others
-
-    @lru_cache(16_384)
-    def sorted_memberships(keys: frozenset[str]) -> bytes:
-        # The same few combinations of segments come again and again.
-        return memberships(sorted(keys))
-
-    return Parts(codec.header, identity, user, lru_cache(4096)(segment), change, decided, why, traits, sorted_memberships, received)
+    change, decided, why, traits, _memberships, received = others
+    return Parts(codec.header, identity, user, lru_cache(4096)(segment), change, decided, why, traits, Rolls(), received)
 
 
 class Cause(NamedTuple):
@@ -105,7 +100,8 @@ def announcements(
     traits = parts.traits(state.traits_json)
     decided, received = parts.decided(moment.decided_at), parts.received(moment.received_at)
     reason: _Reason | None = None
-    for change, members in zip(changes, _memberships(changes, state), strict=True):
+    after_each = parts.rolls.of(workspace, definitions).after_each(changes, state.memberships)
+    for change, members in zip(changes, after_each, strict=True):
         key = change.segment_key
         if reason is None or not reason.covers(change):
             reason = _reason(change, subject, cause)
@@ -119,7 +115,7 @@ def announcements(
             decided,
             why,
             traits,
-            parts.memberships(members),
+            members,
             received,
         )
         yield change, reason.correlation_id, b"".join(value)
@@ -153,14 +149,3 @@ def _reason(change: Change, subject: Subject, cause: Cause) -> _Reason:
         return _Reason(change, why, subject.definitions[change.segment_key].correlation_id)
     # Nobody asked for what time alone does: the changes of one instant share an id of their own.
     return _Reason(change, why, deterministic_id("timer", subject.workspace, subject.user_id, change.effective_at))
-
-
-def _memberships(changes: Sequence[Change], state: UserState) -> list[frozenset[str]]:
-    """After each change, the keys of all segments that the user is in; found backwards from the end."""
-    members = frozenset([key for key, membership in state.memberships.items() if membership.member])
-    after = [members]
-    for change in changes[:0:-1]:
-        members = members - {change.segment_key} if change.status == "ENTERED" else members | {change.segment_key}
-        after.append(members)
-    after.reverse()
-    return after

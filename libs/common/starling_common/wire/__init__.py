@@ -1,6 +1,6 @@
 """Bytes <-> values: the only package that imports an Avro or a Protocol Buffers library."""
 
-from starling_common.wire.basics import long_bytes
+from starling_common.wire.basics import long_bytes, text_bytes
 from starling_common.wire.codec import Codec, DecodeError, Record, UnknownSchema, schema_text, writer_id
 from starling_common.wire.compiled import FieldReader, record_parts
 from starling_common.wire.ingest_pb2 import Batch, Item
@@ -41,5 +41,6 @@ __all__ = [
     "read_item",
     "record_parts",
     "schema_text",
+    "text_bytes",
     "writer_id",
 ]
