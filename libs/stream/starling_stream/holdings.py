@@ -164,7 +164,7 @@ class Holdings(Generic[S]):
         """A batch that was announced is here. Raises: as `Task.arrive`."""
         held = self._held.get(partition)
         if held is not None:
-            held.task.arrive(topic, fetched.records, Arrival(wall_clock_micros(), fetched.told_ms))
+            held.task.arrive(topic, fetched.records, Arrival(wall_clock_micros(), fetched.told_ms), fetched.after)
 
     async def _restore(self, held: Held[S], before: Held[S] | None) -> None:
         task, means = held.task, self._means

@@ -13,6 +13,8 @@ import msgspec
 
 _U64: Final = struct.Struct(">Q")
 _SHIFT: Final = 1 << 63
+FIRST_MS: Final = -_SHIFT
+"""The first instant that a row can be due at."""
 
 NEVER: Final = b"\xff" * 8
 """The due bytes of a key that waits for nothing."""

@@ -25,6 +25,10 @@ class Phase(StrEnum):
     REVOKED = "revoked"
 
 
+class BatchMissing(RuntimeError):
+    """A batch came whose predecessor never did: what lies between would be passed over for good."""
+
+
 class Step(NamedTuple):
     """One task's part of a round. `offsets`: for each input whose next offset moves, where to."""
 
@@ -83,6 +87,8 @@ class Task(Generic[S]):
         self._submitted: dict[str, int] = {}
         self._committed: dict[str, int] = {}
         self._in_transit = dict.fromkeys(self.topics, 0)
+        self._arrived: dict[str, int] = {}
+        """The last offset of the last batch that came."""
         self._ends: dict[str, tuple[int, int]] = {}
         """Topics that are read to their end: up to which offset, and when the broker told so (ms)."""
         self._pending: Mapping[bytes, Changed] = {}
@@ -152,15 +158,22 @@ class Task(Generic[S]):
                 self._ends[topic] = position, told_ms
         self._tell_ends()
 
-    def arrive(self, topic: str, records: Sequence[RawRecord], arrival: Arrival) -> None:
-        """A batch that was announced is here. Records that were here before are dropped.
+    def arrive(self, topic: str, records: Sequence[RawRecord], arrival: Arrival, after: int | None = None) -> None:
+        """A batch that was announced is here. Records that were here before are dropped. `after`: the last offset before it.
 
-        Raises: what decoding raises; the batch is then still on its way, and may be brought again.
+        Raises: what decoding raises; the batch is then still on its way, and may be brought again. BatchMissing.
         """
+        came = max(self._arrived.get(topic, -1), self._committed.get(topic, 0) - 1)
+        if after is not None and after > came:
+            raise BatchMissing(
+                f"{topic} {self.partition}: a batch up to offset {after} was read and did not come, only up to {came}"
+            )
         first = max(self._accepted.get(topic, 0), self._committed.get(topic, 0))
         service, partition = self.service, self.partition
         fresh = [decode_record(service, topic, partition, record) for record in records if record.offset >= first]
         self._in_transit[topic] -= 1
+        if records:
+            self._arrived[topic] = max(came, records[-1].offset)
         if fresh:
             self._accepted[topic] = fresh[-1].offset + 1
             self.merge.add(topic, fresh, arrival)

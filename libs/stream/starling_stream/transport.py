@@ -33,11 +33,15 @@ _WAITS_UNTIL_STALE: Final = 5
 
 
 class Fetched(NamedTuple):
-    """What one fetch brought of one partition, when the broker gave it (epoch ms), and the assignment it was read under."""
+    """What one fetch brought of one partition, when the broker gave it (epoch ms), and the assignment it was read under.
+
+    `after`: the last offset of the partition's batch before it; None for the first of the assignment, or after a seek back.
+    """
 
     assignment: Assignment
     records: Sequence[RawRecord]
     told_ms: int
+    after: int | None
 
 
 class End(NamedTuple):
@@ -52,11 +56,38 @@ class End(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """One turn of the consumer's thread: records by partition, and the ends as of the same instant."""
+    """One turn of the consumer's thread: records by partition, and the ends as of the same instant. `after`: as in `Fetched`."""
 
     assignment: Assignment
     records: Mapping[TP, Sequence[RawRecord]]
     ends: Mapping[TP, End]
+    after: Mapping[TP, int | None]
+
+
+class HandedOut:
+    """Where the last batch of each partition ended, so that whoever takes the next can tell whether one is missing between."""
+
+    def __init__(self) -> None:
+        self._assignment: Any = None
+        self._last: dict[TP, int] = {}
+
+    def before(self, assignment: Any) -> None:
+        """Records are about to be taken: forget what a new assignment, or a seek back, makes worthless."""
+        if assignment is not self._assignment or assignment is None:
+            self._assignment, self._last = assignment, {}
+            return
+        for tp in list(self._last):
+            state = assignment.state_value(tp)
+            if state is None or not state.has_valid_position or state.position <= self._last[tp]:
+                del self._last[tp]
+
+    def taken(self, assignment: Assignment, records: Mapping[TP, Sequence[RawRecord]]) -> dict[TP, int | None]:
+        """These were taken; for each partition, the last offset before."""
+        if assignment is not self._assignment:
+            self._assignment, self._last = assignment, {}
+        after = {tp: self._last.get(tp) for tp in records}
+        self._last.update({tp: batch[-1].offset for tp, batch in records.items()})
+        return after
 
 
 class Membership(NamedTuple):
@@ -88,6 +119,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         conf = self.app.conf
         self._fetch_wait_ms = transport.fetch_wait_ms()
+        self._handed_out = HandedOut()
         return aiokafka.AIOKafkaConsumer(
             client_id=conf.broker_client_id,
             group_id=conf.id,
@@ -133,10 +165,12 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         consumer = self._ensure_consumer()
         consumer._coordinator.check_errors()  # noqa: SLF001
         _hand_out_as_parsed(consumer._fetcher._records)  # noqa: SLF001
+        self._handed_out.before(self.assignment_held())
         records = await self._fetch_records(consumer, set(active), timeout=timeout_seconds, max_records=_RECORDS_PER_TURN)
         # Nothing is awaited from here on: assignment, records and ends belong together.
         assignment = self.assignment_held()
-        return Fetch(assignment, records, _ends(assignment, time.time() * 1000 - self._stale_ms()))
+        after = self._handed_out.taken(assignment, records)
+        return Fetch(assignment, records, _ends(assignment, time.time() * 1000 - self._stale_ms()), after)
 
     def _stale_ms(self) -> float:
         return float(self._fetch_wait_ms * _WAITS_UNTIL_STALE)
@@ -220,7 +254,8 @@ class Consumer(driver.Consumer):
         if self.should_stop or self.on_fetch is None or not await self.on_fetch(fetch):
             return
         for tp, records in fetch.records.items():
-            yield tp, self._message_of(tp, records[-1], Fetched(fetch.assignment, records, fetch.ends[tp].told_ms))
+            fetched = Fetched(fetch.assignment, records, fetch.ends[tp].told_ms, fetch.after[tp])
+            yield tp, self._message_of(tp, records[-1], fetched)
 
     def _message_of(self, tp: TP, last: RawRecord, fetched: Fetched) -> ConsumerMessage:
         at, value = last.timestamp / 1000.0, cast("bytes", fetched)  # passed through as it is

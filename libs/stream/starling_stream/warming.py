@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from starling_common.logs import log
 from starling_stream.backing import SLOT_MS, Backing, BackingAway, Place, bucket_of
 from starling_stream.gauges import TierGauges
+from starling_stream.rows import FIRST_MS
 from starling_stream.store import TaskStore
 
 _RETRY_SECONDS: Final = 0.5
@@ -95,7 +96,9 @@ class Warming:
 
     def due(self, until_ms: int, limit: int) -> list[tuple[int, bytes]]:
         """As `StateView.due`, but no further than everybody who is due is here."""
-        return self._store.due(min(until_ms, self._horizon_ms() - 1), limit)
+        # A floor that was moved before anybody was looked for says "from the first instant on": no instant lies before that.
+        until_ms = min(until_ms, self._horizon_ms() - 1)
+        return self._store.due(until_ms, limit) if until_ms >= FIRST_MS else []
 
     def keys(self, after: bytes, limit: int) -> list[bytes]:
         """Not before all are here. Raises: RuntimeError."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from starling_common.settings import Clock
 from starling_stream.decoding import ReadRecord
 from starling_stream.fold import TaskFold
@@ -10,7 +12,7 @@ from starling_stream.merge import Arrival
 from starling_stream.ports import StateView
 from starling_stream.rounds import Limits, Rounds
 from starling_stream.rows import TaskMeta
-from starling_stream.task import Step, Task
+from starling_stream.task import BatchMissing, Step, Task
 from starling_stream.testing import MemoryHistory
 from tests.unit.stream.counting import HOUR_MS, Counted, counting, event
 
@@ -67,6 +69,17 @@ def test_records_before_the_committed_offset_and_repeated_ones_are_dropped() -> 
     _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2)]), 2)
     _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2), event(3, 3)]), 3)
     assert [record.offset for record in _step(task).records] == [1, 2]
+
+
+def test_a_batch_whose_predecessor_never_came_is_not_taken() -> None:
+    task = _task(offsets={"in": 4})
+    task.announce({"in": 1, "clock": 0}, {"in": (7, 7, 0), "clock": (0, 0, 0)})
+    task.arrive("in", _records("in", 4, [event(1, 1)] * 3), Arrival(0), 3)
+    with pytest.raises(BatchMissing, match="in 0: a batch up to offset 8 was read and did not come, only up to 6"):
+        task.arrive("in", _records("in", 9, [event(2, 2)]), Arrival(0), 8)
+    task.arrive("in", _records("in", 5, [event(1, 1)] * 4), Arrival(0), None)  # read again from further back
+    task.arrive("in", _records("in", 9, [event(2, 2)]), Arrival(0), 8)
+    assert task.merge.size("in") == 6
 
 
 def test_a_clock_record_is_committed_only_when_all_timers_up_to_it_have_fired() -> None:

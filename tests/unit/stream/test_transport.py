@@ -9,7 +9,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from faust.types import TP
 
-from starling_stream.transport import End, ParsedRecords, _ends
+from starling_stream.transport import End, HandedOut, ParsedRecords, _ends
 
 QUIET, SILENT, NEW = TP("a", 0), TP("b", 0), TP("c", 0)
 
@@ -22,6 +22,25 @@ def test_an_end_that_the_broker_has_not_confirmed_lately_is_none() -> None:
     }
     assignment = SimpleNamespace(tps=list(states), state_value=states.__getitem__)
     assert _ends(assignment, 1_000.0) == {QUIET: End(7, 7, 2_000), SILENT: End(9, None, 900), NEW: End(None, None, 0)}
+
+
+def _assigned(position: int) -> SimpleNamespace:
+    return SimpleNamespace(state_value=lambda _tp: SimpleNamespace(has_valid_position=True, position=position))
+
+
+def test_each_batch_names_the_end_of_the_one_before_it() -> None:
+    chain, first, second = HandedOut(), _assigned(8), _assigned(6)
+    five, seven = [SimpleNamespace(offset=5)], [SimpleNamespace(offset=7)]
+    chain.before(first)
+    assert chain.taken(first, {QUIET: five}) == {QUIET: None}
+    chain.before(first)
+    assert chain.taken(first, {QUIET: seven, SILENT: five}) == {QUIET: 5, SILENT: None}
+    chain.before(second)
+    assert chain.taken(second, {QUIET: five}) == {QUIET: None}  # another assignment
+    chain.before(second)
+    second.state_value = lambda _tp: SimpleNamespace(has_valid_position=True, position=4)
+    chain.before(second)
+    assert chain.taken(second, {QUIET: five}) == {QUIET: None}  # sought back
 
 
 def _batch(first: int, count: int, producer: int) -> bytes:

@@ -18,7 +18,7 @@ from starling_stream.gauges import TierGauges
 from starling_stream.merge import Arrival
 from starling_stream.ports import Changed, PartialView
 from starling_stream.rounds import Limits, Rounds
-from starling_stream.rows import TaskMeta, due_bytes, row_due, row_of
+from starling_stream.rows import FIRST_MS, TaskMeta, due_bytes, row_due, row_of
 from starling_stream.store import StoreMemory, TaskStore, store_memory
 from starling_stream.task import Step, Task
 from starling_stream.warming import Behind, Help, TierLost, Warming
@@ -101,6 +101,18 @@ class Cold:
 
 def _run(scenario: Callable[[], Any]) -> None:
     asyncio.run(scenario())
+
+
+def test_a_floor_from_before_anybody_was_looked_for_hides_everybody_until_they_are(tmp_path: Path) -> None:
+    async def looks() -> None:
+        cold = Cold(tmp_path / "store", MemoryBacking(), Never())
+        never_looked = cold.store.earliest_ms()
+        assert never_looked == FIRST_MS
+        view = Warming(cold.store, Behind(cold.backing, PLACE), never_looked, cold.view._help)
+        assert view.due(NOW_MS, 10) == []
+        assert not view.sees(0)
+
+    asyncio.run(looks())
 
 
 def test_a_user_is_read_from_the_tier_when_a_record_names_them(tmp_path: Path) -> None:
