@@ -2,6 +2,8 @@
 are those that the client itself would hand out.
 """
 
+import asyncio
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
@@ -9,7 +11,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from faust.types import TP
 
-from starling_stream.transport import End, HandedOut, ParsedRecords, _ends
+from starling_stream.transport import Consumer, End, Fetch, HandedOut, ParsedRecords, _ends
 
 QUIET, SILENT, NEW = TP("a", 0), TP("b", 0), TP("c", 0)
 
@@ -41,6 +43,34 @@ def test_each_batch_names_the_end_of_the_one_before_it() -> None:
     second.state_value = lambda _tp: SimpleNamespace(has_valid_position=True, position=4)
     chain.before(second)
     assert chain.taken(second, {QUIET: five}) == {QUIET: None}  # sought back
+
+
+def test_no_batch_is_left_out_for_an_offset_noted_before() -> None:
+    ends = {QUIET: End(6, 6, 2_000)}
+    handed: Future[Fetch] = Future()
+    handed.set_result(Fetch(None, {QUIET: [SimpleNamespace(offset=5)]}, ends, {QUIET: None}))
+
+    async def heard(_fetch: Fetch) -> bool:
+        return True
+
+    async def drained() -> list[str]:
+        consumer = SimpleNamespace(
+            flow_active=True,
+            should_stop=False,
+            POLL_SECONDS=1.0,
+            on_fetch=heard,
+            _get_active_partitions=lambda: {QUIET},
+            _thread=SimpleNamespace(fetch=lambda _active, _seconds: handed),
+            _message_of=lambda _tp, _last, fetched: f"up to {fetched.records[-1].offset}",
+            _read_offset={QUIET: 99},
+        )
+        # As Faust does: nothing that ends before the offset noted is passed on.
+        return [
+            message async for tp, message in Consumer.getmany(consumer, 1.0)  # type: ignore[arg-type]
+            if (noted := consumer._read_offset[tp]) is None or noted <= 5
+        ]  # fmt: skip
+
+    assert asyncio.run(drained()) == ["up to 5"]
 
 
 def _batch(first: int, count: int, producer: int) -> bytes:
