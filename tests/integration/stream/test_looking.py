@@ -41,6 +41,7 @@ class Kept:
         config = producer_config(stack.brokers) | {"transactional.id": f"test-{uuid.uuid4().hex}"}
         self._producer = Producer(config)
         self._producer.init_transactions(30)
+        self._written: dict[bytes, int] = {}
 
     def key(self, user: str) -> bytes:
         return self.prefix + user.encode()
@@ -52,6 +53,7 @@ class Kept:
         self, states: dict[bytes, tuple[int, bytes]], *, meta: TaskMeta | None = None, abort: bool = False
     ) -> dict[int, int]:
         """Key -> (version, state; empty when gone), and the task's row in every partition; the ends of the partitions after it."""
+        self._written |= {key: version for key, (version, _) in states.items()}
         self._producer.begin_transaction()
         ends: dict[int, int] = {}
 
@@ -67,6 +69,10 @@ class Kept:
         self._producer.flush(30)
         (self._producer.abort_transaction if abort else self._producer.commit_transaction)(30)
         return ends
+
+    def forget(self) -> None:
+        """The log is shared: a segmenter that restores from it later must not meet what are no states of its own."""
+        self.commit({key: (version + 1, b"") for key, version in self._written.items()})
 
     def flush(self, states: dict[bytes, tuple[int, bytes]], floors: dict[int, int], meta: TaskMeta) -> None:
         for key, (version, state) in states.items():
@@ -88,6 +94,7 @@ def kept(stack: Stack) -> Iterator[Kept]:
     with own_keyspace(stack.cassandra) as cassandra:
         tier = Kept(stack, cassandra)
         yield tier
+        tier.forget()
         tier.states.close()
         tier.database.close()
 
