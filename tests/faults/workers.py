@@ -134,7 +134,7 @@ class Slot:
             resource.prlimit(self.worker.process.pid, resource.RLIMIT_FSIZE, (size, size))
             return True
 
-    def wait_ready(self, seconds: float = 90.0) -> None:
+    def wait_ready(self, seconds: float = 240.0) -> None:
         wait_until(lambda: self.worker is not None and self.worker.ready(), f"{self.name} to be ready", seconds)
 
     def said(self) -> str:

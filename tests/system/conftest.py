@@ -25,7 +25,7 @@ class Platform:
     api: httpx.Client
     ingest: httpx.Client
 
-    def settle(self, timeout_seconds: float = 120.0) -> None:
+    def settle(self, timeout_seconds: float = 300.0) -> None:
         with pipeline_of(self.instance) as pipeline:
             settle(pipeline, timeout_seconds)
 

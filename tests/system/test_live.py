@@ -55,7 +55,7 @@ def track(platform: Platform, user: str, event: str, **properties: Any) -> None:
 
 def starling(platform: Platform, *arguments: str) -> str:
     command = [sys.executable, "-m", "starling_local", *arguments, "--data-dir", str(platform.instance.data_dir)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -236,7 +236,7 @@ def test_the_client_of_the_guide_works(live: Platform, tmp_path: Path) -> None:
     shutil.copy(root / "libs/common/starling_common/wire/ingest_pb2.py", tmp_path)
     environment = os.environ | {"INGEST_URL": live.at.ingest_url, "WRITE_KEY": WRITE_KEY}
     command = [sys.executable, str(tmp_path / "client.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["success"] is True
     live.settle()

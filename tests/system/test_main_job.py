@@ -51,7 +51,7 @@ def test_real_purchases_through_the_segment_client_give_what_pandas_gives(histor
 
 
 def test_it_goes_on_where_it_stopped_when_every_part_is_ready_again(history: Platform) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not (report := history.instance.report()) or not report.is_ready:
         assert time.monotonic() < deadline, report
         time.sleep(0.2)

@@ -153,7 +153,7 @@ def start(stack: Stack, workspace: str, tmp_path: Path) -> Iterator[Callable[[st
             command = [sys.executable, "-m", "starling_segmenter"]
             worker = Worker(subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT), log, port)
         started.append(worker)
-        wait_until(lambda: worker.ready() or not worker.alive(), "the worker to get ready", 120)
+        wait_until(lambda: worker.ready() or not worker.alive(), "the worker to get ready")
         assert worker.alive(), log.read_text()[-3000:]
         return worker
 
@@ -242,7 +242,7 @@ def test_every_change_is_there_once_whatever_is_killed(world: World, start: Call
             worker.kill()
             worker = start(disk)
     expected = sum(toggles.values())
-    wait_until(lambda: len(world.feed("odd")) >= expected and len(world.feed("twice")) >= 30, "all changes", 120)
+    wait_until(lambda: len(world.feed("odd")) >= expected and len(world.feed("twice")) >= 30, "all changes")
     assert worker.terminate() == 0
     for user, count in toggles.items():
         changes = [(status, sequence) for who, status, sequence, _ in world.feed("odd") if who == user]

@@ -110,12 +110,13 @@ def test_backfilled_beside_live_events_and_through_a_kill_equals_there_from_the_
     try:
         place = f"{world.workspace}/past-often"
         first = backfill.start()
-        wait_until(lambda: backfill.partitions_done(place) > 0 or first.poll() is not None, "a partition to be done")
+        wait_until(lambda: backfill.partitions_done(place) > 0 or first.poll() is not None, "a first part", said=backfill.said)
+        assert first.poll() is None, backfill.said()
         first.kill()
         first.wait()
         assert not world.in_force("past-often", 1), "it was killed too late to say anything"
         done_before = backfill.partitions_done(place)
-        assert backfill.start().wait(timeout=60) == 0, backfill.said()
+        assert backfill.start().wait(timeout=240) == 0, backfill.said()
         wait_until(lambda: all(world.in_force(f"past-{key}", 1) for key in segments("past")), "the segments to be in force")
     finally:
         stopping.set()

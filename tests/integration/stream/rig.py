@@ -30,11 +30,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    """Returns when the condition holds; fails the test, saying what was waited for, when it never does."""
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 240.0, said: Callable[[], str] = str) -> None:
+    """Returns when the condition holds; fails the test, with what was waited for and what was `said`, when it never does."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}\n{said()}"
         time.sleep(0.05)
 
 
@@ -76,7 +76,7 @@ class Worker:
 
     def terminate(self, *, for_good: bool = False) -> int:
         self.process.send_signal(signal.SIGUSR1 if for_good else signal.SIGTERM)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=120)
 
 
 @dataclass

@@ -222,9 +222,9 @@ def test_more_than_the_bound_is_let_go_and_filled_in_from_the_store(tiered: Rig)
         big = [(topic, b"%s/%s" % (key, b"x" * 200), value) for topic, key, value in tiered.events(20_000, 20_000)]
         tiered.send(big)
         tiered.wait_settled([worker])
-        wait_until(lambda: "tier_changes_let_go" in worker.log.read_text(), "changes to be let go", 30)
+        wait_until(lambda: "tier_changes_let_go" in worker.log.read_text(), "changes to be let go")
         gate.open()
-        wait_until(lambda: _disagreements(tiered) == [], "the tier to hold everything", 60)
+        wait_until(lambda: _disagreements(tiered) == [], "the tier to hold everything")
         assert worker.alive()
     assert _counts(tiered) == _expected(big)
 

@@ -28,7 +28,7 @@ def _row(version: int, due: int | None = None, payload: bytes = b"p") -> bytes:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
