@@ -53,12 +53,12 @@ def _platform(at: Addresses) -> Iterator[Platform]:
 @pytest.fixture(scope="session")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """With the event clock, Spark included."""
-    with embedded({*STREAMING, "spark"}, tmp_path_factory.mktemp("history"), clock="event", timeout_seconds=300) as at:
+    with embedded({*STREAMING, "spark"}, tmp_path_factory.mktemp("history"), clock="event", timeout_seconds=600) as at:
         yield from _platform(at)
 
 
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """With the wall clock, without Spark."""
-    with embedded(set(STREAMING), tmp_path_factory.mktemp("live"), clock="wall", timeout_seconds=300) as at:
+    with embedded(set(STREAMING), tmp_path_factory.mktemp("live"), clock="wall", timeout_seconds=600) as at:
         yield from _platform(at)

@@ -30,6 +30,8 @@ def open_session(settings: Cassandra, *, keyspace: str | None = None) -> Session
         auth_provider=_credentials(settings),
         # The driver's own would have waited up to ten minutes to look for a node that is back.
         reconnection_policy=ExponentialReconnectionPolicy(0.5, 10.0),
+        # Of the tables, when a session is opened: a busy node takes longer than the two seconds of the driver.
+        control_connection_timeout=10.0,
         protocol_version=5,
     )
     try:

@@ -35,7 +35,7 @@ class Addresses:
 
 @contextmanager
 def embedded(
-    parts: Collection[str], data_dir: Path, *, clock: Clock = "event", timeout_seconds: float = 300.0
+    parts: Collection[str], data_dir: Path, *, clock: Clock = "event", timeout_seconds: float = 600.0
 ) -> Iterator[Addresses]:
     """Starts the parts and what they need, supervised; yields when all are ready.
 

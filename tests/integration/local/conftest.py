@@ -43,7 +43,7 @@ def starling() -> Starling:
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,
+            timeout=600,
             env={**os.environ, "COLUMNS": "200"},
         )
 
