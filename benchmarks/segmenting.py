@@ -1,7 +1,7 @@
 """What the segmenter's benchmarks share: definitions and users loaded, and its worker process."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,10 +40,16 @@ def start(stack: Stack, directory: Path, clock: str = "event") -> Watched:
     return Watched([sys.executable, "-m", "starling_segmenter"], environment, directory / "worker.log")
 
 
-def make_known(stack: Stack, directory: Path, users: int, clock: str = "event") -> Watched:
+def make_known(
+    stack: Stack,
+    directory: Path,
+    users: int,
+    clock: str = "event",
+    profiles: Callable[[], Iterator[tuple[bytes, dict[str, Any]]]] = shop.profiles,
+) -> Watched:
     """One profile record for each user, folded by a worker, which is returned still running."""
     shop.USERS = users
-    load(stack, PROFILE, shop.profiles())
+    load(stack, PROFILE, profiles())
     worker = start(stack, directory, clock)
     progress = Progress(stack.brokers, GROUP, PROFILE)
     try:

@@ -1,6 +1,6 @@
 """The stream layer's speed, beside its peers: prints a table, writes benchmarks/results/stream.json.
 
-    python benchmarks/stream.py [--only counter,segments,curve,latency,timers,state] [--small] …
+    python benchmarks/stream.py [--only counter,segments,latency] [--small] …
 
 Every part starts a stack of its own and throws it away. What each measures, and how to read it: benchmarks/README.md.
 """
@@ -41,6 +41,8 @@ SMALL = {
 }
 """Seconds instead of minutes: shows that everything runs; its figures say little."""
 
+_COUNTS = (1, 10, 100, 1000)
+
 
 def job_1(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     chosen = counter.contenders(options.events, options.peer_events)
@@ -51,11 +53,23 @@ def job_1(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 
 def job_2(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    return scale.hundred(directory, options.users, options.events, options.rounds)
+    return scale.at_size(directory, 100, options.users, options.events, options.rounds, scale.EVERY_KIND)
+
+
+def thousand(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    return scale.at_size(directory, 1_000, options.users, options.events, options.rounds, scale.EVERY_KIND)
 
 
 def curve(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    return scale.curve(directory, (1, 10, 100, 1000), options.curve_users, options.curve_events)
+    return scale.curve(directory, _COUNTS, options.curve_users, options.curve_events, scale.EVERY_KIND)
+
+
+def crowded(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    return scale.at_size(directory, 100, options.users, options.events, 1, scale.CROWDED)
+
+
+def crowded_curve(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    return scale.curve(directory, _COUNTS, options.curve_users, options.curve_events, scale.CROWDED)
 
 
 def latency(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
@@ -79,7 +93,10 @@ def states(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 PARTS: Mapping[str, Callable[[argparse.Namespace, Path], dict[str, Any]]] = {
     "counter": job_1,
     "segments": job_2,
+    "thousand": thousand,
     "curve": curve,
+    "crowded": crowded,
+    "crowded_curve": crowded_curve,
     "latency": latency,
     "timers": timers,
     "state": states,
