@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 # Most of the time tests wait for a broker or a JVM: three files at once use what that leaves of two cores.
 # A process of pytest's that dies ends the run: started anew, pytest-xdist would wait for ever for the files it had done.
-PYTEST_ARGS ?= --numprocesses 3 --dist loadfile --max-worker-restart 0
+PYTEST_ARGS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 SOURCES := libs services spark tests benchmarks
 
 # How many stories each of the oracle's tests tells.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from starling_common.deploy import DeploySettings, deploy
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
@@ -20,6 +21,34 @@ SEGMENTS = Path(__file__).parent.parent / "libs" / "segments"
 
 settings.register_profile("starling", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("starling")
+
+
+LONGEST_FIRST = (
+    "tests/system/test_main_job.py", "tests/integration/spark", "tests/faults", "tests/system", "tests/integration/segmenter",
+    "tests/integration/stream", "tests/integration", "tests/spark", "tests/contract", "tests/property", "tests/unit",
+)  # fmt: skip
+"""So that at the end nobody waits for the one long file that was left."""
+
+ON_ONE = ("tests/system/test_live", "tests/contract/api", "tests/spark")
+"""Files that share something that takes long to start: one process of pytest's gets all of them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In the order of `LONGEST_FIRST`."""
+    items.sort(key=lambda item: next((at for at, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start)), 0))
+
+
+class Together(LoadFileScheduling):  # type: ignore[misc]
+    """File by file, but for those of `ON_ONE`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return next((start for start in ON_ONE if file.startswith(start)), file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Together:
+    """How the files are dealt out to several processes."""
+    return Together(config, log)
 
 
 def pytest_sessionstart() -> None:

@@ -50,14 +50,14 @@ def _platform(at: Addresses) -> Iterator[Platform]:
         yield Platform(at, Instance(at.data_dir), api, ingest)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """With the event clock, Spark included."""
     with embedded({*STREAMING, "spark"}, tmp_path_factory.mktemp("history"), clock="event", timeout_seconds=600) as at:
         yield from _platform(at)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """With the wall clock, without Spark."""
     with embedded(set(STREAMING), tmp_path_factory.mktemp("live"), clock="wall", timeout_seconds=600) as at:
