@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,10 +16,12 @@ from starling_segments import (
     Known,
     Plan,
     UserState,
+    built_on,
     compile_plan,
     decode_state,
     encode_state,
     parse_segment,
+    plan_in_force,
 )  # fmt: skip
 from tests.property.segments.oracle import GRID_MS, Happened, Oracle, Seen
 from tests.property.segments.stories import (
@@ -167,14 +170,30 @@ def tell(story: list[Step], world: World, follows_events: bool, through_bytes: b
 
 
 def explained(folded: Folded, oracle: Oracle, now: int) -> None:
-    """What explain says is what is so, and nothing changes before it says so."""
-    for key in oracle.definitions if oracle.known else ():
-        told = folded.plan.explain(folded.state, key, now)
+    """What explain says of each node, as the API asks it of a stored state, is what is so; nothing changes before it says so."""
+    running = {one.segment.key: one.segment for one in folded.plan.segments}
+    for key, where in oracle.definitions.items() if oracle.known else ():
+        plan = plan_in_force(built_on([key], running), frozenset())
+        told = plan.explain(decode_state(encode_state(folded.state)), key, now)
         assert told["member"] is told["tree"]["truth"] is (key in oracle.members())
+        for node in nodes(told["tree"]):
+            assert node["truth"] is oracle.holds(part_of({"where": where}, node["node"]), now), node
         turn = told["tree"]["next_change_at"]
         assert turn is None or turn > now
         for instant in range(now, min(turn or now + 20 * GRID_MS, now + 20 * GRID_MS), GRID_MS):
-            assert oracle.holds(oracle.definitions[key], instant) is told["member"]
+            assert oracle.holds(where, instant) is told["member"]
+
+
+def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield tree
+    for child in tree["children"]:
+        yield from nodes(child)
+
+
+def part_of(document: Any, pointer: str) -> Any:
+    for step in pointer.split("/")[1:]:
+        document = document[int(step)] if isinstance(document, list) else document[step]
+    return document
 
 
 worlds = st.sampled_from(WORLDS)

@@ -1,0 +1,210 @@
+"""The segmenter's feed against the oracle, in stories whose definitions wait until their past was gathered beside the traffic.
+
+All of it in process: the segmenter on a task in memory, the backfill as a task of the job does it, but for the broker.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from starling_common.settings import Clock
+from starling_common.topics import BACKFILL_STATES
+from starling_rules.backfills import Backfill, Part
+from starling_rules.history import PAST
+from starling_rules.ledger import RUNNING, Run, Share
+from starling_segments import UserState, decode_state, encode_state
+from starling_spark.backfill.folding import gathered
+from starling_spark.backfill.planning import assignments, wanted
+from starling_stream.processor import Inbound
+from tests.property.segments.oracle import Happened, Oracle
+from tests.property.segments.oracle import Seen as Announced
+from tests.property.segments.stories import WORLDS, Step, World, stories
+from tests.property.segments.test_segments_oracle import CASES, ask, in_order, put
+from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter
+
+Definitions = tuple[tuple[str, Any], ...]
+Gathered = tuple[Backfill, dict[bytes, UserState]]
+
+
+@dataclass
+class Lived:
+    """One person at a segmenter. `waiting`: definitions that are not in force yet, None where none waits."""
+
+    clock: Clock
+    zone: str
+    now: int
+    segmenter: MemorySegmenter = field(init=False)
+    versions: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    waiting: Definitions | None = None
+    records: int = 0
+
+    def __post_init__(self) -> None:
+        self.segmenter = MemorySegmenter(self.clock)
+        self.pass_time()
+
+    def pass_time(self) -> None:
+        """Up to and at `now`."""
+        self.records += 1
+        self.segmenter.clock(self.now, received_at=self.now * 1000 + self.records)
+
+    def take(self, step: Step, event: Happened | None) -> None:
+        """An input, at stream time `now`. A receipt comes strictly after the one before it."""
+        self.records += 1
+        received = {"received_at": self.now * 1000 + self.records}
+        if step.kind == "profile":
+            self.segmenter.identify("u", dict(step.traits or {}), self.now, **received)
+        elif step.kind == "list":
+            key, is_on = step.listed
+            self.segmenter.listed("u", key, is_on=is_on, **received)
+        elif step.kind == "advance":
+            self.pass_time()
+        else:
+            assert event is not None
+            self.segmenter.track("u", event.name, event.time_ms, event.properties, **received)
+
+    def define(self, definitions: Definitions, *, awaits_backfill: bool) -> None:
+        """What is new, or other than before; what is gone stays in force until these are."""
+        for key, where in definitions:
+            before, version = self.versions.get(key, (None, 0))
+            if before == where:
+                continue
+            self.versions[key] = where, version + 1
+            document = {"key": key, "name": key, "timezone": self.zone, "where": where}
+            self.segmenter.record_definition(key, json.dumps(document), version=version + 1, awaits_backfill=awaits_backfill)
+        self.waiting = definitions
+
+    def archive(self) -> None:
+        """What is not among those that waited; the later ones first, for they may be built on the others."""
+        kept = dict(self.waiting or ())
+        for key in [key for key in reversed(self.versions) if key not in kept]:
+            self.segmenter.record_definition(key, "{}", version=self.versions.pop(key)[1], action="ARCHIVED")
+
+    def gather(self, before: Gathered | None) -> Gathered | None:
+        """As a task of the job does it, through bytes; None when nothing waits. `before`: a pass to go on from."""
+        task, waiting = self.segmenter.task, wanted(self.segmenter.log.current())
+        if waiting is None:
+            return None
+        inputs = {topic: offset for topic, offset in task.positions().items() if topic in PAST}
+        share = Share(0, "planned", inputs, task.stream_time_ms, 0, 0)
+        run = Run("run", RUNNING, NOW_MICROS, NOW_MICROS, waiting.versions, waiting.leaves, {0: share})
+        if not waiting.leaves:  # all that it asks of the past is kept already
+            return replace(run, shares={}).outcome(), {}
+        (assignment,) = assignments(run, self.segmenter.log.current(), self.clock, 1)
+        assignment = replace(assignment, base=None if before is None else before[0].parts[0])
+        past, stream_time_ms = gathered(assignment, self._read, None if before is None else before[1])
+        past = {key: decode_state(encode_state(state)) for key, state in past.items()}
+        first = task.positions().get(BACKFILL_STATES, 0)
+        part = Part(inputs, stream_time_ms, first, first + len(past), len(past))
+        return replace(run, shares={0: replace(share, part=part)}).outcome(), past
+
+    def _read(self, topic: str, partition: int, first: int, until: int) -> Iterator[Inbound]:
+        processed = self.segmenter.task._processed
+        return (one for one in processed if (one.topic, one.partition) == (topic, partition) and first <= one.offset < until)
+
+    def move(self, step: Step, event: Happened | None) -> None:
+        """Stream time at the step. Under the event clock an event moves it to its own time, or not at all; a list never does."""
+        if self.clock is Clock.WALL or step.kind not in ("event", "list"):
+            self.now += step.after_ms
+        elif event is not None:
+            self.now = max(self.now, event.time_ms)
+
+    def changes(self) -> list[Announced]:
+        return [(one.segment, one.sequence, one.status, one.effective_at, one.cause) for one in self.segmenter.changes()]
+
+
+@dataclass
+class Told:
+    """A story as both sides live it. `passes`: of the backfill; `restarts`: whether the worker is another one after it."""
+
+    lived: Lived
+    oracle: Oracle
+    passes: int
+    restarts: bool
+    steps_ahead: int = 0
+    found: Gathered | None = None
+
+    def define(self, definitions: Definitions, steps_ahead: int) -> None:
+        """The first take effect at once, the others some steps later."""
+        self.release()
+        is_first = not self.lived.versions
+        self.lived.define(definitions, awaits_backfill=not is_first)
+        self.steps_ahead = steps_ahead
+        if is_first:
+            self._in_force()
+        else:
+            self.found = self.lived.gather(None)
+            self.same([])
+
+    def same(self, wanted_changes: list[Announced]) -> None:
+        assert in_order(self.lived.changes()) == in_order(wanted_changes)
+
+    def went_on(self) -> None:
+        """A step more was taken while the past was gathered."""
+        if self.lived.waiting is None:
+            return
+        self.steps_ahead -= 1
+        if self.steps_ahead == 2 and self.passes == 2 and self.found is not None:
+            self.found = self.lived.gather(self.found)
+        if self.steps_ahead <= 0:
+            self.release()
+
+    def release(self) -> None:
+        """What waits takes effect, and what it does without is archived."""
+        if self.lived.waiting is None:
+            return
+        if self.restarts:
+            self.lived.segmenter.restart()
+        self.lived.archive()
+        if self.found is not None:
+            self.lived.segmenter.backfilled(*self.found)
+            assert self.lived.segmenter.log.current().awaited() == {}
+        self._in_force()
+
+    def _in_force(self) -> None:
+        definitions = self.lived.waiting or ()
+        self.lived.waiting = self.found = None
+        self.lived.segmenter.task.settle()
+        self.same(self.oracle.define(dict(definitions), self.lived.now))
+
+
+def tell(story: list[Step], world: World, told: Told, ahead: list[int]) -> None:
+    lived = told.lived
+    for number, planned in enumerate(story):
+        step, event = put(planned, world, lived.now + planned.after_ms)
+        lived.move(step, event)
+        if step.kind == "define":
+            lived.pass_time()
+            told.same(told.oracle.advance(lived.now))
+            told.define(step.definitions, ahead[number % len(ahead)])
+        else:
+            lived.take(step, event)
+            told.same(ask(told.oracle, step, event, lived.now))
+            told.went_on()
+    assert lived.segmenter.refused == []
+
+
+def lifted(story: list[Step]) -> list[Step]:
+    """Without what other users of an account say: here nobody belongs to one."""
+    return [step for step in story if step.kind != "account"]
+
+
+@settings(max_examples=CASES // 4, deadline=None)
+@given(
+    stories().map(lifted),
+    st.sampled_from(WORLDS),
+    st.sampled_from(Clock),
+    st.tuples(st.integers(1, 2), st.booleans()),
+    st.lists(st.integers(0, 6), min_size=1, max_size=3),
+)
+def test_what_a_backfill_gathered_is_what_the_oracle_sees(
+    story: list[Step], world: World, clock: Clock, how: tuple[int, bool], ahead: list[int]
+) -> None:
+    """`ahead`: how many steps the traffic goes on before each of the definitions takes effect. A story costs six of the others."""
+    lived = Lived(clock, world.zone, world.base_ms)
+    tell(story, world, Told(lived, Oracle({}, now=world.base_ms, zone=world.zone), *how), ahead)
