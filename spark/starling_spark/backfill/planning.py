@@ -1,7 +1,8 @@
 """Pure core: what a run is for, and what each of its tasks has to do."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from starling_common.outcome import Done
 from starling_common.settings import Clock
@@ -32,10 +33,18 @@ class Wanted:
         return topics_for(in_order=self.in_order) if self.leaves else ()
 
 
+class Stretch(NamedTuple):
+    """Of one partition, the records from offset `first` up to and without `end`."""
+
+    first: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """One task: a partition of a run. It travels to a worker, and a plan does not: `definitions` are the records to make it of,
     as they will be with the new segments in force, of the workspaces that have some. `base`: what the run before it left.
+    `kept`: topic -> what the lake gives of it; `starts`: topic -> where it goes on, of those of which the lake was asked.
     """
 
     run: Run
@@ -45,6 +54,8 @@ class Assignment:
     in_order: bool
     slices: int
     base: Part | None = None
+    kept: Mapping[str, "Stretch"] = field(default_factory=dict)
+    starts: Mapping[str, int] = field(default_factory=dict)
 
     def rules(self) -> Mapping[bytes, Rules]:
         """The plan."""
@@ -70,6 +81,31 @@ def assignments(run: Run, definitions: Definitions, clock: Clock, slices: int, b
     parts = {} if base is None else {number: share.part for number, share in base.shares.items()}
     left = [share for _, share in sorted(run.shares.items()) if share.part is None]
     return [Assignment(run, share, records, clock, in_order, slices, parts.get(share.number)) for share in left]
+
+
+def with_lake(assignment: Assignment, ends: Mapping[str, int], left: Mapping[str, int], *, takes_all: bool) -> Assignment:
+    """The same with what the lake gives of it: what the topics no longer have, or (`takes_all`) all that it has.
+
+    `ends`: topic -> the first offset of the partition that the lake has not; `left`: the first one that the topic has still.
+    """
+    share, base = assignment.share, {} if assignment.base is None else assignment.base.inputs
+    kept, starts = {}, {}
+    for topic in [topic for topic in topics_for(in_order=assignment.in_order) if topic in ends]:
+        first, cut = base.get(topic, 0), share.inputs.get(topic, 0)
+        end = min(cut, ends[topic]) if takes_all else min(cut, ends[topic], left[topic])
+        if end > first:
+            kept[topic] = Stretch(first, end)
+        starts[topic] = max(first, end, min(left[topic], cut))
+    return replace(assignment, kept=kept, starts=starts)
+
+
+def lost(assignment: Assignment) -> dict[str, Stretch]:
+    """Topic -> what neither the lake nor the topic has of the assignment's past."""
+    base = {} if assignment.base is None else assignment.base.inputs
+    known = {
+        topic: max(base.get(topic, 0), assignment.kept[topic].end if topic in assignment.kept else 0) for topic in assignment.starts
+    }
+    return {topic: Stretch(known[topic], start) for topic, start in assignment.starts.items() if start > known[topic]}
 
 
 def tail(run: Run, cuts: Iterable[Cut], topics: Iterable[str]) -> int:

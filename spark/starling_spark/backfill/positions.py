@@ -50,6 +50,16 @@ def cuts(brokers: str, group: str, topics: Iterable[str], progress: Codec) -> li
         consumer.close()
 
 
+def first_left(brokers: str, topics: Mapping[str, str], partition: int) -> dict[str, int]:
+    """The first offset that each topic has still of a partition. `topics`: name -> as it is called here. Raises: KafkaException."""
+    consumer = Consumer(consumer_config(brokers, "starling-backfill"))
+    try:
+        found = _first(consumer, topics.values(), partition)
+    finally:
+        consumer.close()
+    return {name: found[called] for name, called in topics.items()}
+
+
 def _committed(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
     """A coordinator that moves is waited for. Raises: KafkaException."""
     deadline = time.monotonic() + _TIMEOUT_SECONDS

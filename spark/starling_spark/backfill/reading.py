@@ -17,6 +17,10 @@ _TIMEOUT_SECONDS: Final = 30.0
 _new = tuple.__new__
 
 
+class PastGone(Exception):
+    """The broker let go of what was to be read, after it was looked for: the next start takes it from the lake."""
+
+
 class PastReader:
     """`told` is called with the number of records of each batch. `mine`: whether a key is of this slice."""
 
@@ -26,25 +30,31 @@ class PastReader:
         decode: Callable[[str, bytes], Decoded],
         told: Callable[[int], None],
         mine: Callable[[bytes], bool] | None = None,
+        prefix: str = "",
     ) -> None:
+        """`prefix`: before the topics' names, where installations share a broker."""
         self._brokers = brokers
+        self._prefix = prefix
         self._decode = decode
         self._told = told
         self._mine = mine
 
-    def records(self, topic: str, partition: int, first: int, until: int) -> Iterator[Inbound]:
+    def records(self, topic: str, partition: int, first: int, until: int, *, is_there: bool = False) -> Iterator[Inbound]:
         """From `first`, or the first that is left, up to and without `until`; what cannot be decoded was refused when it came.
 
-        Raises: KafkaException.
+        `is_there`: all of that was there a moment ago.
+        Raises: KafkaException; PastGone.
         """
         if until <= first:
             return
         more = {"enable.partition.eof": True, "fetch.wait.max.ms": 50, "fetch.message.max.bytes": 4 * 1024 * 1024}
         consumer = Consumer(consumer_config(self._brokers, "starling-backfill", **more))
         try:
-            place = TopicPartition(topic, partition, first or OFFSET_BEGINNING)
+            place = TopicPartition(self._prefix + topic, partition, first or OFFSET_BEGINNING)
             # Asked first, for the client then knows who leads the partition; else it finds that out half a second later.
-            consumer.get_watermark_offsets(place, timeout=_TIMEOUT_SECONDS)
+            span = consumer.get_watermark_offsets(place, timeout=_TIMEOUT_SECONDS)
+            if is_there and span is not None and span[0] > first:
+                raise PastGone(f"{place.topic} of partition {partition} begins at {span[0]} now, and no longer at {first}")
             consumer.assign([place])
             position = 0
             while position < until:

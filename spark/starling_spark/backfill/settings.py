@@ -1,17 +1,23 @@
 """What an operator may turn of the job `backfill`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from starling_spark.settings import SparkSettings
+from starling_spark.lake.settings import LakeSettings
 
 
-class BackfillSettings(SparkSettings):
+class BackfillSettings(LakeSettings):
     """Settings of `python -m starling_spark.backfill`."""
 
-    spark_jars: Annotated[str, Field(description="none are needed: the tasks read and write by clients of their own")] = ""
+    spark_jars: Annotated[
+        str, Field(description="none are needed but for a lake: the tasks read and write by clients of their own")
+    ] = ""
+    lake_warehouse: Annotated[str, Field(description="of a lake, which has events that topics no longer have; empty: none")] = ""
+    backfill_from_lake: Annotated[
+        Literal["gone", "all"], Field(description="what the topics no longer have, or all as far as the lake goes")
+    ] = "gone"
     checkpoint_dir: Annotated[Path, Field(description="not used: what is done stands in the topic of the runs")] = Path()
     backfill_slices: Annotated[
         int,

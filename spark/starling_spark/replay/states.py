@@ -74,12 +74,13 @@ def _people(rows: Iterable[Mapping[str, Any]], setting: Setting) -> Iterator[dic
     in_force = cache(lambda count: InForce(setting.records[:count]))
     for (partition, key), past in groupby(rows, key=itemgetter("partition", "key")):
         definitions, now_ms = setting.partitions[partition]
-        state = folded(key, (Folded(_happened(row), row["stream_ms"]) for row in past), in_force(definitions).of(key), now_ms)
+        state = folded(key, (Folded(happened(row), row["stream_ms"]) for row in past), in_force(definitions).of(key), now_ms)
         if state.known:  # everything of the others was refused
             yield _shown(key, state)
 
 
-def _happened(row: Mapping[str, Any]) -> Happened:
+def happened(row: Mapping[str, Any]) -> Happened:
+    """A row of `past.PAST` as a segment sees it; the clock's are nobody's, and none of them."""
     topic = _TOPICS[row["place"]]
     values = row if topic == LIST_MEMBERSHIP else {**row, "event_time": row["instant_ms"]}
     if topic == BEHAVIOUR:

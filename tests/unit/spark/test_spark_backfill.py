@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from starling_common.settings import Clock
-from starling_common.topics import BACKFILL_STATES
+from starling_common.topics import BACKFILL_STATES, BEHAVIOUR
 from starling_rules.backfills import Backfill, Part
 from starling_rules.history import PAST
 from starling_rules.ledger import RUNNING, Run, Share
 from starling_segments import UserState, decode_state, encode_state
 from starling_spark.backfill.folding import gathered
-from starling_spark.backfill.planning import Assignment, assignments, wanted
+from starling_spark.backfill.planning import Assignment, assignments, lost, wanted, with_lake
 from starling_stream.processor import Inbound
 from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter
 
@@ -223,3 +223,39 @@ def test_an_assignment_travels() -> None:
     assert arrived == assignment
     assert arrived.rules().keys() == {b"default"}
     assert set(arrived.run.leaves["default"]) == set(arrived.rules()[b"default"].plan.leaves)
+
+
+@pytest.mark.parametrize(
+    ("lake_end", "left", "takes_all", "kept", "start", "gap"),
+    [
+        (60, 0, False, None, 0, None),
+        (60, 40, False, (0, 40), 40, None),
+        (60, 40, True, (0, 60), 60, None),
+        (150, 120, False, (0, 100), 100, None),  # never beyond the cut
+        (150, 0, True, (0, 100), 100, None),
+        (0, 0, True, None, 0, None),
+        (30, 40, False, (0, 30), 40, (30, 40)),  # nobody has what lies between
+        (0, 140, True, None, 100, (0, 100)),
+    ],
+)
+def test_the_lake_gives_what_the_topics_have_no_longer(
+    lake_end: int, left: int, takes_all: bool, kept: object, start: int, gap: object
+) -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("keen", ORDER, awaits_backfill=True)
+    (assignment,) = assignments(_planned(segmenter), segmenter.log.current(), Clock.EVENT, 1)
+    assignment = replace(assignment, share=replace(assignment.share, inputs={BEHAVIOUR: 100}))
+    found = with_lake(assignment, {BEHAVIOUR: lake_end}, {BEHAVIOUR: left}, takes_all=takes_all)
+    assert (found.kept.get(BEHAVIOUR), found.starts[BEHAVIOUR], lost(found).get(BEHAVIOUR)) == (kept, start, gap)
+
+
+def test_a_pass_that_goes_on_from_another_takes_of_the_lake_only_what_came_after_it() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("keen", ORDER, awaits_backfill=True)
+    (assignment,) = assignments(_planned(segmenter), segmenter.log.current(), Clock.EVENT, 1)
+    share = replace(assignment.share, inputs={BEHAVIOUR: 100})
+    assignment = replace(assignment, share=share, base=Part({BEHAVIOUR: 70}, 0, 0, 0, 0))
+    found = with_lake(assignment, {BEHAVIOUR: 90}, {BEHAVIOUR: 80}, takes_all=False)
+    assert (found.kept, found.starts, lost(found)) == ({BEHAVIOUR: (70, 80)}, {BEHAVIOUR: 80}, {})
+    found = with_lake(assignment, {BEHAVIOUR: 60}, {BEHAVIOUR: 0}, takes_all=True)
+    assert (found.kept, found.starts, lost(found)) == ({}, {BEHAVIOUR: 70}, {})
