@@ -41,7 +41,7 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
         *_workers("normalizer", data_dir, options, shared, host),
         *_workers("segmenter", data_dir, options, shared, host),
         *_workers("projector", data_dir, options, shared, host),
-        _single("api", data_dir, ports, shared | (_backfill(host) if options.backfill else {}), host),
+        _single("api", data_dir, ports, shared | _backfill(data_dir, options, host), host),
         *_workers("delivery", data_dir, options, shared, host),
     ]
     jobs = [("spark", "starling_spark.profiles"), ("lake", "starling_spark.lake"), ("views", "starling_spark.views")]
@@ -68,14 +68,17 @@ def shared_env(ports: Ports, clock: str) -> dict[str, str]:
     }
 
 
-def _backfill(host: Host) -> dict[str, str]:
-    """What the API gives to the job that it starts."""
-    return {
+def _backfill(data_dir: Path, options: Options, host: Host) -> dict[str, str]:
+    """What the API gives to the job that it starts; nothing when it is to start none."""
+    own = {
         "STARLING_BACKFILL_FROM_RECORDS": str(BACKFILL_FROM_RECORDS),
         "STARLING_BACKFILL_RUNNER": "process",
         "STARLING_SPARK_DRIVER_MEMORY": "1g",
         "JAVA_HOME": str(host.java_home),
     }
+    if not options.backfill:
+        return {}
+    return own | _spark_env(data_dir, (*host.spark_jars, *host.iceberg_jars), host) if options.lake else own
 
 
 def _deploy(shared: Mapping[str, str], host: Host) -> Part:
