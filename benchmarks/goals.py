@@ -18,7 +18,8 @@ def table(found: Mapping[str, Any]) -> str:
     parts: dict[str, Callable[[Any], Iterator[Row]]] = {
         "counter": _counter, "segments": _segments, "thousand": _thousand, "curve": _curve, "crowded": _crowded,
         "crowded_curve": _crowded_curve, "latency": _latency, "timers": _timers,
-        "state": _state, "definitions": _definitions, "growth_5_to_200": _growth, "lake": _lake, "executors": _executors,
+        "lateness": _lateness, "state": _state, "definitions": _definitions, "growth_5_to_200": _growth, "lake": _lake,
+        "executors": _executors,
     }  # fmt: skip
     rows = [row for name, rows_of in parts.items() if name in found for row in rows_of(found[name])]
     texts = [("", "figure", "goal", "met"), *((row.what, row.figure, row.goal, _word(row.met)) for row in rows)]
@@ -94,6 +95,14 @@ def _timers(found: Mapping[str, Any]) -> Iterator[Row]:
     yield Row(
         "  delay they add to a live event, at most", f"{added:,} ms (p99 {found['added_ms_p99']:,} ms)", "<= 500 ms", added <= 500
     )
+
+
+def _lateness(found: Mapping[str, Any]) -> Iterator[Row]:
+    beside = f"{found['segments']:,} segments, {found['events_per_second']:,}/s"
+    for name in ("exits", "entries"):
+        one = found[name]
+        figure = f"p50 {one['p50_ms']:,} ms, p99 {one['p99_ms']:,} ms of {one['count']:,}"
+        yield Row(f"{name} by time beside {beside}", figure, "p99 <= 1,000 ms", one["p99_ms"] <= 1000)
 
 
 def _state(found: Mapping[str, Any]) -> Iterator[Row]:

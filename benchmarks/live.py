@@ -34,10 +34,10 @@ _TICK_SECONDS: Final = 0.005
 _POOL: Final = 50_000
 
 
-def keep_append_time(stack: Stack) -> None:
-    """From now on the event topic's timestamps are the broker's."""
+def keep_append_time(stack: Stack, topic: str = BEHAVIOUR) -> None:
+    """From now on the topic's timestamps are the broker's."""
     entry = ConfigEntry("message.timestamp.type", "LogAppendTime", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, BEHAVIOUR, incremental_configs=[entry])
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": stack.brokers})  # held while the answer comes: its end would end the request
     for future in admin.incremental_alter_configs([resource]).values():
         future.result()
@@ -119,8 +119,11 @@ class Traffic:
         """Keys, and values without their header and first field (`received_at`), which each copy gets anew."""
         now_ms = int(time.time() * 1000)
         first = _HEADER_BYTES + len(long_bytes(shop.FIRST_MS * 1000))
-        names = (shop.WIDE_NAMES, shop.WIDE_WEIGHTS)
-        return [(key, self._encode(record)[first:]) for key, record in shop.behaviour(_POOL, 900, now_ms, 1000, names)]
+        return [(key, self._encode(record)[first:]) for key, record in self.pool(now_ms)]
+
+    def pool(self, now_ms: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """The events, which are sent again and again."""
+        return shop.behaviour(_POOL, 900, now_ms, 1000, (shop.WIDE_NAMES, shop.WIDE_WEIGHTS))
 
     def _send(self) -> None:
         header = self._encode(_probe("header", 0))[:_HEADER_BYTES]

@@ -19,6 +19,7 @@ from typing import Any
 
 import counter
 import latency_under_load
+import lateness
 import psutil
 import scale
 import state
@@ -34,6 +35,10 @@ SMALL = {
     "curve_users": 5_000,
     "latency_seconds": 10,
     "timers": 50_000,
+    "late_users": 2_000,
+    "late_past": 4_000,
+    "late_rate": 200,
+    "late_seconds": 15,
     "state_users": "20000",
     "restore_events": 150_000,
     "faust_users": 10_000,
@@ -80,6 +85,11 @@ def timers(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     return latency_under_load.timer_wave(directory, options.timers)
 
 
+def late(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    load = lateness.Load(options.late_users, options.late_past, options.late_rate, options.late_seconds)
+    return lateness.under_load(directory, load)
+
+
 def states(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """The soak is with the most users only."""
     found, counts = {}, sorted(int(count) for count in options.state_users.split(","))
@@ -99,6 +109,7 @@ PARTS: Mapping[str, Callable[[argparse.Namespace, Path], dict[str, Any]]] = {
     "crowded_curve": crowded_curve,
     "latency": latency,
     "timers": timers,
+    "lateness": late,
     "state": states,
 }
 
@@ -121,6 +132,10 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--latency-seconds", type=int, default=60)
     parser.add_argument("--latency-rate", type=int, help="events a second; default: half of what a backlog shows")
     parser.add_argument("--timers", type=int, default=1_000_000)
+    parser.add_argument("--late-users", type=int, default=100_000)
+    parser.add_argument("--late-past", type=int, default=100_000, help="events whose windows end while it is measured")
+    parser.add_argument("--late-rate", type=int, default=1_000, help="live events a second beside the timers")
+    parser.add_argument("--late-seconds", type=int, default=60)
     parser.add_argument("--state-users", default="200000,2000000")
     parser.add_argument("--restore-events", type=int, default=1_000_000)
     parser.add_argument("--faust-users", type=int, default=200_000, help="states that stock Faust recovers; more are scaled up")
