@@ -36,7 +36,7 @@ class BackfillInstance:
             "STARLING_HTTP__PORT": str(free_port()),
             "STARLING_INSTANCE_ID": "backfill",
             "STARLING_CHECKPOINT_DIR": str(self._directory / "checkpoints"),
-            "STARLING_SPARK_JARS": os.pathsep.join(str(jar) for jar in runtime_jars("spark")),
+            "STARLING_SPARK_JARS": os.pathsep.join(str(jar) for jar in (*runtime_jars("spark"), *runtime_jars("iceberg"))),
             "STARLING_BACKFILL_REPORT_SECONDS": "0.2",
             **more,
         }
