@@ -36,7 +36,7 @@ faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20
 	@$(PYTHON) -m tests.faults_spark.broker_away
 
 oracle: setup ## feed, membership, preview, diff, explain and backfill against the brute-force oracle, 50,000 generated stories
-	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist load --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) $(ORACLE_TESTS)
+	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) $(ORACLE_TESTS)
 
 check: setup ## style, types and the direction of imports, in under a minute
 	@.venv/bin/ruff format --check --quiet $(SOURCES)
