@@ -194,7 +194,7 @@ def lifted(story: list[Step]) -> list[Step]:
     return [step for step in story if step.kind != "account"]
 
 
-@settings(max_examples=CASES // 4, deadline=None)
+@settings(max_examples=CASES // 2, deadline=None)
 @given(
     stories().map(lifted),
     st.sampled_from(WORLDS),
@@ -205,6 +205,6 @@ def lifted(story: list[Step]) -> list[Step]:
 def test_what_a_backfill_gathered_is_what_the_oracle_sees(
     story: list[Step], world: World, clock: Clock, how: tuple[int, bool], ahead: list[int]
 ) -> None:
-    """`ahead`: how many steps the traffic goes on before each of the definitions takes effect. A story costs six of the others."""
+    """`ahead`: how many steps the traffic goes on before each of the definitions takes effect. A story costs two of the others."""
     lived = Lived(clock, world.zone, world.base_ms)
     tell(story, world, Told(lived, Oracle({}, now=world.base_ms, zone=world.zone), *how), ahead)
