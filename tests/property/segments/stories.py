@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -171,10 +172,20 @@ buckets = st.tuples(st.sampled_from(["one", "two"]), st.sampled_from([(0, 50), (
 lists = st.sampled_from(LISTS).map(lambda key: {"list": key})
 
 
+@cache
+def _checked(met: tuple[int, ...]) -> tuple[st.SearchStrategy[Doc], st.SearchStrategy[Doc]]:
+    """What a step asks of its own properties, and of those of earlier steps: a selector of it, and one that is forbidden."""
+    checks = st.one_of(property_checks, _referring(met)) if met else property_checks
+    return selectors_of(st.one_of(checks, grouped(checks))), selectors_of(checks)
+
+
 def _referring(steps: tuple[int, ...]) -> st.SearchStrategy[Doc]:
     return st.tuples(st.sampled_from(["k", "v"]), st.sampled_from(["eq", "neq"]), st.sampled_from(steps)).map(
         lambda parts: {"property": parts[0], "op": parts[1], "value": {"step": parts[2], "property": parts[0]}}
     )
+
+
+_near = st.one_of(st.just({}), spans)
 
 
 @st.composite
@@ -184,17 +195,17 @@ def sequence_leaves(draw: st.DrawFn) -> Doc:
     met: list[int] = []
     refers = draw(st.integers(0, 2)) == 0
     for i in range(draw(st.integers(1, 4))):
-        checks = st.one_of(property_checks, _referring(tuple(met))) if met and refers else property_checks
-        selector = draw(selectors_of(st.one_of(checks, grouped(checks))))
+        selectors_here, forbidden = _checked(tuple(met) if refers else ())
+        selector = draw(selectors_here)
         if i and draw(st.integers(0, 3)) == 0:
             steps.append({"not": selector, "for": draw(st.sampled_from(DURATIONS))})
             continue
         if i and "event" in steps[-1] and draw(st.integers(0, 3)) == 0:
-            steps.append({"not": draw(selectors_of(checks))})
+            steps.append({"not": draw(forbidden)})
         met.append(len(steps))
-        near = draw(st.one_of(st.just({}), spans)) if i else {}
+        near = draw(_near) if i else {}
         steps.append({**selector, **near})
-    return {"sequence": steps, **draw(st.one_of(st.just({}), spans))}
+    return {"sequence": steps, **draw(_near)}
 
 
 plain_leaves = st.one_of(
@@ -218,8 +229,9 @@ account_leaves = st.builds(
 )
 
 
+@cache
 def conditions(uses: tuple[str, ...]) -> st.SearchStrategy[Doc]:
-    """Trees that may be built on the segments `uses`."""
+    """Trees that may be built on the segments `uses`. Made once: to make a strategy takes longer than to tell a story of it."""
     nested = st.sampled_from(uses).map(lambda key: {"segment": key}) if uses else st.nothing()
     leaves = st.one_of(plain_leaves, plain_leaves, plain_leaves, nested, account_leaves)
     return st.one_of(leaves, grouped(leaves), grouped(st.one_of(leaves, grouped(leaves))))
@@ -263,17 +275,21 @@ steps = st.one_of(
 )  # fmt: skip
 
 
+_chapter = st.lists(steps, min_size=3, max_size=10)
+_last_chapter = st.lists(steps, max_size=6)
+
+
 @st.composite
 def stories(draw: st.DrawFn) -> list[Step]:
     """Definitions first, then inputs, now and then other definitions. A key that was dropped never comes back."""
     keys: tuple[str, ...] = ("a", "b", "c")
     told = [Step("define", 0, definitions=draw(definitions(keys)))]
     for chapter in range(draw(st.integers(1, 3))):
-        told += draw(st.lists(steps, min_size=3, max_size=10))
+        told += draw(_chapter)
         kept = tuple(key for key in keys if draw(st.booleans()))
         keys = (*kept, f"n{chapter}")
         told.append(Step("define", draw(gaps), definitions=draw(definitions(keys))))
-    return [*told, *draw(st.lists(steps, max_size=6)), Step("advance", 20_000)]
+    return [*told, *draw(_last_chapter), Step("advance", 20_000)]
 
 
 windowed_leaves = st.builds(
@@ -284,14 +300,17 @@ windowed_leaves = st.builds(
 )
 
 
+_crowd = st.builds(lambda after, event: Step("event", after, event=event), grid(0, 2), happened)
+_pause = grid(0, 8).map(lambda after: Step("advance", after))
+_crowds = st.lists(st.one_of(_crowd, _crowd, _crowd, _pause), min_size=6, max_size=24)
+
+
 @st.composite
 def crowded(draw: st.DrawFn, leaves: st.SearchStrategy[Doc]) -> list[Step]:
     """Few kinds of events, late as often as not, and nothing but one kind of leaf over them."""
     keys = ("a", "b", "c", "d")
     told = [Step("define", 0, definitions=tuple((key, draw(leaves)) for key in keys))]
-    crowd = st.builds(lambda after, event: Step("event", after, event=event), grid(0, 2), happened)
-    pause = grid(0, 8).map(lambda after: Step("advance", after))
-    return [*told, *draw(st.lists(st.one_of(crowd, crowd, crowd, pause), min_size=6, max_size=24)), Step("advance", 20_000)]
+    return [*told, *draw(_crowds), Step("advance", 20_000)]
 
 
 def placed(document: Any, world: World) -> Any:
