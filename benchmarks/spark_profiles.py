@@ -30,11 +30,11 @@ from starling_common.settings import Clock, Http, Kafka, SchemaRegistry
 from starling_common.topics import AGGREGATES, BEHAVIOUR, CLOCK
 from starling_common.wire import FieldReader, Registry
 from starling_local.runtime import runtime_jars
-from starling_spark.codec import Wire, agree
+from starling_spark.codec import Wire, agree, collect_rarely
 from starling_spark.profiles.definitions import Definition
 from starling_spark.profiles.matches import EVENT_FIELDS
 from starling_spark.profiles.queries import Batch, Place, Tell, TraitQuery
-from starling_spark.profiles.transform import Job, Topics, collect_rarely
+from starling_spark.profiles.transform import Job, Topics
 from starling_spark.query_metrics import QueryMetrics
 from starling_spark.session import open_session
 from starling_spark.settings import SparkSettings

@@ -5,6 +5,7 @@ Spark's `from_avro`, for one reason: `from_avro` fails a whole task on a broken 
 and can do neither per id. Here a broken record is one `DecodeError`, and the rest of the batch goes on.
 """
 
+import gc
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -114,3 +115,12 @@ def _codec(registry_url: str, carried: Carried) -> Codec:
 @cache
 def _registry(url: str) -> Registry:
     return Registry(url)
+
+
+def collect_rarely() -> None:
+    """Let Python's collector of cycles look at every millionth object only, in this worker.
+
+    Nothing here makes cycles, but hundreds of thousands of decoded records or of lists of people's matches live for a
+    while: looking through them again and again was half of the time of a fold, and a third of what it takes to decode.
+    """
+    gc.set_threshold(1_000_000, 20, 100)

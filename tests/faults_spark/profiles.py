@@ -20,6 +20,8 @@ from tests.unit.spark.evaluator import differences
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
 NAMES = ("Order Completed", "Order Completed", "Order Refunded", "Page Viewed")
+PATIENCE_SECONDS = 600.0
+"""A JVM and its Python workers may start beside much else; no claim about speed."""
 MEASURES: Sequence[Any] = (
     "count", {"sum": "revenue"}, {"avg": "revenue"}, {"min": "revenue"}, {"max": "revenue"}, {"first": "sku"}, {"last": "sku"},
     {"distinct": "sku"}, {"most_frequent": "sku"}, {"percentile": "revenue", "q": 0.9}, {"days": True}, "last_time",
@@ -82,7 +84,7 @@ def kill_many_times(instance: Instance, kills: int, seed: int) -> list[Any]:
         instance.start()
         # One in three dies while it starts or reads the history, the others amid work.
         if dice.random() < 0.66:
-            wait_for(instance.is_ready, 120, instance.log_tail)
+            wait_for(instance.is_ready, PATIENCE_SECONDS, instance.log_tail)
         until = time.monotonic() + dice.uniform(0, 15)
         while time.monotonic() < until:
             world.happen(dice.randrange(1, 10))
@@ -96,7 +98,7 @@ def kill_many_times(instance: Instance, kills: int, seed: int) -> list[Any]:
     instance.start()
     until_ms = world.newest_ms() + 10 * DAY_MS
     instance.advance(until_ms)
-    instance.settle()
+    instance.settle(PATIENCE_SECONDS)
     return differences(instance.values(), world.documents, world.events, until_ms)
 
 

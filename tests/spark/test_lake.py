@@ -85,8 +85,8 @@ class Rig:
         return writer_of(self.lake, self.registered)
 
 
-def writer_of(lake: Lake, registered: Registered) -> LakeWriter:
-    return LakeWriter(lake, USED, Source(registered, "http://127.0.0.1:1"))  # type: ignore[arg-type]
+def writer_of(lake: Lake, registered: Registered, *, is_local: bool = True) -> LakeWriter:
+    return LakeWriter(lake, USED, Source(registered, "http://127.0.0.1:1"), is_local=is_local)  # type: ignore[arg-type]
 
 
 def received(topic: str, item: object) -> dict[str, Any]:
@@ -164,6 +164,37 @@ def test_items_of_protocol_buffers_have_the_same_columns(rig: Rig) -> None:
     assert ["corrupt" in refused[0].message, "no field" in refused[1].message] == [True, True]
 
 
+def test_where_workers_write_no_files_the_rows_are_the_same(rig: Rig) -> None:
+    """As on an object store: rows go through Spark's own writer."""
+    other = Lake(rig.spark, f"t{uuid.uuid4().hex[:12]}")
+    by_rows = writer_of(other, rig.registered, is_local=False)
+    hours = [
+        rig.event(f"E{hour}", received_at=RECEIVED_AT + hour * HOUR_MICROS, kind=kind) for hour, kind in ((1, "page"), (0, "track"))
+    ]
+    records = [
+        rig.item(TRACK, ITEM),
+        rig.item(PAGE, {"name": "Home"}, 1),
+        rig.record(TRACK, b"broken"),
+        *hours,
+        rig.record(BEHAVIOUR, b""),
+    ]
+    expected = {"ingest_items": 2, "behaviour_events": 2, "quarantine": 2}
+    assert rig.write(*records) == rig.write(*records, writer=by_rows) == expected
+    for table in expected:
+        found, like = (rig.spark.table(lake.name(table)).orderBy("origin_topic", "origin_offset") for lake in (rig.lake, other))
+        assert found.schema == like.schema
+        assert found.collect() == like.collect()
+        said = [
+            rig.spark.table(f"{lake.name(table)}.files")
+            .orderBy("partition")
+            .select("partition", "record_count", "sort_order_id")
+            .collect()
+            for lake in (rig.lake, other)
+        ]
+        assert said[0] == said[1]
+    assert rig.spark.table(rig.lake.name("behaviour_events")).where(f"received_at > timestamp_micros({RECEIVED_AT})").count() == 1
+
+
 def test_a_repeated_batch_adds_nothing_and_half_a_batch_is_completed(rig: Rig) -> None:
     records = [rig.item(TRACK, ITEM), rig.event("A"), rig.record(TRACK, b"broken"), rig.event("B")]
     assert rig.write(*records[:2]) == {"ingest_items": 1, "behaviour_events": 1}
@@ -177,7 +208,7 @@ def test_a_repeated_batch_adds_nothing_and_half_a_batch_is_completed(rig: Rig) -
 
 def test_a_batch_killed_between_two_tables_is_completed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [rig.item(TRACK, ITEM), rig.record(TRACK, b"broken"), rig.event("A")]
-    append, calls = rig.lake.append, []
+    append, calls = rig.lake.append_files, []
 
     def killed(table: str, *rest: Any) -> int:
         calls.append(table)
@@ -186,7 +217,7 @@ def test_a_batch_killed_between_two_tables_is_completed(rig: Rig, monkeypatch: p
         return append(table, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rig.lake, "append", killed)
+        patch.setattr(rig.lake, "append_files", killed)
         with pytest.raises(KeyboardInterrupt):
             rig.write(*records)
     assert calls == ["ingest_items", "behaviour_events"]

@@ -6,19 +6,19 @@ the very commit that brings the rows. Iceberg's own streaming sink leaves out a 
 batch's number; it forgets both with the checkpoint, and writes to one table alone.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, types
+from pyspark.sql import DataFrame
 
 from starling_common.logs import log
 from starling_common.wire import Registry, RegistryUnavailable
-from starling_spark.codec import Wire, agree_on_newest
+from starling_spark.codec import agree_on_newest
+from starling_spark.lake.by_files import by_files
+from starling_spark.lake.by_rows import by_rows
 from starling_spark.lake.iceberg import Lake
-from starling_spark.lake.positions import Place, Span, after, is_in, of_topics, partly_in
+from starling_spark.lake.opened import Opened
 from starling_spark.lake.tables import QUARANTINE, QUARANTINE_COLUMNS, LakeTable
-from starling_spark.lake.transform import beyond, columns, read, refused, rows, spans
+from starling_spark.lake.transform import columns
 
 _QUARANTINE_BY = ("hours(origin_timestamp)", "origin_topic")
 
@@ -31,21 +31,17 @@ class Source:
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The tables as they are for one batch: what each topic carries by now, and the columns that each table has."""
-
-    wire: Wire
-    columns: Mapping[str, types.StructType]
-
-
 class LakeWriter:
-    """Writes micro-batches. `tables`: all that there are beside the quarantine."""
+    """Writes micro-batches. `tables`: all that there are beside the quarantine.
 
-    def __init__(self, lake: Lake, tables: tuple[LakeTable, ...], source: Source) -> None:
+    `is_local`: the lake is a directory that every worker reaches; they then write its files themselves.
+    """
+
+    def __init__(self, lake: Lake, tables: tuple[LakeTable, ...], source: Source, *, is_local: bool) -> None:
         self._lake = lake
         self._tables = tables
         self._source = source
+        self._is_local = is_local
         self._opened: Opened | None = None
 
     def open(self) -> Opened:
@@ -76,40 +72,5 @@ class LakeWriter:
     def write(self, batch: DataFrame) -> dict[str, int]:
         """Rows that each table got. Raises: what Spark, Iceberg and the registry raise; the batch may then be repeated."""
         opened = self.open()
-        batch = batch.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            there = spans(batch)
-            written: dict[str, int] = {}
-            doubtful: list[LakeTable] = []
-            for table in self._tables:
-                own = of_topics(there, table.topics)
-                if own:
-                    written[table.name], is_whole = self._write_table(table, batch, own, opened)
-                    doubtful += [] if is_whole else [table]
-            if doubtful:
-                written[QUARANTINE] = self._quarantine(doubtful, batch, there, opened)
-            return written
-        finally:
-            batch.unpersist()
-
-    def _write_table(self, table: LakeTable, batch: DataFrame, own: Mapping[Place, Span], opened: Opened) -> tuple[int, bool]:
-        """How many rows, and whether they are certainly all that the batch has for this table."""
-        position = self._lake.position(table.name)
-        if is_in(position, own):
-            return 0, False
-        known = partly_in(position, own)
-        there = opened.columns[table.name]
-        found = read(beyond(batch, known), table, opened.wire, there)
-        count = self._lake.append(table.name, rows(found, there), after(position, own))
-        return count, not known and count == sum(span.records for span in own.values())
-
-    def _quarantine(self, tables: list[LakeTable], batch: DataFrame, there: Mapping[Place, Span], opened: Opened) -> int:
-        own = of_topics(there, [topic for table in tables for topic in table.topics])
-        position = self._lake.position(QUARANTINE)
-        if is_in(position, own):
-            return 0
-        left = beyond(batch, partly_in(position, own))
-        first, *others = [refused(read(left, table, opened.wire, opened.columns[table.name])) for table in tables]
-        for other in others:
-            first = first.unionByName(other)
-        return self._lake.append(QUARANTINE, first, after(position, own))
+        way = by_files if self._is_local else by_rows
+        return way(self._lake, self._tables, batch, opened)

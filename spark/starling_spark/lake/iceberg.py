@@ -1,6 +1,6 @@
 """Adapter: the lake's tables in Iceberg: made, grown, appended to, asked how far they go."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 from pyspark.sql import DataFrame, SparkSession, types
 
 from starling_common.logs import log
+from starling_spark.lake.data_files import DataFile
 from starling_spark.lake.evolution import changes, merged
+from starling_spark.lake.layout import Layout, layout_of
 from starling_spark.lake.positions import Position, from_text, to_text
 from starling_spark.lake.settings import LakeSettings
 from starling_spark.lake.tables import PROPERTIES
@@ -90,6 +92,21 @@ class Lake:
         rows.writeTo(self.name(table)).option(f"snapshot-property.{_OFFSETS}", to_text(position)).append()
         return int(self._told(table).summary().get("added-records") or 0)
 
+    def layout(self, table: str) -> Layout:
+        """How its files must look. Raises: UnknownLayout."""
+        loaded, iceberg = self._load(table), self._java()
+        schema, spec = iceberg.SchemaParser.toJson(loaded.schema()), iceberg.PartitionSpecParser.toJson(loaded.spec())
+        return layout_of(loaded.location(), schema, spec)
+
+    def append_files(self, table: str, files: Sequence[DataFile], position: Position) -> int:
+        """Files that are written already, and the position after them, in one commit. Returns the number of rows."""
+        loaded = self._load(table)
+        append = loaded.newAppend()
+        for file in files:
+            append.appendFile(self._data_file(loaded, file))
+        append.set(_OFFSETS, to_text(position)).commit()
+        return sum(file.rows for file in files)
+
     def call(self, procedure: str, table: str, arguments: str = "") -> Mapping[str, Any]:
         """One of Iceberg's procedures on a table; what it says it did."""
         given = f"table => '{self._namespace}.{table}'{arguments and ', '}{arguments}"
@@ -123,6 +140,16 @@ class Lake:
                 )
         return None
 
+    def _data_file(self, loaded: Any, file: DataFile) -> Any:
+        iceberg = self._java()
+        there = loaded.io().newInputFile(file.path)
+        # Counts and bounds of each column, by which queries leave files out: from the file's own footer.
+        metrics = iceberg.parquet.ParquetUtil.fileMetrics(there, iceberg.MetricsConfig.forTable(loaded))
+        made = iceberg.DataFiles.builder(loaded.spec()).withInputFile(there).withFormat("parquet").withMetrics(metrics)
+        return made.withPartitionValues(file.partition).withSortOrder(loaded.sortOrder()).build()
+
     def _load(self, table: str) -> Any:
-        java = self._spark._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]  # noqa: SLF001 - the only way to it
-        return java.loadIcebergTable(self._spark._jsparkSession, self.name(table))  # noqa: SLF001 - as above
+        return self._java().spark.Spark3Util.loadIcebergTable(self._spark._jsparkSession, self.name(table))  # noqa: SLF001 - as below
+
+    def _java(self) -> Any:
+        return self._spark._jvm.org.apache.iceberg  # type: ignore[union-attr]  # noqa: SLF001 - the only way to it

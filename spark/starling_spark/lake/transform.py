@@ -29,12 +29,15 @@ def read(records: DataFrame, table: LakeTable, wire: Wire, there: types.StructTy
 
     Shape: in `sources.RECORDS`, out as `decoding.decoded`; `there`: the columns that the table has.
     """
+    return decoded(records.where(functions.col("topic").isin(*table.topics)), reading(table, wire, there))
+
+
+def reading(table: LakeTable, wire: Wire, there: types.StructType) -> Reading:
+    """How the table's records are read into the columns `there`, but for those that say where they were."""
     apart = {*table.extra.fieldNames(), *ORIGIN.fieldNames()}
     fields = types.StructType([field for field in there.fields if field.name not in apart])
-    reading = Reading(wire, leading(table, wire), fields)
-    if table.extra != NOTHING:
-        reading = replace(reading, extra=table.extra, more=call_of)
-    return decoded(records.where(functions.col("topic").isin(*table.topics)), reading)
+    plain = Reading(wire, leading(table, wire), fields)
+    return plain if table.extra == NOTHING else replace(plain, extra=table.extra, more=call_of)
 
 
 def rows(found: DataFrame, there: types.StructType) -> DataFrame:

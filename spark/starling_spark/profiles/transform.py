@@ -6,7 +6,6 @@ brought that time: Spark's watermark is one for the whole query, drops what is l
 window, and fires timers only one batch later. A partition's clock and its wheel of due users lie beside its users.
 """
 
-import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -20,7 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from starling_common.instants import wall_clock_micros
 from starling_common.settings import Clock as ClockMode
 from starling_common.wire import FieldReader
-from starling_spark.codec import Wire
+from starling_spark.codec import Wire, collect_rarely
 from starling_spark.dead_letters import letter
 from starling_spark.profiles.definitions import Definition, read_definitions
 from starling_spark.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal
@@ -96,15 +95,6 @@ def _chunks(batch: pa.RecordBatch, builder: ChunkBuilder) -> Mapping[int, Chunk]
     for place, (topic, partition, timestamp_ms, value) in enumerate(zip(*columns, strict=True)):
         builder.add(topic, partition, timestamp_ms, value, partial(whole, place))
     return builder.chunks()
-
-
-def collect_rarely() -> None:
-    """Let Python's collector of cycles look at every millionth object only, in this worker.
-
-    Nothing here makes cycles, but hundreds of thousands of lists of people's matches live long: looking through them
-    again and again was half of the time of a fold.
-    """
-    gc.set_threshold(1_000_000, 20, 100)
 
 
 @cache

@@ -1,0 +1,53 @@
+"""Adapter: a micro-batch into a lake in a directory: the workers write the files, the driver commits them."""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+
+from starling_spark.lake.data_files import DataFile, Plan, Target, Told, write_files
+from starling_spark.lake.iceberg import Lake
+from starling_spark.lake.opened import Opened
+from starling_spark.lake.positions import Place, Position
+from starling_spark.lake.tables import QUARANTINE, LakeTable
+from starling_spark.lake.transform import reading
+
+_REPEATING = ("workspace", "origin_topic", "origin_partition")
+
+
+def by_files(lake: Lake, tables: Sequence[LakeTable], batch: DataFrame, opened: Opened) -> dict[str, int]:
+    """Rows that each table got; one that saw no record is not named."""
+    targets = {table.name: _target(lake, table.name, table.sorted_by, (table.kind, *table.sorted_by[:-1])) for table in tables}
+    quarantine = _target(lake, QUARANTINE, (), ("code",))
+    plan = Plan(
+        {topic: reading(table, opened.wire, opened.columns[table.name]) for table in tables for topic in table.topics},
+        {topic: targets[table.name] for table in tables for topic in table.topics},
+        quarantine,
+    )
+    told = write_files(batch, plan)
+    ends = _ends(told)
+    written: dict[str, int] = {}
+    for table in tables:
+        own = {place: end for place, end in ends.items() if place[0] in table.topics}
+        if own:
+            written[table.name] = _commit(lake, targets[table.name], told.files, own)
+    if any(file.table == QUARANTINE for file in told.files):
+        written[QUARANTINE] = _commit(lake, quarantine, told.files, ends)
+    return written
+
+
+def _target(lake: Lake, table: str, sorted_by: tuple[str, ...], few: tuple[str, ...]) -> Target:
+    return Target(table, lake.layout(table), lake.position(table), sorted_by, (*few, *_REPEATING))
+
+
+def _ends(told: Told) -> dict[Place, int]:
+    ends: dict[Place, int] = {}
+    for topic, number, end in told.ends:
+        ends[topic, number] = max(end, ends.get((topic, number), 0))
+    return ends
+
+
+def _commit(lake: Lake, target: Target, files: Sequence[DataFile], ends: Mapping[Place, int]) -> int:
+    after: Position = {**target.position, **{place: max(end, target.position.get(place, 0)) for place, end in ends.items()}}
+    if after == target.position:
+        return 0
+    return lake.append_files(target.table, [file for file in files if file.table == target.table], after)
