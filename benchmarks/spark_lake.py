@@ -73,7 +73,7 @@ def settings(made: Stack, directory: Path, master: str = "local[2]") -> LakeSett
 def lake_round(bench: Bench, made: Stack, found: LakeSettings, number: int) -> Took:
     """The whole topic into a new table."""
     lake = Lake(bench.spark, f"round{number}")
-    writer = LakeWriter(lake, (TABLE,), Source(Registry(made.registry_url), made.registry_url), is_local=True)
+    writer = LakeWriter(lake, (TABLE,), Source(Registry(made.registry_url), made.registry_url))
     writer.open()
 
     def write(batch: DataFrame, _batch: int) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from starling_common.topics import BEHAVIOUR
 from starling_common.wire import Codec, Item, RegistryUnavailable, schema_text
 from starling_spark.lake.batches import LakeWriter, Source
+from starling_spark.lake.by_rows import by_rows
 from starling_spark.lake.iceberg import Lake, LakeBroken
 from starling_spark.lake.tables import QUARANTINE, TABLES
 from starling_spark.lake.upkeep import Keeping, keep_up
@@ -85,8 +86,8 @@ class Rig:
         return writer_of(self.lake, self.registered)
 
 
-def writer_of(lake: Lake, registered: Registered, *, is_local: bool = True) -> LakeWriter:
-    return LakeWriter(lake, USED, Source(registered, "http://127.0.0.1:1"), is_local=is_local)  # type: ignore[arg-type]
+def writer_of(lake: Lake, registered: Registered) -> LakeWriter:
+    return LakeWriter(lake, USED, Source(registered, "http://127.0.0.1:1"))  # type: ignore[arg-type]
 
 
 def received(topic: str, item: object) -> dict[str, Any]:
@@ -167,7 +168,7 @@ def test_items_of_protocol_buffers_have_the_same_columns(rig: Rig) -> None:
 def test_where_workers_write_no_files_the_rows_are_the_same(rig: Rig) -> None:
     """As on an object store: rows go through Spark's own writer."""
     other = Lake(rig.spark, f"t{uuid.uuid4().hex[:12]}")
-    by_rows = writer_of(other, rig.registered, is_local=False)
+    opened = writer_of(other, rig.registered).open()
     hours = [
         rig.event(f"E{hour}", received_at=RECEIVED_AT + hour * HOUR_MICROS, kind=kind) for hour, kind in ((1, "page"), (0, "track"))
     ]
@@ -179,7 +180,7 @@ def test_where_workers_write_no_files_the_rows_are_the_same(rig: Rig) -> None:
         rig.record(BEHAVIOUR, b""),
     ]
     expected = {"ingest_items": 2, "behaviour_events": 2, "quarantine": 2}
-    assert rig.write(*records) == rig.write(*records, writer=by_rows) == expected
+    assert rig.write(*records) == by_rows(other, USED, rig.spark.createDataFrame(records, RECORDS), opened) == expected
     for table in expected:
         found, like = (rig.spark.table(lake.name(table)).orderBy("origin_topic", "origin_offset") for lake in (rig.lake, other))
         assert found.schema == like.schema

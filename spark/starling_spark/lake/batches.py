@@ -7,6 +7,7 @@ batch's number; it forgets both with the checkpoint, and writes to one table alo
 """
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame
 
@@ -34,14 +35,13 @@ class Source:
 class LakeWriter:
     """Writes micro-batches. `tables`: all that there are beside the quarantine.
 
-    `is_local`: the lake is a directory that every worker reaches; they then write its files themselves.
+    In a directory, which every worker reaches, the workers write the files themselves.
     """
 
-    def __init__(self, lake: Lake, tables: tuple[LakeTable, ...], source: Source, *, is_local: bool) -> None:
+    def __init__(self, lake: Lake, tables: tuple[LakeTable, ...], source: Source) -> None:
         self._lake = lake
         self._tables = tables
         self._source = source
-        self._is_local = is_local
         self._opened: Opened | None = None
 
     def open(self) -> Opened:
@@ -66,11 +66,11 @@ class LakeWriter:
                 table.name: self._lake.ensure(table.name, columns(table, wire), table.partitioning, table.sorted_by)
                 for table in self._tables
             }
-            self._opened = Opened(wire, there)
+            self._opened = Opened(wire, there, urlsplit(self._lake.location(QUARANTINE)).scheme in {"", "file"})
         return self._opened
 
     def write(self, batch: DataFrame) -> dict[str, int]:
         """Rows that each table got. Raises: what Spark, Iceberg and the registry raise; the batch may then be repeated."""
         opened = self.open()
-        way = by_files if self._is_local else by_rows
+        way = by_files if opened.is_directory else by_rows
         return way(self._lake, self._tables, batch, opened)

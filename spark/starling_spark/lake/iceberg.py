@@ -92,6 +92,10 @@ class Lake:
         rows.writeTo(self.name(table)).option(f"snapshot-property.{_OFFSETS}", to_text(position)).append()
         return int(self._told(table).summary().get("added-records") or 0)
 
+    def location(self, table: str) -> str:
+        """Where its files are, as a URI."""
+        return str(self._load(table).location())
+
     def layout(self, table: str) -> Layout:
         """How its files must look. Raises: UnknownLayout."""
         loaded, iceberg = self._load(table), self._java()

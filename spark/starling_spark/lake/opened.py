@@ -10,7 +10,8 @@ from starling_spark.codec import Wire
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What each topic carries by now, and the columns that each table has."""
+    """What each topic carries by now, the columns that each table has; `is_directory`: not in an object store."""
 
     wire: Wire
     columns: Mapping[str, types.StructType]
+    is_directory: bool

@@ -49,8 +49,7 @@ def run_lake(settings: LakeSettings, stopping: Event) -> None:
         stack.callback(health.stop)
         spark, lake = stack.enter_context(opened(settings))
         tables = lake_tables(settings)
-        is_local = local_warehouse(settings) is not None
-        writer = LakeWriter(lake, tables, Source(Registry(settings.registry.url), settings.registry.url), is_local=is_local)
+        writer = LakeWriter(lake, tables, Source(Registry(settings.registry.url), settings.registry.url))
         writer.open()
         upkeep = upkeep_of(lake, tables, settings, metrics)
         query = start(spark, settings, tables, Batches(writer, upkeep, metrics, settings.lake_upkeep_minutes * 60))
