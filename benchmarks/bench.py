@@ -240,6 +240,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def kept(name: str) -> dict[str, Any]:
+    """What benchmarks/results/<name>.json says; nothing if it is not there."""
+    path = HERE / "results" / f"{name}.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
 def keep(name: str, found: Mapping[str, Any]) -> None:
     """Write benchmarks/results/<name>.json."""
     (HERE / "results" / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n")

@@ -12,7 +12,7 @@ import json
 import os
 import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,7 @@ import psutil
 import shop
 import spark_profiles
 import stages
-from bench import Stack, keep, stack
+from bench import Stack, keep, kept, stack
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession, functions
 from segmenting import load
@@ -145,10 +145,10 @@ def with_executors(count: int, made: Stack, directory: Path, readings: int) -> R
     found = settings(made, directory, f"local-cluster[{count},1,{EXECUTOR_MB}]")
     spark = open_session("benchmark", found, CLUSTER | {"spark.eventLog.dir": log.as_uri()})
     try:
-        for name in ("warm-up", "measured"):
+        for name, times in (("warm-up", 1), ("measured", readings)):
             psutil.cpu_percent()
             spark.sparkContext.setJobGroup(name, name)
-            counted = batch(spark, made, readings).agg(functions.sum("count")).collect()[0][0]
+            counted = batch(spark, made, times).agg(functions.sum("count")).collect()[0][0]
             busy = round(psutil.cpu_percent() / 100 * (psutil.cpu_count() or 1), 1)
     finally:
         spark.stop()
@@ -178,12 +178,18 @@ def executor_figures(found: list[Ran]) -> dict[str, Any]:
     }
 
 
+def told(events: int) -> dict[str, Any]:
+    """Of a part: how long the topic was, and whether the machine was anybody else's too."""
+    return {"events_in_topic": events, "load_average_5m": round(os.getloadavg()[1], 1)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--readings", type=int, default=5, help="how often the batch for executors reads the topic")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; its figures say little")
+    parser.add_argument("--only", choices=("lake", "executors"), help="one of the two parts; --write leaves the other as it was")
     parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_lake.json")
     asked = parser.parse_args()
     events, readings, rounds = (50_000, 2, 1) if asked.small else (asked.events, asked.readings, asked.rounds)
@@ -191,16 +197,16 @@ def main() -> None:
         directory = Path(scratch)
         span_ms = DAYS * shop.DAY_MS
         load(made, BEHAVIOUR, shop.behaviour(events, 1, shop.FIRST_MS, span_ms, (shop.WIDE_NAMES, shop.WIDE_WEIGHTS)))
-        found: Mapping[str, Any] = {
-            "lake": measure_lake(made, directory, events, rounds),
-            "executors": measure_executors(made, directory, readings, rounds),
+        parts: Mapping[str, Callable[[], dict[str, Any]]] = {
+            "lake": lambda: measure_lake(made, directory, events, rounds),
+            "executors": lambda: measure_executors(made, directory, readings, rounds),
         }
-    load_average = round(os.getloadavg()[1], 1)
-    result = {"benchmark": "spark_lake", "cores": os.cpu_count(), "events": events, "load_average_5m": load_average, **found}
+        found = {name: measure() | told(events) for name, measure in parts.items() if asked.only in {None, name}}
+    result = {"benchmark": "spark_lake", "cores": os.cpu_count(), **found}
     print(json.dumps(result, indent=1))
     print(goals.table(result))
     if asked.write and not asked.small:
-        keep("spark_lake", result)
+        keep("spark_lake", kept("spark_lake") | result)
 
 
 if __name__ == "__main__":
