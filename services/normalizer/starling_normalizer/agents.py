@@ -5,30 +5,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from starling_common.headers import Headers, header, record_headers
-from starling_common.instants import LATEST_MS
 from starling_common.outcome import Done, Refused, Skipped
 from starling_common.settings import Clock
 from starling_common.topics import AGGREGATES, INGEST_TOPICS, OUTCOMES, PROFILE
 from starling_common.wire import Codec, DecodeError
-from starling_normalizer import events
-from starling_normalizer.computed import fold_computed
-from starling_normalizer.pipeline import FOLD, READ, run
-from starling_normalizer.profile import Profile, decode_profile, encode_profile
-from starling_normalizer.work import Rules, Work
+from starling_items import events
+from starling_items.computed import fold_computed
+from starling_items.pipeline import fold_read, placeless, read_received
+from starling_items.profile import Profile, decode_profile, encode_profile
+from starling_items.work import Rules, Work
 from starling_stream.processor import Decoded, Inbound, Service, Unit, WithoutPlan
 
 STAGE = "normalizer"
 INPUTS = (*INGEST_TOPICS, AGGREGATES)
 HOLD_MS = 50
 """How long a record waits for its siblings: one request may write to several ingest topics."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """An ingest record after the pipeline's first half: `refused` is None while it may go on."""
-
-    work: Work
-    refused: Refused | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +52,13 @@ class Normalizer(WithoutPlan[Profile]):
     def decode(self, topic: str, value: bytes) -> Decoded:
         """Raises: DecodeError."""
         record = self._codecs[topic].decode(value)
-        if not 0 <= record["received_at"] // 1000 <= LATEST_MS:
-            # It orders the merge and dates whatever is written: with such a time there is no place for the record.
-            raise DecodeError("bad_received_at", f"received_at: {record['received_at']} is no time in microseconds since 1970")
+        problem = placeless(record)
+        if problem is not None:
+            raise DecodeError(problem.code, problem.message)
         if topic == AGGREGATES:
             return Decoded(record, record["received_at"], None)
-        work = Work(record)
-        step = run(READ, work, self._rules)
-        if isinstance(step, Refused):
-            return Decoded(Read(work, step), record["received_at"], None)
-        return Decoded(Read(work, None), record["received_at"], work.event_time_ms)
+        read = read_received(record, self._rules)
+        return Decoded(read, record["received_at"], None if read.refused else read.work.event_time_ms)
 
     def encode_state(self, state: Profile) -> bytes:
         """A profile as stored."""
@@ -90,8 +78,7 @@ class Normalizer(WithoutPlan[Profile]):
     def _process_item(self, record: Inbound, unit: Unit[Profile]) -> None:
         work = record.value.work
         work.key, work.stream_time_ms = record.key, unit.stream_time_ms
-        work.profile = unit.get(record.key) or Profile()
-        step = record.value.refused or run(FOLD, work, self._rules)
+        step = fold_read(record.value, unit.get(record.key) or Profile(), self._rules)
         origin, now_ms = events.Origin(record.topic, record.partition, record.offset), self._now_ms()
         headers = _headers(record, work.received)
         match step:

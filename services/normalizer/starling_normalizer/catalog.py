@@ -7,7 +7,7 @@ from starling_common.logs import log
 from starling_common.topics import PRODUCTS
 from starling_common.values import record_key
 from starling_common.wire import Codec, DecodeError
-from starling_normalizer.enrich import Product
+from starling_items.enrich import Product
 
 
 class Catalog:

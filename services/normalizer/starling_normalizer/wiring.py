@@ -8,11 +8,11 @@ from starling_common.instants import wall_clock_ms
 from starling_common.metrics import Metrics
 from starling_common.topics import BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_catalogue
 from starling_common.wire import Codec, Registry
+from starling_items.profile import Profile
+from starling_items.work import Rules
 from starling_normalizer.agents import INPUTS, Normalizer, World, normalizer_service
 from starling_normalizer.catalog import Catalog
-from starling_normalizer.profile import Profile
 from starling_normalizer.settings import Settings
-from starling_normalizer.work import Rules
 from starling_stream.processor import Service
 
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starling_common.outcome import Refused
-from starling_normalizer.dedupe import MAX_SEEN, WINDOW_MS, Seen, is_duplicate, message_hash, remember
-from starling_normalizer.profile import merge_traits
+from starling_items.dedupe import MAX_SEEN, WINDOW_MS, Seen, is_duplicate, message_hash, remember
+from starling_items.profile import merge_traits
 
 HOUR_MS = 3_600_000
 

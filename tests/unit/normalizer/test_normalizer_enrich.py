@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from starling_normalizer.enrich import MAX_PRODUCTS, Product, join_products
+from starling_items.enrich import MAX_PRODUCTS, Product, join_products
 
 CATALOG = {"1": Product("shoes", 42.5, "Fleet", "Trail runner"), "2": Product("hats", None, None, "Cap")}
 

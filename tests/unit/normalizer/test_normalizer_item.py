@@ -5,7 +5,7 @@ import json
 import pytest
 
 from starling_common.outcome import Refused
-from starling_normalizer.item import (
+from starling_items.item import (
     MAX_DEPTH,
     MAX_EVENT_NAME_CHARS,
     MAX_ITEM_CHARS,

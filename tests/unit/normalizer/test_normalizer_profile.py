@@ -3,8 +3,8 @@
 import pytest
 
 from starling_common.outcome import Refused, Skipped
-from starling_normalizer.dedupe import Seen
-from starling_normalizer.profile import (
+from starling_items.dedupe import Seen
+from starling_items.profile import (
     MAX_ANONYMOUS_IDS,
     MAX_TRAITS_BYTES,
     Changed,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from starling_normalizer.item import Json
+from starling_items.item import Json
 
 MAX_PRODUCTS: Final = 100
 """Products joined in one event; those after it stay as sent. Keeps an event below the broker's largest record."""

@@ -8,9 +8,9 @@ import msgspec
 from starling_common.instants import LATEST_MS
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.values import record_key
-from starling_normalizer.events import Fields, computed_changed
-from starling_normalizer.item import MAX_DEPTH, deeper_than
-from starling_normalizer.profile import Changed, Computation, Profile, set_computed
+from starling_items.events import Fields, computed_changed
+from starling_items.item import MAX_DEPTH, deeper_than
+from starling_items.profile import Changed, Computation, Profile, set_computed
 
 
 def fold_computed(computed: Mapping[str, Any], key: bytes, profile: Profile) -> Outcome[Fields | None]:

@@ -8,9 +8,9 @@ import msgspec
 from starling_common.outcome import Refused
 from starling_common.topics import BEHAVIOUR, PROFILE
 from starling_common.values import deterministic_id
-from starling_normalizer.item import Alias, Group, Item, Json, Track
-from starling_normalizer.profile import Profile
-from starling_normalizer.work import Work
+from starling_items.item import Alias, Group, Item, Json, Track
+from starling_items.profile import Profile
+from starling_items.work import Work
 
 Fields: TypeAlias = dict[str, Any]
 

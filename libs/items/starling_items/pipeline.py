@@ -4,24 +4,49 @@ READ needs nothing but the record; FOLD needs the profile too, and is the only p
 the work back with what it found out, or says why the way ends here. Bad data never raises.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from starling_common.instants import LATEST_MS
 from starling_common.outcome import Refused, Skipped
 from starling_common.settings import Clock
 from starling_common.topics import INGEST_KINDS
 from starling_common.values import record_key
-from starling_normalizer.dating import event_time
-from starling_normalizer.dedupe import is_duplicate, message_hash, remember
-from starling_normalizer.enrich import join_products
-from starling_normalizer.events import behaviour_event, profile_changed
-from starling_normalizer.item import Group, Identify, Track, View, check_item, packed_text, read_item
-from starling_normalizer.profile import add_anonymous_id, merge_traits
-from starling_normalizer.work import Rules, Work
+from starling_items.dating import event_time
+from starling_items.dedupe import is_duplicate, message_hash, remember
+from starling_items.enrich import join_products
+from starling_items.events import behaviour_event, profile_changed
+from starling_items.item import Group, Identify, Track, View, check_item, packed_text, read_item
+from starling_items.profile import Profile, add_anonymous_id, merge_traits
+from starling_items.work import Rules, Work
 
 Step: TypeAlias = Work | Skipped | Refused
 Stage: TypeAlias = Callable[[Work, Rules], Step]
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The way in two halves, the profile being handed in between them."""
+
+    read: tuple[Stage, ...]
+    fold: tuple[Stage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An ingest record after the first half: `refused` is None while it may go on."""
+
+    work: Work
+    refused: Refused | None
+
+
+def placeless(record: Mapping[str, Any]) -> Refused | None:
+    """Why a record has no place in the order of arrival, which also dates whatever is written of it; None when it has."""
+    if 0 <= record["received_at"] // 1000 <= LATEST_MS:
+        return None
+    return Refused("bad_received_at", f"received_at: {record['received_at']} is no time in microseconds since 1970")
 
 
 def run(stages: tuple[Stage, ...], work: Work, rules: Rules) -> Step:
@@ -124,3 +149,17 @@ def write(work: Work, _rules: Rules) -> Step:
 
 READ: Final[tuple[Stage, ...]] = (parse_item, validate, date)
 FOLD: Final[tuple[Stage, ...]] = (identify_profile, deduplicate, fold_profile, enrich, write)
+STAGES: Final = Stages(READ, FOLD)
+
+
+def read_received(received: dict[str, Any], rules: Rules, stages: Stages = STAGES) -> Read:
+    """The first half. Of a record that it refuses the event's time is unknown, and moves nothing."""
+    work = Work(received)
+    step = run(stages.read, work, rules)
+    return Read(work, step if isinstance(step, Refused) else None)
+
+
+def fold_read(read: Read, profile: Profile, rules: Rules, stages: Stages = STAGES) -> Step:
+    """The second half, with the work's `key` and `stream_time_ms` handed in. Changes the profile if it gives the work back."""
+    read.work.profile = profile
+    return read.refused or run(stages.fold, read.work, rules)

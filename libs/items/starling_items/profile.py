@@ -6,8 +6,8 @@ from typing import Any, Final
 import msgspec
 
 from starling_common.outcome import Refused, Skipped
-from starling_normalizer.dedupe import Seen
-from starling_normalizer.item import RESERVED_TRAIT, Json
+from starling_items.dedupe import Seen
+from starling_items.item import RESERVED_TRAIT, Json
 
 MAX_ANONYMOUS_IDS: Final = 100
 """The latest are kept: a shared device in a shop makes thousands, and every event carries the list."""

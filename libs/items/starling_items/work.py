@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from starling_common.settings import Clock
-from starling_normalizer.enrich import Product
-from starling_normalizer.item import Item, Json
-from starling_normalizer.profile import Profile
+from starling_items.enrich import Product
+from starling_items.item import Item, Json
+from starling_items.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
