@@ -33,7 +33,9 @@ def open_session(name: str, settings: SparkSettings, more: Mapping[str, str] = M
     logging.getLogger("py4j").setLevel(logging.WARNING)
     # Workers must run the interpreter that has our packages, whatever `python3` is on the PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.Builder().appName(f"starling-{name}").master(settings.spark_master)
+    builder = SparkSession.Builder().appName(f"starling-{name}")
+    if settings.spark_master:
+        builder = builder.master(settings.spark_master)
     for key, value in (*session_config(settings).items(), *more.items()):
         builder = builder.config(key, value)
     return builder.getOrCreate()

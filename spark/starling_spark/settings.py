@@ -13,7 +13,7 @@ class SparkSettings(ServiceSettings):
     """`STARLING_SPARK_JARS` is the only way jars come in: no resolver is asked at run time, so an offline site works alike."""
 
     spark_jars: Annotated[str, Field(min_length=1, description="paths of the connector jars, separated as in PATH or by commas")]
-    spark_master: str = "local[2]"
+    spark_master: Annotated[str, Field(description="local[n], spark://…, k8s://…; empty: what spark-submit was told")] = "local[2]"
     spark_driver_memory: Annotated[str, Field(pattern="^[1-9][0-9]*[mg]$")] = "1g"
     spark_state_partitions: Annotated[int, Field(ge=1, le=1000, description="tasks that keep state; a change rebuilds it")] = 2
     spark_state_memory_mb: Annotated[int, Field(ge=16, description="of RocksDB, for the whole process")] = 128

@@ -1,0 +1,19 @@
+"""What `spark-submit` is given: `spark-submit … submit.py JOB [WORDS…]` runs `python -m starling_spark.JOB WORDS…` as the driver.
+
+With `STARLING_SPARK_MASTER` empty the job takes the master that was submitted to.
+"""
+
+import runpy
+import sys
+
+
+def main(words: list[str]) -> None:
+    """Raises: SystemExit with what the job says."""
+    if not words:
+        raise SystemExit("say which job: lake, lake_upkeep, profiles, views, backfill, audience_report, replay or reprocess")
+    sys.argv = [f"starling_spark.{words[0]}", *words[1:]]
+    runpy.run_module(f"starling_spark.{words[0]}", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
