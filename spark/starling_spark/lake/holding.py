@@ -14,13 +14,16 @@ class WarehouseInUse(Exception):
 
 
 @contextmanager
-def held(directory: Path | None) -> Iterator[None]:
-    """Hold the directory while the block runs; None (no local directory): nothing to hold. Raises: WarehouseInUse."""
+def held(directory: Path | None, lock_file: str = ".writer.lock") -> Iterator[None]:
+    """Hold the directory while the block runs; None (no local directory): nothing to hold. Raises: WarehouseInUse.
+
+    A job that writes to no table of another's has a `lock_file` of its own.
+    """
     if directory is None:
         yield
         return
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".writer.lock").open("w") as lock:
+    with (directory / lock_file).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as cause:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql import DataFrame, SparkSession, functions, types
 
 from starling_common.logs import log
 from starling_spark.lake.data_files import DataFile
@@ -48,11 +48,12 @@ def local_warehouse(settings: LakeSettings) -> Path | None:
 
 
 class Lake:
-    """The tables of one namespace. One process writes to them at a time."""
+    """The tables of one namespace. One process writes to them at a time. `properties`: Iceberg's own, of tables that it makes."""
 
-    def __init__(self, spark: SparkSession, namespace: str) -> None:
+    def __init__(self, spark: SparkSession, namespace: str, properties: Mapping[str, str] = PROPERTIES) -> None:
         self._spark = spark
         self._namespace = namespace
+        self._properties = properties
 
     def name(self, table: str) -> str:
         """As SQL names it."""
@@ -111,6 +112,44 @@ class Lake:
         append.set(_OFFSETS, to_text(position)).commit()
         return sum(file.rows for file in files)
 
+    def replace(self, table: str, rows: DataFrame) -> None:
+        """These rows in place of all that the table has, in one commit."""
+        rows.writeTo(self.name(table)).overwrite(functions.lit(True))
+
+    def drop(self, table: str) -> None:
+        """The table and its files, if it is there."""
+        self._spark.sql(f"DROP TABLE IF EXISTS {self.name(table)} PURGE")
+
+    def sibling(self, suffix: str, properties: Mapping[str, str] | None = None) -> "Lake":
+        """The tables of the namespace that is named like this one, and the suffix."""
+        return Lake(self._spark, f"{self._namespace}_{suffix}", self._properties if properties is None else properties)
+
+    def siblings(self) -> list[str]:
+        """The suffixes of the namespaces that are named like this one."""
+        found = [row[0].split(".")[-1] for row in self._spark.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()]
+        own = f"{self._namespace}_"
+        return sorted(name.removeprefix(own) for name in found if name.startswith(own))
+
+    def rows(self, table: str, snapshot: int | None = None) -> DataFrame:
+        """All rows, as of a snapshot, or as they are."""
+        return self._spark.read.options(**({} if snapshot is None else {"versionAsOf": str(snapshot)})).table(self.name(table))
+
+    def snapshot(self, table: str) -> int | None:
+        """The newest one; None while the table is empty."""
+        current = self._load(table).currentSnapshot()
+        return None if current is None else int(current.snapshotId())
+
+    def reached(self, table: str, before_ms: int | None = None) -> tuple[int, Position] | None:
+        """The newest snapshot that says how far the table goes, and what it says; committed by then (epoch ms), or whenever."""
+        at = "" if before_ms is None else f"committed_at <= timestamp_millis({before_ms}) AND "
+        found = (
+            self._spark.table(f"{self.name(table)}.snapshots")
+            .where(f"{at}summary['{_OFFSETS}'] IS NOT NULL")
+            .orderBy("committed_at", ascending=False)
+        )
+        first = found.selectExpr("snapshot_id", f"summary['{_OFFSETS}'] AS offsets").first()
+        return None if first is None else (int(first["snapshot_id"]), from_text(first["offsets"]))
+
     def call(self, procedure: str, table: str, arguments: str = "") -> Mapping[str, Any]:
         """One of Iceberg's procedures on a table; what it says it did."""
         given = f"table => '{self._namespace}.{table}'{arguments and ', '}{arguments}"
@@ -119,12 +158,10 @@ class Lake:
 
     def _create(self, table: str, wanted: types.StructType, partitioning: tuple[str, ...], sorted_by: tuple[str, ...]) -> None:
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in wanted.fields)
-        properties = ", ".join(f"'{name}' = '{value}'" for name, value in PROPERTIES.items())
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in self._properties.items())
+        parts = f"PARTITIONED BY ({', '.join(partitioning)}) " if partitioning else ""
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{self._namespace}")
-        self._spark.sql(
-            f"CREATE TABLE {self.name(table)} ({columns}) USING iceberg "
-            f"PARTITIONED BY ({', '.join(partitioning)}) TBLPROPERTIES ({properties})"
-        )
+        self._spark.sql(f"CREATE TABLE {self.name(table)} ({columns}) USING iceberg {parts}TBLPROPERTIES ({properties})")
         if sorted_by:
             self._spark.sql(f"ALTER TABLE {self.name(table)} WRITE LOCALLY ORDERED BY {', '.join(sorted_by)}")
 
