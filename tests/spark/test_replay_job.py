@@ -1,17 +1,18 @@
 """The job `replay` on a real broker and registry, in the session that all Spark tests share: what the segmenter was given
 and what it told stand in topics, and the replay is made of them alone."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from starling_common.settings import Clock, Kafka, SchemaRegistry
-from starling_common.topics import BEHAVIOUR, MEMBERSHIP, SEGMENT_DEFINITIONS
+from starling_common.topics import BEHAVIOUR, MEMBERSHIP, PROFILE, SEGMENT_DEFINITIONS
 from starling_spark.lake.iceberg import Lake
-from starling_spark.replay.diff import diff
+from starling_spark.replay.diff import diff, diff_profiles
 from starling_spark.replay.job import NoSuchReplay, about, replay
 from starling_spark.replay.place import TOPICS, Place
 from starling_spark.replay.settings import ReplaySettings
@@ -20,6 +21,7 @@ from tests.conftest import Stack
 from tests.spark.conftest import spark_settings
 from tests.spark.test_replay import at, happened
 from tests.spark.topics import Topics
+from tests.unit.segmenter.segmenting import _CODECS as CODECS
 
 NAME = "audit"
 
@@ -34,10 +36,14 @@ def topics(stack: Stack) -> Iterator[Topics]:
 
 def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     told = happened(3)
+    carry = carried()
     early = len(told.given) * 2 // 3
-    topics.send_all(told.given[:early])
+    for topic, key, value in told.given[:early]:
+        topics.send(topic, key, carry(topic, key, CODECS[topic].decode(value)))
+    topics.flush()
     lake = topics.into_lake(spark)
-    topics.send_all(told.given[early:])
+    for topic, key, value in told.given[early:]:
+        topics.send(topic, key, carry(topic, key, CODECS[topic].decode(value)))
     for record in told.definitions:
         topics.send(SEGMENT_DEFINITIONS, b"k", {"event_id": "e", "actor": "a", **record})
     for record in told.announced:
@@ -53,6 +59,9 @@ def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Pat
         replay(place, NAME, at(70))
     _, found = diff(place, NAME)
     assert [one for one in found if not one.is_none] == []
+    profiles = diff_profiles(place, made)
+    assert profiles.is_none, profiles
+    assert profiles.same > 10
     assert {one.segment for one in found} >= {"abandoned", "buyers", "lapsing", "listed"}
     # Somebody enters, as of then, for whom nothing in the past speaks.
     topics.send(MEMBERSHIP, b"k", {**told.announced[0], "user_id": "zoe", "event_id": "z", "sequence": 1, "status": "ENTERED"})
@@ -62,6 +71,18 @@ def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Pat
     assert [(one.segment, one.only_live, one.only_replayed, list(one.examples)) for one in found if not one.is_none] == [
         (segment, 1, 0, ["zoe"])
     ]
+
+
+def carried() -> Callable[[str, bytes | None, Mapping[str, Any]], dict[str, Any]]:
+    """Gives each event the traits of its profile, as the normalizer does."""
+    traits: dict[bytes | None, str] = {}
+
+    def carry(topic: str, key: bytes | None, record: Mapping[str, Any]) -> dict[str, Any]:
+        if topic == PROFILE:
+            traits[key] = record["traits"]
+        return {**record, "traits": traits.get(key, "{}")} if topic == BEHAVIOUR else dict(record)
+
+    return carry
 
 
 def _place(spark: SparkSession, topics: Topics, lake: Lake, directory: Path) -> Place:

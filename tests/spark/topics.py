@@ -13,8 +13,8 @@ from starling_common.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_spark.lake.batches import LakeWriter, Source
 from starling_spark.lake.iceberg import Lake
+from starling_spark.lake.in_force import EVENT_TABLES
 from starling_spark.lake.tables import TABLES, renamed
-from starling_spark.replay.reading import LAKE_TABLES
 from starling_spark.sources import kafka_past
 from tests.conftest import Stack
 from tests.unit.segmenter.segmenting import _CODECS as CODECS
@@ -57,7 +57,7 @@ class Topics:
 
     def into_lake(self, spark: SparkSession, lake: Lake | None = None, *, forget: bool = True) -> Lake:
         """All events so far go into a lake, and out of their topics, as after their time there, unless these are to keep them."""
-        tables = renamed(tuple(one for one in TABLES if set(one.topics) <= LAKE_TABLES.keys()), self.prefix)
+        tables = renamed(tuple(one for one in TABLES if set(one.topics) <= EVENT_TABLES.keys()), self.prefix)
         names = [topic for table in tables for topic in table.topics]
         lake = lake or Lake(spark, f"n{uuid.uuid4().hex[:10]}")
         url = self.stack.registry_url

@@ -7,9 +7,10 @@ import sys
 from starling_common.instants import format_instant, parse_instant
 from starling_common.logs import configure_logs
 from starling_spark.replay.comparing import table
-from starling_spark.replay.diff import diff
+from starling_spark.replay.diff import diff, diff_profiles
 from starling_spark.replay.job import InTheFuture, NoSuchReplay, replay
 from starling_spark.replay.place import Place
+from starling_spark.replay.profiles import line
 from starling_spark.replay.settings import ReplaySettings
 from starling_spark.replay.wiring import opened
 
@@ -21,7 +22,7 @@ def main() -> int:
     configure_logs("replay", settings.log_level, sys.stderr)
     with opened(settings) as place:
         try:
-            return _run(place, given) if given.command == "run" else _diff(place, given.name)
+            return int(given.run(place, given))
         except (NoSuchReplay, InTheFuture) as error:
             sys.stderr.write(f"replay: {error}\n")
             return 2
@@ -34,10 +35,15 @@ def _run(place: Place, given: argparse.Namespace) -> int:
     return 0
 
 
-def _diff(place: Place, name: str) -> int:
-    made, found = diff(place, name)
-    sys.stdout.write(f"{name} as of {format_instant(made.until_ms)}\n{table(found, made.segments)}")
-    return 0 if all(one.is_none for one in found) else 1
+def _diff(place: Place, given: argparse.Namespace) -> int:
+    made, found = diff(place, given.name)
+    sys.stdout.write(f"{given.name} as of {format_instant(made.until_ms)}\n{table(found, made.segments)}")
+    is_equal = all(one.is_none for one in found)
+    if not given.memberships_only:
+        profiles = diff_profiles(place, made)
+        sys.stdout.write(line(profiles))
+        is_equal = is_equal and profiles.is_none
+    return 0 if is_equal else 1
 
 
 def _words() -> argparse.ArgumentParser:
@@ -47,7 +53,11 @@ def _words() -> argparse.ArgumentParser:
     run.add_argument("--until", type=parse_instant, required=True, metavar="INSTANT", help="ISO 8601; stream time")
     run.add_argument("--into", type=_name, required=True, metavar="NAME", help="what it is to be called")
     run.add_argument("--overwrite", action="store_true", help="replace the one of that name")
-    commands.add_parser("diff", help="compare one with what is live").add_argument("name", type=_name, metavar="NAME")
+    run.set_defaults(run=_run)
+    diff_words = commands.add_parser("diff", help="compare one with what is live")
+    diff_words.add_argument("name", type=_name, metavar="NAME")
+    diff_words.add_argument("--memberships-only", action="store_true", help="leave the profiles out: they take as long as a replay")
+    diff_words.set_defaults(run=_diff)
     return words
 
 

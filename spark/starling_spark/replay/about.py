@@ -7,7 +7,7 @@ import msgspec
 
 from starling_spark.replay.folding import InForce
 from starling_spark.replay.past import Reached
-from starling_spark.replay.states import Setting
+from starling_spark.replay.setting import Setting
 
 
 class SegmentReplayed(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Edge: a replay beside what the segmenter has told of that same instant."""
+"""Edge: a replay beside what the segmenter has told of that same instant, and what events said of profiles."""
 
 from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_spark import feed
@@ -6,7 +6,10 @@ from starling_spark.memberships import members, stays, turns
 from starling_spark.replay.about import About
 from starling_spark.replay.comparing import Difference, differences
 from starling_spark.replay.job import about
+from starling_spark.replay.past import timed
 from starling_spark.replay.place import Place
+from starling_spark.replay.profiles import ProfileDifferences, live_profiles, profile_differences
+from starling_spark.replay.reading import live_past
 
 
 def diff(place: Place, name: str) -> tuple[About, list[Difference]]:
@@ -18,3 +21,10 @@ def diff(place: Place, name: str) -> tuple[About, list[Difference]]:
     with feed.feed_read(source, topics) as found:
         live = members(stays(turns(found.changes, told.until_ms)))
         return told, differences(live, replayed, told.segments)
+
+
+def diff_profiles(place: Place, told: About) -> ProfileDifferences:
+    """Each person's profile, beside that on the last events. Puts all of the past in order. Raises: whatever a task failed with."""
+    replayed = place.spark.read.parquet(place.table(told.name, "people"))
+    live = live_profiles(timed(live_past(place), place.settings.clock), told.until_ms)
+    return profile_differences(live, replayed)

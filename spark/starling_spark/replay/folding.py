@@ -15,7 +15,6 @@ from starling_segments import UserState, belong_to
 Happened: TypeAlias = Behaviour | Profile | Listed
 
 PAUSED = "it is paused: its members stay as they are"
-ASKS_ACCOUNTS = "it asks about accounts, whose users are not replayed together"
 
 
 class Folded(NamedTuple):
@@ -50,12 +49,10 @@ class InForce:
         told: dict[tuple[str, str], str] = {}
         for workspace, rules in self.rules.items():
             name = workspace.decode()
-            for place, compiled in enumerate(rules.plan.segments):  # each comes after those that it uses
+            for compiled in rules.plan.segments:  # each comes after those that it uses
                 key = compiled.segment.key
                 if rules.definitions[key].paused:
                     told[name, key] = PAUSED
-                elif any(asked.mask >> place & 1 for asked in rules.plan.accounts):
-                    told[name, key] = ASKS_ACCOUNTS
                 elif used := [other for other in sorted(compiled.segment.uses) if (name, other) in told]:
                     told[name, key] = f"it is built on {', '.join(used)}"
         return told
@@ -88,8 +85,10 @@ def _apply(state: UserState, happened: Happened, rules: Rules, stream_ms: int) -
         case Profile():
             traits = parse_object(happened.traits)
             if happened.change not in REFUSED_CHANGES and not isinstance(traits, Refused):
-                belong_to(state, happened.group_id)
+                moved = belong_to(state, happened.group_id)
                 rules.plan.on_profile(state, traits, happened.anonymous_ids, stream_ms)
+                if moved and not happened.group_id:
+                    rules.plan.on_account(state, None, stream_ms)
         case Listed():
             if not happened.says_nothing_new(state):
                 rules.plan.on_list(state, happened.list_key, happened.on_list, stream_ms)

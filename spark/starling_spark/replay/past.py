@@ -1,13 +1,13 @@
 """What happened, in the order in which the segmenter folded it: DataFrame in, DataFrame out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, Window, functions, types
 
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, PROFILE
+from starling_common.topics import BEHAVIOUR, CLOCK, INGEST_TOPICS, LIST_MEMBERSHIP, PROFILE
 
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     BEHAVIOUR: ("received_at", "event_time", "name", "message_id", "anonymous_ids", "properties", "context", "correlation_id"),
@@ -68,23 +68,35 @@ class Reached:
         return self.last_ms if self.is_over else self.last_ms - 1
 
 
-def past_rows(found: DataFrame, topic: str) -> DataFrame:
-    """The records of one topic. Shape: in as `decoding.decoded`, with `FIELDS` of the topic; out `PAST`."""
-    own = {name: functions.col(f"record.{name}") for name in FIELDS[topic]}
+def past_rows(found: DataFrame, topic: str, fields: Sequence[str]) -> DataFrame:
+    """The records of one topic. Shape: in as `decoding.decoded`, with these fields of the topic; out `PAST`."""
+    own = {name: functions.col(f"record.{name}") for name in fields}
     key = _key(own) if topic == LIST_MEMBERSHIP else functions.col("key")
     where = Origin(functions.col("partition"), functions.col("offset"), key, functions.col("refused").isNotNull())
     # A compacted topic forgets a key by a record without a value.
     return found.where("value IS NOT NULL").select(*_columns(own, topic, where))
 
 
-def lake_rows(table: DataFrame, topic: str, position: Mapping[int, int]) -> DataFrame:
+def lake_rows(table: DataFrame, topic: str, fields: Sequence[str], position: Mapping[int, int]) -> DataFrame:
     """The same of a table of the lake, before that position (partition -> offset); what came meanwhile is not in. Out `PAST`."""
-    own = {name: functions.col(name) for name in FIELDS[topic]}
+    own = {name: functions.col(name) for name in fields}
     place = {name: functions.col(f"origin_{name}") for name in ("partition", "offset", "key")}
     is_in = functions.lit(False)
     for partition, end in position.items():
         is_in |= (place["partition"] == partition) & (place["offset"] < end)
     return table.where(is_in).select(*_columns(own, topic, Origin(**place, refused=functions.lit(False))))
+
+
+def corrected_rows(table: DataFrame, topic: str, prefix: str) -> DataFrame:
+    """The same of a table that a reprocessing wrote: its rows have the places of the items that they are of. Out `PAST`."""
+    own = {name: functions.col(name) for name in FIELDS[topic]}
+    # Items of one instant were taken topic by topic; what was computed came after them.
+    order = functions.array(*[functions.lit(prefix + one) for one in INGEST_TOPICS])
+    rank = functions.array_position(order, functions.col("origin_topic"))
+    behind = functions.when(rank == 0, len(INGEST_TOPICS) + 1).otherwise(rank)
+    offset = functions.shiftleft(behind.cast("long"), 56) + functions.col("origin_offset")
+    where = Origin(functions.col("origin_partition"), offset, functions.col("origin_key"), functions.lit(False))
+    return table.select(*_columns(own, topic, where))
 
 
 def _columns(own: Mapping[str, Column], topic: str, origin: Origin) -> list[Column]:

@@ -1,45 +1,51 @@
 """Adapter: all that happened: from the lake as far as it goes, the rest from the topics."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Final
 
 from pyspark.sql import DataFrame, types
 
 from starling_common.logs import log
-from starling_common.topics import BEHAVIOUR, PROFILE
 from starling_spark.columns import columns_of
 from starling_spark.decoding import Reading, decoded
 from starling_spark.groups import GroupOffsets
-from starling_spark.replay.past import FIELDS, lake_rows, past_rows
+from starling_spark.lake.in_force import EVENT_TABLES, EventRows, event_rows
+from starling_spark.replay.past import FIELDS, corrected_rows, lake_rows, past_rows
 from starling_spark.replay.place import Place
+from starling_spark.replay.profiles import CARRIED
 from starling_spark.sources import kafka_past
-
-LAKE_TABLES: Final[Mapping[str, str]] = {BEHAVIOUR: "behaviour_events", PROFILE: "profile_changes"}
-"""Topic -> its table in the lake."""
 
 _EARLIEST: Final = -2
 
 
 def all_past(place: Place) -> DataFrame:
-    """`past.PAST` of every topic. Raises: KafkaException, LakeBroken."""
-    return reduce(DataFrame.unionByName, [_past_of(place, topic) for topic in FIELDS])
+    """`past.PAST` of every topic, by the event tables that are in force. Raises: KafkaException, LakeBroken."""
+    return reduce(DataFrame.unionByName, [_past_of(place, topic, FIELDS[topic], in_force=True) for topic in FIELDS])
 
 
-def _past_of(place: Place, topic: str) -> DataFrame:
-    if place.lake is None or topic not in LAKE_TABLES:
-        return _from_topic(place, topic, "earliest")
-    table = LAKE_TABLES[topic]
+def live_past(place: Place) -> DataFrame:
+    """The same with the profiles that events carry, as they were made live. Raises: as `all_past`."""
+    return reduce(DataFrame.unionByName, [_past_of(place, topic, CARRIED[topic], in_force=False) for topic in CARRIED])
+
+
+def _past_of(place: Place, topic: str, fields: Sequence[str], *, in_force: bool) -> DataFrame:
+    if place.lake is None or topic not in EVENT_TABLES:
+        return _from_topic(place, topic, fields, "earliest")
+    table = EVENT_TABLES[topic]
     ends = {partition: end for (name, partition), end in place.lake.position(table).items() if name == place.topic(topic)}
     log(__name__).info("lake_read", table=table, ends=ends)
-    kept = lake_rows(place.spark.table(place.lake.name(table)), topic, ends)
-    return kept.unionByName(_from_topic(place, topic, _starts(place, topic, ends)))
+    rows = event_rows(place.lake, table) if in_force else EventRows(place.lake.rows(table), None)
+    kept = lake_rows(rows.own, topic, fields, ends)
+    if rows.corrected is not None:
+        kept = kept.unionByName(corrected_rows(rows.corrected, topic, place.topic("")))
+    return kept.unionByName(_from_topic(place, topic, fields, _starts(place, topic, ends)))
 
 
-def _from_topic(place: Place, topic: str, starts: str) -> DataFrame:
+def _from_topic(place: Place, topic: str, fields: Sequence[str], starts: str) -> DataFrame:
     records = kafka_past(place.spark, place.settings.kafka.brokers, [place.topic(topic)], starts)
-    return past_rows(decoded(records, _reading(place, topic)), topic)
+    return past_rows(decoded(records, _reading(place, topic, fields)), topic, fields)
 
 
 def _starts(place: Place, topic: str, ends: Mapping[int, int]) -> str:
@@ -53,7 +59,6 @@ def _starts(place: Place, topic: str, ends: Mapping[int, int]) -> str:
     return json.dumps({name: {str(number): ends.get(number, _EARLIEST) for number in partitions}})
 
 
-def _reading(place: Place, topic: str) -> Reading:
+def _reading(place: Place, topic: str, fields: Sequence[str]) -> Reading:
     columns = columns_of(place.wire.of(place.topic(topic)).reader_schema)
-    fields = types.StructType([columns[name] for name in FIELDS[topic]])
-    return Reading(place.wire, place.topic(topic), fields)
+    return Reading(place.wire, place.topic(topic), types.StructType([columns[name] for name in fields]))

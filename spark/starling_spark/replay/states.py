@@ -1,11 +1,10 @@
 """Edge: people's past as Arrow batches -> their states, in the Python workers of Spark; one person at a time is in memory."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, types
@@ -14,9 +13,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from starling_common.topics import BEHAVIOUR, LIST_MEMBERSHIP, PROFILE
 from starling_common.values import split_key
 from starling_rules.events import BEHAVIOUR_FIELDS, Behaviour, Listed, Profile
-from starling_segments import UserState
+from starling_segments import Plan, UserState, decode_state
+from starling_spark.replay.accounts import KEPT, depth, heard, kept_row, said
 from starling_spark.replay.folding import Folded, Happened, InForce, folded
 from starling_spark.replay.past import FIELDS
+from starling_spark.replay.setting import Setting
 
 STATES: Final = types.StructType(
     [
@@ -41,42 +42,57 @@ STATES: Final = types.StructType(
 )
 """A person known at the instant; of `memberships` only those that they are in. `traits` is JSON text."""
 
+Make: TypeAlias = Callable[[int, bytes, UserState, Plan], dict[str, Any]]
+"""Partition, key, state and plan of a person -> a row."""
+
 _BATCH: Final = 2_000
 _TOPICS: Final = tuple(FIELDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What each worker is given. `records`: of `segments.definitions`, in their order; `partitions`: partition -> (how many
-    of them were in force there, up to when its timers fire, epoch ms).
-    """
-
-    records: tuple[Mapping[str, Any], ...]
-    partitions: Mapping[int, tuple[int, int]]
-
-
 def states(people: DataFrame, setting: Setting) -> DataFrame:
-    """Shape: in as `past.of_people`; out `STATES`."""
-    return people.mapInArrow(_folder(setting), STATES)
+    """Shape: in as `past.of_people`; out `STATES`. Where segments ask about accounts, folds the past at once."""
+    rounds = max((_depth(InForce(setting.records[:count])) for count, _ in setting.partitions.values()), default=0)
+    if not rounds:
+        return people.mapInArrow(_folder(setting, _shown_row, STATES), STATES)
+    kept = people.mapInArrow(_folder(setting, kept_row, KEPT), KEPT)
+    for _ in range(rounds):
+        kept = heard(said(kept.localCheckpoint()), setting)  # it is read more than once, and the past is long
+    return kept.mapInArrow(_show, STATES)
 
 
-def _folder(setting: Setting) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _depth(in_force: InForce) -> int:
+    return max((depth(rules.plan) for rules in in_force.rules.values()), default=0)
+
+
+def _folder(setting: Setting, made: Make, out: types.StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in batch.to_pylist())
-        shape, people = to_arrow_schema(STATES), _people(rows, setting)
+        shape, people = to_arrow_schema(out), _people(rows, setting, made)
         while some := list(islice(people, _BATCH)):
             yield pa.RecordBatch.from_pylist(some, shape)
 
     return fold
 
 
-def _people(rows: Iterable[Mapping[str, Any]], setting: Setting) -> Iterator[dict[str, Any]]:
+def _people(rows: Iterable[Mapping[str, Any]], setting: Setting, made: Make) -> Iterator[dict[str, Any]]:
     in_force = cache(lambda count: InForce(setting.records[:count]))
     for (partition, key), past in groupby(rows, key=itemgetter("partition", "key")):
         definitions, now_ms = setting.partitions[partition]
-        state = folded(key, (Folded(happened(row), row["stream_ms"]) for row in past), in_force(definitions).of(key), now_ms)
+        rules = in_force(definitions).of(key)
+        state = folded(key, (Folded(happened(row), row["stream_ms"]) for row in past), rules, now_ms)
         if state.known:  # everything of the others was refused
-            yield _shown(key, state)
+            yield made(partition, key, state, rules.plan)
+
+
+def _shown_row(_partition: int, key: bytes, state: UserState, _plan: Plan) -> dict[str, Any]:
+    return _shown(key, state)
+
+
+def _show(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    shape = to_arrow_schema(STATES)
+    for batch in batches:
+        rows = [_shown(row["key"], decode_state(row["state"])) for row in batch.select(["key", "state"]).to_pylist()]
+        yield pa.RecordBatch.from_pylist(rows, shape)
 
 
 def happened(row: Mapping[str, Any]) -> Happened:

@@ -34,7 +34,12 @@ def replay(
 
 
 @replay_app.command("diff")
-def diff(name: Annotated[str, typer.Argument(metavar="NAME")], data_dir: DataDir = None) -> None:
-    """Who is only in the replay, and who only live, as of its instant; exit 0 when nobody, else 1."""
-    if run_job(instance_at(data_dir), _NAME, _MODULE, ["diff", name], done=(0, _DIFFERENT)):
+def diff(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    memberships_only: Annotated[bool, typer.Option("--memberships-only", help="Leave profiles out, which take longer.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Who is only in the replay, who only live, and whose profiles differ, as of its instant; exit 0 when nobody, else 1."""
+    words = ["diff", name, *(["--memberships-only"] if memberships_only else [])]
+    if run_job(instance_at(data_dir), _NAME, _MODULE, words, done=(0, _DIFFERENT)):
         raise typer.Exit(_DIFFERENT)
