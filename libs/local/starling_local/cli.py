@@ -14,6 +14,7 @@ from starling_local.commands.load import catalog_app, import_file
 from starling_local.commands.pipeline import dlq_app, topics
 from starling_local.commands.replay import replay_app
 from starling_local.commands.report import report_app
+from starling_local.commands.reprocess import reprocess_app
 from starling_local.commands.segments import segments_app
 from starling_local.commands.state import state_app
 from starling_local.errors import FAILED, INTERRUPTED, LocalError
@@ -32,6 +33,7 @@ def build_app() -> typer.Typer:
     app.add_typer(state_app, name="state")
     app.add_typer(report_app, name="report")
     app.add_typer(replay_app, name="replay")
+    app.add_typer(reprocess_app, name="reprocess")
     return app
 
 

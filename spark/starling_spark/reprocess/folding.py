@@ -1,0 +1,119 @@
+"""Pure core: one person's past through the normalizer's own stages, row by row, as it went through them live."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from starling_common.outcome import Done, Refused, Skipped
+from starling_common.settings import Clock
+from starling_common.topics import BEHAVIOUR
+from starling_common.values import record_key
+from starling_items.computed import fold_computed
+from starling_items.enrich import Product
+from starling_items.events import Fields
+from starling_items.pipeline import STAGES, Stages, fold_read, placeless, read_received
+from starling_items.profile import Profile
+from starling_items.work import Rules, Work
+
+ACCEPTED, DUPLICATE, REFUSED, UNCHANGED = "accepted", "duplicate", "refused", "unchanged"
+OUTCOMES: Final = (ACCEPTED, DUPLICATE, REFUSED, UNCHANGED)
+"""What can become of a row, for people too; unchanged: a computed trait had that value already."""
+
+Row: TypeAlias = Mapping[str, Any]
+"""One row as `raw.timed` gives it."""
+
+_NO_KEY: Final = Refused("missing_key", "the record has no key: write it with workspace/id as its key")
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What is the same for all rows. `products`: the catalog as it is now, by `workspace/product_id`."""
+
+    clock: Clock
+    products: Mapping[bytes, Product]
+    stages: Stages = STAGES
+
+
+class Made(NamedTuple):
+    """What became of one row; the events are mappings by the names of their schemas."""
+
+    outcome: str
+    behaviour: Fields | None = None
+    profile: Fields | None = None
+    refused: Refused | None = None
+
+
+def event_time_ms(row: Row, making: Making) -> int | None:
+    """The time that a row moves the event clock to; None: it leaves it alone."""
+    item = row["item"]
+    if item is None or not row["origin_key"] or placeless(item) is not None:
+        return None
+    read = read_received(item, _rules(row, making), making.stages)
+    return None if read.refused else read.work.event_time_ms
+
+
+def made_of(key: bytes | None, past: Iterable[Row], making: Making) -> Iterator[Made]:
+    """What became of each row of one person's past, which is in order."""
+    profile = Profile()
+    for row in past:
+        if row["refused"] is not None:
+            yield _refused(Refused(row["refused"]["code"], row["refused"]["message"]))
+        elif not key:
+            yield _refused(_NO_KEY)
+        elif row["computed"] is not None:
+            yield _made_of_computed(row, key, profile)
+        else:
+            yield _made_of_item(row, key, profile, making)
+
+
+def _made_of_item(row: Row, key: bytes, profile: Profile, making: Making) -> Made:
+    problem = placeless(row["item"])
+    if problem is not None:
+        return _refused(problem)
+    rules = _rules(row, making)
+    read = read_received(row["item"], rules, making.stages)
+    read.work.key, read.work.stream_time_ms = key, row["stream_ms"]
+    match fold_read(read, profile, rules, making.stages):
+        case Work() as work:
+            return _accepted(work.event, is_behaviour=work.topic == BEHAVIOUR)
+        case Skipped():
+            return Made(DUPLICATE)
+        case Refused() as why:
+            return _refused(why)
+
+
+def _made_of_computed(row: Row, key: bytes, profile: Profile) -> Made:
+    """What changed the profile then does so now, whatever version of the trait it came from: live it has been decided."""
+    told = row["computed"]
+    trait = told["changed"].partition(".")[2]
+    value = msgspec.json.decode(told["traits"]).get("computed", {}).get(trait)
+    profile.computations.pop(trait, None)
+    text = None if value is None else msgspec.json.encode(value).decode()
+    computed = {**told, "received_at": row["received_at"], "trait_key": trait, "trait_version": 0, "value": text}
+    match fold_computed(computed, key, profile):
+        case Done(dict() as changed):
+            return _accepted({**changed, "event_id": told["event_id"]}, is_behaviour=False)
+        case Refused() as why:
+            return _refused(why)
+    return Made(UNCHANGED)
+
+
+def _accepted(event: Fields, *, is_behaviour: bool) -> Made:
+    # The list is the profile's own, which goes on changing.
+    own = {**event, "anonymous_ids": list(event["anonymous_ids"])}
+    return Made(ACCEPTED, behaviour=own) if is_behaviour else Made(ACCEPTED, profile=own)
+
+
+def _refused(why: Refused) -> Made:
+    return Made(REFUSED, refused=why)
+
+
+def _rules(row: Row, making: Making) -> Rules:
+    said = {one["product_id"]: Product(one["category"], one["price"], one["brand"], one["name"]) for one in row["products"] or ()}
+
+    def find(workspace: str, product_id: str) -> Product | None:
+        return said.get(product_id) or making.products.get(record_key(workspace, product_id))
+
+    return Rules(making.clock, find)

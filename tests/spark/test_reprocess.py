@@ -1,0 +1,73 @@
+"""The normalizer's stages in Spark, beside the real normalizer: what both make of the same items is the same. No broker."""
+
+import json
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from starling_common.settings import Clock
+from starling_common.topics import BEHAVIOUR, INGEST_TOPICS, PROFILE
+from starling_items.enrich import Product
+from starling_spark.decoding import Reading, decoded
+from starling_spark.lake.tables import ORIGIN, TABLES, LakeTable
+from starling_spark.lake.transform import columns, read, refused, rows
+from starling_spark.reprocess import raw
+from starling_spark.reprocess.folding import Making
+from starling_spark.reprocess.results import results, with_instants
+from starling_spark.sources import RECORDS
+from tests.spark.received import WIRE, Past, lived
+
+TABLE = {one.name: one for one in TABLES}
+
+
+def given(spark: SparkSession, past: Past) -> DataFrame:
+    """All that was received, through the lake's own transforms."""
+    items, changes, events = (
+        read_table(spark, past, TABLE[name]) for name in ("ingest_items", "profile_changes", "behaviour_events")
+    )
+    there = {name: columns(TABLE[name], WIRE) for name in TABLE}
+    again = refused(items).selectExpr(
+        "origin_topic AS topic", "origin_partition AS partition", "origin_offset AS offset",
+        "unix_millis(origin_timestamp) AS timestamp_ms", "origin_key AS key", "value", "headers",
+    )  # fmt: skip
+    found = (
+        raw.items(rows(items, there["ingest_items"]), "")
+        .unionByName(raw.quarantined(decoded(again, Reading.plain(WIRE, INGEST_TOPICS[0])), ""))
+        .unionByName(raw.computed(rows(changes, there["profile_changes"])))
+    )
+    return raw.with_products(found, rows(events, there["behaviour_events"]))
+
+
+def read_table(spark: SparkSession, past: Past, table: LakeTable) -> DataFrame:
+    records = spark.createDataFrame(past.of(*table.topics), RECORDS)
+    return read(records, table, WIRE, columns(table, WIRE))
+
+
+def as_text(events: DataFrame) -> list[str]:
+    own = [name for name in events.columns if name not in ORIGIN.fieldNames()]
+    return sorted(row[0] for row in events.select(functions.to_json(functions.struct(*own))).collect())
+
+
+@pytest.mark.parametrize("clock", [Clock.EVENT, Clock.WALL])
+def test_the_same_items_come_out_as_the_normalizer_wrote_them(spark: SparkSession, clock: Clock) -> None:
+    past = lived(clock, seed=7)
+    given_now = Making(clock, {b"default/sku-2": Product("hats", 9.0, None, None)})
+    making = lambda: given_now  # noqa: E731 - it goes to the workers as it is
+    found = given(spark, past)
+    timed = raw.timed(with_instants(found, making) if clock is Clock.EVENT else found, clock)
+    made = results(raw.of_people(timed), WIRE, making).cache()
+    hats = made.where("get(behaviour.products, 0).product_id = 'sku-2'").select("behaviour.*")
+    assert json.loads(as_text(hats)[0])["products"] == [{"product_id": "sku-2"}], "it was not in the catalog then"
+    for topic, column, table in ((BEHAVIOUR, "behaviour", "behaviour_events"), (PROFILE, "profile", "profile_changes")):
+        live = rows(read_table(spark, past, TABLE[table]), columns(TABLE[table], WIRE))
+        assert as_text(made.where(f"{column} IS NOT NULL").select(f"{column}.*")) == as_text(live), topic
+        assert live.count() > 20
+    place = [f"origin_{name}" for name in ("topic", "partition", "offset")]
+    why = made.where("refused IS NOT NULL").select(*place, "refused.code", "refused.message").collect()
+    assert sorted(map(tuple, why)) == sorted(past.refused)
+    assert len({code for *_, code, _ in past.refused}) >= 8, "bad items of many kinds"
+    outcomes: dict[str, int] = dict(made.where("outcome != 'unchanged'").groupBy("outcome").count().collect())
+    assert outcomes["duplicate"] == past.outcomes.count("DUPLICATE") > 5
+    items = made.where(functions.col("origin_topic").isin(*INGEST_TOPICS))
+    assert items.count() == past.received_count(), "an item of which nothing became would be lost"
+    made.unpersist()

@@ -1,0 +1,140 @@
+"""The job `reprocess` in a real lake, in the session that all Spark tests share: killed, gone on with, changed, put in force."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession, functions
+
+from starling_common.outcome import Refused
+from starling_common.settings import Clock
+from starling_common.topics import BEHAVIOUR, INGEST_TOPICS, PROFILE
+from starling_items.item import Track
+from starling_items.pipeline import STAGES, Stages, Step
+from starling_items.work import Rules, Work
+from starling_spark.lake.batches import LakeWriter, Source
+from starling_spark.lake.iceberg import Lake
+from starling_spark.lake.in_force import EVENT_TABLES, covered, event_rows
+from starling_spark.lake.tables import TABLES
+from starling_spark.replay.past import corrected_rows
+from starling_spark.reprocess import commands, job
+from starling_spark.reprocess.folding import Making
+from starling_spark.reprocess.job import NotPossible, NotThere, begun, reprocess, switched
+from starling_spark.reprocess.place import Place, Tables
+from starling_spark.reprocess.plan import Plan
+from starling_spark.reprocess.settings import ReprocessSettings
+from starling_spark.sources import RECORDS
+from tests.spark.conftest import lake_settings
+from tests.spark.received import WIRE, Past, lived, registry
+
+USED = tuple(one for one in TABLES if set(one.topics) <= {*INGEST_TOPICS, BEHAVIOUR, PROFILE})
+
+
+class Killed(Exception):
+    """As by the system."""
+
+
+@pytest.fixture
+def past() -> Past:
+    return lived(Clock.EVENT, seed=11, calls=80)
+
+
+@pytest.fixture
+def place(spark: SparkSession, past: Past, tmp_path: Path) -> Iterator[Place]:
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    lake = Lake(spark, f"r{uuid.uuid4().hex[:10]}")
+    LakeWriter(lake, USED, Source(registry(), WIRE.registry_url)).write(spark.createDataFrame(past.records, RECORDS))
+    own = {"clock": Clock.EVENT, "reprocess_partitions_at_once": 1, "reprocess_settle_seconds": 0}
+    yield Place(spark, WIRE, ReprocessSettings(**{**lake_settings(tmp_path).model_dump(), **own}), lake)
+    spark.conf.set("spark.sql.session.timeZone", "Pacific/Chatham")
+
+
+def planned(place: Place, name: str) -> Callable[[], Plan]:
+    return lambda: job.planned(place, name, "then")
+
+
+def test_the_life_of_a_reprocessing(place: Place, past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One test, for each table costs a second. What was received in the last three hours came too late for it."""
+    late_ms = past.now_micros // 1000 - 3 * 3_600_000
+    monkeypatch.setattr(job, "first_missing", lambda _place, taken: dict.fromkeys({number for _, number in taken}, late_ms))
+    with pytest.raises(NotThere):
+        switched(place, "spring")
+    plan = begun(place, planned(place, "spring"), "spring", overwrite=False)
+
+    def killed(_: Plan) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        reprocess(place, plan, Making(Clock.EVENT, {}), killed)
+    with pytest.raises(NotPossible, match="not finished"):
+        switched(place, "spring")
+    half = begun(place, pytest.fail, "spring", overwrite=False)
+    assert half.left() == [1]
+    tables = Tables(place, "spring")
+    # It was killed before it had said of the first partition that it is done: nothing of it comes twice.
+    tables.tell(plan)
+    done = reprocess(place, plan, Making(Clock.EVENT, {}))
+    assert done.is_done
+    assert done.done[0] == half.done[0]
+    for table in EVENT_TABLES.values():
+        live = place.lake.rows(table).where(covered(done.cut, functions.unix_micros("received_at")))
+        assert tables.lake.rows(table).count() == live.count()
+    differences, differs = commands.diff(place, arguments("spring"))
+    assert not differs, differences
+    with pytest.raises(NotPossible, match="there already"):
+        begun(place, pytest.fail, "spring", overwrite=False)
+    _change_a_rule(place)
+    _put_in_force(place, done)
+
+
+def _change_a_rule(place: Place) -> None:
+    """From now on a page is refused, and what somebody bought has its own name."""
+
+    def renamed(work: Work, _: Rules) -> Step:
+        if isinstance(work.item, Track):
+            work.item.event = "Bought"
+            return work
+        return Refused("no_pages", "pages are not taken any more") if work.received["kind"] == "page" else work
+
+    stages = Stages((*STAGES.read, renamed), STAGES.fold)
+    plan = begun(place, planned(place, "summer"), "summer", overwrite=False)
+    done = reprocess(place, plan, Making(Clock.EVENT, {}, stages))
+    lake = Tables(place, "summer").lake
+    assert {row["name"] for row in lake.rows("behaviour_events").collect()} == {"Bought"}
+    pages = place.lake.rows("behaviour_events").where("kind = 'page'").count()
+    codes = [row["code"] for row in lake.rows("quarantine").collect()]
+    assert 0 < codes.count("no_pages") <= pages + 20
+    assert done.totals()["refused"] == len(codes) > codes.count("no_pages") > 0, "the quarantine has every one, with its reason"
+    text, differs = commands.diff(place, arguments("summer"))
+    assert differs, text
+    kept = lake.rows("quarantine").where("code = 'no_pages'").first()
+    assert kept is not None
+    assert WIRE.codec("ingest.page").decode(bytes(kept["value"]))["kind"] == "page"
+
+
+def _put_in_force(place: Place, plan: Plan) -> None:
+    own = place.lake.rows("behaviour_events").count()
+    assert switched(place, "summer") is None
+    now = event_rows(place.lake, "behaviour_events")
+    assert now.corrected is not None
+    corrected, later = now.corrected.count(), now.own.count()
+    assert corrected > later > 0, "what was received after the cut is in the lake's own table alone"
+    assert {row["name"] for row in now.own.where("kind = 'track'").collect()} == {"Buy"}
+    replayed = corrected_rows(now.corrected, BEHAVIOUR, "").collect()
+    assert len({(row["partition"], row["offset"]) for row in replayed}) == corrected
+    with pytest.raises(NotPossible, match="is in force"):
+        commands.remove(place, arguments("summer"))
+    before = switched(place, plan.name)
+    assert before is not None
+    assert before.name == "summer"
+    assert "spring  in force" in commands.listed(place, arguments(""))[0]
+    switched(place, None)
+    assert event_rows(place.lake, "behaviour_events").corrected is None
+    assert event_rows(place.lake, "behaviour_events").own.count() == own
+    commands.remove(place, arguments("summer"))
+    assert Tables(place, "summer").plan() is None
+
+
+def arguments(name: str) -> commands.Words:
+    return commands.Words(name=name)
