@@ -109,6 +109,10 @@ def lived(clock: Clock, seed: int, calls: int = 150) -> Past:
         _one(past, lots, user, stamp, f"m-{number // 30}-{lots.randrange(3)}")
         if number == calls // 2:
             past.catalog["default", "sku-1"] = Product("boots", 50.0, "Acme", "Trail runner")
+        if number == calls // 3:  # what chance may leave out
+            past.call("track", "[", "u1", message_id="m-x")
+            past.call("track", {"event": "Buy"}, "u1", message_id="m-y", received_at=-1)
+            past.call("identify", {"traits": {"computed": {}}}, "u2", message_id="m-z")
     return past
 
 

@@ -161,6 +161,7 @@ def happened(seed: int) -> Told:
             told.define("big", {**BUY, "measure": {"sum": "price"}, "op": "gte", "value": 60, "within": "15d"}, action="PAUSED")
         if day == 45:
             told.clock(at(47))
+    told.clock(at(61))  # the last instant is over: who hears of an account just then has seen it, and nobody else
     return told
 
 
