@@ -68,7 +68,7 @@ def test_what_is_missing_says_up_to_when_all_is_at_hand(place: Place) -> None:
 
 def _the_catalog_is_read_as_it_is_now(place: Place, producer: Producer) -> None:
     def listed(price: float) -> bytes:
-        return CODECS[PRODUCTS].encode({"workspace": "w", "product_id": "p", "category": "hats", "price": price, "recorded_at": 1})
+        return CODECS[PRODUCTS].encode({"workspace": "w", "product_id": "p", "category": "hats", "price": price, "listed_at": 1})
 
     for key, value in (
         (b"w/p", listed(1.0)),
