@@ -10,10 +10,10 @@ import sys
 import time
 
 from starling_common.settings import Clock
-from starling_normalizer.agents import Normalizer, World, normalizer_service
 from starling_items.enrich import Product
-from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, received
 from starling_items.work import Rules
+from starling_normalizer.agents import Normalizer, World, normalizer_service
+from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, received
 from starling_stream.testing import Fed, MemoryTask
 
 UNIT_RECORDS = 1_000

@@ -19,8 +19,8 @@ from starling_common.kafka import consumer_config, producer_config
 from starling_common.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_catalogue
 from starling_common.values import record_key
 from starling_common.wire import Registry
-from starling_normalizer.catalog import Catalog
 from starling_items.enrich import Product
+from starling_normalizer.catalog import Catalog
 from starling_normalizer.testing import key_of, received
 from tests.conftest import Stack
 

@@ -20,8 +20,8 @@ from starling_ingest.accept import Reading, accept_batch, accept_single
 from starling_ingest.messages import accept_batch_message, accept_single_message
 from starling_items.enrich import Product
 from starling_items.pipeline import FOLD, READ, run
-from starling_normalizer.testing import key_of, received
 from starling_items.work import Rules, Work
+from starling_normalizer.testing import key_of, received
 
 RULES = Rules(Clock.WALL, lambda _workspace, product_id: Product("shoes", 42.5, None, None) if product_id == "sku-1" else None)
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from starling_common.settings import Clock
 from starling_common.topics import BEHAVIOUR, INGEST_KINDS, OUTCOMES, PROFILE
-from starling_normalizer.agents import Normalizer, World, normalizer_service
 from starling_items.enrich import Product
 from starling_items.profile import Profile
-from starling_normalizer.testing import key_of, local_codecs, received
 from starling_items.work import Rules
+from starling_normalizer.agents import Normalizer, World, normalizer_service
+from starling_normalizer.testing import key_of, local_codecs, received
 from starling_stream.testing import Fed, MemoryTask
 
 CODECS = local_codecs()

@@ -10,12 +10,12 @@ from starling_common.headers import header
 from starling_common.settings import Clock
 from starling_common.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PROFILE
 from starling_common.values import deterministic_id
-from starling_normalizer.agents import CatalogLost, Normalizer, World, normalizer_service
 from starling_items.dedupe import WINDOW_MS
 from starling_items.enrich import Product
 from starling_items.profile import MAX_TRAITS_BYTES, Profile
-from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, received
 from starling_items.work import Rules
+from starling_normalizer.agents import CatalogLost, Normalizer, World, normalizer_service
+from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, received
 from starling_stream.testing import MemoryTask
 
 Records = list[dict[str, Any]]
