@@ -49,7 +49,7 @@ class KeptPast:
     def _rows(self, partition: int, topic: str, stretch: Stretch) -> DataFrame:
         table = self.spark.table(self.lake.name(EVENT_TABLES[topic]))
         first = functions.col("offset") >= stretch.first
-        return lake_rows(table, topic, {partition: stretch.end}).where(first)
+        return lake_rows(table, topic, FIELDS[topic], {partition: stretch.end}).where(first)
 
 
 @dataclass(frozen=True, slots=True)
