@@ -62,6 +62,8 @@ class Lived:
         elif step.kind == "list":
             key, is_on = step.listed
             self.segmenter.listed("u", key, is_on=is_on, **received)
+            if not is_on:  # whoever was not on it hears nothing, and what is due at this very instant waits for what else comes
+                self.pass_time()
         elif step.kind == "advance":
             self.pass_time()
         else:
