@@ -88,23 +88,29 @@ class BatchReader:
 
     def read(self, topic: str, value: bytes | None) -> Mapping[str, Any] | Refusal:
         """One record, or why it is none. Raises: RegistryUnavailable, KeyError for a topic that is not ours."""
-        schema_id = NO_ID
+        data = value or b""
         try:
-            schema_id = writer_id(value or b"")
-            if schema_id in self._unknown:
-                raise self._unknown[schema_id]
-            return self._codec(topic).decode(value or b"")
+            if self._unknown and (known := self._unknown.get(writer_id(data))):
+                raise known
+            return self._codec(topic).decode(data)
         except UnknownSchema as error:
-            self._unknown[schema_id] = error
-            return Refusal(error.code, str(error), schema_id)
+            self._unknown[writer_id(data)] = error
+            return Refusal(error.code, str(error), writer_id(data))
         except DecodeError as error:
-            return Refusal(error.code, str(error), schema_id)
+            return Refusal(error.code, str(error), _named_id(data))
 
     def _codec(self, topic: str) -> Codec:
         found = self._codecs.get(topic)
         if found is None:
             found = self._codecs[topic] = self._wire.codec(topic)
         return found
+
+
+def _named_id(data: bytes) -> int:
+    try:
+        return writer_id(data)
+    except DecodeError:
+        return NO_ID
 
 
 @cache

@@ -173,7 +173,7 @@ def _partitions(target: Target, rows: pa.Table) -> Iterator[tuple[list[Any], pa.
     values = target.layout.partition_columns(rows)
     for name, column in zip(by, values, strict=True):
         rows = rows.append_column(name, column)
-    order = pc.sort_indices(rows, [(name, "ascending") for name in (*by, *target.sorted_by)], null_placement="at_start")
+    order = pc.sort_indices(rows, [(name, "ascending", "at_start") for name in (*by, *target.sorted_by)])
     rows = rows.take(order)
     # Groups come in the order in which their first rows do.
     groups = rows.group_by(by, use_threads=False).aggregate([([], "count_all")])

@@ -27,7 +27,7 @@ PARTITIONS = 2
 RECORDS = {topic: table.record for table in TABLES for topic in table.topics}
 
 
-PATIENCE_SECONDS = 400.0
+PATIENCE_SECONDS = 900.0
 """Two JVMs and their Python workers may start beside much else; no claim about speed."""
 
 
