@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,8 @@ def _change_a_rule(place: Place) -> None:
 
     stages = Stages((*STAGES.read, renamed), STAGES.fold)
     plan = begun(place, planned(place, "summer"), "summer", overwrite=False)
-    done = reprocess(place, plan, Making(Clock.EVENT, {}, stages))
+    at_once = replace(place, settings=place.settings.model_copy(update={"reprocess_partitions_at_once": 2}))
+    done = reprocess(at_once, plan, Making(Clock.EVENT, {}, stages))
     lake = Tables(place, "summer").lake
     assert {row["name"] for row in lake.rows("behaviour_events").collect()} == {"Bought"}
     pages = place.lake.rows("behaviour_events").where("kind = 'page'").count()
