@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions
 
 from starling_spark.backfill.planning import Stretch
 from starling_spark.lake.iceberg import Lake
-from starling_spark.replay.past import FIELDS, lake_rows
 from starling_spark.lake.in_force import EVENT_TABLES
+from starling_spark.replay.past import FIELDS, lake_rows
 from starling_spark.replay.states import happened
 from starling_stream.processor import Inbound
 

@@ -185,7 +185,7 @@ def _referring(steps: tuple[int, ...]) -> st.SearchStrategy[Doc]:
     )
 
 
-_near = st.one_of(st.just({}), spans)
+_near: st.SearchStrategy[Doc] = st.one_of(st.just({}), spans)
 
 
 @st.composite
