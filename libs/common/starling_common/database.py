@@ -1,15 +1,15 @@
 """Adapter: one Cassandra session, opened at first use, with its prepared statements. Safe for use by several threads."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from cassandra import ConsistencyLevel, InvalidRequest, OperationTimedOut, RequestExecutionException
-from cassandra.cluster import NoHostAvailable, Session
-from cassandra.concurrent import execute_concurrent, execute_concurrent_with_args
+from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
 from cassandra.connection import ConnectionException
-from cassandra.query import BatchStatement, BatchType, PreparedStatement
+from cassandra.query import BatchStatement, BatchType, PreparedStatement, Statement
 
 from starling_common.cassandra import DatabaseUnavailable, open_session
 from starling_common.settings import Cassandra
@@ -53,7 +53,7 @@ class Database:
 
     def read_each(self, statement: str, each: Sequence[Sequence[Any]]) -> list[list[Row]]:
         """One statement with many sets of values, side by side; the rows in the order of the values."""
-        return [list(result) for result in self._side_by_side(statement, each)]
+        return self._side_by_side(statement, each)
 
     def write_each(self, statement: str, each: Sequence[Sequence[Any]]) -> None:
         """Many writes side by side; returns when all are done, and may be repeated as a whole."""
@@ -67,8 +67,7 @@ class Database:
         if not batches:
             return
         with _translated():
-            bound = [(self._batch(batch), None) for batch in batches]
-            execute_concurrent(self._opened(), bound, concurrency=_CONCURRENT_STATEMENTS)
+            self._answers(self._batch(batch) for batch in batches)
 
     def pages(self, statement: str, values: Sequence[Any], rows_a_page: int) -> Iterator[list[Row]]:
         """All rows of a statement, a page at a time: for what may not fit into memory."""
@@ -100,15 +99,24 @@ class Database:
 
     def _execute(self, statement: str, values: Sequence[Any], consistency: int) -> list[Row]:
         with _translated():
-            return list(self._opened().execute(self._prepare(statement, consistency), values))
+            return _answer(self._opened().execute_async(self._prepare(statement, consistency), values))
 
-    def _side_by_side(self, statement: str, each: Sequence[Sequence[Any]]) -> list[Any]:
+    def _side_by_side(self, statement: str, each: Sequence[Sequence[Any]]) -> list[list[Row]]:
         if not each:
             return []
         with _translated():
             prepared = self._prepare(statement, ConsistencyLevel.LOCAL_QUORUM)
-            results = execute_concurrent_with_args(self._opened(), prepared, each, concurrency=_CONCURRENT_STATEMENTS)
-            return [result.result_or_exc for result in results]
+            return self._answers(prepared.bind(values) for values in each)
+
+    def _answers(self, statements: Iterable[Statement]) -> list[list[Row]]:
+        """The rows of each, in their order."""
+        session, found = self._opened(), []
+        waiting: deque[ResponseFuture] = deque()
+        for statement in statements:
+            if len(waiting) == _CONCURRENT_STATEMENTS:
+                found.append(_answer(waiting.popleft()))
+            waiting.append(session.execute_async(statement))
+        return found + [_answer(future) for future in waiting]
 
     def _batch(self, writes: Sequence[Write]) -> BatchStatement:
         batch = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.LOCAL_QUORUM)
@@ -130,6 +138,18 @@ class Database:
             if self._session is None:
                 self._session = open_session(self._settings)
             return self._session
+
+
+def _answer(future: ResponseFuture) -> list[Row]:
+    """Wait for the rows.
+
+    The driver's future and its timer, which is not needed any more, hold one another, and with them all that was sent, until the
+    interpreter looks for cycles: of a worker that writes its states a minute of those was half a gigabyte.
+    """
+    try:
+        return list(future.result())
+    finally:
+        future._timer = None  # noqa: SLF001
 
 
 @contextmanager
