@@ -13,7 +13,7 @@ import msgspec
 
 from starling_segments.lifetimes import EXACT, FirstValue, Highest, Holds, Lowest, Mean
 from starling_segments.recents import RecentTimes, first_turn, spill
-from starling_segments.sketches import merged_amounts, quantile_in, rank_of, with_amounts
+from starling_segments.sketches import merged_amounts, quantile_with, rank_of, with_amounts
 from starling_segments.spreads import Frequencies, Summary
 
 
@@ -240,7 +240,7 @@ class RecentQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
     def value(self) -> float | None:
         """The measure now."""
         if self.panes:
-            return quantile_in(with_amounts(self.whole, self.amounts), self.q)
+            return quantile_with(self.whole, self.amounts, self.q)
         return self._of(0)
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import cache, lru_cache
+from itertools import accumulate
 from typing import Any
 
 LOG_REGISTERS = 13
@@ -53,6 +55,17 @@ def merged_amounts(sketches: Iterable[bytes]) -> bytes:
 def quantile_in(sketch: bytes, q: str) -> float:
     """About the nearest rank."""
     return float(_ranked(sketch).get_quantile(float(q), True))
+
+
+def quantile_with(sketch: bytes, amounts: Iterable[float], q: str) -> float:
+    """About the nearest rank among a sketch's amounts and these.
+
+    The same for the same state whenever it is asked: a sketch that took these in would throw dice, and an event would be asked
+    about one answer and judged by another one.
+    """
+    weighted = sorted([*_ranked(sketch), *((amount, 1) for amount in amounts)])
+    so_far = list(accumulate(weight for _, weight in weighted))
+    return float(weighted[bisect_left(so_far, rank_of(q, so_far[-1]))][0])
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from starling_segments import DefinitionRefused, Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment
+from starling_segments import (
+    DefinitionRefused,
+    Known,
+    Membership,
+    Plan,
+    UserState,
+    compile_plan,
+    decode_state,
+    encode_state,
+    parse_segment,
+)
 from starling_segments.accumulators import Beats, Chain
 from starling_segments.lifetimes import EXACT, Values
 from starling_segments.recent_measures import Recent, RecentFirst, RecentHighest, RecentLowest, RecentMean, RecentQuantiles
@@ -167,6 +177,20 @@ def test_states_with_sketches_go_through_bytes() -> None:
     assert {change.segment_key for change in changes} >= {"s0", "s1", "s2", "s4", "s5", "s6"}
     assert len(encode_state(state)) < 1 << 20
     assert {change.segment_key for change in plan.on_timer(state, 15 * 24 * HOUR)} == {"s3", "s7"}
+
+
+@pytest.mark.parametrize("threshold", range(560, 640, 5))
+def test_the_answer_that_an_event_brings_about_is_the_one_that_stays(threshold: int) -> None:
+    """What is asked twice of the same state says the same: whoever passes a threshold once is not judged by other dice then."""
+    plan = plan_of({**BUY, "measure": {"percentile": "v", "q": 0.5}, "op": "gte", "value": threshold, "within": "30d"})
+    state = UserState()
+    for i in range(2 * threshold - 60):
+        plan.on_event(state, event("Buy", i, v=i), i)
+    for i in range(2 * threshold - 60, 2 * threshold + 60):
+        plan.on_event(state, event("Buy", i, v=i), i)
+        kept = state.accumulator(next(iter(state.accumulators)))
+        assert len({kept.value() for _ in range(5)}) == 1
+        assert state.memberships.get("s", Membership()).member is (kept.value() >= threshold)
 
 
 def nested(levels: int) -> Doc:
