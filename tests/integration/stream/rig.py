@@ -76,7 +76,10 @@ class Worker:
 
     def terminate(self, *, for_good: bool = False) -> int:
         self.process.send_signal(signal.SIGUSR1 if for_good else signal.SIGTERM)
-        return self.process.wait(timeout=120)
+        code = self.process.wait(timeout=120)
+        if code:
+            print(self.log.read_text(errors="replace")[-3000:])  # noqa: T201 - shown when the test fails
+        return code
 
 
 @dataclass
