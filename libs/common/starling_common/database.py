@@ -144,7 +144,7 @@ def _answer(future: ResponseFuture) -> list[Row]:
     """Wait for the rows.
 
     The driver's future and its timer, which is not needed any more, hold one another, and with them all that was sent, until the
-    interpreter looks for cycles: of a worker that writes its states a minute of those was half a gigabyte.
+    interpreter looks for cycles. A worker that writes its states has that done once a minute.
     """
     try:
         return list(future.result())
