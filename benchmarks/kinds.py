@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import shop
-from segments_mix import BRANDS, CATEGORIES, NAMES, Mix
+from segments_mix import NAMES, Mix, properties, traits
 
 _SEED: Final = 0
 
@@ -21,18 +21,12 @@ def profiles() -> Iterator[tuple[bytes, dict[str, Any]]]:
     """One `ProfileChanged` for each user."""
     dice = random.Random(3)
     for key, record in shop.profiles():
-        traits = {"plan": f"plan-{dice.randrange(20)}", "city": f"city-{dice.randrange(100)}"}
-        yield key, record | {"traits": json.dumps(traits)}
+        yield key, record | {"traits": json.dumps(traits(dice))}
 
 
 def behaviour(count: int, seed: int, first_ms: int, span_ms: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """As `shop.behaviour`: forty kinds of events, each as frequent as the others."""
     dice = random.Random(seed)
     for key, record in shop.behaviour(count, seed, first_ms, span_ms):
-        properties = {
-            "category": dice.choice(CATEGORIES),
-            "brand": dice.choice(BRANDS),
-            "revenue": dice.randint(5, 200),
-            "quantity": 1,
-        }
-        yield key, record | {"name": dice.choice(NAMES), "properties": json.dumps(properties)}
+        said = json.dumps(properties(dice))
+        yield key, record | {"name": dice.choice(NAMES), "properties": said}

@@ -4,7 +4,6 @@ Users have a past that leaves its windows within the minutes that are measured. 
 which it is due (`effective_at`) and stops with the broker's time of append of its record, in milliseconds.
 """
 
-import json
 import random
 import sys
 import threading
@@ -15,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import kinds
 import live
 import segmenting
 import shop
 from bench import Progress, Stack, Watched, percentile, stack
-from confluent_kafka import Consumer, TopicPartition
-from segments_mix import BRANDS, CATEGORIES, NAMES, Doc, Mix
+from segments_mix import Doc, Mix
 
-from starling_common.kafka import consumer_config
 from starling_common.topics import BEHAVIOUR, MEMBERSHIP, PROFILE
 from starling_common.wire import Registry
 
@@ -51,9 +49,9 @@ class Everything(Mix):
 
     def conditions(self, n: int) -> dict[str, Doc]:
         """Key -> `where`; the key ends with the kind's name."""
-        kinds = [self.kinds[i % len(self.kinds)] for i in range(n)]
-        keys = [f"s{i}-{kind.__name__}" for i, kind in enumerate(kinds)]
-        made = {key: kind(i) for i, (key, kind) in enumerate(zip(keys, kinds, strict=True))}
+        chosen = [self.kinds[i % len(self.kinds)] for i in range(n)]
+        keys = [f"s{i}-{kind.__name__}" for i, kind in enumerate(chosen)]
+        made = {key: kind(i) for i, (key, kind) in enumerate(zip(keys, chosen, strict=True))}
         for part in (part for where in made.values() for part in where.get("all", ()) if "segment" in part):
             part["segment"] = keys[int(part["segment"][1:])]
         return made
@@ -61,25 +59,16 @@ class Everything(Mix):
 
 def profiles(users: int) -> Iterator[tuple[bytes, Doc]]:
     """What the mix asks of traits, for each user; some belong to accounts."""
-    dice = random.Random(3)
     shop.USERS = users
-    for number, (key, record) in enumerate(shop.profiles()):
-        traits = {"plan": f"plan-{dice.randrange(20)}", "city": f"city-{dice.randrange(100)}"}
+    for number, (key, record) in enumerate(kinds.profiles()):
         account = f"account-{number // 10}" if number // 10 % _IN_ACCOUNTS == 0 else None
-        yield key, record | {"traits": json.dumps(traits), "group_id": account}
+        yield key, record | {"group_id": account}
 
 
 def behaviour(count: int, seed: int, at_ms: Iterator[int]) -> Iterator[tuple[bytes, Doc]]:
     """Events of the mix."""
-    dice = random.Random(seed)
-    for (key, record), moment in zip(shop.behaviour(count, seed, 0, 1), at_ms, strict=False):
-        properties = {
-            "category": dice.choice(CATEGORIES),
-            "brand": dice.choice(BRANDS),
-            "revenue": dice.randint(5, 200),
-            "quantity": 1,
-        }
-        yield key, record | {"name": dice.choice(NAMES), "properties": json.dumps(properties), "event_time": moment}
+    for (key, record), moment in zip(kinds.behaviour(count, seed, 0, 1), at_ms, strict=False):
+        yield key, record | {"event_time": moment}
 
 
 def past(count: int, first_ms: int, span_ms: int) -> Iterator[tuple[bytes, Doc]]:
@@ -113,12 +102,7 @@ class Told:
         self.found: list[Late] = []
         self.others = 0
         self._decode = Registry(made.registry_url).codec(MEMBERSHIP, "SegmentMembershipChanged").decode
-        self._consumer = Consumer(consumer_config(made.brokers, "bench-lateness", **{"fetch.wait.max.ms": 20}))
-        numbers = self._consumer.list_topics(MEMBERSHIP, timeout=30).topics[MEMBERSHIP].partitions
-        places = [TopicPartition(MEMBERSHIP, number) for number in numbers]
-        for place in places:
-            place.offset = self._consumer.get_watermark_offsets(place, timeout=30)[1]
-        self._consumer.assign(places)
+        self._consumer = live.from_now_on(made, MEMBERSHIP, "bench-lateness")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()

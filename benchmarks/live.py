@@ -43,17 +43,22 @@ def keep_append_time(stack: Stack, topic: str = BEHAVIOUR) -> None:
         future.result()
 
 
+def from_now_on(stack: Stack, topic: str, group: str) -> Consumer:
+    """A reader of what is written to the topic from now on."""
+    consumer = Consumer(consumer_config(stack.brokers, group, **{"fetch.wait.max.ms": 20}))
+    places = [TopicPartition(topic, number) for number in consumer.list_topics(topic, timeout=30).topics[topic].partitions]
+    for place in places:
+        place.offset = consumer.get_watermark_offsets(place, timeout=30)[1]
+    consumer.assign(places)
+    return consumer
+
+
 class Feed:
     """Reads the membership feed from now on in a thread: user of each probe -> when its record was in hand (epoch ms)."""
 
     def __init__(self, stack: Stack) -> None:
         self._codec = Registry(stack.registry_url).codec(MEMBERSHIP, load_catalogue().topics[MEMBERSHIP].schema)
-        self._consumer = Consumer(consumer_config(stack.brokers, "bench-feed", **{"fetch.wait.max.ms": 20}))
-        numbers = self._consumer.list_topics(MEMBERSHIP, timeout=30).topics[MEMBERSHIP].partitions
-        places = [TopicPartition(MEMBERSHIP, number) for number in numbers]
-        for place in places:
-            place.offset = self._consumer.get_watermark_offsets(place, timeout=30)[1]
-        self._consumer.assign(places)
+        self._consumer = from_now_on(stack, MEMBERSHIP, "bench-feed")
         self.probes: dict[str, float] = {}
         self.others = 0
         self._stopping = threading.Event()

@@ -145,17 +145,22 @@ class Mix:
         return {"all": [bought, {"not": {**bought, "within": "14d"}}]}
 
 
+def properties(dice: random.Random) -> Doc:
+    """What an event of the mix says."""
+    return {"category": dice.choice(CATEGORIES), "brand": dice.choice(BRANDS), "revenue": dice.randint(5, 200), "quantity": 1}
+
+
+def traits(dice: random.Random) -> Doc:
+    """What the mix asks of a profile."""
+    return {"plan": f"plan-{dice.randrange(20)}", "city": f"city-{dice.randrange(100)}"}
+
+
 def events(seed: int) -> list[tuple[int, Event]]:
     dice, made = random.Random(seed), []
     for i in range(EVENTS):
-        properties = {
-            "category": dice.choice(CATEGORIES),
-            "brand": dice.choice(BRANDS),
-            "revenue": dice.randint(5, 200),
-            "quantity": 1,
-        }
+        said = properties(dice)
         at = FIRST_MS + i * DAYS * DAY_MS // EVENTS
-        made.append((dice.randrange(USERS), Event(dice.choice(NAMES), at, properties, {})))
+        made.append((dice.randrange(USERS), Event(dice.choice(NAMES), at, said, {})))
     return made
 
 
@@ -163,7 +168,7 @@ def told_of_their_profiles(plan: Plan) -> dict[int, bytes]:
     dice, states = random.Random(3), {}
     for user in range(USERS):
         state = UserState(user_id=f"user-{user}")
-        plan.on_profile(state, {"plan": f"plan-{dice.randrange(20)}", "city": f"city-{dice.randrange(100)}"}, [], FIRST_MS)
+        plan.on_profile(state, traits(dice), [], FIRST_MS)
         states[user] = encode_state(state)
     return states
 

@@ -74,12 +74,17 @@ class Database:
         with _translated():
             bound = self._prepare(statement, ConsistencyLevel.LOCAL_QUORUM).bind(values)
             bound.fetch_size = rows_a_page
-            result = self._opened().execute(bound)
-        yield list(result.current_rows)
-        while result.has_more_pages:
+            future = self._opened().execute_async(bound)
+        try:
             with _translated():
-                result.fetch_next_page()
+                result = future.result()
             yield list(result.current_rows)
+            while result.has_more_pages:
+                with _translated():
+                    result.fetch_next_page()
+                yield list(result.current_rows)
+        finally:
+            _let_go(future)
 
     def problem(self) -> str | None:
         """What is wrong, in words; None when the database answers. For readiness."""
@@ -141,15 +146,18 @@ class Database:
 
 
 def _answer(future: ResponseFuture) -> list[Row]:
-    """Wait for the rows.
-
-    The driver's future and its timer, which is not needed any more, hold one another, and with them all that was sent, until the
-    interpreter looks for cycles. A worker that writes its states has that done once a minute.
-    """
+    """Wait for the rows."""
     try:
         return list(future.result())
     finally:
-        future._timer = None  # noqa: SLF001
+        _let_go(future)
+
+
+def _let_go(future: ResponseFuture) -> None:
+    """The driver's future and its timer, which is not needed any more, hold one another, and with them all that was sent, until the
+    interpreter looks for cycles. A worker that writes its states has that done once a minute.
+    """
+    future._timer = None  # noqa: SLF001
 
 
 @contextmanager

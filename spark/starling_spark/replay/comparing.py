@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, functions
 
 from starling_spark.memberships import PAIR
 from starling_spark.replay.about import SegmentReplayed
+from starling_spark.text import aligned
 
 EXAMPLES: Final = 5
 
@@ -58,7 +59,5 @@ def table(found: Sequence[Difference], told: Sequence[SegmentReplayed]) -> str:
         (one.workspace, one.segment, *map(str, (one.live, one.replayed, one.only_live, one.only_replayed)), " ".join(one.examples))
         for one in found
     ]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(heads))]
-    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    left_out = [f"not compared: {one.workspace}/{one.key}: {one.not_compared}" for one in told if one.not_compared is not None]
-    return "\n".join(lines + left_out) + "\n"
+    left_out = (f"not compared: {one.workspace}/{one.key}: {one.not_compared}\n" for one in told if one.not_compared is not None)
+    return aligned(rows) + "".join(left_out)

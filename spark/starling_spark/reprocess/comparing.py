@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, functions
 
 from starling_spark.lake.in_force import covered
 from starling_spark.lake.tables import ORIGIN
+from starling_spark.text import aligned
 
 EXAMPLES: Final = 5
 _KEYS: Final = ("event_id", "received_at")
@@ -60,5 +61,4 @@ def table(found: Sequence[Difference]) -> str:
     rows = [heads] + [
         (one.table, *map(str, (one.same, one.changed, one.only_old, one.only_new)), " ".join(one.examples)) for one in found
     ]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(heads))]
-    return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows) + "\n"
+    return aligned(rows)

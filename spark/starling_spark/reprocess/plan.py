@@ -10,6 +10,7 @@ import msgspec
 
 from starling_common.instants import format_instant
 from starling_spark.reprocess.folding import OUTCOMES
+from starling_spark.text import aligned
 
 Catalog = Literal["then", "now"]
 """`then`: what the catalog said when the item passed, where an event of it is known; else, and with `now`, what it says now."""
@@ -88,5 +89,4 @@ def table(plans: Iterable[Plan], in_force: str | None) -> str:
         )
         for one in plans
     ]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(heads))]
-    return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows) + "\n"
+    return aligned(rows)

@@ -16,6 +16,7 @@ from starling_common.topics import INGEST_TOPICS
 from starling_common.wire import schema_text
 from starling_spark.columns import columns_of
 from starling_spark.decoding import REFUSED
+from starling_spark.lake.in_force import covered
 
 _TEXT: Final = types.StringType()
 PRODUCTS: Final = types.ArrayType(
@@ -139,10 +140,7 @@ def with_products(raw: DataFrame, events: DataFrame) -> DataFrame:
 
 def up_to(raw: DataFrame, cut: Mapping[int, int]) -> DataFrame:
     """Of the partitions of `cut`, what was received up to and at its instant (epoch microseconds)."""
-    within = functions.lit(False)
-    for partition, last in cut.items():
-        within |= (functions.col("origin_partition") == partition) & (functions.col("received_at") <= last)
-    return raw.where(within)
+    return raw.where(covered(cut, functions.col("received_at")))
 
 
 def timed(raw: DataFrame, clock: Clock) -> DataFrame:

@@ -48,6 +48,7 @@ def test_what_was_sent_is_let_go_with_the_answer(database: Database, table: str)
         database.read_each(ROWS.format(table), [(bucket,) for bucket in range(300)])
         for bucket in range(20):
             database.read(ROWS.format(table), (bucket,))
+            assert list(database.pages(ROWS.format(table), (bucket,), 1))
 
     work()
     gc.collect()
