@@ -59,5 +59,10 @@ if [ "$(cat .venv/.installed 2>/dev/null || true)" != "$wanted" ]; then
   echo "$wanted" >.venv/.installed
 fi
 
-.venv/bin/python libs/segments/compile_native.py
-.venv/bin/python -m starling_local.runtime
+# The one keeps a processor busy, the other waits for the network.
+.venv/bin/python libs/local/compile_native.py &
+compiling=$!
+failed=0
+.venv/bin/python -m starling_local.runtime || failed=$?
+wait "$compiling" || failed=$?
+exit "$failed"

@@ -1,13 +1,18 @@
 """The compiled readers and writers say what the general codec says, on good bytes and on broken ones."""
 
-from collections.abc import Callable
+import importlib.util
+import json
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_common.wire import Codec, DecodeError, FieldReader, Record, UnknownSchema, record_parts
+from starling_common.wire import Codec, DecodeError, FieldReader, Record, UnknownSchema, fields, record_parts
 
 TEXT = st.text(max_size=12) | st.sampled_from(["", "x" * 63, "x" * 64, "é" * 4096, "x" * 8191, "x" * 8192, "{}"])
 LONG = (
@@ -152,3 +157,96 @@ def test_the_parts_of_a_record_are_its_bytes(record: Record) -> None:
 def test_parts_cover_the_whole_record_in_order() -> None:
     with pytest.raises(ValueError, match="must be all fields of SegmentMembershipChanged in their order"):
         record_parts(MEMBERSHIP_CODEC, *RUNS[:-1])
+
+
+def _plain_fields() -> ModuleType:
+    """The module as plain Python, whatever is compiled beside it."""
+    path = Path(fields.__file__ or "").with_name("fields.py")
+    spec = importlib.util.spec_from_file_location("plain_fields", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PLAIN = _plain_fields()
+EVERYTHING: dict[str, Any] = {
+    "type": "record",
+    "name": "Everything",
+    "fields": [
+        {"name": "text", "type": "string"},
+        {"name": "number", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "maybe", "type": ["null", {"type": "array", "items": "double"}]},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B", "C"]}},
+        {"name": "raw", "type": "bytes"},
+        {"name": "texts", "type": {"type": "map", "values": ["null", "string"]}},
+        {
+            "name": "parts",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Part",
+                    "fields": [
+                        {"name": "is", "type": "boolean"},
+                        {"name": "amount", "type": "double"},
+                        {"name": "of", "type": "int"},
+                    ],
+                },
+            },
+        },
+    ],
+}
+EVERYTHING_CODEC = Codec("Everything", 5, _unregistered, json.dumps(EVERYTHING))
+AMOUNT = st.floats(allow_nan=False)
+ANY = st.fixed_dictionaries(
+    {
+        "text": TEXT,
+        "number": LONG,
+        "maybe": st.none() | st.lists(AMOUNT, max_size=3),
+        "kind": st.sampled_from("ABC"),
+        "raw": st.binary(max_size=70),
+        "texts": st.dictionaries(st.text(max_size=3), OPTIONAL, max_size=3),
+        "parts": st.lists(st.fixed_dictionaries({"is": st.booleans(), "amount": AMOUNT, "of": st.integers(-300, 300)}), max_size=3),
+    }
+)
+
+
+@given(ANY, st.permutations([str(field["name"]) for field in EVERYTHING["fields"]]), st.integers(0, 7))
+def test_every_type_is_taken_and_stepped_over_compiled_or_not(record: Record, names: list[str], count: int) -> None:
+    data, wanted = EVERYTHING_CODEC.encode(record), names[:count]
+    expected = tuple(EVERYTHING_CODEC.decode(data)[name] for name in wanted)
+    assert FieldReader(EVERYTHING_CODEC, wanted)(data) == expected
+    assert PLAIN.Fields(EVERYTHING, wanted).take(data, 5) == expected
+
+
+@given(ANY, st.integers(0, 200), st.binary(max_size=12))
+def test_what_is_broken_is_refused_by_the_compiled_walk_and_the_plain_one(record: Record, cut: int, tail: bytes) -> None:
+    broken = EVERYTHING_CODEC.encode(record)[:cut] + tail
+    names = [str(field["name"]) for field in EVERYTHING["fields"]]
+    assert _walked(fields, broken, names) == _walked(PLAIN, broken, names)
+    assert _walked(fields, broken, ()) == _walked(PLAIN, broken, ())
+
+
+def _walked(module: ModuleType, data: bytes, names: Sequence[str]) -> tuple[Any, ...] | str:
+    try:
+        return tuple(map(repr, module.Fields(EVERYTHING, names).take(data, 5)))
+    except (IndexError, ValueError, struct.error):
+        return "refused"
+
+
+@pytest.mark.parametrize("avro", ["float", ["string", "long"], {"type": "fixed", "name": "F", "size": 2}])
+def test_what_only_the_codec_can_read_is_told(avro: Any) -> None:
+    with pytest.raises(ValueError, match="no reader for"):
+        fields.shape_of(avro)
+
+
+def test_a_number_without_end_and_an_array_without_items_are_refused_at_once() -> None:
+    numbers = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "long"}]}
+    amounts = {"type": "record", "name": "A", "fields": [{"name": "a", "type": {"type": "array", "items": "double"}}]}
+    for module in (fields, PLAIN):
+        with pytest.raises(ValueError, match="more than ten bytes"):
+            module.Fields(numbers, ("n",)).take(b"\xff" * 100_000 + b"\x01", 0)
+        with pytest.raises(IndexError):
+            module.Fields(amounts, ()).take(b"\xfe\xff\xff\xff\xff\xff\xff\x7f\x00", 0)

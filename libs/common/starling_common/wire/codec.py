@@ -57,7 +57,8 @@ class Codec:
         """`schema_id` is the registered id of `schema`, else of `schemas/avro/<name>.avsc`; other writers are resolved to it."""
         self.name = name
         self.schema_id = schema_id
-        self._schema = _parsed(schema_text(name) if schema is None else schema)
+        self.schema = schema_text(name) if schema is None else schema
+        self._schema = _parsed(self.schema)
         self._writers: dict[int, Any] = {schema_id: self._schema}
         self._writer_schema = writer_schema
         self.header = _HEADER.pack(0, schema_id)

@@ -1,0 +1,123 @@
+"""Compiles what every event passes through with mypyc, beside its sources; `make setup` runs it.
+
+    python libs/local/compile_native.py [--clean | --check]
+
+`--clean`: back to plain Python. `--check`: exit code 1 when what was compiled was made from other sources.
+
+Without a C compiler, or Python's headers, the same modules run as plain Python: same results, slower. Nothing is done
+when the sources are those that were compiled last.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+SHARED = ROOT / "libs" / "common"
+"""Where the code that all compiled modules share is put: on every path, as the lowest library."""
+STAMP = ROOT / "libs" / ".compiled"
+MODULES = {
+    "libs/common/starling_common": ("headers", "values", "wire/basics", "wire/fields"),
+    "libs/segments/starling_segments": (
+        "comparisons", "compile", "filters", "groups", "leaf_table", "leaves", "packed", "paths", "plan", "routes", "sequences",
+        "standing", "waiting", "window_leaves",
+        "operators/__init__", "operators/arrays", "operators/moments", "operators/operands", "operators/places",
+        "operators/scalars", "operators/table",
+    ),
+    "libs/stream/starling_stream": ("changelog", "decoding", "fold", "merge", "rounds", "task", "unit"),
+    "libs/rules/starling_rules": ("events", "inputs"),
+    "services/segmenter/starling_segmenter": ("agents", "membership", "roll"),
+}  # fmt: skip
+"""What an event passes through, by package. mypyc compiles no records of msgspec's, no exceptions and no enumerations."""
+
+_BUILD = """
+from mypyc.build import mypycify
+from setuptools import setup
+setup(name="starling-native", packages=[], ext_modules=mypycify({arguments!r}, opt_level="3", debug_level="0"))
+"""
+_MYPY = "[mypy]\npython_version = 3.11\nignore_missing_imports = True\nfollow_untyped_imports = False\n"
+
+
+def compiler() -> str | None:
+    """The C compiler that Python was configured for, None when it or Python's headers are missing."""
+    name = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    return shutil.which(name) if headers.exists() else None
+
+
+def fingerprint() -> str:
+    """Of all that goes into the result: the sources beside those that are compiled, what compiles them, and for which Python."""
+    found = hashlib.sha256(f"{sys.version} {version('mypy')} {compiler()}".encode())
+    places = {(ROOT / package / module).parent for package, modules in MODULES.items() for module in modules}
+    for source in (Path(__file__), *sorted(source for place in places for source in place.glob("*.py"))):
+        found.update(source.relative_to(ROOT).as_posix().encode() + b"\0" + source.read_bytes())
+    return found.hexdigest()
+
+
+def is_current() -> bool:
+    """Whether what lies beside the sources was made from them."""
+    return STAMP.exists() and STAMP.read_text() == fingerprint()
+
+
+def clean() -> None:
+    """Back to plain Python."""
+    STAMP.unlink(missing_ok=True)
+    for made in (*SHARED.glob("*.so"), *(made for package in MODULES for made in (ROOT / package).rglob("*.so"))):
+        made.unlink()
+
+
+def build(directory: Path) -> None:
+    """Compile copies of the packages in `directory`, then put the extension modules where Python looks for them first.
+
+    Raises: subprocess.CalledProcessError, with what the compiler said.
+    """
+    wanted: list[str] = []
+    for package, modules in MODULES.items():
+        source = ROOT / package
+        shutil.copytree(source, directory / source.name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        wanted += [f"{source.name}/{module}.py" for module in modules]
+    (directory / "mypy.ini").write_text(_MYPY)
+    (directory / "setup.py").write_text(_BUILD.format(arguments=["--config-file=mypy.ini", *wanted]))
+    command = [sys.executable, "setup.py", "build_ext", "--inplace"]
+    subprocess.run(command, cwd=directory, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    for made in directory.glob("*.so"):
+        shutil.move(made, SHARED / made.name)
+    for package in MODULES:
+        there = ROOT / package
+        for made in (directory / there.name).rglob("*.so"):
+            shutil.move(made, there.parent / made.relative_to(directory))
+
+
+def main() -> int:
+    """Exit code 1: there is a compiler, and it could not do it."""
+    if "--clean" in sys.argv[1:]:
+        clean()
+        return 0
+    if is_current():
+        return 0
+    if "--check" in sys.argv[1:]:
+        return 1
+    clean()
+    if compiler() is None:
+        print("setup: no C compiler or no Python headers here: plain Python does what is compiled elsewhere, which is slower.")
+    else:
+        print("setup: compiling the hot path (about a minute) ...")
+        try:
+            with tempfile.TemporaryDirectory() as directory:
+                build(Path(directory))
+        except subprocess.CalledProcessError as error:
+            clean()
+            print(error.stdout[-4000:], file=sys.stderr)
+            print("setup: the hot path could not be compiled (see above).", file=sys.stderr)
+            return 1
+    STAMP.write_text(fingerprint())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
