@@ -92,9 +92,9 @@ def states_of(run: str, records: Iterable[tuple[bytes, Stored]]) -> dict[bytes, 
 
 def narrowed(state: UserState, leaves: frozenset[str]) -> UserState:
     """The state with what it keeps for those leaves alone. Changes it."""
-    state.accumulators = {leaf: kept for leaf, kept in state.accumulators.items() if leaf in leaves}
+    state.accumulators.restrict(leaves)
     state.waiting = [match for match in state.waiting if match.leaf in leaves]
-    state.due = {leaf: due for leaf, due in state.due.items() if leaf in leaves}
+    state.due.restrict(leaves)
     return state
 
 
@@ -108,6 +108,6 @@ def joined(pasts: Iterable[dict[bytes, UserState]]) -> dict[bytes, UserState]:
         for key, state in past.items():
             known = whole.setdefault(key, state)
             if known is not state:
-                known.accumulators.update(state.accumulators)
+                known.accumulators.take_over(state.accumulators)
                 known.waiting = [*known.waiting, *state.waiting]
     return whole

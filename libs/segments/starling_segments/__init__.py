@@ -9,7 +9,17 @@ from starling_segments.leaves import EventView
 from starling_segments.measuring import MeasurePlan, compile_measures
 from starling_segments.plan import Plan
 from starling_segments.schema import json_schema
-from starling_segments.state import AccountTally, Membership, UnknownStateFormat, UserState, decode_state, encode_state
+from starling_segments.state import (
+    AccountTally,
+    Membership,
+    UnknownStateFormat,
+    UserState,
+    dec_hook,
+    decode_state,
+    enc_hook,
+    encode_state,
+    plain,
+)  # fmt: skip
 from starling_segments.tree import Condition, Measure, Ratio, Segment
 from starling_segments.trial import (
     Found,
@@ -55,7 +65,9 @@ __all__ = [
     "built_on",
     "compile_measures",
     "compile_plan",
+    "dec_hook",
     "decode_state",
+    "enc_hook",
     "encode_state",
     "folded",
     "json_schema",
@@ -66,6 +78,7 @@ __all__ = [
     "parse_measure",
     "parse_segment",
     "past_for",
+    "plain",
     "plan_in_force",
     "speaks",
     "to_tell",

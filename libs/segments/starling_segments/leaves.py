@@ -115,10 +115,11 @@ class EventLeaf:
         window_ms = self.window_ms
         if window_ms is not None and time <= now - window_ms:
             return 0
-        kept = state.accumulator(self.id)
+        kept = state.accumulators.get(self.id)
         before: Any = self.kind.nothing
         if kept is None:
-            kept = state.accumulators[self.id] = self.kind.lifetime() if window_ms is None else self.kind.windowed()
+            kept = self.kind.lifetime() if window_ms is None else self.kind.windowed()
+            state.accumulators.put(self.id, kept)
         else:
             if window_ms is not None:
                 kept.forget(now - window_ms)
@@ -150,13 +151,13 @@ class EventLeaf:
 
     def expire(self, state: UserState, now: int) -> int:
         """The leaf is due: let go what has left the window; returns the segments whose truth may have changed."""
-        kept = state.accumulator(self.id)
+        kept = state.accumulators.get(self.id)
         if kept is None:
-            state.due.pop(self.id, None)
+            state.due.note(self.id, None)
             return self.mask
         changed = self.outlive(kept, now)
         if self.is_empty(kept):
-            del state.accumulators[self.id]
+            state.accumulators.drop(self.id)
         self.set_timer(state, kept, now)
         return changed
 
@@ -181,7 +182,7 @@ class EventLeaf:
 
     def observe(self, state: UserState, question: Question, now: int) -> Any:  # noqa: ARG002 - one shape for all leaves
         """The measure at `now`, which must not lie before the state's clock."""
-        kept = state.accumulator(self.id)
+        kept = state.accumulators.get(self.id)
         if kept is None:
             return self.kind.nothing
         self.settle(kept, now)
@@ -207,18 +208,18 @@ class EventLeaf:
                 turn = None if turn is None else turn + window_ms
             if turn is not None and (earliest is None or turn < earliest):
                 earliest = turn
-        note_due(state, self.id, earliest)
+        state.due.note(self.id, earliest)
 
     def refresh(self, state: UserState, now: int) -> None:
         """Settle, and set the timer anew, after the plan changed."""
-        kept = state.accumulator(self.id)
+        kept = state.accumulators.get(self.id)
         if kept is not None:
             self.settle(kept, now)
             self.set_timer(state, kept, now)
 
     def turns(self, state: UserState, question: Question, now: int) -> int | None:
         """As `next_change`, from a state; a match that still waits may change anything."""
-        kept = state.accumulator(self.id)
+        kept = state.accumulators.get(self.id)
         turn = None
         if kept is not None:
             self.settle(kept, now)
@@ -254,15 +255,7 @@ class ShiftingLeaf(EventLeaf):
         earliest = None
         for question in self.questions:
             earliest = earlier(earliest, self.next_change(question, kept, now))
-        note_due(state, self.id, earliest)
-
-
-def note_due(state: UserState, leaf_id: str, turn: int | None) -> None:
-    """Set the leaf's timer, or take it away."""
-    if turn is None:
-        state.due.pop(leaf_id, None)
-    else:
-        state.due[leaf_id] = turn
+        state.due.note(self.id, earliest)
 
 
 def earlier(one: int | None, other: int | None) -> int | None:

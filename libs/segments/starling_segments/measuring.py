@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
-from msgspec import Raw
-
 from starling_segments.filters import looks_at_context, looks_at_traits
 from starling_segments.leaf_table import LeafTable
 from starling_segments.leaves import EventLeaf, EventView, Question, Take, earlier
@@ -121,9 +119,9 @@ class MeasurePlan:
         """Forget what those leaves keep where that is as if nothing had ever matched."""
         for number in numbers:
             leaf = self.leaves[number]
-            kept = state.accumulator(leaf.id)
+            kept = state.accumulators.get(leaf.id)
             if kept is not None and leaf.is_empty(kept):
-                del state.accumulators[leaf.id]
+                state.accumulators.drop(leaf.id)
 
     def _put_off(self, state: UserState, time: int, matches: Iterable[Match], now: int) -> None:
         for number, payload in matches:
@@ -200,12 +198,10 @@ def _keeper(leaf: EventLeaf) -> Keep:
             return
         kept: Any = state.accumulators.get(leaf_id)
         if kept is None:
-            kept = state.accumulators[leaf_id] = fresh()
-        else:
-            if kept.__class__ is Raw:
-                kept = state.accumulator(leaf_id)
-            if not lasting:
-                kept.forget(cutoff)
+            kept = fresh()
+            state.accumulators.put(leaf_id, kept)
+        elif not lasting:
+            kept.forget(cutoff)
         kept.add(time, payload, pane_ms)
 
     return keep
@@ -218,7 +214,7 @@ def _look(leaf: EventLeaf, question: Question) -> Look:
 
     def look(state: UserState, now: int) -> tuple[Any, int | None]:
         # Hot: as `observe` and `turns`, settled once: half of what telling many values costs.
-        kept = state.accumulator(leaf.id)
+        kept = state.accumulators.get(leaf.id)
         turn = next_waiting(state, leaf.id) if state.waiting else None
         if kept is None:
             return nothing, turn

@@ -159,7 +159,7 @@ class Plan:
 
     def next_due(self, state: UserState) -> int | None:
         """The earliest instant at which any truth can change without an event; later than the last one evaluated."""
-        due = min(state.due.values(), default=None)
+        due = state.due.earliest
         for waiting in state.waiting:
             if waiting.leaf in self.event_leaves:
                 return waiting.time if due is None else min(due, waiting.time)
@@ -212,7 +212,8 @@ class Plan:
         Pauses of sequences that are over at now are not met yet: what is about to be folded may still break them.
         """
         now, dirty = max(stream_time, state.clock), 0
-        if state.waiting or (state.due and min(state.due.values()) <= now):
+        earliest = state.due.earliest
+        if state.waiting or (earliest is not None and earliest <= now):
             self._fire_before(state, now, changes)
             dirty = self._collect(state, now, self._pausing)
         state.clock = now
@@ -224,14 +225,15 @@ class Plan:
 
     def _close(self, state: UserState, now: int) -> int:
         """Meet the pauses of sequences that are over at now."""
-        if not self._pausing or not state.due or min(state.due.values()) > now:
+        earliest = state.due.earliest
+        if not self._pausing or earliest is None or earliest > now:
             return 0
         return self._collect(state, now, frozenset())
 
     def _fire_before(self, state: UserState, limit: int, changes: list[Change]) -> None:
         fired, due = None, state.due
         while True:
-            instant = self.next_due(state) if state.waiting else min(due.values(), default=None)
+            instant = self.next_due(state) if state.waiting else due.earliest
             if instant is None or instant >= limit:
                 return
             if fired is not None and instant <= fired:
@@ -242,10 +244,10 @@ class Plan:
     def _collect(self, state: UserState, now: int, spared: frozenset[str]) -> int:
         """Let everything go that is due at `now` or before, but for the `spared`; returns the segments that hang on it."""
         dirty = 0
-        for leaf_id in [leaf_id for leaf_id, due in state.due.items() if due <= now]:
+        for leaf_id in state.due.due(now):
             leaf = self.event_leaves.get(leaf_id) or self.trait_leaves.get(leaf_id)
             if leaf is None:
-                del state.due[leaf_id]  # of a plan that is no more
+                state.due.note(leaf_id, None)  # of a plan that is no more
             elif leaf_id in spared:
                 dirty |= leaf.mask
             else:
@@ -256,7 +258,7 @@ class Plan:
 
     def _take_over(self, state: UserState, now: int) -> None:
         lasting = set(self.leaves)
-        state.accumulators = {key: kept for key, kept in state.accumulators.items() if key in lasting}
+        state.accumulators.restrict(lasting)
         state.waiting = [match for match in state.waiting if match.leaf in self.event_leaves]
         admit_waiting(state, self.event_leaves, now)
         state.due.clear()

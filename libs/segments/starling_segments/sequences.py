@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from starling_segments.accumulators import EXACT, Chain, Link
-from starling_segments.leaves import EventView, Seen, earlier, note_due
+from starling_segments.leaves import EventView, Seen, earlier
 from starling_segments.sequence_parts import (
     NAMES_AT_HAND,
     Bound,
@@ -87,9 +87,10 @@ class SequenceLeaf:
 
     def add(self, state: UserState, time: int, payload: Any, now: int) -> int:
         """As `fold`, of a match whose time has come. Pauses that are over are closed later, by `expire`."""
-        chain = state.accumulator(self.id)
+        chain = state.accumulators.get(self.id)
         if chain is None:
-            chain = state.accumulators[self.id] = Chain()
+            chain = Chain()
+            state.accumulators.put(self.id, chain)
         if chain.done is not None and self.within_ms is None:
             return 0
         self._forget(chain, now)
@@ -108,14 +109,14 @@ class SequenceLeaf:
 
     def expire(self, state: UserState, now: int) -> int:
         """The leaf is due: meet the pauses that are over; returns the segments that hang on it."""
-        chain = state.accumulator(self.id)
+        chain = state.accumulators.get(self.id)
         if chain is None:
-            state.due.pop(self.id, None)
+            state.due.note(self.id, None)
             return self.mask
         self._close(chain, now)
         self._forget(chain, now)
         if not chain.links and chain.done is None:
-            del state.accumulators[self.id]
+            state.accumulators.drop(self.id)
         self._set_timer(state, chain, now)
         return self.mask
 
@@ -125,7 +126,7 @@ class SequenceLeaf:
 
     def holds(self, state: UserState, now: int) -> bool:
         """Whether a chain was completed inside the window."""
-        chain = state.accumulator(self.id)
+        chain = state.accumulators.get(self.id)
         return chain is not None and self.holds_of(chain, now)
 
     def holds_of(self, chain: Chain, now: int) -> bool:
@@ -134,7 +135,7 @@ class SequenceLeaf:
 
     def observe(self, state: UserState, now: int) -> dict[str, Any]:  # noqa: ARG002 - one shape for all leaves
         """When it was last completed, and how many stages the furthest chain has met."""
-        chain = state.accumulator(self.id)
+        chain = state.accumulators.get(self.id)
         if chain is None:
             return {"completed_at": None, "stages_met": 0, "stages": len(self.stages)}
         every, marks = (1 << len(self.stages)) - 1, 0
@@ -146,12 +147,12 @@ class SequenceLeaf:
 
     def turns(self, state: UserState, now: int) -> int | None:
         """The earliest instant after `now` at which the truth can change by itself."""
-        chain = state.accumulator(self.id)
+        chain = state.accumulators.get(self.id)
         turn = None if chain is None else self._next_change(chain, now)
         return earlier(turn, next_waiting(state, self.id))
 
     def _set_timer(self, state: UserState, chain: Chain, now: int) -> None:
-        note_due(state, self.id, self._next_change(chain, now))
+        state.due.note(self.id, self._next_change(chain, now))
 
     def _next_change(self, chain: Chain, now: int) -> int | None:
         """A pause that is over already counts too: it has to be met before anything else happens."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from starling_segments.accumulators import Since
-from starling_segments.leaves import Question, earlier, note_due
+from starling_segments.leaves import Question, earlier
 from starling_segments.paths import Reader
 from starling_segments.state import UserState
 from starling_segments.tree import Bucket, Predicate, Trait
@@ -43,7 +43,7 @@ class TraitLeaf:
 
     def refresh(self, state: UserState, now: int) -> None:
         """Set the timer anew."""
-        note_due(state, self.id, self.next_change(state, now))
+        state.due.note(self.id, self.next_change(state, now))
 
 
 @dataclass(slots=True)
@@ -67,16 +67,16 @@ class HeldLeaf:
 
     def expire(self, state: UserState, now: int) -> int:
         """Look at the predicate at `now`, note a beginning or an end, and set the next timer."""
-        since = state.accumulator(self.id)
+        since = state.accumulators.get(self.id)
         value = self.read(state.traits)
         if not self.predicate.holds(value, now):
-            state.accumulators.pop(self.id, None)
+            state.accumulators.drop(self.id)
         elif since is None:
-            state.accumulators[self.id] = Since(now)
+            state.accumulators.put(self.id, Since(now))
         turn = None if self.predicate.next_change is None else self.predicate.next_change(value, now)
         for question in self.questions:
             turn = earlier(turn, self.turns(state, question, now))
-        note_due(state, self.id, turn)
+        state.due.note(self.id, turn)
         return self.mask
 
     def turn(self, state: UserState, before: Mapping[str, Any], now: int) -> int:
@@ -90,7 +90,7 @@ class HeldLeaf:
 
     def since(self, state: UserState) -> int | None:
         """Since when it has been true."""
-        kept = state.accumulator(self.id)
+        kept = state.accumulators.get(self.id)
         return None if kept is None else kept.at
 
     def turns(self, state: UserState, question: Question, now: int) -> int | None:

@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
-from starling_segments.accumulators import Accumulator
+from starling_segments.packed import PackedLeaves, Timers, leaves_of, timers_of
 
 if TYPE_CHECKING:
-    Kept: TypeAlias = Accumulator | msgspec.Raw
     KeptMemberships: TypeAlias = "dict[str, Membership] | msgspec.Raw"
 else:
-    # As it is read: an event touches a few leaves of many, and changes a membership now and then; the others pass through
-    # as the bytes they are.
-    Kept = KeptMemberships = msgspec.Raw
+    # As it is read: most events change no membership, and what is not asked for passes through as the bytes it is.
+    KeptMemberships = msgspec.Raw
 
-FORMAT = 4
+FORMAT = 5
 """The first byte of an encoded state. A new format gets the next number and keeps reading the older ones.
 
 1: traits as MessagePack · 2: traits as JSON text · 3: the user's id, lists and account as well ·
-4: what the account was told.
+4: what the account was told · 5: leaves and timers packed, no longer mappings.
 """
 
 
@@ -68,19 +66,20 @@ class UserState(msgspec.Struct, array_like=True, gc=False):
     """All that is kept about one user. Times are epoch ms.
 
     `known`: an event or a profile record was seen. `clock`: the last instant evaluated. `traits_json`: the profile's
-    snapshot, computed ones under `computed`. `accumulators`: leaf identity -> what is kept for it, still encoded until
-    it is asked for; so are `memberships_kept`. `due`: leaf identity -> the next instant at which its truth can change by
-    itself. `waiting`: ascending by time, then by arrival. `user_id`: set by the caller before the first step. `lists`: keys of the
-    uploaded lists that the user is on. `belongs`: None for whoever never had an account; `account`: what is known of it.
+    snapshot, computed ones under `computed`. `accumulators`: what is kept for each leaf, the leaf knows which `Accumulator`
+    it is. `memberships_kept`: still encoded until they are asked for. `due`: the next instant at which each leaf's truth can
+    change by itself. `waiting`: ascending by time, then by arrival. `user_id`: set by the caller before the first step.
+    `lists`: keys of the uploaded lists that the user is on. `belongs`: None for whoever never had an account; `account`:
+    what is known of it.
     """
 
     known: bool = False
     clock: int = 0
     traits_json: str = "{}"
     anonymous_ids: list[str] = msgspec.field(default_factory=list)
-    accumulators: dict[str, Kept] = msgspec.field(default_factory=dict)
+    accumulators: PackedLeaves = msgspec.field(default_factory=PackedLeaves)
     memberships_kept: KeptMemberships = msgspec.field(default_factory=dict)
-    due: dict[str, int] = msgspec.field(default_factory=dict)
+    due: Timers = msgspec.field(default_factory=Timers)
     waiting: list[Waiting] = msgspec.field(default_factory=list)
     user_id: str = ""
     lists: list[str] = msgspec.field(default_factory=list)
@@ -100,13 +99,6 @@ class UserState(msgspec.Struct, array_like=True, gc=False):
             kept = self.memberships_kept = _decode_memberships(kept)
         return cast("dict[str, Membership]", kept)
 
-    def accumulator(self, leaf_id: str) -> Any:
-        """What is kept for a leaf, None for nothing; to be changed in place. The leaf knows which `Accumulator` it is."""
-        kept: Any = self.accumulators.get(leaf_id)
-        if kept.__class__ is _RAW:
-            kept = self.accumulators[leaf_id] = _decode_accumulator(kept)
-        return kept
-
 
 class _State1(msgspec.Struct, array_like=True):
     """A state of format 1."""
@@ -115,18 +107,32 @@ class _State1(msgspec.Struct, array_like=True):
     clock: int
     traits: dict[str, Any]
     anonymous_ids: list[str]
-    accumulators: dict[str, msgspec.Raw]
+    accumulators: PackedLeaves
     memberships: dict[str, Membership]
-    due: dict[str, int]
+    due: Timers
     waiting: list[Waiting]
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(UserState)
+def enc_hook(value: object) -> object:
+    """As msgspec wants it: what a state is encoded with, also as a part of something else."""
+    if isinstance(value, PackedLeaves | Timers):
+        return value.packed()
+    raise TypeError(f"no part of a state is a {type(value).__name__}")
+
+
+def dec_hook(kind: type, value: Any) -> Any:
+    """The inverse. Up to format 4, leaves and timers were mappings."""
+    if value.__class__ is list:
+        return kind(*value)
+    return leaves_of(value) if kind is PackedLeaves else timers_of(value)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+_decoder = msgspec.msgpack.Decoder(UserState, dec_hook=dec_hook)
+_decode_format_1 = msgspec.msgpack.Decoder(_State1, dec_hook=dec_hook).decode
 _decode_memberships = msgspec.msgpack.Decoder(dict[str, Membership]).decode
-_decode_accumulator = msgspec.msgpack.Decoder(Accumulator).decode
 _FORMAT_BYTE = bytes([FORMAT])
-_AS_NOW = (_FORMAT_BYTE, b"\x03", b"\x02")
+_AS_NOW = (_FORMAT_BYTE, b"\x04", b"\x03", b"\x02")
 """What was added since to the end of a state is missing in the older one, and empty then."""
 _RAW = msgspec.Raw
 
@@ -151,17 +157,29 @@ def decode_state(data: bytes) -> UserState:
     raise UnknownStateFormat(f"state format {data[:1].hex() or 'of no bytes'}, expected at most {_FORMAT_BYTE.hex()}")
 
 
+def plain(state: UserState) -> dict[str, Any]:
+    """All that is kept, by the names of the fields, as built-in types; leaves and timers by leaf, whatever their order."""
+    state.memberships_kept = state.memberships
+    found: dict[str, Any] = msgspec.to_builtins(
+        {name: getattr(state, name) for name in state.__struct_fields__}, enc_hook=_by_leaf, str_keys=True
+    )
+    return found
+
+
 def traits_text(traits: Mapping[str, Any]) -> str:
     """Traits as `UserState.traits_json` holds them."""
     return msgspec.json.encode(traits).decode()
 
 
 def _from_format_1(data: bytes) -> UserState:
-    old = msgspec.msgpack.decode(data, type=_State1)
-    state = UserState(old.known, old.clock, traits_text(old.traits), old.anonymous_ids)
-    state.accumulators.update(old.accumulators)
+    old = _decode_format_1(data)
+    state = UserState(old.known, old.clock, traits_text(old.traits), old.anonymous_ids, old.accumulators)
     state.memberships_kept, state.due, state.waiting = old.memberships, old.due, old.waiting
     return state
+
+
+def _by_leaf(value: object) -> object:
+    return cast("PackedLeaves | Timers", value).by_leaf()
 
 
 @lru_cache(4096)

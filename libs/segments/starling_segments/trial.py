@@ -47,7 +47,8 @@ class Trial:
 class Past:
     """What a trial needs of a user's past. `plan`: the leaves that no state keeps (`fresh`).
 
-    `reach_ms`: how far back they look, None for all time; `looks_inside`: whether they read what is in an event.
+    `reach_ms`: what is as old as that, or older, they do not look at; None: they look at all. `looks_inside`: whether they
+    read what is in an event.
     """
 
     plan: Plan
@@ -184,8 +185,8 @@ def adopt(state: UserState, past: UserState, fresh: frozenset[str]) -> None:
     left in a state that is gone by now is gone with it: a leaf that is missing in `past` is missing here too.
     """
     for leaf in fresh.difference(past.accumulators):
-        state.accumulators.pop(leaf, None)
-    state.accumulators.update(past.accumulators)
+        state.accumulators.drop(leaf)
+    state.accumulators.take_over(past.accumulators)
     waiting = [match for match in state.waiting if match.leaf not in fresh]
     state.waiting = sorted(waiting + past.waiting, key=_BY_TIME)
 
@@ -206,5 +207,6 @@ def _reach_ms(leaf: object, now: int) -> int | None:
     if isinstance(leaf, CalendarLeaf):
         return _CALENDAR_MS[leaf.unit]
     if isinstance(leaf, FixedLeaf):
-        return None if leaf.after_ms is None else max(0, now - leaf.after_ms)
+        # What lies at the very beginning of the window is in it.
+        return None if leaf.after_ms is None else max(0, now - leaf.after_ms + 1)
     return leaf.window_ms if isinstance(leaf, EventLeaf) else None

@@ -23,9 +23,10 @@ class DelayedLeaf(ShiftingLeaf):
         """A match waits until it is `newer_ms` old."""
         if time <= now - (self.window_ms or 0):
             return 0
-        kept = state.accumulator(self.id)
+        kept = state.accumulators.get(self.id)
         if kept is None:
-            kept = state.accumulators[self.id] = Delayed(self.kind.windowed())
+            kept = Delayed(self.kind.windowed())
+            state.accumulators.put(self.id, kept)
         self.settle(kept, now)
         before = kept.inner.value() if self.questions else None
         if time <= now - self.newer_ms:
@@ -49,7 +50,7 @@ class DelayedLeaf(ShiftingLeaf):
 
     def observe(self, state: UserState, question: Question, now: int) -> Any:  # noqa: ARG002
         """The measure at `now`."""
-        kept = state.accumulator(self.id)
+        kept = state.accumulators.get(self.id)
         if kept is None:
             return self.kind.nothing
         self.settle(kept, now)
@@ -78,9 +79,10 @@ class CalendarLeaf(ShiftingLeaf):
         start = span_of(self.unit, self.zone, time)[0]
         if start < self._oldest(now):
             return 0
-        kept = state.accumulator(self.id)
+        kept = state.accumulators.get(self.id)
         if kept is None:
-            kept = state.accumulators[self.id] = Periods()
+            kept = Periods()
+            state.accumulators.put(self.id, kept)
         self.settle(kept, now)
         inner = kept.at(start)
         before = self.kind.nothing if inner is None or not self.questions else inner.value()
@@ -107,7 +109,7 @@ class CalendarLeaf(ShiftingLeaf):
 
     def observe(self, state: UserState, question: Question, now: int) -> Any:
         """The measure of the period that the question is about."""
-        kept = state.accumulator(self.id)
+        kept = state.accumulators.get(self.id)
         return self.kind.nothing if kept is None else self._value(kept, question.back, now)
 
     def next_change(self, question: Question, kept: Any, now: int) -> int | None:

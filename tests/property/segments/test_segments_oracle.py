@@ -79,7 +79,7 @@ class Folded:
             else:
                 history.fold_past_profile(past, what, at)
         history.on_timer(past, now)
-        self.state.accumulators.update(past.accumulators)
+        self.state.accumulators.take_over(past.accumulators)
         self.state.waiting = sorted([*self.state.waiting, *past.waiting], key=lambda match: match.time)
 
     def tally(self, previous: Plan | None = None) -> AccountTally | None:

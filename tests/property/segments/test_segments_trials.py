@@ -24,7 +24,7 @@ from starling_segments import (
     parse_segment,
     past_for,
 )  # fmt: skip
-from tests.property.segments.oracle import GRID_MS, Oracle
+from tests.property.segments.oracle import GRID_MS, Happened, Oracle
 from tests.property.segments.stories import LISTS, WORLDS, Step, World, conditions, placed, stories
 from tests.property.segments.test_segments_oracle import CASES, Folded, ask, put
 
@@ -95,6 +95,19 @@ def test_a_preview_finds_whom_the_oracle_finds(
     found = tried(person, asked, None, now, Clock.EVENT if follows_events else Clock.WALL)
     assert found is None or found == Found(False, oracle.known and oracle.holds(asked, now))
     assert encode_state(person.state) == before
+
+
+def test_what_happened_at_the_very_beginning_of_a_fixed_window_is_read() -> None:
+    world = World(zone="UTC", base_ms=86_400_000_000)
+    story = [
+        Step("define", 0, definitions=(("a", {"event": "B"}),)),
+        Step("event", 0, event=Happened("A", 0, {}, {}, {})),
+        Step("advance", 20_000),
+    ]
+    person, _, now = lived(story, world, follows_events=False)
+    for after_ms, is_in in ((0, True), (1, False)):
+        asked = placed({"event": "A", "after": after_ms}, world)
+        assert tried(person, asked, None, now, Clock.WALL) == Found(before=False, after=is_in)
 
 
 @settings(max_examples=CASES, deadline=None)

@@ -70,7 +70,7 @@ def test_an_event_from_the_future_waits_once_however_often_the_switch_is_repeate
     state = segmenter.task.state(b"default/u1")
     assert state is not None
     assert state.waiting == []
-    (kept,) = [state.accumulator(leaf) for leaf in state.accumulators]
+    (kept,) = state.accumulators.by_leaf().values()
     assert kept is not None
     assert kept.value() == 2
 
@@ -170,7 +170,7 @@ def test_a_plan_that_the_log_does_not_know_is_left_by_counting_all_history_anew(
     segmenter.define("twice", TWICE)
     _bought(segmenter, ("u1", 1000), ("u1", 2000), ("u2", 3000))
     segmenter.changes()
-    members, kept = segmenter.members("twice"), [dict(state.accumulators) for state in segmenter.task.states().values()]
+    members, kept = segmenter.members("twice"), [state.accumulators for state in segmenter.task.states().values()]
     _say_the_plan_was(segmenter, b"of another life")
     segmenter.task.settle()
     assert segmenter.changes() == []

@@ -152,7 +152,7 @@ def test_a_sequence_keeps_256_events_at_most_and_still_completes() -> None:
     plan, state = plan_of(where), UserState()
     for i in range(2_000):
         assert plan.on_event(state, event("Look" if i % 3 else "Add", i * 1_000), i * 1_000) == []
-    chain = state.accumulator(plan.leaves[0])
+    chain = state.accumulators.get(plan.leaves[0])
     assert isinstance(chain, Chain)
     assert len(chain.links) == EXACT
     (change,) = plan.on_timer(state, 4 * HOUR)
@@ -188,7 +188,7 @@ def test_the_answer_that_an_event_brings_about_is_the_one_that_stays(threshold: 
         plan.on_event(state, event("Buy", i, v=i), i)
     for i in range(2 * threshold - 60, 2 * threshold + 60):
         plan.on_event(state, event("Buy", i, v=i), i)
-        kept = state.accumulator(next(iter(state.accumulators)))
+        kept = state.accumulators.get(next(iter(state.accumulators)))
         assert len({kept.value() for _ in range(5)}) == 1
         assert state.memberships.get("s", Membership()).member is (kept.value() >= threshold)
 

@@ -1,15 +1,17 @@
 """A computed trait has the value that the segment language's evaluator observes on the same history."""
 
+import base64
 import json
 import random
 from collections.abc import Mapping, Sequence
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from starling_spark.profiles.folding import Chunk, Computed
-from starling_spark.profiles.traits import decode_user
+from starling_spark.profiles.traits import decode_user, encode_user
 from tests.unit.spark.evaluator import Evaluator
 from tests.unit.spark.keeping import DAY_MS, START_MS, Partition, defined, event, values
 
@@ -123,6 +125,19 @@ def test_what_the_wall_clock_lets_in_too_early_counts_when_the_evaluators_does(s
             assert found == value or (found is None and not value), (asked[int(key[1:])], user, value)
         evaluator.now_ms = now_ms = until_ms
     assert waited > 100
+
+
+def after_sixty_events() -> bytes:
+    partition = Partition(*(defined(f"t{i}", document) for i, document in enumerate(documents())))
+    partition.batch(history(11, 60))
+    return partition.store.users[min(partition.store.users)]
+
+
+def test_an_older_release_s_state_is_read() -> None:
+    """The bytes beside this file are `after_sixty_events` as the release wrote them that kept leaves in mappings."""
+    old = base64.b64decode((Path(__file__).parent / "states" / "user_traits_2.txt").read_text())
+    assert decode_user(old) == decode_user(after_sixty_events())
+    assert decode_user(encode_user(decode_user(old))) == decode_user(old)
 
 
 def test_nothing_is_kept_once_every_window_is_empty() -> None:

@@ -1,0 +1,268 @@
+"""Pure core, hot path: what a state keeps for each leaf, and their timers, as runs of bytes.
+
+A user has tens to hundreds of leaves and an event touches a few of them. So they lie side by side: a leaf is found by
+its identity in one long text, decoded only when it is asked for, and written back in its place; the others are copied
+as the bytes they are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from starling_segments.accumulators import Accumulator
+
+ID_CHARACTERS: Final = 8
+"""Of a leaf's identity."""
+
+_LENGTH_BYTES: Final = 4
+_INSTANT_BYTES: Final = 8  # as many as an identity has characters: both begin at the same place
+_decode = msgspec.msgpack.Decoder(Accumulator).decode
+_encode = msgspec.msgpack.Encoder().encode
+_LENGTH = struct.Struct("<I")
+_length = _LENGTH.pack
+_put_length = _LENGTH.pack_into
+_INSTANT = struct.Struct("<q")
+_put_instant = _INSTANT.pack_into
+_instant_at = _INSTANT.unpack_from
+
+
+class PackedLeaves:
+    """Leaf identity -> what is kept for it.
+
+    Shape: `ids` one after the other, `lengths` of what is kept for each (4 bytes, little endian), `kept` in that order.
+    Raises: ValueError when there is not one length for each identity.
+    """
+
+    def __init__(self, ids: str = "", lengths: bytes = b"", kept: bytes = b"") -> None:
+        if len(ids) * _LENGTH_BYTES != len(lengths) * ID_CHARACTERS or not ids.isascii():
+            raise ValueError(f"{len(lengths)} bytes of lengths for {len(ids)} characters of identities")
+        self._ids = ids
+        self._lengths = lengths
+        self._kept = kept
+        self._sizes: tuple[int, ...] = ()
+        self._asked: dict[str, Any] = {}
+        """What is kept for each leaf that was asked for; None: nothing."""
+        self._replaced: dict[int, str] = {}
+        """Where it lay -> which leaf, of those that were there."""
+        self._added: list[str] = []
+        """Those that were not."""
+
+    def get(self, leaf_id: str) -> Any:
+        """What is kept for a leaf, None for nothing; to be changed in place."""
+        asked = self._asked
+        if leaf_id in asked:
+            return asked[leaf_id]
+        at = _at(self._ids, leaf_id)
+        if at < 0:
+            asked[leaf_id] = None
+            self._added.append(leaf_id)
+            return None
+        place, sizes = at // ID_CHARACTERS, self._sizes or self._unpacked()
+        begin = sum(sizes[:place])
+        kept = _decode(self._kept[begin : begin + sizes[place]])
+        asked[leaf_id] = kept
+        self._replaced[place] = leaf_id
+        return kept
+
+    def put(self, leaf_id: str, kept: Any) -> None:
+        """Keep something for a leaf, in place of what was kept."""
+        asked = self._asked
+        if leaf_id not in asked:
+            at = _at(self._ids, leaf_id)
+            if at < 0:
+                self._added.append(leaf_id)
+            else:
+                self._replaced[at // ID_CHARACTERS] = leaf_id
+        asked[leaf_id] = kept
+
+    def drop(self, leaf_id: str) -> None:
+        """Keep nothing for a leaf any more."""
+        self.put(leaf_id, None)
+
+    def restrict(self, leaf_ids: Collection[str]) -> None:
+        """Keep nothing for any other leaf."""
+        for leaf_id in list(self):
+            if leaf_id not in leaf_ids:
+                self.drop(leaf_id)
+
+    def take_over(self, other: PackedLeaves) -> None:
+        """Keep what is kept there too, in place of what is kept for the same leaves here."""
+        for leaf_id in other:
+            self.put(leaf_id, other.get(leaf_id))
+
+    def by_leaf(self) -> dict[str, Any]:
+        """As a mapping."""
+        return {leaf_id: self.get(leaf_id) for leaf_id in self}
+
+    def packed(self) -> tuple[str, Any, Any]:
+        """As it is made of."""
+        if not self._asked:
+            return self._ids, self._lengths, self._kept
+        asked, ids, lengths = self._asked, self._ids, bytearray(self._lengths)
+        data, gone = self._with_replaced(lengths) if self._replaced else (bytearray(self._kept), False)
+        for leaf_id in self._added:
+            value = asked[leaf_id]
+            if value is not None:
+                encoded = _encode(value)
+                data += encoded
+                lengths += _length(len(encoded))
+                ids += leaf_id
+        if gone:
+            ids, lengths = _without_gaps(ids, lengths)
+        return ids, lengths, data
+
+    def _with_replaced(self, lengths: bytearray) -> tuple[bytearray, bool]:
+        """What was kept, with what has been asked for as it is now; sets the new `lengths`. And whether one of them is 0."""
+        kept, sizes, asked, replaced = self._kept, self._sizes or self._unpacked(), self._asked, self._replaced
+        data, done, next_place, gone = bytearray(), 0, 0, False
+        for place in sorted(replaced):
+            begin = done + sum(sizes[next_place:place])
+            data += kept[done:begin]
+            value = asked[replaced[place]]
+            encoded = b"" if value is None else _encode(value)
+            data += encoded
+            if len(encoded) != sizes[place]:
+                gone = gone or not encoded
+                _put_length(lengths, place * _LENGTH_BYTES, len(encoded))
+            next_place, done = place + 1, begin + sizes[place]
+        data += kept[done:]
+        return data, gone
+
+    def __iter__(self) -> Iterator[str]:
+        """The leaves that something is kept for."""
+        asked, stored = self._asked, self._ids
+        ids = [stored[at : at + ID_CHARACTERS] for at in range(0, len(stored), ID_CHARACTERS)]
+        there = [leaf_id for leaf_id in ids if leaf_id not in asked or asked[leaf_id] is not None]
+        known = set(ids)
+        return iter(there + [leaf_id for leaf_id, kept in asked.items() if kept is not None and leaf_id not in known])
+
+    def __len__(self) -> int:
+        """For how many leaves something is kept."""
+        return len(list(iter(self)))
+
+    def __bool__(self) -> bool:
+        """Whether anything is kept."""
+        return len(self) > 0 if self._asked else bool(self._ids)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same is kept for the same leaves."""
+        return isinstance(other, PackedLeaves) and self.by_leaf() == other.by_leaf()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __contains__(self, leaf_id: str) -> bool:
+        """Whether something is kept for a leaf."""
+        asked = self._asked
+        return asked[leaf_id] is not None if leaf_id in asked else _at(self._ids, leaf_id) >= 0
+
+    def _unpacked(self) -> tuple[int, ...]:
+        """The lengths."""
+        self._sizes = struct.unpack(f"<{len(self._lengths) // _LENGTH_BYTES}I", self._lengths)
+        return self._sizes
+
+
+class Timers:
+    """Leaf identity -> the next instant, in epoch ms, at which its truth can change by itself.
+
+    Shape: `ids` one after the other, `instants` in that order (8 bytes, little endian); `earliest`: the first of them.
+    Raises: ValueError when those do not fit together.
+    """
+
+    def __init__(self, ids: str = "", instants: bytes = b"", earliest: int | None = None) -> None:
+        if len(ids) * _INSTANT_BYTES != len(instants) * ID_CHARACTERS or (earliest is None) is not (not ids):
+            raise ValueError(f"{len(instants)} bytes of instants for {len(ids)} characters of identities, from {earliest} on")
+        self._ids = ids
+        self._instants = bytearray(instants)
+        self.earliest = earliest
+        """The first instant of all; None when no leaf waits for one."""
+
+    def note(self, leaf_id: str, instant: int | None) -> None:
+        """Set a leaf's timer, or take it away."""
+        at, instants = _at(self._ids, leaf_id), self._instants
+        if at < 0:
+            if instant is None:
+                return
+            self._ids += leaf_id
+            instants += _INSTANT.pack(instant)
+        else:
+            before = _instant_at(instants, at)[0]
+            if instant is None:
+                del instants[at : at + _INSTANT_BYTES]
+                self._ids = self._ids[:at] + self._ids[at + ID_CHARACTERS :]
+            elif instant == before:
+                return
+            else:
+                _put_instant(instants, at, instant)
+            if before == self.earliest:
+                self.earliest = min(self._all(), default=None)
+                return
+        if instant is not None and (self.earliest is None or instant < self.earliest):
+            self.earliest = instant
+
+    def due(self, now: int) -> list[str]:
+        """The leaves whose instant is `now` or before."""
+        if self.earliest is None or self.earliest > now:
+            return []
+        return [leaf_id for leaf_id, instant in self.by_leaf().items() if instant <= now]
+
+    def clear(self) -> None:
+        """No leaf waits for anything."""
+        self._ids, self._instants, self.earliest = "", bytearray(), None
+
+    def restrict(self, leaf_ids: Collection[str]) -> None:
+        """Take away the timers of all other leaves."""
+        for leaf_id in self.by_leaf():
+            if leaf_id not in leaf_ids:
+                self.note(leaf_id, None)
+
+    def by_leaf(self) -> dict[str, int]:
+        """As a mapping."""
+        ids = self._ids
+        return {ids[i * ID_CHARACTERS : (i + 1) * ID_CHARACTERS]: instant for i, instant in enumerate(self._all())}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same leaves wait for the same instants."""
+        return isinstance(other, Timers) and self.by_leaf() == other.by_leaf()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def packed(self) -> tuple[str, Any, int | None]:
+        """As it is made of."""
+        return self._ids, self._instants, self.earliest
+
+    def _all(self) -> tuple[int, ...]:
+        return struct.unpack(f"<{len(self._instants) // _INSTANT_BYTES}q", self._instants)
+
+
+def leaves_of(kept: Mapping[str, Any]) -> PackedLeaves:
+    """From a mapping."""
+    found = PackedLeaves()
+    for leaf_id, one in kept.items():
+        found.put(leaf_id, one)
+    ids, lengths, data = found.packed()
+    return PackedLeaves(ids, bytes(lengths), bytes(data))
+
+
+def timers_of(instants: Mapping[str, int]) -> Timers:
+    """From a mapping."""
+    packed = struct.pack(f"<{len(instants)}q", *instants.values())
+    return Timers("".join(instants), packed, min(instants.values(), default=None))
+
+
+def _without_gaps(ids: str, lengths: bytearray) -> tuple[str, bytearray]:
+    """Without the leaves that nothing is kept for any more."""
+    left = [place for place in range(len(lengths) // _LENGTH_BYTES) if _LENGTH.unpack_from(lengths, place * _LENGTH_BYTES)[0]]
+    sizes = [lengths[place * _LENGTH_BYTES : (place + 1) * _LENGTH_BYTES] for place in left]
+    return "".join([ids[place * ID_CHARACTERS : (place + 1) * ID_CHARACTERS] for place in left]), bytearray().join(sizes)
+
+
+def _at(ids: str, leaf_id: str) -> int:
+    """Where it begins; -1: it is not there."""
+    at = ids.find(leaf_id)
+    while at >= 0 and at % ID_CHARACTERS:  # the end of one identity and the beginning of the next
+        at = ids.find(leaf_id, at + 1)
+    return at

@@ -1,0 +1,24 @@
+"""What an operator is shown of a state."""
+
+import json
+
+from starling_segmenter.accounts import AccountState, Alike, encode_account
+from starling_segmenter.shown import readable
+from starling_segments import UserState, decode_state, encode_state
+from starling_segments.lifetimes import Tally
+
+
+def test_a_user_is_shown_by_name() -> None:
+    state = UserState(known=True, clock=1_000, user_id="ada", traits_json='{"plan":"pro"}')
+    state.accumulators.put("abcdefgh", Tally(3))
+    state.due.note("abcdefgh", 2_000)
+    shown = readable(encode_state(decode_state(encode_state(state))))
+    assert (shown["user_id"], shown["clock"], shown["accumulators"], shown["due"], shown["memberships_kept"]) == (
+        "ada", 1_000, {"abcdefgh": [1, 3]}, {"abcdefgh": 2_000}, {},
+    )  # fmt: skip
+    assert json.loads(json.dumps(shown)) == shown
+
+
+def test_an_account_is_shown_too() -> None:
+    shown = readable(encode_account(AccountState(users={"ada": 1}, alike={1: Alike(1, {"c": True})}, id_bytes=3)))
+    assert json.loads(json.dumps(shown)) == [{"ada": 1}, {"1": [1, {"c": True}]}, 3, False]
