@@ -21,6 +21,10 @@ from starling_stream.verdict import Held, Latest, Verdict, compare
 _MEMORY_BYTES: Final = 32 * 1024 * 1024
 
 
+Readable = Callable[[bytes], Any]
+"""From the bytes of a state to what JSON can hold. Raises: ValueError or msgspec.DecodeError for what is no state."""
+
+
 class NotKept(Exception):
     """There is nothing to look at; the message says why."""
 
@@ -37,9 +41,13 @@ class Source(NamedTuple):
 class Audit:
     """One stage. Every method may block; raises BackingAway, KafkaException, RegistryUnavailable, SchemaMissing."""
 
-    def __init__(self, stage: str, source: Source) -> None:
-        """Raises: NotKept when no worker of the stage ever kept states in Cassandra."""
+    def __init__(self, stage: str, source: Source, readable: Readable | None = None) -> None:
+        """`readable`: shows a state of the stage, where its bytes are more than MessagePack.
+
+        Raises: NotKept when no worker of the stage ever kept states in Cassandra.
+        """
         self.stage = stage
+        self._readable = readable or _readable
         self._source = source
         self._database = Database(source.cassandra)
         found = CassandraBacking(self._database, 1).frozen(stage)
@@ -80,9 +88,9 @@ class Audit:
         log, end = self.latest(partition)
         last = log.get(key)
         found = {
-            "changelog": None if last is None else {"offset": last[0], **_shown(last[1])},
-            "cassandra": None if written is None else {"written_at": written[1], **_shown(written[0])},
-            **{name: None if row is None else _shown(row) for name, row in self._user_on_disks(partition, key)},
+            "changelog": None if last is None else {"offset": last[0], **self._shown(last[1])},
+            "cassandra": None if written is None else {"written_at": written[1], **self._shown(written[0])},
+            **{name: None if row is None else self._shown(row) for name, row in self._user_on_disks(partition, key)},
         }
         where = {"partition": partition, "bucket": bucket_of(key, self.facts.buckets), "floor": floor, "log_end": end}
         return {"stage": self.stage, "key": key.decode(), **where, "tiers": found}
@@ -139,12 +147,17 @@ class Audit:
         record = self._codec.decode(value)
         return record["version"], record["state"] or b""
 
+    def _shown(self, row: bytes) -> dict[str, Any]:
+        due = row_due(row)
+        instant = None if due is None else due_ms(due)
+        shown = instant if instant is None or not 0 <= instant <= LATEST_MS else format_instant(instant)
+        return {"version": row_version(row), "gone": len(row) <= 8, "due": shown, "bytes": len(row), "state": self._state(row[16:])}
 
-def _shown(row: bytes) -> dict[str, Any]:
-    due = row_due(row)
-    instant = None if due is None else due_ms(due)
-    shown = instant if instant is None or not 0 <= instant <= LATEST_MS else format_instant(instant)
-    return {"version": row_version(row), "gone": len(row) <= 8, "due": shown, "bytes": len(row), "state": _readable(row[16:])}
+    def _state(self, payload: bytes) -> Any:
+        try:
+            return self._readable(payload) if payload else None
+        except (msgspec.DecodeError, ValueError):
+            return _readable(payload)  # spoilt, or of a newer release: all the more reason to look at it
 
 
 def _readable(payload: bytes) -> Any:

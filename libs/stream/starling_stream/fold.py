@@ -5,6 +5,7 @@ from typing import Final, Generic
 
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
+from starling_stream.broken import BrokenProcessor
 from starling_stream.ports import Sealed, StateView
 from starling_stream.processor import History, Inbound, S, Service
 from starling_stream.rows import TaskMeta
@@ -12,10 +13,6 @@ from starling_stream.unit import UnitOfWork
 
 SLICE_TIMERS: Final = 1_000
 """How many timers one step fires where nobody says otherwise."""
-
-
-class BrokenProcessor(Exception):
-    """A processor does not keep its promise; going on would loop for ever or lose changes."""
 
 
 class TaskFold(Generic[S]):

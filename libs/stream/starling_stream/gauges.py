@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from starling_common.metrics import Metrics
-from starling_stream.task import Phase, Step
+from starling_stream.phase import Phase
+from starling_stream.task import Step
 
 
 class Gauges:

@@ -16,11 +16,12 @@ from starling_stream.fold import TaskFold
 from starling_stream.gauges import Gauges
 from starling_stream.left_behind import delete, put_aside
 from starling_stream.merge import Arrival
+from starling_stream.phase import Phase
 from starling_stream.ports import BackingTier
 from starling_stream.processor import Inbound, S, Service
 from starling_stream.restore import Interrupted, Plan, Restored, history, restore
 from starling_stream.store import StoreMemory, TaskStore
-from starling_stream.task import Phase, Task
+from starling_stream.task import Task
 from starling_stream.transport import End, Fetched
 from starling_stream.warming import Warming
 

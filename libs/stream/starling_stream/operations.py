@@ -4,6 +4,7 @@ Settings come from the environment, as those of the services do. Workers may run
 """
 
 import argparse
+import importlib
 import json
 import sys
 import time
@@ -17,7 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
 from starling_common.wire import RegistryUnavailable, SchemaMissing
-from starling_stream.audit import Audit, NotKept, Source
+from starling_stream.audit import Audit, NotKept, Readable, Source
 from starling_stream.backing import BackingAway
 from starling_stream.verdict import Verdict
 
@@ -40,12 +41,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = OperationSettings()
     source = Source(settings.kafka.brokers, settings.registry.url, settings.cassandra, asked.disk)
     try:
-        with closing(Audit(asked.stage, source)) as audit:
+        with closing(Audit(asked.stage, source, _readable(asked.stage))) as audit:
             return int(asked.run(audit, asked))
     except NotKept as cause:
         return _complain(str(cause))
     except (BackingAway, KafkaException, RegistryUnavailable, SchemaMissing) as cause:
         return _complain(f"{type(cause).__name__}: {cause}")
+
+
+def _readable(stage: str) -> Readable | None:
+    """What the stage's service says, if it is one of ours: found by name, for this layer knows no service."""
+    module = f"starling_{stage}.shown"
+    try:
+        found: Readable = importlib.import_module(module).readable
+    except ModuleNotFoundError as missing:
+        if missing.name not in {module, f"starling_{stage}"}:
+            raise
+        return None
+    return found
 
 
 def inspect(audit: Audit, asked: argparse.Namespace) -> int:

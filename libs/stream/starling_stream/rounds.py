@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from starling_stream.fold import SLICE_TIMERS
+from starling_stream.phase import Phase
 from starling_stream.processor import Inbound
-from starling_stream.task import Phase, Step, Task
+from starling_stream.task import Step, Task
 
 IDLE_UNIT_MICROS = 1_000_000
 """How often an idle task under the wall clock says how far its time is, if anybody wants to know."""

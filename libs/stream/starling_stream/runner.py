@@ -22,6 +22,13 @@ _IDLE_SECONDS: Final = 0.05
 """The longest an idle loop sleeps: plans and the wall clock change without any record."""
 
 
+_STEPS_OF_OTHERS: Final = 25
+"""How often the loop goes round between two rounds. The fold holds it for the whole of a round, and a fetch needs some twenty
+of its turns from the consumer's thread to its task: with one a round, records waited for that many rounds. Measured beside
+200,000 timers in one second, p99 of a live event's way: none 2.7 s, 4 1.3 s, 10 0.6 s, 25 0.4 s.
+"""
+
+
 class LostGroup(Exception):
     """This worker was put out of its group and was not let in again in time."""
 
@@ -84,7 +91,9 @@ class Runner:
         while not self._stopping:
             async with self._turn_lock:
                 worked = not self._stopping and await self._turn()
-            if not worked:
+            if worked:
+                await _let_others_go_on()
+            else:
                 await self._sleep()
 
     async def stop(self) -> None:
@@ -216,6 +225,11 @@ class Runner:
         await self._wake.wait()
         handle.cancel()
         self._wake.clear()
+
+
+async def _let_others_go_on() -> None:
+    for _ in range(_STEPS_OF_OTHERS):
+        await asyncio.sleep(0)
 
 
 def _give_back(tasks: dict[int, Task[Any]], steps: Sequence[Step]) -> None:

@@ -15,10 +15,12 @@ class StreamSettings(ServiceSettings):
 
     state_dir: Annotated[Path, Field(description="local disk for the states; lost disks are rebuilt from the changelog")]
     unit_max_records: Annotated[int, Field(ge=1, le=100_000, description="records in one transaction, all tasks together")] = 10_000
+    # Live events wait for the round before theirs: beside 200,000 timers in a second their p99 is 251 ms with 500 and 446 ms with
+    # 1,000, and the timers are worked off as fast (17 s).
     timers_per_unit: Annotated[
         int,
         Field(ge=1, le=100_000, description="timers in one transaction, all tasks together; as many as records if those are more"),
-    ] = 1_000
+    ] = 500
     switch_keys_per_unit: Annotated[int, Field(ge=1, le=100_000, description="keys a task switches in one transaction")] = 2_000
     buffered_records: Annotated[
         int, Field(ge=1_000, le=10_000_000, description="read ahead of processing, for each topic and partition")

@@ -36,6 +36,7 @@ _STATE, _TIMER, _META = b"s", b"t", b"m"
 _POSITION, _TASK, _ORIGIN = b"mposition", b"mtask", b"morigin"
 _INCARNATION, _COLD = b"mincarnation", b"mcold"
 _FIRST_DUE: Final = bytes(8)
+_NO_DUE: Final = b"\xff" * 8
 _CACHE_READS: Final = re.compile(r"^rocksdb\.block\.cache\.(hit|miss) COUNT : (\d+)", re.MULTILINE)
 _NEVER_MS: Final = (1 << 63) - 1
 _DAMAGED: Final = "DAMAGED"
@@ -78,6 +79,15 @@ def store_memory(cache_bytes: int, buffer_bytes: int) -> StoreMemory:
     return StoreMemory(cache, buffers, _options(cache, buffers))
 
 
+class _Scan:
+    """One that looks for the first timer; those that are put while it looks may be earlier than what it finds."""
+
+    __slots__ = ("put_meanwhile",)
+
+    def __init__(self) -> None:
+        self.put_meanwhile = _NO_DUE
+
+
 class TaskStore:
     """A `StateView` on disk. `apply` may run in another thread than the reads."""
 
@@ -97,9 +107,10 @@ class TaskStore:
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         """Held where a row is compared and then written, and where one is written."""
-        self._writes = 0
         self._earliest = _FIRST_DUE
         """No timer is due before this; keeps the scan off the tombstones of those that fired."""
+        self._scans: list[_Scan] = []
+        """Those that are under way."""
 
     def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """As `StateView.rows`."""
@@ -109,13 +120,21 @@ class TaskStore:
 
     def due(self, until_ms: int, limit: int) -> list[tuple[int, bytes]]:
         """As `StateView.due`."""
+        until, scan = due_bytes(until_ms), _Scan()
         with self._lock:
-            writes, earliest = self._writes, self._earliest
-        until = due_bytes(until_ms)
-        if earliest > until:
-            return []
+            earliest = self._earliest
+            if earliest > until:
+                return []
+            self._scans.append(scan)
+        try:
+            return self._due(earliest, until, limit, scan)
+        finally:
+            with self._lock:
+                self._scans.remove(scan)
+
+    def _due(self, earliest: bytes, until: bytes, limit: int, scan: "_Scan") -> list[tuple[int, bytes]]:
         found: list[tuple[int, bytes]] = []
-        first = b"\xff" * 8
+        first = _NO_DUE
         for timer, _ in self._scan(_TIMER + earliest, self._timers):
             due = timer[1:9]
             if not found:
@@ -124,8 +143,7 @@ class TaskStore:
                 break
             found.append((due_ms(due) or 0, timer[9:]))
         with self._lock:
-            if self._writes == writes:
-                self._earliest = first
+            self._earliest = min(first, scan.put_meanwhile)
         return found
 
     def keys(self, after: bytes, limit: int) -> list[bytes]:
@@ -141,7 +159,7 @@ class TaskStore:
     def apply(self, changes: Mapping[bytes, Changed], meta: TaskMeta | None, position: int | None) -> None:
         """Everything of one committed unit, in one batch. `position`: the changelog offset after it."""
         batch = WriteBatch(raw_mode=True)
-        earliest = b"\xff" * 8
+        earliest = _NO_DUE
         put, delete = batch.put, batch.delete
         # In the order of keys: the store takes a sorted batch in two thirds of the time (1.8 -> 1.2 us a row).
         for key, (before, after) in sorted(changes.items()):
@@ -159,13 +177,11 @@ class TaskStore:
             put(_POSITION, _U64.pack(position))
         with self._writing, self._damage_marked():
             self._db.write(batch)
-        with self._lock:
-            self._writes += 1
-            self._earliest = min(self._earliest, earliest)
+        self._note_put(earliest)
 
     def adopt(self, rows: Mapping[bytes, bytes]) -> None:
         """Take over rows of the tier, but for those of which there is the same version or a newer one here."""
-        batch, earliest = WriteBatch(raw_mode=True), b"\xff" * 8
+        batch, earliest = WriteBatch(raw_mode=True), _NO_DUE
         with self._writing, self._damage_marked():
             for (key, row), known in zip(rows.items(), self.rows(list(rows)), strict=True):
                 if row_version(known) >= row_version(row):
@@ -178,9 +194,14 @@ class TaskStore:
                     batch.put(_TIMER + due + key, b"")
                     earliest = min(earliest, due)
             self._db.write(batch)
+        self._note_put(earliest)
+
+    def _note_put(self, earliest: bytes) -> None:
+        """After the write: a scan that began later has seen it, one that began before is told."""
         with self._lock:
-            self._writes += 1
             self._earliest = min(self._earliest, earliest)
+            for scan in self._scans:
+                scan.put_meanwhile = min(scan.put_meanwhile, earliest)
 
     def begin_cold(self, position: int, meta: TaskMeta, buckets: int, incarnation: int) -> None:
         """An empty store of which the tier holds everything up to that position: no bucket of users is here yet."""

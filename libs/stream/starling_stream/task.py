@@ -1,32 +1,20 @@
 """Pure core: the life of one partition number, from assignment to revocation, and what it can commit at any moment."""
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Final, Generic, NamedTuple
 
 from starling_common.settings import Clock
+from starling_stream.broken import BatchMissing
 from starling_stream.decoding import RawRecord, all_topics, decode_record
 from starling_stream.fold import TaskFold
 from starling_stream.merge import Arrival, OrderedMerge
+from starling_stream.phase import Phase
 from starling_stream.ports import Changed, PartialView, Sealed, StateView
 from starling_stream.processor import Inbound, S, Service
 from starling_stream.rows import TaskMeta, due_bytes, due_ms
 
 _COLD_RECORDS: Final = 1_000
 """Records in one unit while users have to be brought: so the first is out soon, and the next are read meanwhile."""
-
-
-class Phase(StrEnum):
-    """ASSIGNED -> RESTORING -> RUNNING -> REVOKED; a task never goes back."""
-
-    ASSIGNED = "assigned"
-    RESTORING = "restoring"
-    RUNNING = "running"
-    REVOKED = "revoked"
-
-
-class BatchMissing(RuntimeError):
-    """A batch came whose predecessor never did: what lies between would be passed over for good."""
 
 
 class Step(NamedTuple):

@@ -112,7 +112,8 @@ class Warming:
 
     def lowest(self) -> int:
         """As `Lowest`."""
-        return min(self._store.earliest_ms(), self._horizon_ms())
+        # Restored from a floor that says "from the first instant on", the horizon may begin before that: no row can hold it.
+        return max(FIRST_MS, min(self._store.earliest_ms(), self._horizon_ms()))
 
     def covers(self, keys: Sequence[bytes], until_ms: int) -> bool:
         """Whether these keys can be read at once; if not, they are brought, and the runner is woken. The same for who is due."""

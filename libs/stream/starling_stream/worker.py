@@ -23,13 +23,13 @@ from starling_stream.gauges import Gauges, TierGauges
 from starling_stream.group import Group
 from starling_stream.holdings import Holdings, Means
 from starling_stream.installation import CannotStart, Installation, look_up
+from starling_stream.phase import Phase
 from starling_stream.processor import Service
 from starling_stream.rounds import Limits, Rounds
 from starling_stream.runner import Parts, Runner
 from starling_stream.second_tier import SecondTier
 from starling_stream.settings import StreamSettings
 from starling_stream.store import StoreMemory, store_memory
-from starling_stream.task import Phase
 from starling_stream.tier import FactsDiffer, Surroundings
 from starling_stream.transactions import Transactions
 

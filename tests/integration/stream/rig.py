@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,16 +17,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from starling_common.kafka import consumer_config, producer_config
 from starling_common.settings import Cassandra
+from starling_common.testing import free_port
 from starling_common.wire import Registry
 from tests.unit.stream.counting import event
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 240.0, said: Callable[[], str] = str) -> None:

@@ -27,11 +27,12 @@ from starling_common.instants import wall_clock_micros
 from starling_common.kafka import producer_config
 from starling_common.metrics import telemetry
 from starling_common.schemas import schema_directory
+from starling_common.testing import free_port
 from starling_common.topics import AGGREGATES, BEHAVIOUR, CLOCK, _topic, load_catalogue
 from starling_common.wire import Codec, Registry
 from tests.faults.log import lag, read_all
 from tests.faults.parts import Stack, running
-from tests.integration.stream.rig import Worker, free_port, wait_until
+from tests.integration.stream.rig import Worker, wait_until
 
 GUIDE = (Path(__file__).parents[3] / "docs/guides/stateful-service.md").read_text()
 FILES = re.findall(r"^`([a-z_]+/[a-z_]+\.py)`:\n\n```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)

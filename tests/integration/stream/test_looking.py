@@ -13,6 +13,7 @@ from starling_common.settings import Cassandra
 from starling_common.testing import own_keyspace
 from starling_common.topics import load_catalogue
 from starling_common.wire import Registry
+from starling_local.testing import until_markers_are_written
 from starling_stream import looking
 from starling_stream.backing import BackingAway, Facts, Place, Standing, StateWrite, bucket_of
 from starling_stream.backing_cassandra import CassandraBacking
@@ -38,6 +39,7 @@ class Kept:
         self.states = States("segmenter", self.database, stack.brokers, self.registry)
         self.prefix = f"w{uuid.uuid4().hex[:8]}/".encode()
         self._codec = self.registry.codec(CHANGELOG, "StateChanged")
+        self._brokers = stack.brokers
         config = producer_config(stack.brokers) | {"transactional.id": f"test-{uuid.uuid4().hex}"}
         self._producer = Producer(config)
         self._producer.init_transactions(30)
@@ -68,6 +70,7 @@ class Kept:
             self._producer.produce(CHANGELOG, value, key, partition, on_delivery=delivered)
         self._producer.flush(30)
         (self._producer.abort_transaction if abort else self._producer.commit_transaction)(30)
+        until_markers_are_written(self._brokers, [CHANGELOG])
         return ends
 
     def forget(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -54,6 +55,25 @@ def test_an_earlier_timer_is_found_after_the_scan_had_moved_on(store: TaskStore)
     assert store.due(500, 10) == []
     _write(store, {b"early": _row(1, 400)})
     assert store.due(500, 10) == [(400, b"early")]
+
+
+def test_a_scan_moves_on_although_something_is_written_meanwhile(store: TaskStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a wave of timers something always is; a scan that then began where the last one did would meet all that fired."""
+    _write(store, {b"k": _row(1, 1000)})
+    scan = store._scan
+
+    def written_meanwhile(*asked: Any) -> Iterator[tuple[bytes, bytes]]:
+        for number, entry in enumerate(scan(*asked)):
+            if not number:
+                _write(store, {key: _row(1, due) for key, due in meanwhile.items()})
+            yield entry
+
+    for meanwhile, then in (({b"later": 2000}, 1000), ({b"earlier": 700, b"first": 600}, 600)):  # noqa: B007 - used above
+        monkeypatch.setattr(store, "_scan", written_meanwhile)
+        assert store.due(1500, 10) == [(1000, b"k")]
+        assert store.earliest_ms() == then
+    monkeypatch.undo()
+    assert store.due(650, 10) == [(600, b"first")]
 
 
 def test_everything_survives_a_reopening(tmp_path: Path, memory: StoreMemory) -> None:

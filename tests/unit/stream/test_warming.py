@@ -111,6 +111,7 @@ def test_a_floor_from_before_anybody_was_looked_for_hides_everybody_until_they_a
         view = Warming(cold.store, Behind(cold.backing, PLACE), never_looked, cold.view._help)
         assert view.due(NOW_MS, 10) == []
         assert not view.sees(0)
+        assert view.lowest() == FIRST_MS  # what the next floor says: it has to fit where it is written
 
     asyncio.run(looks())
 
