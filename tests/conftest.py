@@ -17,7 +17,7 @@ from starling_common.deploy import DeploySettings, deploy
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
 from starling_local.testing import embedded
 
-SEGMENTS = Path(__file__).parent.parent / "libs" / "segments"
+LIBRARIES = Path(__file__).parent.parent / "libs"
 
 settings.register_profile("starling", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("starling")
@@ -54,10 +54,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Together:
 def pytest_sessionstart() -> None:
     """Nothing is tested that was compiled from older sources."""
     if (
-        any(SEGMENTS.rglob("*.so"))
-        and subprocess.run([sys.executable, SEGMENTS / "compile_native.py", "--check"], check=False).returncode
+        any(LIBRARIES.rglob("*.so"))
+        and subprocess.run([sys.executable, LIBRARIES / "local" / "compile_native.py", "--check"], check=False).returncode
     ):
-        raise pytest.UsageError("what is compiled in libs/segments was made from other sources: make setup")
+        raise pytest.UsageError("what is compiled in libs was made from other sources: make setup")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import fcntl
 import random
 import tempfile
+import time
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -12,8 +13,11 @@ from pathlib import Path
 from starling_local.instance import Clock, Instance, Options
 from starling_local.ports import SPAN, Ports
 from starling_local.preflight import is_free
+from starling_local.settle.broker import Offsetter
 from starling_local.stack.jvm_registry import registry_url
 from starling_local.stack.launch import StackError, start_supervisor, stop, wait_ready
+
+_MARKER_PAUSE_SECONDS = 0.02
 
 _FIRST_BASE, _LAST_BASE = 20_000, 31_900
 """Below the range the kernel takes ports for outgoing connections from."""
@@ -61,6 +65,20 @@ def embedded(
         finally:
             stop(instance)
             process.wait()
+
+
+def until_markers_are_written(brokers: str, topics: Collection[str], *, timeout_seconds: float = 60.0) -> None:
+    """Returns once no transaction is open in the topics: a commit returns before its markers stand in all partitions.
+
+    Raises: TimeoutError.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    with Offsetter(brokers) as offsets:
+        partitions = offsets.partitions(topics)
+        while offsets.ends(partitions) != offsets.high_watermarks(partitions):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"a transaction in {', '.join(topics)} is still open after {timeout_seconds:g} s")
+            time.sleep(_MARKER_PAUSE_SECONDS)
 
 
 def addresses(instance: Instance) -> Addresses:

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from starling_common.kafka import producer_config
 from starling_common.testing import running
 from starling_common.wire import Registry
+from starling_local.testing import until_markers_are_written
 from tests.conftest import Stack
 from tests.contract.api.answers import is_problem
 from tests.contract.api.conftest import Client
@@ -77,6 +78,7 @@ def test_what_a_transaction_took_back_is_not_there(client: Client, stack: Stack,
         producer.produce("segments.membership", log.encode("segments.membership", record), f"{log.workspace}/ada".encode())
         producer.flush(30)
         ends(30)
+    until_markers_are_written(stack.brokers, ["segments.membership"])
     items, end = read(client, start)
     assert [one["sequence"] for one in items] == [1]
     assert read(client, end) == ([], end)

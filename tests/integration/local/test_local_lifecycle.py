@@ -144,10 +144,10 @@ def test_a_part_that_cannot_start_is_told_with_its_own_words(starling: Starling,
     assert starling(home, "up", "--detach", "--only", "kafka", "--port-base", str(base)).returncode == 0
     assert starling(home, "down").returncode == 0
     (home / "kafka" / "data" / "meta.properties").write_text("version=1\nnode.id=2\ncluster.id=another\n")
-    failed = starling(home, "up", "--detach", "--timeout", "10")
+    failed = starling(home, "up", "--detach", "--timeout", "25")
     assert failed.returncode == 1
     assert "kafka ended with exit code 1; starts again in" in failed.stderr
-    assert "not ready after 10 s" in failed.stderr
+    assert "not ready after 25 s" in failed.stderr
     assert "node" in failed.stderr.lower()
 
 

@@ -17,7 +17,7 @@ from starling_common.topics import CLOCK, INGEST_TOPICS, PRODUCTS, Stage
 from starling_common.wire import Registry
 from starling_local.settle.broker import Offsetter
 from starling_local.settle.settle import NotSettled, Pipeline, settle, stage_lag
-from starling_local.testing import Addresses
+from starling_local.testing import Addresses, until_markers_are_written
 from starling_local.topic_reader import read_topic
 
 Starling = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -54,6 +54,7 @@ def produce(deployed: Addresses, topic: str, count: int, *, transaction: str = "
     producer.flush(30)
     if transaction != "none":
         (producer.commit_transaction if transaction == "commit" else producer.abort_transaction)(30)
+        until_markers_are_written(deployed.kafka, [topic])
 
 
 def commit(deployed: Addresses, stage: Stage, *positions: int) -> None:
@@ -110,6 +111,21 @@ def test_settle_names_the_stage_that_lags(deployed: Addresses, offsets: Offsette
 def test_settle_waits_for_a_segment_that_is_backfilling(offsets: Offsetter, stage: Stage) -> None:
     with pytest.raises(NotSettled, match="segment vips is backfilling"):
         settle(Pipeline([stage], offsets, lambda: ["segment vips is backfilling"]), 0.5)
+
+
+def test_settle_waits_for_an_open_transaction(deployed: Addresses, offsets: Offsetter, stage: Stage) -> None:
+    """Committed by its stage, not to be read yet: as between the markers that one transaction leaves in several partitions."""
+    produce(deployed, stage.inputs[0], 2)
+    commit(deployed, stage, 1, 1)
+    producer = Producer(producer_config(deployed.kafka, **{"transactional.id": uuid.uuid4().hex}))
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(stage.inputs[0], b"v", partition=0)
+    producer.flush(30)
+    with pytest.raises(NotSettled, match="records are still being written"):
+        settle(Pipeline([stage], offsets, list), 0.5)
+    producer.abort_transaction(30)
+    settle(Pipeline([stage], offsets, list), 30)
 
 
 def test_settle_without_a_broker_says_so(starling: Starling, stage: Stage) -> None:

@@ -24,7 +24,7 @@ def test_only_partitions_that_hold_records_count_as_lag() -> None:
     assert lag(standing, ends, {A1}) == 10
 
 
-def test_settled_means_no_lag_and_nothing_written_meanwhile() -> None:
+def test_settled_means_no_lag_and_nothing_written_or_open_meanwhile() -> None:
     assert is_settled(Pass({A0: 5}, {A0: 5}))
     assert not is_settled(Pass({A0: 5}, {A0: 6}))
     assert not is_settled(Pass({A0: 5}, {A0: 5}, lags={"segmenter": 1}))

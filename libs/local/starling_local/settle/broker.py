@@ -26,7 +26,7 @@ _PASSING = frozenset(
 _EARLIEST, _LATEST = -2, -1
 """Asked for in place of a time, the protocol answers with the first and with the next offset.
 
-One question for all partitions, and the consumer's `read_committed` makes the next offset the last stable one.
+One question for all partitions; what a `read_committed` consumer is told as the next offset is the last stable one.
 """
 
 _PROBE_GROUP = "starling-local-probe"
@@ -41,13 +41,14 @@ class Offsetter:
         self._admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
         self._brokers = brokers
         self._consumer = self._member(_PROBE_GROUP)
+        self._sees_open = self._member(_PROBE_GROUP, **{"isolation.level": "read_uncommitted"})
         self._groups: dict[str, Consumer] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
-        for consumer in (self._consumer, *self._groups.values()):
+        for consumer in (self._consumer, self._sees_open, *self._groups.values()):
             consumer.close()
 
     def partitions(self, topics: Iterable[str]) -> list[Partition]:
@@ -60,11 +61,15 @@ class Offsetter:
 
     def starts(self, partitions: Iterable[Partition]) -> Offsets:
         """The first offset still kept."""
-        return self._offsets(partitions, _EARLIEST)
+        return self._offsets(self._consumer, partitions, _EARLIEST)
 
     def ends(self, partitions: Iterable[Partition]) -> Offsets:
         """The last stable offset: beyond every committed record, before every open transaction."""
-        return self._offsets(partitions, _LATEST)
+        return self._offsets(self._consumer, partitions, _LATEST)
+
+    def high_watermarks(self, partitions: Iterable[Partition]) -> Offsets:
+        """The offset after everything written, open transactions and those just being closed included."""
+        return self._offsets(self._sees_open, partitions, _LATEST)
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> Offsets:
         """What the group committed; a partition without a commit is left out.
@@ -98,11 +103,11 @@ class Offsetter:
                 self._consumer.incremental_unassign([TopicPartition(*part)])
         return found
 
-    def _offsets(self, partitions: Iterable[Partition], which: int) -> Offsets:
+    def _offsets(self, consumer: Consumer, partitions: Iterable[Partition], which: int) -> Offsets:
         asked = [TopicPartition(topic, number, which) for topic, number in partitions]
         if not asked:
             return {}
-        found = _patiently(lambda: self._consumer.offsets_for_times(asked, timeout=_TIMEOUT_SECONDS))
+        found = _patiently(lambda: consumer.offsets_for_times(asked, timeout=_TIMEOUT_SECONDS))
         if errors := [entry.error.str() for entry in found if entry.error]:
             raise BrokerUnavailable(f"the broker does not tell its offsets: {errors[0]}")
         return {(entry.topic, entry.partition): entry.offset for entry in found}
@@ -112,8 +117,8 @@ class Offsetter:
             self._groups[group] = self._member(group)
         return self._groups[group].committed(wanted, timeout=_TIMEOUT_SECONDS)
 
-    def _member(self, group: str) -> Consumer:
-        return Consumer(consumer_config(self._brokers, group, **{"enable.partition.eof": True, "log_level": 0}))
+    def _member(self, group: str, **more: str) -> Consumer:
+        return Consumer(consumer_config(self._brokers, group, **{"enable.partition.eof": True, "log_level": 0}, **more))
 
 
 def _patiently(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:

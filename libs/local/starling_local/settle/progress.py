@@ -19,12 +19,13 @@ PART_OF_STAGE = {"profiles": "spark", "webhook": "delivery", "projector-events":
 class Pass:
     """One look at all stages.
 
-    Shape: `lags` maps a stage to its records not yet gone through (only stages that have some);
+    Shape: `stable` are the last stable offsets before the stages were asked, `written` the high watermarks after;
+           `lags` maps a stage to its records not yet gone through (only stages that have some);
            `waiting` says in words what else is not finished.
     """
 
-    ends_before: Offsets
-    ends_after: Offsets
+    stable: Offsets
+    written: Offsets
     lags: Mapping[str, int] = field(default_factory=dict)
     waiting: Sequence[str] = ()
 
@@ -46,13 +47,14 @@ def lag(standing: Offsets, ends: Offsets, really_behind: set[Partition]) -> int:
 
 
 def is_settled(look: Pass) -> bool:
-    """Everything has gone through: no stage lags, and nothing was written while we looked.
+    """Everything has gone through: no stage lags, and nothing was written or open while we looked.
 
     Why this is enough: a stage commits its input only together with, or after, its output. So output of
-    what was committed when we asked its group is counted in `ends_after`; if that equals `ends_before`,
-    every later stage was compared with it.
+    what was committed when we asked its group is counted in `written`; if that equals `stable`, every later
+    stage was compared with it. The high watermark it must be: of one transaction, the marker in a group's offsets
+    may be written before the one in the output, which until then is no record a later stage could lag by.
     """
-    return not look.lags and not look.waiting and look.ends_before == look.ends_after
+    return not look.lags and not look.waiting and look.stable == look.written
 
 
 def describe(look: Pass) -> str:

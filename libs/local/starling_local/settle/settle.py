@@ -31,10 +31,12 @@ class Pipeline:
     def look(self) -> Pass:
         """One pass over all stages, in order. Raises BrokerUnavailable."""
         partitions = self.offsets.partitions(name for stage in self.stages for name in stage.inputs)
-        before = self.offsets.ends(partitions)
+        stable = self.offsets.ends(partitions)
         lags = {stage.name: stage_lag(self.offsets, stage) for stage in self.stages}
         waiting = self.still_waiting()
-        return Pass(before, self.offsets.ends(partitions), {name: count for name, count in lags.items() if count}, waiting)
+        return Pass(
+            stable, self.offsets.high_watermarks(partitions), {name: count for name, count in lags.items() if count}, waiting
+        )
 
 
 def stage_lag(offsets: Offsetter, stage: Stage) -> int:
