@@ -1,9 +1,10 @@
 """Adapter: Kafka topics and a heartbeat as streaming DataFrames of one shape, `RECORDS`."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession, functions, types
+from pyspark.sql import Column, DataFrame, SparkSession, functions, types
 
 RECORDS = types.StructType(
     [
@@ -33,13 +34,16 @@ class Raw(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    headers: Sequence[Mapping[str, Any]] | None
+    headers: Sequence[Mapping[str, Any]] | None = None
 
 
-def kafka_records(spark: SparkSession, brokers: str, topics: Sequence[str], max_records: int | None = None) -> DataFrame:
+def kafka_records(
+    spark: SparkSession, brokers: str, topics: Sequence[str], max_records: int | None = None, *, headers: bool = True
+) -> DataFrame:
     """`RECORDS` of these topics: committed ones, from the first on, and never with a silent gap.
 
-    `max_records`: about so many in one micro-batch at most; None: all that there are.
+    `max_records`: about so many in one micro-batch at most; None: all that there are. `headers`: whether to bring them,
+    a third of what it takes to read a record.
     """
     limit = {} if max_records is None else {"maxOffsetsPerTrigger": str(max_records)}
     stream = (
@@ -49,14 +53,12 @@ def kafka_records(spark: SparkSession, brokers: str, topics: Sequence[str], max_
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
+        .option("includeHeaders", str(headers).lower())
         .options(**limit)
         .load()
     )
     # One task a core, not one a partition: in a small batch most of a task's time is its start.
-    return stream.coalesce(spark.sparkContext.defaultParallelism).select(
-        "topic", "partition", "offset", functions.unix_millis("timestamp").alias("timestamp_ms"), "key", "value", "headers"
-    )
+    return stream.coalesce(spark.sparkContext.defaultParallelism).select(*_columns(headers=headers))
 
 
 def kafka_past(spark: SparkSession, brokers: str, topics: Sequence[str], starts: str = "earliest") -> DataFrame:
@@ -74,9 +76,33 @@ def kafka_past(spark: SparkSession, brokers: str, topics: Sequence[str], starts:
         .option("includeHeaders", "true")
         .load()
     )
-    return found.select(
-        "topic", "partition", "offset", functions.unix_millis("timestamp").alias("timestamp_ms"), "key", "value", "headers"
+    return found.select(*_columns())
+
+
+def kafka_spans(spark: SparkSession, brokers: str, spans: Mapping[tuple[str, int], tuple[int, int]]) -> DataFrame:
+    """`RECORDS` once more: the committed ones of each (topic, partition), from the first offset up to and without the second."""
+    numbers: dict[str, list[int]] = {}
+    for topic, number in spans:
+        numbers.setdefault(topic, []).append(number)
+    firsts, ends = (
+        {topic: {str(number): spans[topic, number][side] for number in own} for topic, own in numbers.items()} for side in (0, 1)
     )
+    found = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", brokers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", json.dumps(numbers))
+        .option("startingOffsets", json.dumps(firsts))
+        .option("endingOffsets", json.dumps(ends))
+        .option("includeHeaders", "true")
+        .load()
+    )
+    return found.select(*_columns())
+
+
+def _columns(*, headers: bool = True) -> list[str | Column]:
+    time = functions.unix_millis("timestamp").alias("timestamp_ms")
+    return ["topic", "partition", "offset", time, "key", "value", *(["headers"] if headers else [])]
 
 
 def heartbeats(spark: SparkSession, partitions: int) -> DataFrame:

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from starling_common.topics import BEHAVIOUR
 from starling_common.wire import Codec, Item, RegistryUnavailable, schema_text
 from starling_spark.lake.batches import LakeWriter, Source
 from starling_spark.lake.by_rows import by_rows
+from starling_spark.lake.data_files import RecordsGone
 from starling_spark.lake.iceberg import Lake, LakeBroken
 from starling_spark.lake.tables import QUARANTINE, TABLES
 from starling_spark.lake.upkeep import Keeping, keep_up
@@ -59,6 +60,8 @@ class Rig:
     lake: Lake
     writer: LakeWriter
     sent: dict[tuple[str, int], int] = field(default_factory=dict)
+    as_rows: bool = False
+    """As on an object store: rows go through Spark's own writer."""
 
     def record(self, topic: str, value: bytes, partition: int = 0) -> tuple[Any, ...]:
         offset = self.sent.get((topic, partition), 0)
@@ -72,7 +75,9 @@ class Rig:
         return self.record(BEHAVIOUR, self.registered.value(BEHAVIOUR, behaviour(name) | more))
 
     def write(self, *records: tuple[Any, ...], writer: LakeWriter | None = None) -> dict[str, int]:
-        return (writer or self.writer).write(self.spark.createDataFrame(records, RECORDS))
+        batch, writer = self.spark.createDataFrame(records, RECORDS), writer or self.writer
+        written: dict[str, int] = by_rows(self.lake, USED, batch, writer.open()) if self.as_rows else writer.write(batch)
+        return written
 
     def rows(self, table: str, *columns: str) -> list[Row]:
         found = self.spark.table(self.lake.name(table)).orderBy("origin_topic", "origin_partition", "origin_offset")
@@ -166,7 +171,6 @@ def test_items_of_protocol_buffers_have_the_same_columns(rig: Rig) -> None:
 
 
 def test_where_workers_write_no_files_the_rows_are_the_same(rig: Rig) -> None:
-    """As on an object store: rows go through Spark's own writer."""
     other = Lake(rig.spark, f"t{uuid.uuid4().hex[:12]}")
     opened = writer_of(other, rig.registered).open()
     hours = [
@@ -196,7 +200,9 @@ def test_where_workers_write_no_files_the_rows_are_the_same(rig: Rig) -> None:
     assert rig.spark.table(rig.lake.name("behaviour_events")).where(f"received_at > timestamp_micros({RECEIVED_AT})").count() == 1
 
 
-def test_a_repeated_batch_adds_nothing_and_half_a_batch_is_completed(rig: Rig) -> None:
+@pytest.mark.parametrize("as_rows", [False, True])
+def test_a_repeated_batch_adds_nothing_and_half_a_batch_is_completed(rig: Rig, as_rows: bool) -> None:
+    rig.as_rows = as_rows
     records = [rig.item(TRACK, ITEM), rig.event("A"), rig.record(TRACK, b"broken"), rig.event("B")]
     assert rig.write(*records[:2]) == {"ingest_items": 1, "behaviour_events": 1}
     for _ in range(2):
@@ -207,23 +213,49 @@ def test_a_repeated_batch_adds_nothing_and_half_a_batch_is_completed(rig: Rig) -
     assert [row.origin_offset for row in rig.rows(QUARANTINE)] == [1]
 
 
-def test_a_batch_killed_between_two_tables_is_completed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("as_rows", "commits"), [(False, 1), (False, 2), (True, 1), (True, 2)])
+def test_a_batch_killed_between_two_tables_is_completed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, as_rows: bool, commits: int
+) -> None:
+    rig.as_rows, name = as_rows, "append" if as_rows else "append_files"
     records = [rig.item(TRACK, ITEM), rig.record(TRACK, b"broken"), rig.event("A")]
-    append, calls = rig.lake.append_files, []
+    append, calls = getattr(rig.lake, name), []
 
     def killed(table: str, *rest: Any) -> int:
         calls.append(table)
-        if len(calls) > 1:
+        if len(calls) > commits:
             raise KeyboardInterrupt
-        return append(table, *rest)
+        count: int = append(table, *rest)
+        return count
 
     with monkeypatch.context() as patch:
-        patch.setattr(rig.lake, "append_files", killed)
+        patch.setattr(rig.lake, name, killed)
         with pytest.raises(KeyboardInterrupt):
             rig.write(*records)
-    assert calls == ["ingest_items", "behaviour_events"]
+    # The quarantine first: what is refused now may be readable when it is repeated, and would else be in neither.
+    assert calls == [QUARANTINE, "ingest_items", "behaviour_events"][: commits + 1]
     rig.write(*records, writer=rig.restarted())
     assert [len(rig.rows(table)) for table in ("ingest_items", "behaviour_events", QUARANTINE)] == [1, 1, 1]
+
+
+def test_what_is_refused_is_read_again_for_its_headers(rig: Rig) -> None:
+    records = rig.spark.createDataFrame(
+        [rig.item(TRACK, ITEM), rig.record(TRACK, b"broken"), rig.item(TRACK, ITEM), rig.record(TRACK, b"other"), rig.event("A")],
+        RECORDS,
+    )
+    asked, there = [], [records.where("offset <> 3"), records]
+
+    def again(spans: Mapping[tuple[str, int], tuple[int, int]]) -> DataFrame:
+        asked.append(spans)
+        return there.pop(0)
+
+    writer = LakeWriter(rig.lake, USED, Source(rig.registered, "http://127.0.0.1:1"), again)  # type: ignore[arg-type]
+    with pytest.raises(RecordsGone, match=r"2 records were refused, and 1 of them .* ingest.track 0 from offset 1 on"):
+        writer.write(records.drop("headers"))
+    assert [len(rig.rows(table)) for table in ("ingest_items", "behaviour_events", QUARANTINE)] == [0, 0, 0]
+    assert writer.write(records.drop("headers")) == {"ingest_items": 2, "behaviour_events": 1, QUARANTINE: 2}
+    assert asked == [{(TRACK, 0): (1, 4)}] * 2
+    assert [(row.value, row.headers[0]["value"]) for row in rig.rows(QUARANTINE)] == [(b"broken", b"c"), (b"other", b"c")]
 
 
 def test_a_newer_schema_grows_the_table(rig: Rig) -> None:

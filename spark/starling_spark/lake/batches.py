@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from starling_common.logs import log
 from starling_common.wire import Registry, RegistryUnavailable
 from starling_spark.codec import agree_on_newest
-from starling_spark.lake.by_files import by_files
+from starling_spark.lake.by_files import Again, by_files
 from starling_spark.lake.by_rows import by_rows
 from starling_spark.lake.iceberg import Lake
 from starling_spark.lake.opened import Opened
@@ -35,13 +35,15 @@ class Source:
 class LakeWriter:
     """Writes micro-batches. `tables`: all that there are beside the quarantine.
 
-    In a directory, which every worker reaches, the workers write the files themselves.
+    In a directory, which every worker reaches, the workers write the files themselves. `again`: reads records once more,
+    where the micro-batches come without headers.
     """
 
-    def __init__(self, lake: Lake, tables: tuple[LakeTable, ...], source: Source) -> None:
+    def __init__(self, lake: Lake, tables: tuple[LakeTable, ...], source: Source, again: Again | None = None) -> None:
         self._lake = lake
         self._tables = tables
         self._source = source
+        self._again = again
         self._opened: Opened | None = None
 
     def open(self) -> Opened:
@@ -72,5 +74,6 @@ class LakeWriter:
     def write(self, batch: DataFrame) -> dict[str, int]:
         """Rows that each table got. Raises: what Spark, Iceberg and the registry raise; the batch may then be repeated."""
         opened = self.open()
-        way = by_files if opened.is_directory else by_rows
-        return way(self._lake, self._tables, batch, opened)
+        if not opened.is_directory:
+            return by_rows(self._lake, self._tables, batch, opened)
+        return by_files(self._lake, self._tables, batch, opened, self._again or (lambda _: batch))

@@ -4,55 +4,75 @@ For object stores, whose addresses and credentials Iceberg's catalog alone knows
 """
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, types
 
 from starling_spark.lake.iceberg import Lake
 from starling_spark.lake.opened import Opened
-from starling_spark.lake.positions import Place, Span, after, is_in, of_topics, partly_in
+from starling_spark.lake.positions import Place, Position, Span, after, is_in, of_topics, partly_in
 from starling_spark.lake.tables import QUARANTINE, LakeTable
 from starling_spark.lake.transform import beyond, read, refused, rows, spans
 
 
 def by_rows(lake: Lake, tables: Sequence[LakeTable], batch: DataFrame, opened: Opened) -> dict[str, int]:
     """Rows that each table got; one that saw no record is not named."""
-    batch = batch.persist(StorageLevel.MEMORY_AND_DISK)
+    kept = [batch.persist(StorageLevel.MEMORY_AND_DISK)]
     try:
         there = spans(batch)
+        quarantined = lake.position(QUARANTINE)
         written: dict[str, int] = {}
-        doubtful: list[LakeTable] = []
+        parts: list[_Part] = []
         for table in tables:
             own = of_topics(there, table.topics)
             if own:
-                written[table.name], is_whole = _write_table(lake, table, batch, own, opened)
-                doubtful += [] if is_whole else [table]
-        if doubtful:
-            written[QUARANTINE] = _quarantine(lake, doubtful, batch, there, opened)
+                part = _read(table, batch, own, (lake.position(table.name), quarantined), opened)
+                kept.append(part.found.persist(StorageLevel.MEMORY_AND_DISK))
+                parts.append(part)
+        # First, and of the same reading: what one try refuses, the next may read, its schema being known by then.
+        count = _quarantine(lake, parts, quarantined)
+        if count:
+            written[QUARANTINE] = count
+        for part in parts:
+            written[part.table.name] = _write(lake, part)
         return written
     finally:
-        batch.unpersist()
+        for one in kept:
+            one.unpersist()
 
 
-def _write_table(lake: Lake, table: LakeTable, batch: DataFrame, own: Mapping[Place, Span], opened: Opened) -> tuple[int, bool]:
-    """How many rows, and whether they are certainly all that the batch has for this table."""
-    position = lake.position(table.name)
-    if is_in(position, own):
-        return 0, False
-    known = partly_in(position, own)
+class _Part(NamedTuple):
+    """What a batch holds for one table, read or refused, as `decoding.decoded`; `there`: the table's columns."""
+
+    table: LakeTable
+    own: Mapping[Place, Span]
+    position: Position
+    found: DataFrame
+    there: types.StructType
+
+
+def _read(
+    table: LakeTable, batch: DataFrame, own: Mapping[Place, Span], positions: tuple[Position, Position], opened: Opened
+) -> _Part:
+    known = {place: min(position.get(place, 0) for position in positions) for place in own}
     there = opened.columns[table.name]
-    found = read(beyond(batch, known), table, opened.wire, there)
-    count = lake.append(table.name, rows(found, there), after(position, own))
-    return count, not known and count == sum(span.records for span in own.values())
+    found = read(beyond(batch, partly_in(known, own)), table, opened.wire, there)
+    return _Part(table, own, positions[0], found, there)
 
 
-def _quarantine(lake: Lake, tables: list[LakeTable], batch: DataFrame, there: Mapping[Place, Span], opened: Opened) -> int:
-    own = of_topics(there, [topic for table in tables for topic in table.topics])
-    position = lake.position(QUARANTINE)
-    if is_in(position, own):
+def _write(lake: Lake, part: _Part) -> int:
+    if is_in(part.position, part.own):
         return 0
-    left = beyond(batch, partly_in(position, own))
-    first, *others = [refused(read(left, table, opened.wire, opened.columns[table.name])) for table in tables]
-    for other in others:
-        first = first.unionByName(other)
-    return lake.append(QUARANTINE, first, after(position, own))
+    found = beyond(part.found, partly_in(part.position, part.own))
+    return lake.append(part.table.name, rows(found, part.there), after(part.position, part.own))
+
+
+def _quarantine(lake: Lake, parts: Sequence[_Part], position: Position) -> int:
+    letters = [refused(beyond(part.found, partly_in(position, part.own))) for part in parts]
+    own = {place: span for part in parts for place, span in part.own.items()}
+    there = reduce(DataFrame.unionByName, letters) if letters else None
+    if there is None or is_in(position, own) or there.isEmpty():
+        return 0
+    return lake.append(QUARANTINE, there, after(position, own))

@@ -1,8 +1,9 @@
 """Adapter: records of Kafka -> sorted Parquet files of the lake's tables, written by Spark's Python workers themselves.
 
 The records are decoded in these workers, and Arrow sorts and writes them where they are. As rows on their way through the
-JVM they cost ten times as much: 16 us an event there, 1.5 us here. One pass over the records does for all tables and
-for the quarantine. Nobody sees these files before a commit names them; those of a task that failed are never named.
+JVM they cost ten times as much: 16 us an event there, 1.5 us here. One pass over the records does for all tables, and
+brings no headers: only what is refused is kept with them, and read once more. Nobody sees these files before a commit
+names them; those of a task that failed are never named.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,12 +23,13 @@ from starling_common.instants import format_instant
 from starling_spark.codec import Refusal, collect_rarely
 from starling_spark.decoding import Reading, Row, arrays, row_reader
 from starling_spark.lake.layout import Layout
-from starling_spark.lake.positions import Position
+from starling_spark.lake.positions import Place, Position
 from starling_spark.sources import RECORDS
 
 _FLUSH_BYTES: Final = 128 * 1024 * 1024
 """Rows that a task holds for one table before it writes them: bounds its memory, whatever a micro-batch holds."""
 _HOUR_MS: Final = 3_600_000
+_WITHOUT_HEADERS: Final = [name for name in RECORDS.fieldNames() if name != "headers"]
 _NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -44,11 +46,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """By topic how its records are read and where they go; what cannot be read goes to `quarantine`."""
+    """By topic how its records are read and where they go; what cannot be read from `quarantined` on is told."""
 
     readings: Mapping[str, Reading]
     targets: Mapping[str, Target]
-    quarantine: Target
+    quarantined: Position
 
 
 class DataFile(msgspec.Struct, frozen=True):
@@ -60,32 +62,140 @@ class DataFile(msgspec.Struct, frozen=True):
     rows: int
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """Records of one topic and partition that all are refused for the same reason."""
+
+    topic: str
+    partition: int
+    why: Refusal
+    offsets: list[int]
+
+
 class Told(msgspec.Struct):
-    """What a task did: its files, and the end of what it saw of each topic and partition."""
+    """What a task did: its files, the end of what it saw of each topic and partition, and what it could not read."""
 
     files: list[DataFile]
     ends: list[tuple[str, int, int]]
+    refused: list[Refused]
+
+
+class RecordsGone(Exception):
+    """Records that were refused could not be read again: the broker has thrown them away meanwhile."""
 
 
 def write_files(records: DataFrame, plan: Plan) -> Told:
-    """Write all that is new to the tables; reads the records once. Raises: what Spark and the registry raise, OSError."""
-    told = Told([], [])
-    for (text,) in records.select(*RECORDS.fieldNames()).mapInArrow(_writer(plan), "told binary").collect():
+    """Write all that is new to the tables; reads the records once. Raises: what Spark and the registry raise, OSError.
+
+    Shape: in `sources.RECORDS`, headers not needed.
+    """
+
+    def begin() -> _Task:
+        return _Task(plan, {topic: row_reader(reading) for topic, reading in plan.readings.items()})
+
+    return _collected(records.select(*_WITHOUT_HEADERS), begin)
+
+
+def write_refused(records: DataFrame, target: Target, refused: Sequence[Refused]) -> list[DataFile]:
+    """Write the records that `refused` names, with their headers and reasons; the others are passed over.
+
+    Shape: in `sources.RECORDS`. Raises: RecordsGone when some are not there, and as `write_files`.
+    """
+    wanted = sum(len(one.offsets) for one in refused)
+    files = _collected(records.select(*RECORDS.fieldNames()), lambda: _Letters(target, _by_place(refused))).files
+    if (found := sum(file.rows for file in files)) != wanted:
+        raise RecordsGone(f"{wanted} records were refused, and {found} of them are still there to be kept: {_places(refused)}")
+    return files
+
+
+def _collected(records: DataFrame, begin: Callable[[], "_Task | _Letters"]) -> Told:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        collect_rarely()
+        task = begin()
+        for batch in batches:
+            for topic, number, here in _by_partition(batch):
+                task.take(topic, number, here)
+        yield pa.RecordBatch.from_pydict({"told": pa.array([msgspec.json.encode(task.told())], pa.binary())})
+
+    told = Told([], [], [])
+    for (text,) in records.mapInArrow(write, "told binary").collect():
         one = msgspec.json.decode(bytes(text), type=Told)
         told.files.extend(one.files)
         told.ends.extend(one.ends)
+        told.refused.extend(one.refused)
     return told
 
 
-def _writer(plan: Plan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        collect_rarely()
-        task = _Task(plan, {topic: row_reader(reading) for topic, reading in plan.readings.items()})
-        for batch in batches:
-            task.take(batch)
-        yield pa.RecordBatch.from_pydict({"told": pa.array([msgspec.json.encode(task.told())], pa.binary())})
+def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    """The records of each topic and partition, if there are any."""
+    for topic in pc.unique(batch.column("topic")).to_pylist():
+        for number in pc.unique(batch.column("partition")).to_pylist():
+            here = _where(batch, pc.and_(pc.equal(batch.column("topic"), topic), pc.equal(batch.column("partition"), number)))
+            if here.num_rows:
+                yield topic, number, here
 
-    return write
+
+def _by_place(refused: Sequence[Refused]) -> dict[Place, dict[int, Refusal]]:
+    found: dict[Place, dict[int, Refusal]] = {}
+    for one in refused:
+        found.setdefault((one.topic, one.partition), {}).update(dict.fromkeys(one.offsets, one.why))
+    return found
+
+
+def _places(refused: Sequence[Refused]) -> str:
+    return ", ".join(f"{one.topic} {one.partition} from offset {min(one.offsets)} on ({one.why.code})" for one in refused[:10])
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Rows on their way into files."""
+
+    batches: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    targets: dict[str, Target] = field(default_factory=dict)
+    files: list[DataFile] = field(default_factory=list)
+
+    def add(self, target: Target, records: pa.RecordBatch, rows: Sequence[Row], names: Sequence[str]) -> None:
+        """Of `rows` come the columns `names`, of `records` those that say where they were."""
+        if not rows:
+            return
+        schema = target.layout.schema
+        made = dict(zip(names, arrays(rows, [schema.field(name) for name in names]), strict=True)) | _origin(records)
+        columns = [_of_type(made[one.name], one.type) for one in schema]
+        waiting = self.batches.setdefault(target.table, [])
+        waiting.append(pa.RecordBatch.from_arrays(columns, schema=schema))
+        self.targets[target.table] = target
+        if sum(one.nbytes for one in waiting) > _FLUSH_BYTES:
+            self._flush(target.table)
+
+    def written(self) -> list[DataFile]:
+        """The files, once nothing waits any more."""
+        for table in list(self.batches):
+            self._flush(table)
+        return self.files
+
+    def _flush(self, table: str) -> None:
+        target = self.targets[table]
+        rows = pa.Table.from_batches(self.batches.pop(table))
+        self.files += [_written(target, partition, part) for partition, part in _partitions(target, rows)]
+
+
+@dataclass(slots=True)
+class _Letters:
+    """One task's refused records on their way into files."""
+
+    target: Target
+    refused: Mapping[Place, Mapping[int, Refusal]]
+    waiting: _Waiting = field(default_factory=_Waiting)
+
+    def take(self, topic: str, number: int, records: pa.RecordBatch) -> None:
+        """Records of one topic and partition."""
+        why = self.refused.get((topic, number), {})
+        records = records.filter(pc.is_in(records.column("offset"), pa.array(list(why), pa.int64())))
+        rows = [why[offset] for offset in records.column("offset").to_pylist()]
+        self.waiting.add(self.target, records, rows, Refusal._fields)
+
+    def told(self) -> Told:
+        """Writes what still waits."""
+        return Told(self.waiting.written(), [], [])
 
 
 @dataclass(slots=True)
@@ -94,70 +204,51 @@ class _Task:
 
     plan: Plan
     readers: Mapping[str, Callable[[bytes | None], Row | Refusal]]
-    waiting: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
-    targets: dict[str, Target] = field(default_factory=dict)
-    files: list[DataFile] = field(default_factory=list)
-    ends: dict[tuple[str, int], int] = field(default_factory=dict)
-
-    def take(self, batch: pa.RecordBatch) -> None:
-        """Records of any topics."""
-        for topic in pc.unique(batch.column("topic")).to_pylist():
-            for number in pc.unique(batch.column("partition")).to_pylist():
-                here = pc.and_(pc.equal(batch.column("topic"), topic), pc.equal(batch.column("partition"), number))
-                self._take(topic, number, batch.filter(here))
+    waiting: _Waiting = field(default_factory=_Waiting)
+    ends: dict[Place, int] = field(default_factory=dict)
+    refused: dict[tuple[Place, Refusal], list[int]] = field(default_factory=dict)
 
     def told(self) -> Told:
         """Writes what still waits."""
-        for table in list(self.waiting):
-            self._flush(table)
-        return Told(self.files, [(*place, end) for place, end in self.ends.items()])
+        refused = [Refused(*place, why, offsets) for (place, why), offsets in self.refused.items()]
+        return Told(self.waiting.written(), [(*place, end) for place, end in self.ends.items()], refused)
 
-    def _take(self, topic: str, number: int, records: pa.RecordBatch) -> None:
-        if not records.num_rows:
-            return
+    def take(self, topic: str, number: int, records: pa.RecordBatch) -> None:
+        """Records of one topic and partition."""
         place = (topic, number)
         self.ends[place] = max(self.ends.get(place, 0), pc.max(records.column("offset")).as_py() + 1)
-        target, quarantine = self.plan.targets[topic], self.plan.quarantine
-        own, other = (one.position.get(place, 0) for one in (target, quarantine))
-        records = records.filter(pc.greater_equal(records.column("offset"), min(own, other)))
+        target = self.plan.targets[topic]
+        own, other = target.position.get(place, 0), self.plan.quarantined.get(place, 0)
+        records = _where(records, pc.greater_equal(records.column("offset"), min(own, other)))
         read = self.readers[topic]
         found = [read(value) for value in records.column("value").to_pylist()]
         refused = pa.array([isinstance(one, Refusal) for one in found], pa.bool_())
         good = pc.and_(pc.invert(refused), pc.greater_equal(records.column("offset"), own))
-        bad = pc.and_(refused, pc.greater_equal(records.column("offset"), other))
         reading = self.plan.readings[topic]
         names = [*reading.fields.fieldNames(), *reading.extra.fieldNames()]
-        self._wait(target, records.filter(good), _picked(found, good), names)
-        self._wait(quarantine, records.filter(bad), _picked(found, bad), Refusal._fields)
+        self.waiting.add(target, _where(records, good), _picked(found, good), names)
+        if refused.true_count:
+            for offset, one in zip(records.column("offset").to_pylist(), found, strict=True):
+                if isinstance(one, Refusal) and offset >= other:
+                    self.refused.setdefault((place, one), []).append(offset)
 
-    def _wait(self, target: Target, records: pa.RecordBatch, rows: Sequence[Row], names: Sequence[str]) -> None:
-        """Of `rows` come the columns `names`, of `records` those that say where they were."""
-        if not rows:
-            return
-        schema = target.layout.schema
-        made = dict(zip(names, arrays(rows, [schema.field(name) for name in names]), strict=True)) | _origin(records)
-        columns = [_of_type(made[one.name], one.type) for one in schema]
-        waiting = self.waiting.setdefault(target.table, [])
-        waiting.append(pa.RecordBatch.from_arrays(columns, schema=schema))
-        self.targets[target.table] = target
-        if sum(one.nbytes for one in waiting) > _FLUSH_BYTES:
-            self._flush(target.table)
 
-    def _flush(self, table: str) -> None:
-        target = self.targets[table]
-        rows = pa.Table.from_batches(self.waiting.pop(table))
-        self.files += [_written(target, partition, part) for partition, part in _partitions(target, rows)]
+def _where(records: pa.RecordBatch, wanted: pa.Array) -> pa.RecordBatch:
+    # A filter copies, and nearly always it keeps all.
+    return records if wanted.true_count == len(wanted) else records.filter(wanted)
 
 
 def _picked(found: Sequence[Any], which: pa.Array) -> list[Any]:
-    wanted = which.to_pylist()
-    return list(found) if all(wanted) else [one for one, is_wanted in zip(found, wanted, strict=True) if is_wanted]
+    if which.true_count == len(which):
+        return list(found)
+    return [one for one, is_wanted in zip(found, which.to_pylist(), strict=True) if is_wanted]
 
 
 def _origin(records: pa.RecordBatch) -> dict[str, pa.Array]:
     timestamp = pc.multiply(records.column("timestamp_ms"), 1000).cast(pa.timestamp("us", tz="UTC"))
     own = {f"origin_{name}": records.column(name) for name in ("topic", "partition", "offset", "key")}
-    return own | {"origin_timestamp": timestamp, "value": records.column("value"), "headers": records.column("headers")}
+    kept = {name: records.column(name) for name in ("value", "headers") if name in records.schema.names}
+    return own | {"origin_timestamp": timestamp} | kept
 
 
 def _of_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -80,28 +80,27 @@ class Lake:
 
     def position(self, table: str) -> Position:
         """How far the table goes; empty for one that nothing was ever appended to. Raises: LakeBroken."""
-        snapshot = self._told(table)
-        return {} if snapshot is None else from_text(snapshot.summary().get(_OFFSETS))
+        return _position(self._told(table, self._load(table)))
 
     def told_at_ms(self, table: str) -> int | None:
         """When the newest snapshot that says how far the table goes was made; None before the first. Raises: LakeBroken."""
-        snapshot = self._told(table)
+        snapshot = self._told(table, self._load(table))
         return None if snapshot is None else int(snapshot.timestampMillis())
 
     def append(self, table: str, rows: DataFrame, position: Position) -> int:
         """Rows and the position after them, in one commit: both are there or none. Returns the number of rows."""
         rows.writeTo(self.name(table)).option(f"snapshot-property.{_OFFSETS}", to_text(position)).append()
-        return int(self._told(table).summary().get("added-records") or 0)
+        return int(self._told(table, self._load(table)).summary().get("added-records") or 0)
 
     def location(self, table: str) -> str:
         """Where its files are, as a URI."""
         return str(self._load(table).location())
 
-    def layout(self, table: str) -> Layout:
-        """How its files must look. Raises: UnknownLayout."""
+    def standing(self, table: str) -> tuple[Layout, Position]:
+        """How its files must look, and as `position`; of one look at the table. Raises: UnknownLayout, LakeBroken."""
         loaded, iceberg = self._load(table), self._java()
         schema, spec = iceberg.SchemaParser.toJson(loaded.schema()), iceberg.PartitionSpecParser.toJson(loaded.spec())
-        return layout_of(loaded.location(), schema, spec)
+        return layout_of(loaded.location(), schema, spec), _position(self._told(table, loaded))
 
     def append_files(self, table: str, files: Sequence[DataFile], position: Position) -> int:
         """Files that are written already, and the position after them, in one commit. Returns the number of rows."""
@@ -165,9 +164,8 @@ class Lake:
         if sorted_by:
             self._spark.sql(f"ALTER TABLE {self.name(table)} WRITE LOCALLY ORDERED BY {', '.join(sorted_by)}")
 
-    def _told(self, table: str) -> Any:
+    def _told(self, table: str, loaded: Any) -> Any:
         """The newest snapshot with a position; those of an upkeep have none, and are stepped over."""
-        loaded = self._load(table)
         snapshot = loaded.currentSnapshot()
         while snapshot is not None:
             if snapshot.summary().get(_OFFSETS) is not None:
@@ -194,3 +192,7 @@ class Lake:
 
     def _java(self) -> Any:
         return self._spark._jvm.org.apache.iceberg  # type: ignore[union-attr]  # noqa: SLF001 - the only way to it
+
+
+def _position(snapshot: Any) -> Position:
+    return {} if snapshot is None else from_text(snapshot.summary().get(_OFFSETS))

@@ -49,11 +49,13 @@ def upkeep_of(lake: Lake, tables: Sequence[LakeTable], settings: LakeSettings, m
     return upkeep
 
 
-def start(spark: SparkSession, settings: LakeSettings, tables: Sequence[LakeTable], batches: Batches) -> StreamingQuery:
-    """Start the query; it goes on where its checkpoint ends."""
+def start(
+    spark: SparkSession, settings: LakeSettings, tables: Sequence[LakeTable], batches: Batches, *, headers: bool
+) -> StreamingQuery:
+    """Start the query; it goes on where its checkpoint ends. `headers`: whether the micro-batches have them."""
     topics = [topic for table in tables for topic in table.topics]
     return (
-        kafka_records(spark, settings.kafka.brokers, topics, settings.lake_batch_records)
+        kafka_records(spark, settings.kafka.brokers, topics, settings.lake_batch_records, headers=headers)
         .writeStream.queryName("lake")
         .option("checkpointLocation", (settings.checkpoint_dir.absolute() / CHECKPOINT).as_uri())
         .trigger(processingTime=f"{round(settings.lake_trigger_seconds * 1000)} milliseconds")

@@ -16,7 +16,7 @@ class LakeSettings(SparkSettings):
     ] = {"type": "hadoop"}
     lake_namespace: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,62}$")] = "starling"
     lake_trigger_seconds: Annotated[float, Field(gt=0, le=86_400, description="shortest time between micro-batches")] = 10.0
-    lake_batch_records: Annotated[int, Field(ge=100, description="of one micro-batch at most")] = 200_000
+    lake_batch_records: Annotated[int, Field(ge=100, description="of one micro-batch at most")] = 1_000_000
     lake_stop_seconds: Annotated[float, Field(gt=0, description="how long a micro-batch may take to end at a stop")] = 25.0
     lake_group: str = "starling-lake"
     lake_topic_prefix: Annotated[str, Field(description="of the topics' names, where installations share a broker")] = ""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from threading import Event
 
 from prometheus_client import CollectorRegistry
@@ -20,6 +21,7 @@ from starling_spark.lake.tables import TABLES, LakeTable, renamed
 from starling_spark.query_metrics import QueryMetrics
 from starling_spark.running import Follower, Running
 from starling_spark.session import open_session
+from starling_spark.sources import kafka_spans
 
 
 @contextmanager
@@ -49,10 +51,12 @@ def run_lake(settings: LakeSettings, stopping: Event) -> None:
         stack.callback(health.stop)
         spark, lake = stack.enter_context(opened(settings))
         tables = lake_tables(settings)
-        writer = LakeWriter(lake, tables, Source(Registry(settings.registry.url), settings.registry.url))
-        writer.open()
+        again = partial(kafka_spans, spark, settings.kafka.brokers)
+        writer = LakeWriter(lake, tables, Source(Registry(settings.registry.url), settings.registry.url), again)
+        with_headers = not writer.open().is_directory
         upkeep = upkeep_of(lake, tables, settings, metrics)
-        query = start(spark, settings, tables, Batches(writer, upkeep, metrics, settings.lake_upkeep_minutes * 60))
+        batches = Batches(writer, upkeep, metrics, settings.lake_upkeep_minutes * 60)
+        query = start(spark, settings, tables, batches, headers=with_headers)
         follower.follow([Running(query, QueryMetrics(metrics, "lake"))], stopping, settings.lake_stop_seconds)
 
 

@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -58,9 +58,10 @@ class TraitQuery:
         facts = (FORMAT, place.state_partitions, place.partitions, job.topics.events, job.topics.clock, job.clock)
         self.name = fingerprint(job.definitions, *facts)
         self._checkpoints = place.checkpoints
-        records = kafka_records(spark, place.brokers, [job.topics.events, job.topics.clock])
+        job = replace(job, brokers=place.brokers)
+        records = kafka_records(spark, place.brokers, [job.topics.events, job.topics.clock], headers=False)
         if job.clock is Clock.WALL:
-            records = records.unionByName(heartbeats(spark, place.partitions))
+            records = records.unionByName(heartbeats(spark, place.partitions).drop("headers"))
 
         def write(rows: DataFrame, _batch: int) -> None:
             began = time.monotonic()

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from starling_segments import UserState
+from starling_segments import UserState, dec_hook, enc_hook
 from starling_spark.profiles.plans import TraitPlan
 
 FORMAT: Final = 2
@@ -40,8 +40,8 @@ Value = tuple[int, str | None]
 """The index of a trait, and its value as JSON text; None: it has none."""
 
 
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(UserTraits)
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+_DECODER = msgspec.msgpack.Decoder(UserTraits, dec_hook=dec_hook)
 _TEXT = msgspec.json.Encoder()
 
 

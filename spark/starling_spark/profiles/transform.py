@@ -21,6 +21,7 @@ from starling_common.settings import Clock as ClockMode
 from starling_common.wire import FieldReader
 from starling_spark.codec import Wire, collect_rarely
 from starling_spark.dead_letters import letter
+from starling_spark.headers_again import HeadersAgain
 from starling_spark.profiles.definitions import Definition, read_definitions
 from starling_spark.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal
 from starling_spark.profiles.matches import EVENT_FIELDS, ChunkBuilder, Reading
@@ -50,7 +51,8 @@ class Topics:
 class Job:
     """All that a worker needs to know; small, and the same for every micro-batch of a query.
 
-    `refused_before`: (topic, partition) -> offset below which bad records are in the dead letters already.
+    `refused_before`: (topic, partition) -> offset below which bad records are in the dead letters already. `brokers`: where the
+    headers of a bad record are read, "" if the records bring their own.
     """
 
     topics: Topics
@@ -59,15 +61,16 @@ class Job:
     definitions: tuple[Definition, ...] = ()
     started_ms: int = 0
     refused_before: tuple[tuple[str, int, int], ...] = ()
+    brokers: str = ""
 
 
 def computed_traits(records: DataFrame, job: Job) -> DataFrame:
     """The records to publish: changed values and dead letters.
 
-    Shape:  in `sources.RECORDS`; out `sinks.OUTPUT`.
+    Shape:  in `sources.RECORDS`, headers only where the job has no brokers; out `sinks.OUTPUT`.
     Units:  `timestamp_ms` epoch ms. State only where `records` is a stream.
     """
-    fields = [field.name for field in RECORDS.fields]
+    fields = [field.name for field in RECORDS.fields if field.name != "headers" or not job.brokers]
     chunks = records.select(*fields).mapInArrow(_match(job), _CHUNKS)
     packed = chunks.groupBy("partition").transformWithState(_Processor(job), _PACKED, "Update", "None")
     return packed.mapInArrow(unpack, OUTPUT)
@@ -90,7 +93,7 @@ def _chunks(batch: pa.RecordBatch, builder: ChunkBuilder) -> Mapping[int, Chunk]
     def whole(place: int) -> Raw:
         return Raw(*(column[place].as_py() for column in batch.columns))
 
-    # Hot: keys and headers, which only a dead letter needs, stay in Arrow.
+    # Hot: keys, which only a dead letter needs, stay in Arrow.
     columns = [batch.column(name).to_pylist() for name in ("topic", "partition", "timestamp_ms", "value")]
     for place, (topic, partition, timestamp_ms, value) in enumerate(zip(*columns, strict=True)):
         builder.add(topic, partition, timestamp_ms, value, partial(whole, place))
@@ -106,10 +109,13 @@ def _reading(job: Job, plans: Mapping[str, TraitPlan]) -> Reading:
     topics, wire = job.topics, job.wire
     dead_letter = wire.codec(topics.dead_letters)
     before = {(topic, partition): offset for topic, partition, offset in job.refused_before}
+    again = HeadersAgain(job.brokers)
 
     def refuse(raw: Raw, code: str, message: str) -> Refusal | None:
         if raw.offset < before.get((raw.topic or "", raw.partition), 0):
             return None
+        if job.brokers:
+            raw = raw._replace(headers=again.of(raw.topic or "", raw.partition, raw.offset))
         told = letter(raw, STAGE, code, message)
         return Refusal(raw.key, dead_letter.encode(told), raw.timestamp_ms, told["correlation_id"] or "")
 

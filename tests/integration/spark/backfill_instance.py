@@ -9,12 +9,12 @@ from pathlib import Path
 from confluent_kafka import Message
 
 from starling_common.kafka import TopicView
+from starling_common.testing import free_port
 from starling_common.topics import BACKFILLS
 from starling_common.wire import Registry
 from starling_local.runtime import runtime_jars
 from starling_rules.ledger import Run, applied
 from tests.conftest import Stack
-from tests.integration.stream.rig import free_port
 
 
 class BackfillInstance:

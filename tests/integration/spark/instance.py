@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from starling_common.kafka import consumer_config, producer_config
+from starling_common.testing import free_port
 from starling_common.values import record_key
 from starling_common.wire import Codec, Registry
 from starling_local.runtime import runtime_jars
@@ -59,7 +59,7 @@ class Instance:
         self.registry = Registry(registry_url)
         self.producer = Producer(producer_config(brokers))
         self.process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
         self._codecs: dict[str, Codec] = {}
         self._sent = 0
 
@@ -250,9 +250,3 @@ class Written:
         self.timestamp_ms: int = message.timestamp()[1]
         self.headers: dict[str, bytes] = dict(message.headers() or ())
         self.record = record
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

@@ -51,5 +51,6 @@ def test_the_life_of_a_lake(lake: LakeInstance) -> None:
         good[:-1]: ("broken_avro", struct.unpack(">I", good[1:5])[0]),
         broken: ("bad_protobuf", -1),
     }
+    assert {tuple(row["headers"][0].values()) for row in lake.rows("quarantine")} == {("correlation_id", b"c")}
     assert 'starling_lake_rows_total{table="behaviour_events"} 9.0' in metrics
     assert 'starling_spark_query_processed_rows_per_second{query="lake"}' in metrics

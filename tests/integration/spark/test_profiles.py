@@ -67,6 +67,7 @@ def _bad_records_are_dead_letters_and_other_writers_are_read(instance: Instance)
     assert (instance.values()[("cid", "orders")], instance.values()[("cid", "spent")]) == (4, 4)
     letters = {(one.record["code"], one.record["value"]) for one in instance.read("dead_letters")[1:]}
     assert letters == {("broken_avro", good[:-4]), ("unknown_schema", unknown)}
+    assert all(one.record["headers"] == {"correlation_id": b"c-header"} for one in instance.read("dead_letters"))
     assert {one.record["origin_topic"] for one in instance.read("dead_letters")} == {topic}
     assert instance.metric('starling_profiles_rows_total{outcome="refused"}') == 3
     assert instance.metric('starling_spark_query_batch_seconds_count{query="profiles"}') > 0
