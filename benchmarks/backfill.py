@@ -24,10 +24,11 @@ from typing import Any, Final
 import psutil
 import segmenting
 import shop
-from bench import PARTITIONS, Progress, Stack, Watched, free_port, keep, stack, write
+from bench import PARTITIONS, Progress, Stack, Watched, keep, stack, write
 from confluent_kafka import Consumer, TopicPartition
 
 from starling_common.kafka import TopicView, consumer_config
+from starling_common.testing import free_port
 from starling_common.topics import BACKFILLS, BEHAVIOUR, PROGRESS, SEGMENT_DEFINITIONS, load_catalogue
 from starling_common.wire import Codec, Registry
 from starling_rules.ledger import DONE, Run, applied

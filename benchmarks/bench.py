@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import statistics
 import subprocess
 import time
@@ -232,12 +231,6 @@ def medians(rates: Sequence[Rate]) -> dict[str, Any]:
 def percentile(sorted_values: Sequence[float], share: float) -> float:
     """The nearest rank of sorted values. Raises: IndexError when there are none."""
     return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * share))]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def kept(name: str) -> dict[str, Any]:

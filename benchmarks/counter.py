@@ -23,7 +23,6 @@ from bench import (
     Stack,
     Watched,
     add_topics,
-    free_port,
     medians,
     remove_topics,
     steady_rate,
@@ -33,6 +32,7 @@ from peers import prepare
 
 from starling_common.schemas import schema_directory
 from starling_common.settings import Clock
+from starling_common.testing import free_port
 from starling_common.wire import FieldReader, Registry
 from starling_stream.processor import Decoded, History, Inbound, Service, Unit
 from starling_stream.settings import StreamSettings

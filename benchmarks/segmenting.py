@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import shop
-from bench import Progress, Stack, Watched, free_port, write
+from bench import Progress, Stack, Watched, write
 
 from starling_common.headers import record_headers
+from starling_common.testing import free_port
 from starling_common.topics import BEHAVIOUR, PROFILE, SEGMENT_DEFINITIONS, load_catalogue
 from starling_common.topics import stage as stage_of
 from starling_common.wire import Registry

@@ -12,7 +12,7 @@ from rocksdict import AccessType, Options, Rdict
 
 from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, load_catalogue
 from starling_common.wire import Codec, Registry
-from starling_segments import UserState, decode_state, encode_state
+from starling_segments import decode_state, plain
 from tests.faults.log import Logged, read_all
 from tests.faults.oracle import Truth, folded
 
@@ -131,7 +131,7 @@ def judge_states(truth: Truth, changelog: Mapping[int, Sequence[Logged]], codec:
         verdict.found("lost", f"state of {key!r}")
     for key, (_, stored) in rows.items():
         expected = truth.states.get(key)
-        if expected is None or _plain(stored[8:]) != _plain(encode_state(expected)):
+        if expected is None or plain(decode_state(stored[8:])) != plain(expected):
             verdict.found("wrong", f"state of {key!r}: {_difference(stored[8:], expected)}")
         elif stored[:8] != _due(truth.plan.next_due(expected)):
             verdict.found("wrong", f"state of {key!r} waits for another instant than its plan")
@@ -221,10 +221,5 @@ def _due(instant_ms: int | None) -> bytes:
 def _difference(stored: bytes, expected: Any) -> str:
     if expected is None:
         return "nobody expected it"
-    pairs = zip(UserState.__struct_fields__, _plain(encode_state(expected)), _plain(stored), strict=True)
-    return str({name: (want, have) for name, want, have in pairs if want != have})[:500]
-
-
-def _plain(state: bytes) -> Any:
-    """A stored state as lists and mappings: the same values may have come in another order."""
-    return msgspec.msgpack.decode(encode_state(decode_state(state))[1:])
+    wanted, there = plain(expected), plain(decode_state(stored))
+    return str({name: (want, there[name]) for name, want in wanted.items() if want != there[name]})[:500]

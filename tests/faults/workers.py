@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
 
-from tests.integration.stream.rig import Worker, free_port, wait_until
+from starling_common.testing import free_port
+from tests.integration.stream.rig import Worker, wait_until
 
 SESSION_SECONDS = 6.0
 _RESTART_SECONDS = 0.2

@@ -1,10 +1,12 @@
 """Adapter for tests: a service as a real process on a free port, gone again when the block ends."""
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +24,11 @@ T = TypeVar("T")
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
+
+_FIRST_PORT, _PORTS = 10_000, 8_000
+"""Below the range the kernel takes ports for outgoing connections from: one of those is gone before the service listens."""
+
+_PORT_FILE = Path(tempfile.gettempdir()) / "starling-last-port"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +94,30 @@ def own_keyspace(cassandra: Cassandra) -> Iterator[Cassandra]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
+    """A port of 127.0.0.1 that nobody listens on, and that no test of this machine was given lately: they take turns.
+
+    Raises: RuntimeError when there is none.
+    """
+    with _PORT_FILE.open("a+") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        turn.seek(0)
+        last = int(turn.read() or _FIRST_PORT)
+        for step in range(1, _PORTS):
+            port = _FIRST_PORT + (last - _FIRST_PORT + step) % _PORTS
+            if _can_listen(port):
+                turn.truncate(0)
+                turn.write(str(port))
+                return port
+    raise RuntimeError(f"no free port from {_FIRST_PORT} to {_FIRST_PORT + _PORTS - 1}")
+
+
+def _can_listen(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def _wait_ready(service: Service) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from starling_common.deploy import create_topics
 from starling_common.instants import wall_clock_micros
 from starling_common.kafka import consumer_config, produce_and_wait, producer_config
+from starling_common.testing import free_port
 from starling_common.topics import Topic
 from starling_common.values import record_key
 from starling_common.wire import Registry
@@ -96,7 +96,7 @@ class World:
     @contextmanager
     def process(self, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
         """`python -m starling_delivery` on this world's topics."""
-        port = _free_port()
+        port = free_port()
         environment = {
             **os.environ,
             **self.stack.environment(),
@@ -154,13 +154,6 @@ def _status(port: int) -> int:
         return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code
     except httpx.TransportError:
         return 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_changes_are_delivered_once_each_and_reported(world: World, receiver: Receiver) -> None:

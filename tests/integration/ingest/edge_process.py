@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import httpx
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from starling_common.kafka import consumer_config
+from starling_common.testing import free_port
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class EdgeProcess:
 @contextmanager
 def running(environment: Mapping[str, str], directory: Path, *, until_ready: bool = True) -> Iterator[EdgeProcess]:
     """Start an edge on a free port; it is gone when the block ends."""
-    port = _free_port()
+    port = free_port()
     log = directory / f"edge-{port}.log"
     settings = {"STARLING_HTTP__PORT": str(port), "STARLING_INSTANCE_ID": f"edge-{port}", **environment}
     plain = {name: value for name, value in os.environ.items() if not name.startswith("STARLING_")}
@@ -55,11 +55,11 @@ def records(brokers: str, topic: str, workspace: str) -> list[Message]:
     """All records of one workspace that a topic holds now, in the order of partition and offset."""
     consumer = Consumer(consumer_config(brokers, "edge-tests"))
     try:
-        found: list[Message] = []
-        for partition in sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions):
-            found += _partition(consumer, TopicPartition(topic, partition))
+        numbers = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        found = _everything(consumer, [TopicPartition(topic, number) for number in numbers])
     finally:
         consumer.close()
+    found.sort(key=lambda message: (message.partition() or 0, message.offset() or 0))
     return [message for message in found if f"{workspace}/".encode() in (message.key() or message.value() or b"")]
 
 
@@ -71,16 +71,20 @@ def headers_of(message: Message) -> dict[str, Any]:
     return dict(message.headers() or [])
 
 
-def _partition(consumer: Consumer, partition: TopicPartition) -> list[Message]:
-    low, high = consumer.get_watermark_offsets(partition, timeout=30)
+def _everything(consumer: Consumer, partitions: list[TopicPartition]) -> list[Message]:
+    # All at once: a consumer takes half a second to turn from one partition to another.
+    spans = {place.partition: consumer.get_watermark_offsets(place, timeout=30) for place in partitions}
+    left = {number: high for number, (low, high) in spans.items() if low < high}
+    consumer.assign([TopicPartition(place.topic, place.partition, spans[place.partition][0]) for place in partitions])
     found: list[Message] = []
-    position = low
-    consumer.assign([TopicPartition(partition.topic, partition.partition, low)])
-    while position < high:
+    while left:
         for message in consumer.consume(5000, 0.1):
             assert message.error() is None, message.error()
-            found.append(message)
-            position = (message.offset() or 0) + 1
+            number, offset = message.partition() or 0, message.offset() or 0
+            if offset < spans[number][1]:
+                found.append(message)
+            if offset + 1 >= left.get(number, 0):
+                left.pop(number, None)
     return found
 
 
@@ -95,9 +99,3 @@ def _wait_for(edge: EdgeProcess, path: str) -> None:
             pass
         time.sleep(0.1)
     raise AssertionError(f"the edge did not get ready: {edge.log.read_text()}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from starling_common.instants import wall_clock_micros, wall_clock_ms
 from starling_common.kafka import consumer_config, producer_config
+from starling_common.testing import free_port
 from starling_common.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_catalogue
 from starling_common.values import record_key
 from starling_common.wire import Registry
@@ -86,9 +86,7 @@ class Worker:
 
     def __init__(self, stack: Stack, state_dir: Path) -> None:
         self._log = (state_dir / "worker.log").open("ab")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         environment = {
             **os.environ,
             **stack.environment(),
@@ -168,7 +166,7 @@ def test_items_become_events_across_a_restart(topics: Topics, workspace: str, st
     topics.send("track", "no JSON", message_id="m-3")
     topics.send("page", {"name": "Home"}, message_id="m-4")
     worker = start_worker()
-    topics.read_until(lambda: len(topics.seen[OUTCOMES]) >= 4)
+    topics.read_until(lambda: len(topics.seen[OUTCOMES]) >= 4 and len(topics.seen[BEHAVIOUR]) >= 2)
     assert [(outcome["message_id"], outcome["outcome"]) for outcome in topics.seen[OUTCOMES]] == [
         ("m-1", "ACCEPTED"),
         ("m-2", "ACCEPTED"),
@@ -195,7 +193,9 @@ def test_items_become_events_across_a_restart(topics: Topics, workspace: str, st
     topics.write(AGGREGATES, record_key(workspace, "ada"), record)
     topics.send("track", {"event": "Last"}, message_id="m-5")
     start_worker()
-    topics.read_until(lambda: len(topics.seen[OUTCOMES]) >= 6)
+    topics.read_until(
+        lambda: len(topics.seen[OUTCOMES]) >= 6 and len(topics.seen[BEHAVIOUR]) >= 3 and len(topics.seen[PROFILE]) >= 2
+    )
     assert [outcome["outcome"] for outcome in topics.seen[OUTCOMES][4:]] == ["DUPLICATE", "ACCEPTED"]
     last = topics.seen[BEHAVIOUR][2:]
     assert [(event["name"], json.loads(event["traits"])) for event in last] == [("Last", {"plan": "pro", "computed": {"n": 1}})]

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from starling_common.instants import wall_clock_micros, wall_clock_ms
 from starling_common.kafka import consumer_config, producer_config
 from starling_common.partitioning import partition_of
+from starling_common.testing import free_port
 from starling_common.topics import (
     BEHAVIOUR,
     LIST_MEMBERSHIP,
@@ -30,7 +31,7 @@ from starling_common.topics import (
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Registry
 from tests.conftest import Stack
-from tests.integration.stream.rig import Worker, free_port, wait_until
+from tests.integration.stream.rig import Worker, wait_until
 
 DEAD_LETTERS = "segmenter.dlq"
 TWICE = {"event": "Order Completed", "op": "gte", "value": 2}
