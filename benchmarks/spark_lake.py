@@ -13,7 +13,7 @@ import os
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -38,7 +38,7 @@ from starling_spark.lake.iceberg import Lake, iceberg_config
 from starling_spark.lake.settings import LakeSettings
 from starling_spark.lake.tables import TABLES
 from starling_spark.session import open_session
-from starling_spark.sources import kafka_records
+from starling_spark.sources import kafka_records, kafka_spans
 
 EXECUTORS: Final = (1, 2)
 EXECUTOR_MB: Final = 1024
@@ -73,7 +73,8 @@ def settings(made: Stack, directory: Path, master: str = "local[2]") -> LakeSett
 def lake_round(bench: Bench, made: Stack, found: LakeSettings, number: int) -> Took:
     """The whole topic into a new table."""
     lake = Lake(bench.spark, f"round{number}")
-    writer = LakeWriter(lake, (TABLE,), Source(Registry(made.registry_url), made.registry_url))
+    again = partial(kafka_spans, bench.spark, made.brokers)
+    writer = LakeWriter(lake, (TABLE,), Source(Registry(made.registry_url), made.registry_url), again)
     writer.open()
 
     def write(batch: DataFrame, _batch: int) -> None:
@@ -81,7 +82,7 @@ def lake_round(bench: Bench, made: Stack, found: LakeSettings, number: int) -> T
 
     before = bench.cpu_seconds()
     query = (
-        kafka_records(bench.spark, made.brokers, [BEHAVIOUR], found.lake_batch_records)
+        kafka_records(bench.spark, made.brokers, [BEHAVIOUR], found.lake_batch_records, headers=False)
         .writeStream.option("checkpointLocation", str(found.checkpoint_dir / f"lake-{number}"))
         .trigger(availableNow=True)
         .foreachBatch(write)

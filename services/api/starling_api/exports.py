@@ -75,14 +75,13 @@ def _membership(one: PastMembership) -> Document:
 
 def _readable(state: UserState) -> Document:
     """Instants as epoch ms; `kept`: what segments need of the past, by the identity of what asks for it."""
-    kept = {leaf: state.accumulator(leaf) for leaf in state.accumulators}
     fields: Document = {
         "clock": state.clock,
         "traits": state.traits,
         "anonymous_ids": state.anonymous_ids,
         "lists": state.lists,
         "memberships": {key: one.member for key, one in state.memberships.items()},
-        "kept": kept,
+        "kept": state.accumulators.by_leaf(),
         "waiting": state.waiting,
         "account": state.account,
     }
