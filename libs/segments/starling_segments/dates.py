@@ -66,7 +66,7 @@ def anniversaries(instant: int, zone: ZoneInfo, now: int) -> list[int]:
 
     29 February falls on the 28th in a year that has no 29th.
     """
-    then, year = local(instant, zone), local(now, zone).year
+    then, year = local(instant, zone), local(min(max(now, _EARLIEST_MS), _LATEST_MS), zone).year
     return [to_ms(_in_year(then, y)) for y in range(max(year - 1, 2), min(year + 5, 9998))]
 
 

@@ -71,6 +71,7 @@ ALL = {op: predicate(op) for op in OPERATORS}
 
 @given(values, st.integers(-(10**14), 10**14))
 @example("9999-12-31", 0)
+@example(0, -62_135_596_800_001)  # before the first day there is
 @example(-62135596800000, 0)
 @example(10**400, 0)
 def test_every_predicate_has_an_answer_for_every_value(value: Any, now: int) -> None:
