@@ -12,7 +12,7 @@ from starling_segments.filters import looks_at_context, looks_at_traits
 from starling_segments.groups import combine
 from starling_segments.identity import condition_facts, meanings
 from starling_segments.leaf_table import BrokenPlan, LeafTable
-from starling_segments.leaves import Question, earlier, threshold_of
+from starling_segments.leaves import EventLeaf, Question, earlier, threshold_of
 from starling_segments.measures import kind_of, quotient
 from starling_segments.plan import Plan
 from starling_segments.routes import router
@@ -149,7 +149,7 @@ class _Building:
             question.threshold = threshold_of(predicate)
         return self.asked(self.table.measured(measure), question, pointer, "event")
 
-    def asked(self, leaf: Any, question: Question, pointer: str, kind: str) -> Node:
+    def asked(self, leaf: EventLeaf, question: Question, pointer: str, kind: str) -> Node:
         question.mask = self.mask
         leaf.ask(question)
         return Node(

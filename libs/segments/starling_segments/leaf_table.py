@@ -13,9 +13,9 @@ from starling_segments.identity import leaf_id, measure_facts, predicate_facts, 
 from starling_segments.leaves import EventLeaf, FixedLeaf, Take
 from starling_segments.measures import BEATS, FIRST, MeasureKind, kind_of
 from starling_segments.periods import day_number
-from starling_segments.routes import FoldingLeaf, Way, any_of, way
+from starling_segments.routes import Way, any_of, way
 from starling_segments.sequence_plan import sequence_leaf, waits_for_steps
-from starling_segments.sequences import SequenceLeaf
+from starling_segments.sequences import FoldingLeaf, SequenceLeaf
 from starling_segments.standing import HeldLeaf, TraitLeaf
 from starling_segments.tree import (
     Ago,

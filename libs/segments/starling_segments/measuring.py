@@ -155,7 +155,7 @@ def compile_measures(measures: Sequence[Measure | Ratio], marks: Sequence[EventS
     takers = {leaf.id: Taker(leaf.id, number, leaf.take) for number, leaf in enumerate(leaves)}
     ways = [_led_to(one, takers[one.leaf.id]) for one in table.ways]
     for number, mark in enumerate(marks, start=len(leaves)):
-        ways.append(way(mark.name, _standing(Taker(f"mark {number}", number, _nothing)), mark.where))
+        ways.append(way(mark.name, Taker(f"mark {number}", number, _nothing), mark.where))
     wheres = [*table.wheres, *(mark.where for mark in marks)]
     return MeasurePlan(
         tuple(_reading(sides, numbers) for sides in built),
@@ -228,12 +228,7 @@ def _look(leaf: EventLeaf, question: Question) -> Look:
 
 
 def _led_to(one: Way, taker: Taker) -> Way:
-    return Way(one.pattern, _standing(taker), one.where, one.facts, one.matches, one.texts)
-
-
-def _standing(taker: Taker) -> Any:
-    """It stands where a leaf does."""
-    return taker
+    return Way(one.pattern, taker, one.where, one.facts, one.matches, one.texts)
 
 
 def _itself(value: Any, _now: int) -> Any:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from starling_segments.compiled import Cause, Change, CompiledAccount, CompiledSegment, Status
 from starling_segments.explain import explained
 from starling_segments.leaves import EventView, Seen
-from starling_segments.routes import FoldingLeaf, Router, Routes
-from starling_segments.sequences import SequenceLeaf
+from starling_segments.routes import Route, Router, Routes
+from starling_segments.sequences import FoldingLeaf, SequenceLeaf
 from starling_segments.standing import HeldLeaf, TraitLeaf
 from starling_segments.state import AccountTally, Membership, UserState, decode_state, encode_state, traits_text
 from starling_segments.stuck import StuckTimer
@@ -69,7 +69,7 @@ class Plan:
     def reads(self, event_name: str) -> bool:
         """Whether any leaf looks into events of that name, and does not only count them."""
         routes = self._routes(event_name)
-        return bool(routes.by_text) or any(route.matches or any(leaf.reads for leaf in route.leaves) for route in routes.always)
+        return bool(routes.by_text) or any(route.matches or any(leaf.reads for leaf in _leaves(route)) for route in routes.always)
 
     def on_event(self, state: UserState, event: EventView, stream_time: int) -> list[Change]:
         """Fold one accepted event. `stream_time`: of the partition, already moved on by the event."""
@@ -79,7 +79,7 @@ class Plan:
         for route in routes.of(event.properties) if routes.by_text else routes.always:
             matches = route.matches
             if matches is None or matches(Seen(event, state.traits) if route.compares else event, time):
-                for leaf in route.leaves:
+                for leaf in _leaves(route):
                     dirty |= leaf.fold(state, event, now)
         if self._pausing:
             dirty |= self._close(state, now)
@@ -290,3 +290,7 @@ class Plan:
             status: Status = "ENTERED" if truth else "EXITED"
             changes.append(Change(segment.key, segment.version, status, membership.sequence, now, cause))
             dirty |= compiled.dependents
+
+
+def _leaves(route: Route) -> tuple[FoldingLeaf, ...]:
+    return cast("tuple[FoldingLeaf, ...]", route.leaves)  # a plan's events are led to nothing else

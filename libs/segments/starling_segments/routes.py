@@ -9,10 +9,8 @@ from typing import Any, Protocol, TypeVar
 from starling_segments import paths
 from starling_segments.filters import compile_filter, looks_at_traits
 from starling_segments.identity import filter_facts
-from starling_segments.leaves import EventView
 from starling_segments.operators.table import Test
 from starling_segments.paths import Reader
-from starling_segments.state import UserState
 from starling_segments.tree import Check, Filter, Group
 
 T = TypeVar("T")
@@ -20,30 +18,11 @@ MAX_INDEXED = 64
 """A list of more texts than that is looked at by its operator, not spread over the index."""
 
 
-class FoldingLeaf(Protocol):
-    """A leaf that keeps something of events."""
-
-    id: str
-    mask: int
+class Led(Protocol):
+    """What an event can be led to."""
 
     @property
-    def reads(self) -> bool:
-        """Whether it looks into the events that it folds."""
-
-    def alone(self) -> Any:
-        """The same without segments."""
-
-    def fold(self, state: UserState, event: EventView, now: int) -> int:
-        """Fold a match; returns the segments whose truth may have changed."""
-
-    def add(self, state: UserState, time: int, payload: Any, now: int) -> int:
-        """As `fold`, of a match that waited until its time had come."""
-
-    def expire(self, state: UserState, now: int) -> int:
-        """The leaf is due; returns the segments that hang on it."""
-
-    def refresh(self, state: UserState, now: int) -> None:
-        """Settle, and set the timer anew, after the plan changed."""
+    def id(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +31,7 @@ class Route:
 
     matches: Test | None
     compares: bool
-    leaves: tuple[FoldingLeaf, ...]
+    leaves: tuple[Led, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +64,14 @@ class Way:
     """
 
     pattern: str
-    leaf: FoldingLeaf
+    leaf: Led
     where: Filter | None
     facts: str
     matches: Test | None
     texts: tuple[str, tuple[str, ...]] | None
 
 
-def way(pattern: str, leaf: FoldingLeaf, where: Filter | None) -> Way:
+def way(pattern: str, leaf: Led, where: Filter | None) -> Way:
     """See `Way`."""
     texts = None if where is None else _texts(where)
     alone = texts is not None and isinstance(where, Check)  # being found under the text is all that is asked
@@ -107,7 +86,7 @@ class Router:
     by_name: Mapping[str, tuple[Way, ...]]
     by_prefix: Mapping[str, tuple[Way, ...]]
 
-    def narrowed(self, kept: Mapping[str, FoldingLeaf]) -> Router:
+    def narrowed(self, kept: Mapping[str, Led]) -> Router:
         """The ways to those leaves alone."""
         ways = (way for group in (self.by_name, self.by_prefix) for ways in group.values() for way in ways)
         return router(

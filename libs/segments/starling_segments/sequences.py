@@ -10,12 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from starling_segments.accumulators import EXACT, Chain, Link
-from starling_segments.leaves import EventView, Seen, earlier
+from starling_segments.leaves import EventLeaf, EventView, Seen, earlier
 from starling_segments.sequence_parts import (
     NAMES_AT_HAND,
     Bound,
@@ -301,3 +301,7 @@ class SequenceLeaf:
         slots = self.slots[k]
         bound = unpacked(left)
         return msgspec.json.encode({slot: bound.get(slot) for slot in slots}).decode() if slots else ""
+
+
+FoldingLeaf: TypeAlias = EventLeaf | SequenceLeaf
+"""What events are folded into."""

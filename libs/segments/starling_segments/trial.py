@@ -133,7 +133,7 @@ def past_for(trial: Trial, kept: Collection[str], now: int) -> Past | None:
     reaches = [_reach_ms(plan.event_leaves[leaf], now) for leaf in plan.event_leaves]
     known = [reach for reach in reaches if reach is not None]
     ways = [*plan.router.by_name.values(), *plan.router.by_prefix.values()]
-    looks_inside = any(way.where is not None or way.leaf.reads for group in ways for way in group)
+    looks_inside = any(way.where is not None or plan.event_leaves[way.leaf.id].reads for group in ways for way in group)
     return Past(plan, fresh, max(known, default=0) if len(known) == len(reaches) else None, looks_inside)
 
 
