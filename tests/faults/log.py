@@ -29,7 +29,7 @@ def read_all(brokers: str, topics: Sequence[str]) -> dict[str, dict[int, list[Lo
         found: dict[str, dict[int, list[Logged]]] = {topic: {n: [] for n in range(count)} for topic, count in counts.items()}
         waiting = sum(counts.values())
         while waiting:
-            for message in consumer.consume(5000, 1):
+            for message in consumer.consume(5000, 0.1):
                 error = message.error()
                 topic, partition = message.topic() or "", message.partition() or 0
                 if error is None:

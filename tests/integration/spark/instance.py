@@ -223,7 +223,7 @@ class Instance:
         at_end: set[int] = set()
         try:
             while len(at_end) < count:
-                for message in consumer.consume(500, 5.0):
+                for message in consumer.consume(500, 0.1):
                     if message.error() is None:
                         found.append(message)
                     else:

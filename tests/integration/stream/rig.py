@@ -195,7 +195,7 @@ class Rig:
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(count)])
         found, ended = [], 0
         while ended < count:
-            for message in consumer.consume(1000, 1):
+            for message in consumer.consume(1000, 0.1):
                 if message.error() is not None:
                     ended += 1
                 else:

@@ -40,7 +40,7 @@ def read_feed(brokers: str, registry_url: str) -> Feed:
     try:
         consumer.assign([TopicPartition(MEMBERSHIP, number, OFFSET_BEGINNING) for number in open_partitions])
         while open_partitions:
-            for message in consumer.consume(2000, 1.0):
+            for message in consumer.consume(2000, 0.1):
                 error = message.error()
                 if error is None:
                     feed.take(codec.decode(message.value() or b""))
