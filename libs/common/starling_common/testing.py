@@ -28,7 +28,7 @@ _STOP_SECONDS = 30.0
 _FIRST_PORT, _PORTS = 10_000, 8_000
 """Below the range the kernel takes ports for outgoing connections from: one of those is gone before the service listens."""
 
-_PORT_FILE = Path(tempfile.gettempdir()) / "starling-last-port"
+_PORT_FILE = Path(tempfile.gettempdir()) / f"starling-last-port-{os.getuid()}"
 
 
 @dataclass(frozen=True, slots=True)
