@@ -55,7 +55,7 @@ def test_it_goes_on_where_it_stopped_when_every_part_is_ready_again(history: Pla
     while not (report := history.instance.report()) or not report.is_ready:
         assert time.monotonic() < deadline, report
         time.sleep(0.2)
-    # Whatever fails a batch of Spark's, a broker that is too slow among it, ends the job, and it starts again.
-    restarted = {part.name for part in report.parts if part.restarts} - {*VICTIMS, "spark"}
+    # Whatever fails a batch of Spark's, a broker that is too slow among it, ends the job, and it starts again: once is let pass.
+    restarted = {part.name for part in report.parts if part.restarts > (part.name == "spark")} - set(VICTIMS)
     assert not restarted, "\n".join(history.instance.log_file(name).read_text()[-6_000:] for name in restarted)
     history.settle()

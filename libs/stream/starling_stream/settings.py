@@ -23,7 +23,7 @@ class StreamSettings(ServiceSettings):
     ] = 500
     switch_keys_per_unit: Annotated[int, Field(ge=1, le=100_000, description="keys a task switches in one transaction")] = 2_000
     # What is read ahead is memory that stays with the process: with 20,000 a worker that takes in 300,000 profiles has 538 MB, with
-    # 5,000 it has 487, and is as fast.
+    # 5,000 it has 487. Afterwards the one took 20,600 events a second, the other 19,000 (one run each).
     buffered_records: Annotated[
         int, Field(ge=1_000, le=10_000_000, description="read ahead of processing, for each topic and partition")
     ] = 5_000
