@@ -26,7 +26,8 @@ java="${JAVA_HOME:+$JAVA_HOME/bin/}java"
 if ! command -v "$java" >/dev/null 2>&1; then
   need "Java 17 is not there: install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME."
 else
-  version="$("$java" -version 2>&1 | sed -nE '1s/.*version "([0-9]+).*/\1/p')"
+  # Java names JAVA_TOOL_OPTIONS, where it is set, in a line before that of its version.
+  version="$("$java" -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p')"
   [ "$version" = "17" ] || need "Java 17 is needed, but $java is version ${version:-unknown}: install 17 and set JAVA_HOME to it."
 fi
 command -v mvn >/dev/null 2>&1 || need "Maven is not there: install it (Debian: apt-get install maven)."
