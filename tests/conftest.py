@@ -20,7 +20,7 @@ from starling_local.testing import embedded
 LIBRARIES = Path(__file__).parent.parent / "libs"
 
 # The JVMs here live for minutes, and what they compile a second time with all optimisations takes longer than it saves:
-# broker, database and registry cost 30 s of processor until schemas and tables are in place, and 57 s without this.
+# broker, database and registry cost 23 s of processor until schemas and tables are in place, and 42 s without this.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 settings.register_profile("starling", deadline=None)  # how long an example takes says how busy the machine is
