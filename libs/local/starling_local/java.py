@@ -34,9 +34,12 @@ def find_java() -> Java:
     if command is None or not Path(command).exists():
         raise JavaError(f"Java {WANTED_MAJOR} is missing{f' in JAVA_HOME={named}' if named else ''}: {_CURE}")
     told = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
-    major = parse_major(told.stderr + told.stdout)
+    said = told.stderr + told.stdout
+    major = parse_major(said)
+    if major is None:  # often an option that it does not know, in JAVA_TOOL_OPTIONS
+        raise JavaError(f"{command} does not tell its version, needed is {WANTED_MAJOR}; it says: {' | '.join(said.splitlines())}")
     if major != WANTED_MAJOR:
-        raise JavaError(f"{command} is Java {major or 'of unknown version'}, needed is {WANTED_MAJOR}: {_CURE}")
+        raise JavaError(f"{command} is Java {major}, needed is {WANTED_MAJOR}: {_CURE}")
     return Java(command, Path(command).resolve().parent.parent)
 
 

@@ -29,13 +29,23 @@ def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_another_java_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake = tmp_path / "bin" / "java"
-    fake.parent.mkdir()
-    fake.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(java_that_says(tmp_path, 'openjdk version "11.0.2"')))
     with pytest.raises(JavaError, match=r"is Java 11, needed is 17: install"):
         find_java()
+
+
+def test_a_java_that_cannot_start_is_told_in_its_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java_that_says(tmp_path, "Unrecognized VM option 'MaxPermSize'", exit_code=1)))
+    with pytest.raises(JavaError, match=r"does not tell its version, needed is 17; it says: Unrecognized VM option 'MaxPermSize'"):
+        find_java()
+
+
+def java_that_says(home: Path, text: str, exit_code: int = 0) -> Path:
+    fake = home / "bin" / "java"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\ncat >&2 <<"."\n{text}\n.\nexit {exit_code}\n')
+    fake.chmod(0o755)
+    return home
 
 
 def test_no_java_at_all_is_a_fault_with_a_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
