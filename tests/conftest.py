@@ -28,8 +28,9 @@ settings.load_profile("starling")
 
 
 LONGEST_FIRST = (
-    "tests/system/test_main_job.py", "tests/integration/spark", "tests/faults", "tests/system", "tests/integration/segmenter",
-    "tests/integration/stream", "tests/integration", "tests/spark", "tests/contract", "tests/property", "tests/unit",
+    "tests/system/test_main_job.py", "tests/integration/spark", "tests/spark", "tests/faults", "tests/system",
+    "tests/integration/segmenter", "tests/integration/stream", "tests/integration", "tests/contract", "tests/property",
+    "tests/unit",
 )  # fmt: skip
 """So that at the end nobody waits for the one long file that was left."""
 

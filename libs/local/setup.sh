@@ -44,6 +44,10 @@ fi
 exec 9>.setup.lock
 flock 9
 
+# What Maven brings needs none of our packages, and it waits for the network while pip is at work.
+PYTHONPATH=libs/local "$python" -m starling_local.runtime &
+fetching=$!
+
 wanted="$(cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)"
 if [ "$(cat .venv/.installed 2>/dev/null || true)" != "$wanted" ]; then
   echo "setup: installing Python packages into .venv (about 700 MB the first time) ..."
@@ -51,6 +55,7 @@ if [ "$(cat .venv/.installed 2>/dev/null || true)" != "$wanted" ]; then
   log="$(mktemp)"
   if ! .venv/bin/python -m pip install --quiet --disable-pip-version-check \
     --constraint constraints.txt --editable '.[dev]' >"$log" 2>&1; then
+    wait "$fetching" || true
     tail -n 20 "$log" >&2
     echo "setup: pip could not install the packages (see above; is a package index reachable?)." >&2
     rm -f "$log"
@@ -60,10 +65,7 @@ if [ "$(cat .venv/.installed 2>/dev/null || true)" != "$wanted" ]; then
   echo "$wanted" >.venv/.installed
 fi
 
-# The one keeps a processor busy, the other waits for the network.
-.venv/bin/python libs/local/compile_native.py &
-compiling=$!
 failed=0
-.venv/bin/python -m starling_local.runtime || failed=$?
-wait "$compiling" || failed=$?
+.venv/bin/python libs/local/compile_native.py || failed=$?
+wait "$fetching" || failed=$?
 exit "$failed"
