@@ -2,13 +2,14 @@
 
 import logging
 import sys
+from types import TracebackType
 from typing import TextIO
 
 import structlog
 
 
 def configure_logs(service: str, level: str, stream: TextIO | None = None) -> None:
-    """Call once, at the start of a process. Records of other libraries come out in the same form.
+    """Call once, at the start of a process. Records of other libraries come out in the same form, and what nobody caught.
 
     `stream`: standard output, unless the process has an answer to give there.
     """
@@ -38,9 +39,18 @@ def configure_logs(service: str, level: str, stream: TextIO | None = None) -> No
     for chatty in ("httpx", "httpx2", "cassandra"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
     structlog.contextvars.bind_contextvars(service=service)
+    sys.excepthook = _tell_what_ended_it
 
 
 def log(name: str) -> structlog.stdlib.BoundLogger:
     """A logger; bind `correlation_id` where one is known."""
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger
+
+
+def _tell_what_ended_it(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """As a record like all others: a text of sixty lines would be sixty records to whoever collects them."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+    else:
+        log(__name__).error("ended_by", error=f"{kind.__name__}: {error}", exc_info=(kind, error, trace))
