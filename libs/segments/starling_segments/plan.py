@@ -272,24 +272,39 @@ class Plan:
         if not dirty:
             return
         now, memberships = state.clock, state.memberships
+        if dirty == self._everything:  # the first time that somebody is seen, or another plan: no bit has to be looked for
+            for compiled in self.segments:
+                self._ask(compiled, state, now, memberships, cause, changes)
+            return
         while dirty:
             lowest = dirty & -dirty
             dirty ^= lowest
-            compiled = self.segments[lowest.bit_length() - 1]
-            segment = compiled.segment
-            membership = memberships.get(segment.key)
-            truth = compiled.holds(state, now)
-            if truth is (membership is not None and membership.member):
-                continue
-            if membership is None:
-                membership = memberships[segment.key] = Membership()
-            membership.member, membership.version = truth, segment.version
-            membership.sequence += 1
-            if truth:
-                membership.entered_at = now
-            status: Status = "ENTERED" if truth else "EXITED"
-            changes.append(Change(segment.key, segment.version, status, membership.sequence, now, cause))
-            dirty |= compiled.dependents
+            dirty |= self._ask(self.segments[lowest.bit_length() - 1], state, now, memberships, cause, changes)
+
+    def _ask(
+        self,
+        compiled: CompiledSegment,
+        state: UserState,
+        now: int,
+        memberships: dict[str, Membership],
+        cause: Cause,
+        changes: list[Change],
+    ) -> int:
+        """Ask one segment; returns those that are built on it if its answer is another one."""
+        segment = compiled.segment
+        membership = memberships.get(segment.key)
+        truth = compiled.holds(state, now)
+        if truth is (membership is not None and membership.member):
+            return 0
+        if membership is None:
+            membership = memberships[segment.key] = Membership()
+        membership.member, membership.version = truth, segment.version
+        membership.sequence += 1
+        if truth:
+            membership.entered_at = now
+        status: Status = "ENTERED" if truth else "EXITED"
+        changes.append(Change(segment.key, segment.version, status, membership.sequence, now, cause))
+        return compiled.dependents
 
 
 def _leaves(route: Route) -> tuple[FoldingLeaf, ...]:
