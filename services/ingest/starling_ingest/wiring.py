@@ -34,6 +34,7 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._address = f"{settings.http.host}:{settings.http.port}"
         self._publisher = Publisher(
             settings.kafka.brokers,
             ack_timeout_ms=settings.ack_timeout_ms,
@@ -47,7 +48,7 @@ class Service:
         self.app = App(Doorway(settings.write_keys, settings.instance_id, limits, counts, self._alive, self._ready))
 
     async def run(self) -> int:
-        """The exit code: 0 after a stop that was asked for, 1 when the producer can no longer be used."""
+        """The exit code: 0 after a stop that was asked for, 1 when nobody can be served or the producer can no longer be used."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
@@ -61,7 +62,12 @@ class Service:
         await self._drain()
         if not serving.done():
             server.stop()  # type: ignore[no-untyped-call]  # granian gives it no types
-        await serving
+        try:
+            await serving
+        except RuntimeError as refused:  # what the socket said, and behind it a stack of the server's own
+            reason = str(refused).partition("\n")[0]
+            log(__name__).error("cannot_listen", address=self._address, reason=reason, cure="another STARLING_HTTP__PORT")
+            return 1
         return 1 if self._publisher.problem else 0
 
     async def _open(self) -> None:
@@ -76,7 +82,7 @@ class Service:
                 break
         self._waiting_for = None
         self.app.open(intake)
-        log(__name__).info("ready", address=f"{self._settings.http.host}:{self._settings.http.port}")
+        log(__name__).info("ready", address=self._address)
 
     def _look_up(self) -> Intake:
         missing = sorted({*INGEST_TOPICS, DEAD_LETTERS} - self._publisher.topics(timeout_seconds=5))

@@ -1,6 +1,7 @@
 """The edge's life: start without what it needs, stop in the middle of the work, and a broker that is not there."""
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -117,10 +118,11 @@ def test_a_port_that_is_taken_ends_it() -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
+        port = holder.getsockname()[1]
         settings = {
             "STARLING_KAFKA__BROKERS": "127.0.0.1:1",
             "STARLING_REGISTRY__URL": "http://127.0.0.1:1",
-            "STARLING_HTTP__PORT": str(holder.getsockname()[1]),
+            "STARLING_HTTP__PORT": str(port),
             "STARLING_INSTANCE_ID": "edge",
             "STARLING_WRITE_KEYS": "key=w",
         }
@@ -133,7 +135,11 @@ def test_a_port_that_is_taken_ends_it() -> None:
             check=False,
         )
     assert ended.returncode == 1
-    assert "in use" in ended.stderr
+    assert ended.stderr == ""
+    (told,) = [record for record in map(json.loads, ended.stdout.splitlines()) if record["event"] == "cannot_listen"]
+    assert told["address"].endswith(f":{port}")
+    assert told["reason"].startswith("Address already in use")
+    assert "STARLING_HTTP__PORT" in told["cure"]
 
 
 def test_records_that_nobody_takes_fail_in_time_and_leave_the_queue() -> None:
