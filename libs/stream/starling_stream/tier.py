@@ -33,7 +33,10 @@ class FactsDiffer(Exception):
 
 
 class TierSettings(NamedTuple):
-    """`dirty_bytes`: rows that wait to be written, whole process. `share`: of its time that the flushing thread may work."""
+    """`dirty_bytes`: rows that wait to be written, whole process.
+
+    `share`: of its time that the flushing thread may work, as long as little waits (see `rest_seconds`).
+    """
 
     flush_seconds: float
     dirty_bytes: int
@@ -149,8 +152,11 @@ class Tier:
 
     def pressure(self) -> float:
         """As `BackingTier.pressure`: up to a second a round when twice the bound is reached."""
+        return min(1.0, max(0.0, self._filled() - 1.0))
+
+    def _filled(self) -> float:
         with self._lock:
-            return min(1.0, max(0.0, self._size() / self._settings.dirty_bytes - 1.0))
+            return self._size() / self._settings.dirty_bytes
 
     def _size(self) -> int:
         return self._taken_bytes + sum(tracked.unflushed.size_bytes for tracked in self._tracked.values())
@@ -289,9 +295,17 @@ class Tier:
             took = time.monotonic() - began
             self._around.gauges.wrote(len(part))
             self._around.failpoints.passed(MID_FLUSH)
-            if not self._stopping.is_set() and self.pressure() == 0:
-                # The thread shares the interpreter with the hot path: it works in short stretches.
-                self._stopping.wait(took * (1 / self._settings.share - 1))
+            if not self._stopping.is_set():
+                self._stopping.wait(rest_seconds(took, self._settings.share, self._filled()))
+
+
+def rest_seconds(took: float, share: float, filled: float) -> float:
+    """How long the flushing thread is to rest after it worked for `took` seconds: it shares the interpreter with the hot path.
+
+    `filled`: how much waits, of what may. Up to a quarter of that the thread keeps to its share; from three quarters on it
+    does not rest. So what waits settles far below the bound where changes keep coming as fast as it can write.
+    """
+    return took * (1 / share - 1) * min(1.0, max(0.0, 1.5 - 2 * filled))
 
 
 def _slices(writes: Iterable[StateWrite]) -> Iterator[Sequence[StateWrite]]:

@@ -14,7 +14,7 @@ from starling_stream.gauges import TierGauges
 from starling_stream.ports import Changed, Tail
 from starling_stream.rows import TaskMeta, decode_meta, due_bytes, row_of
 from starling_stream.store import StoreMemory, TaskStore, store_memory
-from starling_stream.tier import FactsDiffer, Surroundings, Tier, TierSettings
+from starling_stream.tier import FactsDiffer, Surroundings, Tier, TierSettings, rest_seconds
 from starling_stream.tracked import RebuildAsked
 from tests.contract.stream.memory_backing import MemoryBacking
 
@@ -129,6 +129,13 @@ def test_a_slow_tier_holds_up_no_commit(kept: Kept) -> None:
     kept.backing.write_seconds = 0.0
     _until(kept.caught_up)
     assert kept.backing.rows(HERE, [b"a"]) == {b"a": _row(commits)}
+
+
+@pytest.mark.parametrize(
+    ("filled", "rest"), [(0.0, 3.0), (0.25, 3.0), (0.5, 1.5), (0.625, 0.75), (0.75, 0.0), (1.0, 0.0), (2.0, 0.0)]
+)
+def test_the_more_waits_the_less_the_flushing_thread_rests(filled: float, rest: float) -> None:
+    assert rest_seconds(1.0, 0.25, filled) == pytest.approx(rest)
 
 
 def test_beyond_the_bound_the_worker_is_slowed_and_beyond_twice_it_changes_are_let_go_and_filled_in_later(kept: Kept) -> None:
