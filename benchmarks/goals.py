@@ -114,7 +114,8 @@ def _state(found: Mapping[str, Any]) -> Iterator[Row]:
             soak = one["soak"]
             thirds = f"{soak['resident_mb_middle_third']} MB in the middle third, {soak['resident_mb_last_third']} MB in the last"
             flat = soak["resident_mb_last_third"] <= 1.02 * soak["resident_mb_middle_third"]
-            yield Row(f"  soak of {soak['seconds']} s", f"{thirds}, at most {soak['resident_mb_max']} MB", "flat (2 %)", flat)
+            most = f"at most {soak['resident_mb_max']} MB; {soak['events_behind']:,} events behind at the end"
+            yield Row(f"  soak of {soak['seconds']} s", f"{thirds}, {most}", "flat (2 %)", flat)
         back = one["restore"]
         first, steady_after = back["seconds_to_first_event"], back["seconds_to_80_percent"]
         yield Row(f"restore, disk gone, {users}: first event", f"{first} s", "<= 3 s", first <= 3)

@@ -66,15 +66,22 @@ def measured(directory: Path, users: int, options: Options) -> dict[str, Any]:
 
 
 def soak(made: Stack, worker: Watched, seconds: int) -> dict[str, Any]:
-    """Resident memory each second under steady traffic; flat when the last third's median is within 2 % of the middle one's."""
-    traffic = live.Traffic(made, _SOAK_RATE, 0, "soak")
+    """Resident memory each second under steady traffic; flat when the last third's median is within 2 % of the middle one's.
+
+    `events_behind`: sent and not processed when it ends. A worker that cannot keep up reads ahead as far as it may, and no
+    such run tells whether memory is flat.
+    """
+    traffic, progress = live.Traffic(made, _SOAK_RATE, 0, "soak"), segmenting.events(made)
+    before = progress.done()
     traffic.start()
     sampled = []
     for _ in range(seconds):
         time.sleep(1)
         worker.check()
         sampled.append(worker.resident_mb())
+    behind = before + traffic.sent - progress.done()
     traffic.stop()
+    progress.close()
     third = max(1, len(sampled) // 3)
     middle, last = statistics.median(sampled[third : 2 * third]), statistics.median(sampled[-third:])
     return {
@@ -83,6 +90,8 @@ def soak(made: Stack, worker: Watched, seconds: int) -> dict[str, Any]:
         "resident_mb_max": round(max(sampled)),
         "resident_mb_middle_third": round(middle),
         "resident_mb_last_third": round(last),
+        "resident_mb_each_minute": [round(statistics.median(sampled[at : at + 60])) for at in range(0, len(sampled), 60)],
+        "events_behind": behind,
     }
 
 
