@@ -17,6 +17,7 @@ from starling_common.health import HealthServer
 from starling_common.logs import configure_logs, log
 from starling_common.metrics import Metrics
 from starling_common.wire import RegistryUnavailable, SchemaMissing
+from starling_stream.arenas import share_arenas
 from starling_stream.decoding import all_topics
 from starling_stream.failpoints import Failpoints
 from starling_stream.gauges import Gauges, TierGauges
@@ -49,6 +50,7 @@ def run_service(service: Service[Any], settings: StreamSettings) -> int:
     Returns the exit code: 0 after a graceful stop, 1 when something broke.
     After a 1 the supervisor is to start the process again: nothing of an unfinished round has happened.
     """
+    share_arenas()
     configure_logs(service.stage, settings.log_level)
     if settings.log_level == "INFO":
         for chatty in ("faust", "mode", "aiokafka"):

@@ -1,0 +1,41 @@
+"""How many arenas the C library makes for the threads of a process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import ctypes, sys, threading
+from starling_stream.arenas import share_arenas
+if sys.argv[1] == "shared":
+    share_arenas()
+kept, all_are_here = [], threading.Barrier(20)
+def work():
+    all_are_here.wait()
+    kept.append(bytes(10_000))
+    all_are_here.wait()
+threads = [threading.Thread(target=work) for _ in range(20)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+out = ctypes.c_void_p(libc.fopen(sys.argv[2].encode(), b"w"))
+libc.malloc_info(0, out)
+libc.fclose(out)
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "confstr") or "glibc" not in (os.confstr("CS_GNU_LIBC_VERSION") or ""), reason="another C library"
+)
+@pytest.mark.parametrize(
+    ("how", "setting", "few"), [("shared", {}, True), ("own", {}, False), ("shared", {"MALLOC_ARENA_MAX": "9"}, False)]
+)
+def test_threads_share_two_unless_somebody_said_how_many(how: str, setting: dict[str, str], few: bool, tmp_path: Path) -> None:
+    told = tmp_path / "info.xml"
+    environment = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"} | setting
+    subprocess.run([sys.executable, "-c", PROGRAM, how, str(told)], check=True, env=environment)
+    assert (told.read_text().count("<heap nr=") <= 2) is few
