@@ -189,19 +189,35 @@ class Rig:
         return made
 
     def read(self, topic: str) -> list[tuple[int, bytes, bytes]]:
-        """(partition, key, value) of every committed record, in the order of each partition."""
+        """(partition, key, value) of every committed record, in the order of each partition.
+
+        Waits until every transaction of now has ended: before the last record of one that is open, as a worker leaves it that
+        was stopped, or whose end is just being written, nobody is shown what was committed behind it.
+        """
+        ends = self._ends(topic)
         consumer = Consumer(consumer_config(self.brokers, f"read-{uuid.uuid4().hex}", **{"enable.partition.eof": True}))
-        count = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(count)])
-        found, ended = [], 0
-        while ended < count:
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
+        found, unread, deadline = [], set(ends), time.monotonic() + 60
+        while unread:
+            assert time.monotonic() < deadline, f"{topic}: partitions {sorted(unread)} were not read up to {ends} in a minute"
             for message in consumer.consume(1000, 0.1):
-                if message.error() is not None:
-                    ended += 1
-                else:
-                    found.append((message.partition() or 0, message.key() or b"", message.value() or b""))
+                partition = message.partition() or 0
+                if message.error() is None:
+                    found.append((partition, message.key() or b"", message.value() or b""))
+                elif (message.offset() or 0) >= ends[partition]:
+                    unread.discard(partition)
         consumer.close()
         return found
+
+    def _ends(self, topic: str) -> dict[int, int]:
+        """Partition -> the offset after everything written, open transactions included."""
+        sees_open = consumer_config(self.brokers, f"read-{uuid.uuid4().hex}", **{"isolation.level": "read_uncommitted"})
+        consumer = Consumer(sees_open)
+        numbers = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        parts = [TopicPartition(topic, number) for number in numbers]
+        ends = {part.partition: consumer.get_watermark_offsets(part, timeout=10, cached=False) for part in parts}
+        consumer.close()
+        return {number: end[1] if end else 0 for number, end in ends.items()}
 
     def settled(self) -> bool:
         """Whether the group has committed up to the end of every input."""
