@@ -19,9 +19,11 @@ from starling_segments.sequences import FoldingLeaf, SequenceLeaf
 from starling_segments.standing import HeldLeaf, TraitLeaf
 from starling_segments.state import AccountTally, Membership, UserState, decode_state, encode_state, traits_text
 from starling_segments.stuck import StuckTimer
+from starling_segments.tree import Bucket, leaves
 from starling_segments.waiting import admit_waiting
 
 _NAMES_AT_HAND = 4096
+_NO_TRAITS = "{}"
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,8 @@ class Plan:
         position = {compiled.segment.key: i for i, compiled in enumerate(self.segments)}
         object.__setattr__(self, "_position", position)
         object.__setattr__(self, "_everything", (1 << len(self.segments)) - 1)
+        open_at_first = (1 << i for i, compiled in enumerate(self.segments) if _is_open_at_first(compiled))
+        object.__setattr__(self, "_at_first", sum(open_at_first))
         object.__setattr__(self, "_held", tuple(leaf for leaf in self.trait_leaves.values() if isinstance(leaf, HeldLeaf)))
         pausing = (key for key, leaf in self.event_leaves.items() if isinstance(leaf, SequenceLeaf) and leaf.pauses)
         object.__setattr__(self, "_pausing", frozenset(pausing))
@@ -202,6 +206,7 @@ class Plan:
 
     _position: Mapping[str, int] = field(init=False, repr=False, default_factory=dict)
     _everything: int = field(init=False, repr=False, default=0)
+    _at_first: int = field(init=False, repr=False, default=0)
     _held: tuple[HeldLeaf, ...] = field(init=False, repr=False, default=())
     _pausing: frozenset[str] = field(init=False, repr=False, default=frozenset())
     _routes: Callable[[str], Routes] = field(init=False, repr=False, compare=False, default=None)  # type: ignore[assignment]
@@ -218,9 +223,12 @@ class Plan:
             dirty = self._collect(state, now, self._pausing)
         state.clock = now
         if not state.known:
-            state.known, dirty = True, self._everything
+            state.known = True
+            dirty = self._at_first if _is_blank(state) else self._everything
             for leaf in self._held:
                 leaf.expire(state, now)
+                if leaf.since(state) is not None:
+                    dirty |= leaf.mask
         return now, dirty
 
     def _close(self, state: UserState, now: int) -> int:
@@ -272,7 +280,7 @@ class Plan:
         if not dirty:
             return
         now, memberships = state.clock, state.memberships
-        if dirty == self._everything:  # the first time that somebody is seen, or another plan: no bit has to be looked for
+        if dirty == self._everything:  # another plan: no bit has to be looked for
             for compiled in self.segments:
                 self._ask(compiled, state, now, memberships, cause, changes)
             return
@@ -309,3 +317,26 @@ class Plan:
 
 def _leaves(route: Route) -> tuple[FoldingLeaf, ...]:
     return cast("tuple[FoldingLeaf, ...]", route.leaves)  # a plan's events are led to nothing else
+
+
+def _is_blank(state: UserState) -> bool:
+    """Whether nothing is kept about the user yet."""
+    return (
+        state.traits_json == _NO_TRAITS
+        and state.account is None
+        and state.due.earliest is None
+        and not (state.waiting or state.lists or state.memberships or any(state.accumulators))
+    )
+
+
+def _is_open_at_first(compiled: CompiledSegment) -> bool:
+    """Whether to ask about somebody of whom nothing is kept: if not, they are no member, whoever they are and whatever time it is.
+
+    What is kept from then on makes its own segments be asked.
+    """
+    blank = UserState(known=True)
+    return (
+        compiled.holds(blank, 0)
+        or compiled.tree.next_change(blank, 0) is not None
+        or any(isinstance(leaf, Bucket) for leaf in leaves(compiled.segment.where))
+    )

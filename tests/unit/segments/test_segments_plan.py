@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from starling_segments import (
+    AccountTally,
     BrokenPlan,
     Known,
+    Membership,
     Plan,
     UnknownStateFormat,
     UserState,
@@ -304,3 +306,48 @@ def test_256_matches_are_kept_one_by_one() -> None:
     assert (len(kept.times), kept.panes) == (256, [])
     kept.add(256, None, 1)
     assert (len(kept.times), kept.panes) == (256, [(0, 1)])
+
+
+FIRST_SEEN: dict[str, dict[str, Any]] = {
+    "a": {"everyone": True},
+    "b": {"event": "Buy", "within": "30d"},
+    "c": {"trait": "plan", "op": "exists"},
+    "d": {"trait": "plan", "op": "missing", "held_for": "1d"},
+    "e": {"trait": "plan", "op": "missing", "held_less_than": "1d"},
+    "f": {"bucket": {"salt": "s", "from": 0, "to": 50}},
+    "g": {"list": "vips"},
+    "h": {"account": {"match": "none", "where": {"event": "Buy"}}},
+    "i": {"regularly": {"event": "Buy"}, "every": "1d", "at_least": 1, "of": 2},
+    "j": {"all": [{"segment": "a"}, {"not": {"segment": "b"}}]},
+}
+
+
+@pytest.mark.parametrize("user", ["user-1", "user-3"])
+@pytest.mark.parametrize(
+    "meet",
+    [
+        lambda plan, state: plan.on_event(state, event("Buy", 5 * DAY), 5 * DAY),
+        lambda plan, state: plan.on_event(state, event("Look", 5 * DAY), 5 * DAY),
+        lambda plan, state: plan.on_profile(state, {}, [], 5 * DAY),
+        lambda plan, state: plan.on_profile(state, {"plan": "pro"}, [], 5 * DAY),
+        lambda plan, state: plan.on_list(state, "vips", True, 5 * DAY),
+        lambda plan, state: plan.on_account(state, AccountTally("acme"), 5 * DAY),
+    ],
+)
+def test_whoever_is_seen_first_enters_what_all_segments_asked_would_say(meet: Any, user: str) -> None:
+    known = Known({key: frozenset() for key in FIRST_SEEN}, lists=frozenset({"vips"}), accounts=True)
+    conditions = FIRST_SEEN | {f"not-{key}": {"not": where} for key, where in FIRST_SEEN.items()}
+    plan = compile_plan([parse_segment({"key": key, "name": key, "where": where}, known) for key, where in conditions.items()])
+    of_nobody, of_somebody = UserState(user_id=user), UserState(user_id=user, lists=["another"])
+    assert meet(plan, of_nobody) == meet(plan, of_somebody)
+    assert of_nobody.memberships == of_somebody.memberships
+    assert {key for key in conditions if of_nobody.memberships.get(key, Membership()).member} == {
+        compiled.segment.key for compiled in plan.segments if compiled.holds(of_nobody, 5 * DAY)
+    }
+
+
+def test_of_whom_something_was_kept_before_they_were_seen_all_segments_are_asked() -> None:
+    plan = compile_plan([parse_segment({"key": "a", "name": "a", "where": {"list": "vips"}}, Known(lists=frozenset({"vips"})))])
+    state = UserState(user_id="user-1", lists=["vips"])
+    (entered,) = plan.on_event(state, event("Look", 5 * DAY), 5 * DAY)
+    assert (entered.segment_key, entered.status) == ("a", "ENTERED")
