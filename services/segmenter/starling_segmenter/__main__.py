@@ -5,11 +5,13 @@ import sys
 from starling_common.logs import configure_logs
 from starling_segmenter.settings import Settings
 from starling_segmenter.wiring import built
+from starling_stream.arenas import share_arenas
 from starling_stream.worker import run_service
 
 
 def main() -> int:
     """Run until told to stop; the exit code says how it ended."""
+    share_arenas()  # what is built below starts threads
     settings = Settings()
     configure_logs("segmenter", settings.log_level)
     with built(settings) as service:

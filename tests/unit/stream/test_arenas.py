@@ -1,9 +1,11 @@
 """How many arenas the C library makes for the threads of a process."""
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,3 +41,24 @@ def test_threads_share_two_unless_somebody_said_how_many(how: str, setting: dict
     environment = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"} | setting
     subprocess.run([sys.executable, "-c", PROGRAM, how, str(told)], check=True, env=environment)
     assert (told.read_text().count("<heap nr=") <= 2) is few
+
+
+@pytest.mark.parametrize("service", ["starling_normalizer", "starling_segmenter"])
+def test_a_service_limits_them_before_it_builds_what_starts_threads(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    main, done = importlib.import_module(f"{service}.__main__"), []
+
+    def built(_settings: object) -> None:
+        done.append("built")
+        raise Built
+
+    monkeypatch.setattr(main, "share_arenas", lambda: done.append("limited"))
+    monkeypatch.setattr(main, "Settings", lambda: SimpleNamespace(log_level="INFO"))
+    monkeypatch.setattr(main, "configure_logs", lambda *_: None)
+    monkeypatch.setattr(main, "built", built)
+    with pytest.raises(Built):
+        main.main()
+    assert done == ["limited", "built"]
+
+
+class Built(Exception):
+    pass
