@@ -19,6 +19,7 @@ from starling_common.kafka import consumer_config, producer_config
 from starling_common.settings import Cassandra
 from starling_common.testing import free_port
 from starling_common.wire import Registry
+from starling_local.testing import until_markers_are_written
 from tests.unit.stream.counting import event
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -191,33 +192,22 @@ class Rig:
     def read(self, topic: str) -> list[tuple[int, bytes, bytes]]:
         """(partition, key, value) of every committed record, in the order of each partition.
 
-        Waits until every transaction of now has ended: before the last record of one that is open, as a worker leaves it that
-        was stopped, or whose end is just being written, nobody is shown what was committed behind it.
+        Waits until no transaction is open, such as one that a worker left which was stopped in the middle of it: nobody is
+        shown what was committed behind it.
         """
-        ends = self._ends(topic)
+        until_markers_are_written(self.brokers, [topic])
         consumer = Consumer(consumer_config(self.brokers, f"read-{uuid.uuid4().hex}", **{"enable.partition.eof": True}))
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
-        found, unread, deadline = [], set(ends), time.monotonic() + 60
-        while unread:
-            assert time.monotonic() < deadline, f"{topic}: partitions {sorted(unread)} were not read up to {ends} in a minute"
+        count = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(count)])
+        found, ended = [], 0
+        while ended < count:
             for message in consumer.consume(1000, 0.1):
-                partition = message.partition() or 0
-                if message.error() is None:
-                    found.append((partition, message.key() or b"", message.value() or b""))
-                elif (message.offset() or 0) >= ends[partition]:
-                    unread.discard(partition)
+                if message.error() is not None:
+                    ended += 1
+                else:
+                    found.append((message.partition() or 0, message.key() or b"", message.value() or b""))
         consumer.close()
         return found
-
-    def _ends(self, topic: str) -> dict[int, int]:
-        """Partition -> the offset after everything written, open transactions included."""
-        sees_open = consumer_config(self.brokers, f"read-{uuid.uuid4().hex}", **{"isolation.level": "read_uncommitted"})
-        consumer = Consumer(sees_open)
-        numbers = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        parts = [TopicPartition(topic, number) for number in numbers]
-        ends = {part.partition: consumer.get_watermark_offsets(part, timeout=10, cached=False) for part in parts}
-        consumer.close()
-        return {number: end[1] if end else 0 for number, end in ends.items()}
 
     def settled(self) -> bool:
         """Whether the group has committed up to the end of every input."""
