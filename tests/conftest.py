@@ -1,11 +1,13 @@
-"""What all tests share: one real stack a session (broker, registry, database), and a workspace nobody else uses."""
+"""What all tests share: a real broker for each of pytest's processes, one registry and one database for all of them."""
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,9 +93,45 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     if described:
         yield deployed(_read(Path(described)))
         return
-    with embedded({"kafka", "registry", "cassandra"}, tmp_path_factory.mktemp("stack")) as found:
-        cassandra = Cassandra(contact_points=found.cassandra_host, port=found.cassandra_port)
-        yield deployed(Stack(found.kafka, found.registry_url, cassandra))
+    own, process = tmp_path_factory.mktemp("stack"), os.environ.get("PYTEST_XDIST_WORKER", "alone")
+    common = own.parent if process == "alone" else own.parents[1]
+    with embedded({"kafka"}, own / "broker") as found, shared_parts(common) as shared:
+        cassandra = shared.cassandra.model_copy(update={"keyspace": f"starling_{process}"})
+        made = Stack(found.kafka, shared.registry_url, cassandra)
+        with _in_turn(common):
+            deployed(made)
+        yield made
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all of pytest's processes use at once: each has topics and a keyspace of its own."""
+
+    registry_url: str
+    cassandra: Cassandra
+
+
+@contextmanager
+def shared_parts(directory: Path) -> Iterator[Shared]:
+    """Registry and database: the first of pytest's processes that needs them starts them, and ends them when all have done."""
+    place = directory / "shared.json"
+    with (directory / "shared.users").open("w") as users, ExitStack() as last:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        with _in_turn(directory):
+            if not place.exists():
+                found = last.enter_context(embedded({"registry", "cassandra"}, directory / "shared"))
+                place.write_text(json.dumps([found.registry_url, found.cassandra_host, found.cassandra_port]))
+                last.callback(place.unlink)
+                last.callback(fcntl.flock, users, fcntl.LOCK_EX)  # called first: granted when nobody else is left
+        registry_url, host, port = json.loads(place.read_text())
+        yield Shared(registry_url, Cassandra(contact_points=host, port=port))
+
+
+@contextmanager
+def _in_turn(directory: Path) -> Iterator[None]:
+    with (directory / "shared.turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture

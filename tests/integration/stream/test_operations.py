@@ -20,6 +20,7 @@ def addressed(tiered: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
     monkeypatch.setenv("STARLING_REGISTRY__URL", tiered.registry_url)
     monkeypatch.setenv("STARLING_CASSANDRA__CONTACT_POINTS", tiered.cassandra.contact_points)
     monkeypatch.setenv("STARLING_CASSANDRA__PORT", str(tiered.cassandra.port))
+    monkeypatch.setenv("STARLING_CASSANDRA__KEYSPACE", tiered.cassandra.keyspace)
     return tiered
 
 
