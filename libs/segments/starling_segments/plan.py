@@ -325,7 +325,7 @@ def _is_blank(state: UserState) -> bool:
         state.traits_json == _NO_TRAITS
         and state.account is None
         and state.due.earliest is None
-        and not (state.waiting or state.lists or state.memberships or any(state.accumulators))
+        and not (state.waiting or state.lists or state.memberships or state.accumulators)
     )
 
 

@@ -50,7 +50,7 @@ def run_service(service: Service[Any], settings: StreamSettings) -> int:
     Returns the exit code: 0 after a graceful stop, 1 when something broke.
     After a 1 the supervisor is to start the process again: nothing of an unfinished round has happened.
     """
-    share_arenas()
+    share_arenas()  # for services that start no thread before this
     configure_logs(service.stage, settings.log_level)
     if settings.log_level == "INFO":
         for chatty in ("faust", "mode", "aiokafka"):

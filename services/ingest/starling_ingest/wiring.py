@@ -64,7 +64,9 @@ class Service:
             server.stop()  # type: ignore[no-untyped-call]  # granian gives it no types
         try:
             await serving
-        except RuntimeError as refused:  # what the socket said, and behind it a stack of the server's own
+        except RuntimeError as refused:  # what the system said of the socket, and behind it a stack of the server's own
+            if "os error" not in str(refused):
+                raise
             reason = str(refused).partition("\n")[0]
             log(__name__).error("cannot_listen", address=self._address, reason=reason, cure="another STARLING_HTTP__PORT")
             return 1

@@ -30,9 +30,6 @@ libc.fclose(out)
 """
 
 
-@pytest.mark.skipif(
-    not hasattr(os, "confstr") or "glibc" not in (os.confstr("CS_GNU_LIBC_VERSION") or ""), reason="another C library"
-)
 @pytest.mark.parametrize(
     ("how", "setting", "few"), [("shared", {}, True), ("own", {}, False), ("shared", {"MALLOC_ARENA_MAX": "9"}, False)]
 )
