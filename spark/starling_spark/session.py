@@ -50,6 +50,7 @@ def session_config(settings: SparkSettings) -> Mapping[str, str]:
         "spark.driver.memory": settings.spark_driver_memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}"
         + (_SMALL_JVM if local else ""),
+        "spark.python.daemon.module": "starling_spark.worker_daemon",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
