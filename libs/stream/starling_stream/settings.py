@@ -29,7 +29,8 @@ class StreamSettings(ServiceSettings):
     ] = 5_000
     fetch_wait_ms: Annotated[int, Field(ge=1, le=5_000, description="the longest an idle fetch waits at the broker")] = 100
     # A fetch is in memory as the broker sent it, cut up, and unpacked, for all partitions at once: a worker with eight of them and
-    # a backlog after a restore had 776 and 834 MB with 4 MiB, 602 and 585 with this, at the same speed.
+    # a backlog after a restore had 759 to 834 MB at most with 4 MiB and 654 to 664 with this, at the same speed within the noise
+    # of two runs; 602 with 512 KiB, which was a tenth slower.
     fetch_max_bytes: Annotated[
         int, Field(ge=1_024, le=64 * _MIB, description="of one partition in one fetch; a greater batch comes alone")
     ] = 1 * _MIB
