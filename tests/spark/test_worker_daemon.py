@@ -18,15 +18,15 @@ def test_a_worker_begins_with_all_libraries_read_and_never_looks_into_archives(s
         for _ in batches:
             pass
         archives = [place for place in sys.path_importer_cache if "pyspark" in place and (".zip" in place or ".jar" in place)]
-        told = {
+        facts = {
             "parent": [Path(f"/proc/{os.getppid()}/cmdline").read_text()],
             "read": [read],
             "archives": [archives],
             "exempt": [gc.get_freeze_count()],
         }
-        yield pa.RecordBatch.from_pydict(told)
+        yield pa.RecordBatch.from_pydict(facts)
 
-    for _ in range(2):  # the second task may find another worker than the first
+    for _ in range(2):  # between two tasks Spark makes Python forget what it knows of archives
         (row,) = (
             spark.range(1)
             .repartition(1)
