@@ -9,6 +9,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -63,6 +65,22 @@ def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_facto
     missing = [_new_topic(topic, replication_factor) for topic in topics if topic.name not in existing]
     if missing:
         _wait(admin.create_topics(missing, operation_timeout=30).items())
+    _enlarge(admin, [topic for topic in topics if topic.name in existing and topic.max_record_bytes is not None])
+
+
+def _enlarge(admin: AdminClient, topics: Sequence[Topic]) -> None:
+    """Let topics of an older release take records as large as today's. What an operator set higher stays."""
+    places = {topic.name: ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics}
+    if not places:
+        return
+    known = {place.name: future.result() for place, future in admin.describe_configs(list(places.values())).items()}
+    small = [topic for topic in topics if int(known[topic.name]["max.message.bytes"].value or 0) < (topic.max_record_bytes or 0)]
+    for topic in small:
+        entry = ConfigEntry("max.message.bytes", str(topic.max_record_bytes), incremental_operation=AlterConfigOpType.SET)
+        places[topic.name].add_incremental_config(entry)
+    if small:
+        for altered in admin.incremental_alter_configs([places[topic.name] for topic in small]).values():
+            altered.result()
 
 
 def register_schemas(registry: Registry, topics: Iterable[Topic]) -> None:
@@ -83,6 +101,8 @@ def _new_topic(topic: Topic, replication_factor: int) -> NewTopic:
         config["retention.ms"] = str(topic.retention_ms)
     else:
         config["min.compaction.lag.ms"] = str(topic.compaction_lag_ms)
+    if topic.max_record_bytes is not None:
+        config["max.message.bytes"] = str(topic.max_record_bytes)
     return NewTopic(topic.name, topic.partitions, replication_factor, config=config)
 
 

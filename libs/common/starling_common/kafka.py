@@ -9,6 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from starling_common.headers import Headers
 from starling_common.logs import log
+from starling_common.topics import MAX_RECORD_BYTES
 
 
 class BrokerUnavailable(Exception):
@@ -16,7 +17,10 @@ class BrokerUnavailable(Exception):
 
 
 def producer_config(brokers: str, **more: Any) -> dict[str, Any]:
-    """acks=all, idempotent, lz4, and the partitioner that the JVM clients and aiokafka use (murmur2)."""
+    """acks=all, idempotent, lz4, and the partitioner that the JVM clients and aiokafka use (murmur2).
+
+    How large a record may be is the topic's to say; batches of several stay below a megabyte.
+    """
     return {
         "bootstrap.servers": brokers,
         "acks": "all",
@@ -24,6 +28,8 @@ def producer_config(brokers: str, **more: Any) -> dict[str, Any]:
         "partitioner": "murmur2_random",
         "compression.type": "lz4",
         "linger.ms": 5,
+        "message.max.bytes": MAX_RECORD_BYTES,
+        "batch.size": 1_000_000,
     } | more
 
 

@@ -33,6 +33,9 @@ CLOCK: Final = "stream.clock"
 DELIVERY_REQUESTS: Final = "delivery.requests"
 DELIVERY_RETRY: Final = "delivery.retry"
 
+MAX_RECORD_BYTES: Final = 8 * 1024 * 1024
+"""No topic takes larger records than this."""
+
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -52,6 +55,8 @@ class Topic:
     compatibility: str
     compaction_lag_ms: int = 6 * 3_600_000
     """A restore replays the tail of a changelog; what is younger than this is never compacted away under it."""
+    max_record_bytes: int | None = None
+    """The largest record that the broker takes; None: what it takes by itself, a MiB."""
 
     @property
     def subject(self) -> str:
@@ -122,6 +127,7 @@ def _topic(name: str, entry: Mapping[str, Any], profile_partitions: int) -> Topi
         retention_ms=_retention_ms(name, str(entry.get("retention", "forever"))),
         compatibility=str(entry.get("compatibility", "FULL_TRANSITIVE")),
         compaction_lag_ms=_retention_ms(name, str(entry.get("compaction_lag", "6h"))),
+        max_record_bytes=_size_bytes(name, entry.get("max_record")),
     )
 
 
@@ -132,3 +138,15 @@ def _retention_ms(topic: str, text: str) -> int:
     if found is None:
         raise ValueError(f"topics.yaml: {topic}: retention is like 7d or forever, not {text!r}")
     return int(found[1]) * _UNIT_MS[found[2]]
+
+
+def _size_bytes(topic: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+)MiB", text)
+    size = int(found[1]) * 1024 * 1024 if found else MAX_RECORD_BYTES + 1
+    if size > MAX_RECORD_BYTES:
+        raise ValueError(
+            f"topics.yaml: {topic}: max_record is like 2MiB, and at most {MAX_RECORD_BYTES // 1024 // 1024}MiB, not {text!r}"
+        )
+    return size

@@ -1,14 +1,14 @@
 """Pure core: one task's fold. Records in, a sealed unit of work out; the order of effects inside a unit stands here only."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Generic
 
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
-from starling_stream.broken import BrokenProcessor
+from starling_stream.broken import BrokenProcessor, StatesTooLarge
 from starling_stream.ports import Sealed, StateView
 from starling_stream.processor import History, Inbound, S, Service
-from starling_stream.rows import TaskMeta
+from starling_stream.rows import MAX_STATE_BYTES, TaskMeta
 from starling_stream.unit import UnitOfWork
 
 SLICE_TIMERS: Final = 1_000
@@ -58,14 +58,31 @@ class TaskFold(Generic[S]):
 
         `idle_until_ms`: with no records at hand stream time moves on to this instant (wall clock only).
         """
+        try:
+            return self._step(records, view, idle_until_ms, timers)
+        except StatesTooLarge as cause:
+            return self._step(records, view, idle_until_ms, timers, frozenset(cause.keys))
+
+    def _step(
+        self,
+        records: Sequence[Inbound],
+        view: StateView,
+        idle_until_ms: int | None,
+        timers: int,
+        watched: Collection[bytes] = (),
+    ) -> Sealed:
+        """`watched`: of these keys, each record is refused that would make the state too large. Raises: StatesTooLarge, else."""
         unit = self._unit(view)
         if records:
             unit.load([record.key for record in records])
-            self._fold(records, unit)
+            if watched:
+                self._fold_watched(records, unit, watched)
+            else:
+                self._fold(records, unit)
         if idle_until_ms is not None and idle_until_ms >= unit.stream_time_ms:
             unit.stream_time_ms = self._over_ms = idle_until_ms
         fired, drained, late_ms = self._fire(unit, view, timers)
-        sealed = self._seal(unit, self.meta.plan, fired, drained)
+        sealed = self._seal(unit, self.meta.plan, fired, drained, bounded=not watched)
         return sealed._replace(late_ms=late_ms) if fired else sealed
 
     def begin_switch(self, history: History) -> None:
@@ -87,7 +104,7 @@ class TaskFold(Generic[S]):
         last = len(keys) < limit
         if last:
             processor.after_switch(unit)
-        sealed = self._seal(unit, plan if last else self.meta.plan, 0, drained=False)
+        sealed = self._seal(unit, plan if last else self.meta.plan, 0, drained=False, bounded=False)
         self._switched_to = None if last else keys[-1]
         return sealed
 
@@ -109,6 +126,20 @@ class TaskFold(Generic[S]):
                 unit.refuse(record, value.code, value.message)
             elif record.topic not in clock_topics:
                 process(record, unit)
+
+    def _fold_watched(self, records: Iterable[Inbound], unit: UnitOfWork[S], watched: Collection[bytes]) -> None:
+        for record in records:
+            if record.key not in watched:
+                self._fold((record,), unit)
+                continue
+            mark = unit.mark(record.key)
+            self._fold((record,), unit)
+            size = unit.state_bytes(record.key)
+            # What timers and definitions made too large may still become smaller.
+            if size > max(MAX_STATE_BYTES, len(mark.state or b"")):
+                unit.take_back(record.key, mark)
+                told = f"the state of {record.key.decode(errors='replace')} would have {size:,} bytes, over {MAX_STATE_BYTES:,}"
+                unit.refuse(record, "state_too_large", told)
 
     def _fire(self, unit: UnitOfWork[S], view: StateView, limit: int) -> tuple[int, bool, int]:
         """How many timers fired, whether none is left that is due, and by how many milliseconds the oldest was late."""
@@ -132,9 +163,10 @@ class TaskFold(Generic[S]):
     def _fires_until(stream_time_ms: int, over_ms: int) -> int:
         return stream_time_ms if over_ms >= stream_time_ms else stream_time_ms - 1
 
-    def _seal(self, unit: UnitOfWork[S], plan: bytes, fired: int, drained: bool) -> Sealed:
+    def _seal(self, unit: UnitOfWork[S], plan: bytes, fired: int, drained: bool, *, bounded: bool) -> Sealed:
+        changes = unit.changes(bounded=bounded)
         hook = self.service.on_stream_time
         if hook is not None:
             hook(self.partition, unit.stream_time_ms, unit)
         self.meta = TaskMeta(self.meta.units + 1, unit.stream_time_ms, plan)
-        return unit.seal(self.meta, fired, drained)
+        return unit.seal(self.meta, changes, fired, drained)

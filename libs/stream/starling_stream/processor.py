@@ -176,4 +176,4 @@ class Service(Generic[S]):
     clock_topics: tuple[str, ...] = ()
     bulk_topics: tuple[str, ...] = ()
     on_stream_time: Callable[[int, int, "Unit[S]"], None] | None = field(default=None)
-    """Called with (partition, stream time, unit) once a unit, after its records and timers; may emit, such as progress."""
+    """Called with (partition, stream time, unit) once a unit, after its records and timers; may only emit, such as progress."""

@@ -21,6 +21,11 @@ NEVER: Final = b"\xff" * 8
 
 NO_VERSION: Final = 0
 
+MAX_STATE_BYTES: Final = 4 * 1024 * 1024
+"""A record that would make a key's state larger is refused. What timers and new definitions add has room up to what a record of the
+changelog may have (`max_record` in `topics.yaml`): twice as much.
+"""
+
 META_KEY: Final = b"\x00meta"
 """The reserved changelog key of a task's own row; record keys are `workspace/id` and never begin with a zero byte."""
 

@@ -89,7 +89,6 @@ class Transactions:
                     "transactional.id": self._transactional_id,
                     "transaction.timeout.ms": timeout_ms,
                     "message.timeout.ms": timeout_ms,
-                    "batch.size": 1_000_000,
                     "queue.buffering.max.messages": 2_000_000,
                 },
             )

@@ -1,14 +1,26 @@
 """Pure core: the unit of work. Reads go through what the unit wrote, then to the rows below; writes wait until it is sealed."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Generic
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple
 
 from starling_common.headers import Headers
+from starling_stream.broken import StatesTooLarge
 from starling_stream.ports import Changed, Refusal, Sealed
 from starling_stream.processor import Inbound, Output, Processor, S
-from starling_stream.rows import TaskMeta, due_bytes, row_of, row_state, row_version
+from starling_stream.rows import MAX_STATE_BYTES, TaskMeta, due_bytes, row_of, row_state, row_version
 
 _UNREAD: Final[Any] = object()
+
+
+class Mark(NamedTuple):
+    """Where a unit was with one key: its state as bytes, None for none, and how much was put out so far."""
+
+    state: bytes | None
+    put: bool
+    due_ms: int | None
+    emitted: int
+    sent: int
+    refused: int
 
 
 class UnitOfWork(Generic[S]):
@@ -107,18 +119,45 @@ class UnitOfWork(Generic[S]):
         """The (due, key) of keys that this unit wrote and that are due at that instant, in no order."""
         return [(due, key) for key, due in self._due.items() if due is not None and due <= instant_ms]
 
-    def seal(self, meta: TaskMeta, fired: int, drained: bool) -> Sealed:
-        """Encode what changed. A key that was put as it already was is no change."""
-        return Sealed(self.partition, meta, self._changes(), self._emitted, self._refused, fired, drained, self._sent)
+    def mark(self, key: bytes) -> Mark:
+        """To come back to with `take_back`, should the next record be refused."""
+        state = self.get(key)
+        kept = None if state is None else self._processor.encode_state(state)
+        put_out = len(self._emitted), len(self._sent), len(self._refused)
+        return Mark(kept, key in self._due, self._due.get(key), *put_out)
 
-    def _changes(self) -> dict[bytes, Changed]:
+    def state_bytes(self, key: bytes) -> int:
+        """What the key's state takes as of now."""
+        state = self.get(key)
+        return 0 if state is None else len(self._processor.encode_state(state))
+
+    def take_back(self, key: bytes, mark: Mark) -> None:
+        """Nothing has happened to that key since the mark, and nothing was put out."""
+        self._states[key] = None if mark.state is None else self._processor.decode_state(mark.state)
+        self._due.pop(key, None)
+        if mark.put:
+            self._due[key] = mark.due_ms
+        del self._emitted[mark.emitted :]
+        del self._sent[mark.sent :]
+        del self._refused[mark.refused :]
+
+    def changes(self, *, bounded: bool) -> dict[bytes, Changed]:
+        """Encode what changed. A key that was put as it already was is no change. Raises: StatesTooLarge, where `bounded`."""
         # Hot: runs once for each changed key; locals and one dictionary pass measured 20 % faster than small helpers.
         self.load(self._due)
         encode, rows, states = self._processor.encode_state, self._rows, self._states
         changes: dict[bytes, Changed] = {}
+        largest = 0
         for key, due in self._due.items():
             before, state = rows[key], states[key]
             after = b"" if state is None else due_bytes(due) + encode(state)
             if after != row_state(before):
                 changes[key] = Changed(before, row_of(row_version(before) + 1, after))
+                largest = max(largest, len(after))
+        if bounded and largest > MAX_STATE_BYTES:
+            raise StatesTooLarge([key for key, (_, after) in changes.items() if len(after) - 8 > MAX_STATE_BYTES])
         return changes
+
+    def seal(self, meta: TaskMeta, changes: Mapping[bytes, Changed], fired: int, drained: bool) -> Sealed:
+        """All of it, with what changed."""
+        return Sealed(self.partition, meta, changes, self._emitted, self._refused, fired, drained, self._sent)

@@ -1,15 +1,19 @@
 """The deploy step against the real broker and registry: what it creates, and what it refuses."""
 
 import json
+import os
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from starling_common.deploy import DeployFailed, create_topics
-from starling_common.kafka import TopicView, produce_and_wait, producer_config
+from starling_common.kafka import BrokerUnavailable, TopicView, produce_and_wait, producer_config
 from starling_common.topics import Topic, load_catalogue
 from starling_common.wire import Registry, SchemaMissing, codec
 from tests.conftest import Stack
@@ -34,6 +38,25 @@ def test_a_topic_with_another_number_of_partitions_is_refused(stack: Stack) -> N
     with pytest.raises(DeployFailed, match="has 1 partitions, not 3"):
         create_topics(admin, [changed], 1)
     admin.delete_topics([topic.name])[topic.name].result()
+
+
+def _largest(admin: AdminClient, topic: Topic) -> int:
+    place = ConfigResource(ResourceType.TOPIC, topic.name)
+    return int(admin.describe_configs([place])[place].result()["max.message.bytes"].value or 0)
+
+
+def test_a_topic_of_an_older_release_takes_records_as_large_as_todays(stack: Stack) -> None:
+    admin, older = AdminClient({"bootstrap.servers": stack.brokers}), own_topic()
+    create_topics(admin, [older], 1)
+    newer = replace(older, max_record_bytes=2 * 1024 * 1024)
+    producer = Producer(producer_config(stack.brokers))
+    with pytest.raises(BrokerUnavailable, match="too large"):
+        produce_and_wait(producer, older.name, key=b"k", value=os.urandom(1_500_000), headers=[])
+    create_topics(admin, [newer], 1)
+    produce_and_wait(producer, older.name, key=b"k", value=os.urandom(1_500_000), headers=[])
+    create_topics(admin, [replace(older, max_record_bytes=1_500_000)], 1)  # what is set higher stays
+    assert _largest(admin, older) == 2 * 1024 * 1024
+    admin.delete_topics([older.name])[older.name].result()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """The catalogue of topics is whole, and says where it is not."""
 
+import pytest
+
 from starling_common import topics
 from starling_common.schemas import schema_directory
+from starling_stream.rows import MAX_STATE_BYTES
 
 
 def test_every_topic_named_in_code_is_in_the_catalogue() -> None:
@@ -28,3 +31,18 @@ def test_the_inputs_of_a_stage_are_profile_keyed_where_they_must_meet() -> None:
 
 def test_event_and_membership_topics_promise_full_compatibility() -> None:
     assert {topic.compatibility for topic in topics.load_catalogue().topics.values()} == {"FULL_TRANSITIVE"}
+
+
+def test_a_state_and_a_dead_letter_may_be_larger_than_what_they_hold() -> None:
+    found = {(topic.schema, topic.max_record_bytes) for topic in topics.load_catalogue().topics.values()}
+    sizes = dict(found)
+    assert len(sizes) == len(found)  # every topic of a schema alike
+    assert sizes["StateChanged"] == sizes["StateBackfilled"] == topics.MAX_RECORD_BYTES >= 2 * MAX_STATE_BYTES
+    assert (sizes["DeadLetter"] or 0) > 1_048_588  # the largest record that a topic takes by default
+    assert sizes["BehaviourEvent"] is None
+
+
+@pytest.mark.parametrize("text", ["2MB", "9MiB", "1.5MiB", ""])
+def test_a_size_that_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"topics\.yaml: t: max_record is like 2MiB, and at most 8MiB"):
+        topics._size_bytes("t", text)
