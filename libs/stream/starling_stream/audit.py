@@ -117,8 +117,15 @@ class Audit:
 
     def _in_tier(self, partition: int) -> Held:
         place, floor = self._place(partition)
+        # The index is read on both sides of the rows: what a worker moves meanwhile is in one of the two.
+        dues = self._dues(place)
         pages = (self._backing.scan(place, bucket) for bucket in range(self.facts.buckets))
-        return Held("cassandra", partition, floor, [row for bucket in pages for page in bucket for row in page])
+        rows = [row for bucket in pages for page in bucket for row in page]
+        return Held("cassandra", partition, floor, rows, dues=dues | self._dues(place))
+
+    def _dues(self, place: Place) -> frozenset[tuple[int, bytes]]:
+        pages = (self._backing.dues(place, bucket) for bucket in range(self.facts.buckets))
+        return frozenset(entry for bucket in pages for page in bucket for entry in page)
 
     def _on_disks(self, partition: int) -> Iterator[Held]:
         for name, store in self._stores(partition):

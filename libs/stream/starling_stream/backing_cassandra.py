@@ -28,6 +28,8 @@ WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ? AND sl
 _DUE: Final = """
 SELECT key FROM {ks}.state_dues
 WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ? AND slot >= ? AND slot <= ?"""
+_DUES: Final = """
+SELECT slot, key FROM {ks}.state_dues WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ?"""
 _FLOOR: Final = """
 SELECT incarnation, floor, meta, due_from_ms FROM {ks}.state_floor WHERE log = ? AND source_partition = ? LIMIT 1"""
 _SPAN: Final = """
@@ -129,6 +131,11 @@ class CassandraBacking:
         """As `Backing.due`."""
         for page in self._pages(_DUE, (*place, bucket, *slots)):
             yield [row["key"] for row in page]
+
+    def dues(self, place: Place, bucket: int) -> Iterator[Sequence[tuple[int, bytes]]]:
+        """Every (slot, key) of a bucket's index, in pages. For operators."""
+        for page in self._pages(_DUES, (*place, bucket)):
+            yield [(row["slot"], row["key"]) for row in page]
 
     def freeze(self, facts: Facts) -> Facts:
         """As `Backing.freeze`."""

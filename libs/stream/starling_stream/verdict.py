@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from starling_stream.rows import row_version
+from starling_stream.backing import slot_of
+from starling_stream.rows import row_due, row_version
 
 Latest = Mapping[bytes, tuple[int, bytes]]
 """Key -> offset and row of its last record in the changelog."""
@@ -29,6 +30,7 @@ class Held(NamedTuple):
     """What a tier holds. It was read after its position and before the changelog.
 
     Every state before `position` must be there; None: not all are, nor must be. `expects` says of a key whether it must be there.
+    `dues`: (slot, key) of those that are found again by when they are due; None where rows are looked through for that.
     """
 
     tier: str
@@ -36,6 +38,7 @@ class Held(NamedTuple):
     position: int | None
     rows: Iterable[tuple[bytes, bytes]]
     expects: Callable[[bytes], bool] = lambda _: True
+    dues: frozenset[tuple[int, bytes]] | None = None
 
 
 def compare(held: Held, log: Latest, log_end: int) -> Verdict:
@@ -50,12 +53,22 @@ def compare(held: Held, log: Latest, log_end: int) -> Verdict:
         behind += is_behind
         if fault is not None:
             faults.append(fault)
+        elif _is_not_found(key, row, log.get(key), held):
+            faults.append(f"{key!r}: due, and not in the index: after a restore its timer would not fire")
     if held.position is not None:
         for key, (offset, _) in log.items():
             if offset < held.position and key not in seen and held.expects(key):
                 faults.append(f"{key!r}: missing, changed at offset {offset}")
     shown = tuple(faults[:_NAMED])
     return Verdict(held.tier, held.partition, users, held.position, log_end, behind, len(faults), shown)
+
+
+def _is_not_found(key: bytes, row: bytes, known: tuple[int, bytes] | None, held: Held) -> bool:
+    """Whether it waits for an instant at which nobody would look for it. What lies after the position may still be on its way."""
+    slot = slot_of(row_due(row))
+    if held.dues is None or slot is None or known is None or held.position is None or known[0] >= held.position:
+        return False
+    return (slot, key) not in held.dues
 
 
 def _judge(key: bytes, row: bytes, known: tuple[int, bytes] | None, position: int | None) -> tuple[str | None, bool]:

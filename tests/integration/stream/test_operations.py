@@ -2,6 +2,8 @@
 
 import json
 import threading
+from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -70,21 +72,48 @@ def test_a_row_that_was_tampered_with_is_found_and_rebuilding_its_partition_mend
     assert _counts(rig) == _expected(sent)
 
 
+def test_a_timer_that_a_restore_would_not_find_is_told(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    rig, base = addressed, ["--stage", addressed.stage]
+    _send(rig, 300)
+    worker = rig.start()
+    rig.wait_settled([worker])
+    assert worker.terminate() == 0
+    assert main([*base, "verify"]) == 0
+    _lose_due(rig, b"default/u7")
+    assert main([*base, "verify"]) == 1
+    assert "b'default/u7': due, and not in the index" in capsys.readouterr().out
+
+
 def test_a_stage_that_keeps_nothing_is_named(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--stage", addressed.stage, "verify"]) == 1
     assert f"no states of {addressed.stage} are kept in Cassandra" in capsys.readouterr().err
 
 
+def _entry(rig: Rig, database: Database, table: str, columns: str, key: bytes) -> list[Any]:
+    """The values of these columns for a key of this rig's."""
+    found = database.read(f"SELECT log, {columns} FROM {{ks}}.{table} WHERE key = ? ALLOW FILTERING", (key,))  # noqa: S608
+    topics = database.read("SELECT topics FROM {ks}.state_facts WHERE stage = ?", (rig.stage,))[0]["topics"]
+    (row,) = [one for one in found if one["log"] == topics[f"{rig.stage}-state-changelog"]]
+    return list(row.values())
+
+
+def _lose_due(rig: Rig, key: bytes) -> None:
+    assert rig.cassandra is not None
+    with closing(Database(rig.cassandra)) as database:
+        entry = _entry(rig, database, "state_dues", "source_partition, incarnation, bucket, slot", key)
+        statement = (
+            "DELETE FROM {ks}.state_dues "
+            "WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ? AND slot = ? AND key = ?"
+        )
+        database.write(statement, (*entry, key))
+
+
 def _tamper(rig: Rig, key: bytes) -> None:
     assert rig.cassandra is not None
     database = Database(rig.cassandra)
-    found = database.read(
-        "SELECT log, source_partition, incarnation, bucket FROM {ks}.states WHERE key = ? ALLOW FILTERING", (key,)
-    )
-    topics = database.read("SELECT topics FROM {ks}.state_facts WHERE stage = ?", (rig.stage,))[0]["topics"]
-    (row,) = [one for one in found if one["log"] == topics[f"{rig.stage}-state-changelog"]]
+    row = _entry(rig, database, "states", "source_partition, incarnation, bucket", key)
     statement = (
         "UPDATE {ks}.states SET row = ? WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ? AND key = ?"
     )
-    database.write(statement, ((77).to_bytes(8, "big") + bytes(8) + b"spoilt", *row.values(), key))
+    database.write(statement, ((77).to_bytes(8, "big") + bytes(8) + b"spoilt", *row, key))
     database.close()
