@@ -29,7 +29,9 @@ class Gauges:
         self._late = metrics.histogram("starling_stream_timer_late_seconds")
         self._lag = metrics.gauge("starling_stream_lag_records")
         self._cache_reads = metrics.counter("starling_stream_cache_reads_total")
+        self._standby_lag = metrics.gauge("starling_stream_standby_lag_records")
         self._lags: set[tuple[str, str]] = set()
+        self._standbys: set[str] = set()
         self._cache_told = (0, 0)
 
     def committed(self, steps: Sequence[Step], commit_seconds: float, round_seconds: float) -> None:
@@ -82,6 +84,15 @@ class Gauges:
         for found, now, before in zip(("hit", "miss"), cache_reads, self._cache_told, strict=True):
             self._cache_reads.labels(found).inc(now - before)
         self._cache_told = cache_reads
+
+    def standbys(self, lags: Mapping[int, int]) -> None:
+        """Partition -> changelog records that this worker's copy of it lacks. Called by the thread that reads for the copies."""
+        held = {str(partition): lag for partition, lag in lags.items()}
+        for gone in self._standbys - held.keys():
+            self._standby_lag.remove(gone)
+        for partition, lag in held.items():
+            self._standby_lag.labels(partition).set(lag)
+        self._standbys = set(held)
 
 
 class TierGauges:

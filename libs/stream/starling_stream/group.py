@@ -10,6 +10,7 @@ from yarl import URL
 
 from starling_common.logs import log
 from starling_common.wire import RegistryUnavailable
+from starling_stream.assignor import StickyAssignor
 from starling_stream.holdings import Holdings
 from starling_stream.installation import Installation
 from starling_stream.runner import Runner
@@ -38,6 +39,7 @@ class Group:
         """Once, before the app is started. `crash` ends the worker."""
         self._holdings, self._runner, self._crash = holdings, runner, crash
         self._consumer.on_fetch = self._on_fetch
+        self._assignor = self._consumer.assignor = StickyAssignor(lambda: holdings.claim)
         self.app.on_partitions_assigned.connect(self._on_assigned)
         self.app.on_partitions_revoked.connect(self._on_revoked)
         # No acks: Faust would remember every one, for commits that it is not to make.
@@ -106,7 +108,8 @@ class Group:
 
     async def _on_assigned(self, _: Any, /, *given: Any, signal: Any, **__: Any) -> None:  # noqa: ARG002
         tps: Sequence[TP] = given[0]
-        await self._runner.assigned(sorted({tp.partition for tp in tps}), self._consumer.membership())
+        partitions, standbys = sorted({tp.partition for tp in tps}), self._assignor.standbys
+        await self._runner.assigned(partitions, standbys, self._consumer.membership())
         self._assignment = self._consumer.assignment_held()
         self.assigned = True
 

@@ -1,7 +1,7 @@
 """Edge: the partitions that this worker holds: their tasks, their stores, and the restores under way."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +14,14 @@ from starling_common.outcome import Refused
 from starling_stream.decoding import RawRecord, decode_record
 from starling_stream.fold import TaskFold
 from starling_stream.gauges import Gauges
-from starling_stream.left_behind import delete, put_aside
+from starling_stream.left_behind import delete, put_aside, stores_in
 from starling_stream.merge import Arrival
 from starling_stream.phase import Phase
 from starling_stream.ports import BackingTier
 from starling_stream.processor import Inbound, S, Service
 from starling_stream.restore import Interrupted, Plan, Restored, history, restore
+from starling_stream.shares import NOT_OPENED, Claim
+from starling_stream.standby import Standbys
 from starling_stream.store import StoreMemory, TaskStore
 from starling_stream.task import Task
 from starling_stream.transport import End, Fetched
@@ -71,6 +73,9 @@ class Means(NamedTuple):
     """Where the stores are, one directory a partition."""
     keep_seconds: float
     """For the store of a partition that moved away."""
+    standbys: Standbys
+    replicas: int
+    """How many other workers are to keep a copy of each partition."""
     tier: BackingTier
     warming: "Callable[[int, Restored, Callable[[], None]], Warming]"
     """For a partition, what was restored, and what to call when all its users are here."""
@@ -87,7 +92,14 @@ class Holdings(Generic[S]):
         self._held: dict[int, Held[S]] = {}
         self._left: dict[int, Held[S]] = {}
         """Revoked, with the store still open: it may come back in the next assignment."""
+        self._ending: dict[int, asyncio.Task[None]] = {}
+        """Given away; the store is being closed."""
+        self._dealt = object()
+        """Stands for the last assignment."""
+        self._following: asyncio.Task[None] | None = None
         self._closed = False
+        self.claim = self._claim()
+        """What this worker says of itself when it joins the group: as of the last revocation. Read by the consumer's thread."""
         self._threads = ThreadPoolExecutor(_RESTORES, thread_name_prefix="restore")
 
     def tasks(self) -> list[Task[S]]:
@@ -109,24 +121,36 @@ class Holdings(Generic[S]):
         """The history of a task."""
         return PastOfTask(self._held[task.partition])
 
-    def assign(self, partitions: Sequence[int], generation: int) -> None:
-        """Begin to restore these; stores of others are closed. Returns at once."""
+    def assign(self, partitions: Sequence[int], standbys: Collection[int], generation: int) -> None:
+        """Begin to restore these, and to follow those; stores of others are closed. Returns at once."""
+        loop = asyncio.get_running_loop()
         for number in partitions:
             held = Held(Task(self._service, number, generation), self._means.plan(number))
             before = self._left.pop(number, None)
             self._held[number] = held
             self._means.gauges.phase(number, held.task.phase)
-            held.restoring = asyncio.get_running_loop().create_task(self._restore(held, before))
+            held.restoring = loop.create_task(self._restore(held, before))
         gone, self._left = self._left, {}
-        for held in gone.values():
-            asyncio.get_running_loop().create_task(self._let_go(held))
-        asyncio.get_running_loop().call_later(self._means.keep_seconds + _SWEEP_LATER_SECONDS, self._sweep)
+        for number, held in gone.items():
+            self._ending[number] = loop.create_task(self._let_go(held))
+        self._dealt = object()
+        self._following = loop.create_task(self._follow(frozenset(standbys), self._dealt))
+        loop.call_later(self._means.keep_seconds + _SWEEP_LATER_SECONDS, self._sweep)
+
+    async def _follow(self, standbys: Collection[int], dealt: object) -> None:
+        """Once all that was given away is closed, unless there is another assignment by then."""
+        for ending in list(self._ending.values()):
+            await ending
+        if dealt is self._dealt and not self._closed:
+            self._ending = {}
+            self._means.standbys.follow(standbys)
 
     def _sweep(self) -> None:
         """Delete the stores of partitions that moved away and did not come back."""
         if self._closed:
             return
-        gone = put_aside(self._means.directory, {*self._held, *self._left}, self._means.keep_seconds)
+        used = {*self._held, *self._left, *self._means.standbys.followed()}
+        gone = put_aside(self._means.directory, used, self._means.keep_seconds)
         if gone:
             log(__name__).info("stores_of_others_deleted", directories=[path.name for path in gone])
             self._threads.submit(delete, gone)
@@ -144,6 +168,15 @@ class Holdings(Generic[S]):
             self._means.gauges.phase(number, held.task.phase)
             self._left[number] = held
         self._held = {}
+        self.claim = self._claim()
+
+    def _claim(self) -> Claim:
+        means, left = self._means, self._left
+        ran = {number: held.store for number, held in left.items() if held.store is not None}
+        stores = dict.fromkeys(stores_in(means.directory), NOT_OPENED) | means.standbys.positions()
+        stores |= {number: store.position() or 0 for number, store in ran.items()}
+        generation = max((held.task.generation for held in left.values()), default=-1)
+        return Claim(generation, tuple(sorted(ran)), stores, means.replicas)
 
     async def close(self) -> None:
         """Close every store."""
@@ -152,6 +185,8 @@ class Holdings(Generic[S]):
         gone, self._left = self._left, {}
         for held in gone.values():
             await self._let_go(held)
+        await asyncio.gather(*self._ending.values())
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._means.standbys.close)
         self._threads.shutdown(wait=True)
 
     def announce(self, batches: Mapping[Any, Sequence[RawRecord]], ends: Mapping[Any, End]) -> None:
@@ -169,14 +204,18 @@ class Holdings(Generic[S]):
 
     async def _restore(self, held: Held[S], before: Held[S] | None) -> None:
         task, means = held.task, self._means
+        loop = asyncio.get_running_loop()
         try:
+            if task.partition in self._ending:
+                await self._ending[task.partition]
             if before is not None:
                 held.store = await _taken_over(before)
+            else:
+                held.store = await loop.run_in_executor(self._threads, means.standbys.take, task.partition)
             if held.stop.is_set():
                 return
             task.phase = Phase.RESTORING
             means.gauges.phase(task.partition, task.phase)
-            loop = asyncio.get_running_loop()
             opened, held.store = held.store, None
             found = await loop.run_in_executor(self._threads, restore, held.plan, means.memory, held.stop, opened)
             held.store = found.store

@@ -9,16 +9,20 @@ from typing import Final
 _GONE: Final = ".gone"
 
 
+def stores_in(directory: Path) -> list[int]:
+    """The partitions that have a store there."""
+    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdigit()) if directory.is_dir() else []
+
+
 def put_aside(directory: Path, held: Collection[int], keep_seconds: float) -> list[Path]:
     """Rename what nobody holds and nobody wrote to for that long; returns all that is to be deleted, of earlier times too.
 
     Quick, and to be called where partitions are assigned: a renamed directory is opened by nobody.
     """
-    if not directory.is_dir():
-        return []
     oldest = time.time() - keep_seconds
-    for path in directory.iterdir():
-        if path.name.isdigit() and int(path.name) not in held and _last_written(path) < oldest:
+    for number in stores_in(directory):
+        path = directory / str(number)
+        if number not in held and _last_written(path) < oldest:
             path.rename(path.with_name(f"{path.name}-{time.time_ns()}{_GONE}"))
     return sorted(directory.glob(f"*{_GONE}"))
 

@@ -87,9 +87,9 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
         offsets = _stable_offsets(consumer, plan, stop)
         # Whatever a committed transaction wrote lies before this, for its offsets are stable by now; its markers may still
         # be on their way, so the tail is read up to here and not only up to what is stable at the moment.
-        span = _span(plan)
+        span = span_of(plan)
         lap.ends("offsets")
-        opened = opened or _open_or_begin_anew(plan, memory)
+        opened = opened or open_or_begin_anew(plan, memory)
         opened.check_origin(plan.origin)
         lap.ends("open")
         choice, standing = _choose(plan, opened, span)
@@ -170,7 +170,7 @@ def _stable_offsets(consumer: Consumer, plan: Plan, stop: Event) -> dict[str, in
     raise Interrupted
 
 
-def _span(plan: Plan) -> Span:
+def span_of(plan: Plan) -> Span:
     """First offset and end of the changelog, open transactions included."""
     reader = Consumer(consumer_config(plan.brokers, plan.group, **{"isolation.level": "read_uncommitted"}))
     try:
@@ -203,10 +203,7 @@ def _choose(plan: Plan, store: TaskStore, span: Span) -> tuple[Choice, Standing 
 def _based_on(choice: Choice, standing: Standing | None, plan: Plan, memory: StoreMemory, store: TaskStore) -> TaskStore:
     """The store itself where it is the base, else an empty one in its place."""
     if choice.base is not Base.DISK and store.position() is not None:
-        store.close()
-        TaskStore.destroy(plan.path)
-        store = TaskStore(plan.path, memory)
-        store.check_origin(plan.origin)
+        store = begun_anew(plan, memory, store)
     if choice.base is Base.TIER and standing is not None:
         store.begin_cold(standing.floor or 0, decode_meta(standing.meta), plan.tier.buckets, choice.incarnation or 0)
     elif choice.incarnation is not None:
@@ -214,7 +211,7 @@ def _based_on(choice: Choice, standing: Standing | None, plan: Plan, memory: Sto
     return store
 
 
-def _open_or_begin_anew(plan: Plan, memory: StoreMemory) -> TaskStore:
+def open_or_begin_anew(plan: Plan, memory: StoreMemory) -> TaskStore:
     """A store that is broken is not repaired: the changelog has everything. One that is in use is left alone."""
     try:
         return TaskStore(plan.path, memory)
@@ -226,6 +223,15 @@ def _open_or_begin_anew(plan: Plan, memory: StoreMemory) -> TaskStore:
     return TaskStore(plan.path, memory)
 
 
+def begun_anew(plan: Plan, memory: StoreMemory, store: TaskStore) -> TaskStore:
+    """An empty store in the place of this one."""
+    store.close()
+    TaskStore.destroy(plan.path)
+    store = TaskStore(plan.path, memory)
+    store.check_origin(plan.origin)
+    return store
+
+
 def _replay(consumer: Consumer, plan: Plan, store: TaskStore, stretch: tuple[int, int], stop: Event, lacking: Lacking) -> int:
     """Read a stretch of the changelog; what the store has already is only looked at for what the tier lacks."""
     (start, end), count = stretch, 0
@@ -235,7 +241,7 @@ def _replay(consumer: Consumer, plan: Plan, store: TaskStore, stretch: tuple[int
     _watermarks(consumer, plan.changelog, plan.partition)
     consumer.assign([TopicPartition(plan.changelog, plan.partition, start)])
     for messages, reached in _batches(consumer, end, stop):
-        _apply(plan, store, messages, reached, lacking)
+        apply_messages(plan, store, messages, reached, lacking)
         count += len(messages)
         if reached >= end:
             break
@@ -262,7 +268,8 @@ def _batches(consumer: Consumer, end: int, stop: Event) -> Iterator[tuple[list[M
     raise Interrupted
 
 
-def _apply(plan: Plan, store: TaskStore, messages: Iterable[Message], reached: int, lacking: Lacking) -> None:
+def apply_messages(plan: Plan, store: TaskStore, messages: Iterable[Message], reached: int, lacking: Lacking | None = None) -> None:
+    """Records of the changelog into the store, in one write, which then goes up to `reached`; those it has already are left out."""
     meta: TaskMeta | None = None
     last: dict[bytes, bytes] = {}
     known = store.position() or 0
@@ -273,7 +280,8 @@ def _apply(plan: Plan, store: TaskStore, messages: Iterable[Message], reached: i
             meta = decode_meta(state[8:]) if offset >= known else meta
             continue
         row = row_of(version, state)
-        lacking.add(key, row, offset)
+        if lacking is not None:
+            lacking.add(key, row, offset)
         if offset >= known:
             last[key] = row
     before = store.rows(list(last))

@@ -1,7 +1,7 @@
 """Edge: drives rounds. Folds the next round while the one before is on its way to the broker."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -105,13 +105,13 @@ class Runner:
             await self._land(())
         self._thread.shutdown(wait=True)
 
-    async def assigned(self, partitions: Sequence[int], membership: Membership) -> None:
-        """The group gave these partition numbers to this worker."""
+    async def assigned(self, partitions: Sequence[int], standbys: Collection[int], membership: Membership) -> None:
+        """The group gave these partition numbers to this worker, and those to keep a copy of."""
         async with self._turn_lock:
             self._membership = membership
             self._lost_at = None
-            self._parts.holdings.assign(partitions, membership.generation)
-        log(__name__).info("assigned", partitions=list(partitions), generation=membership.generation)
+            self._parts.holdings.assign(partitions, standbys, membership.generation)
+        log(__name__).info("assigned", partitions=list(partitions), standbys=sorted(standbys), generation=membership.generation)
         self.wake()
 
     async def revoked(self) -> None:

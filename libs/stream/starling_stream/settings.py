@@ -69,6 +69,12 @@ class StreamSettings(ServiceSettings):
         int,
         Field(ge=0, le=10_000_000, description="so much of a changelog is replayed rather than users read when they are touched"),
     ] = 50_000
+    standby_replicas: Annotated[
+        int,
+        Field(
+            ge=0, le=4, description="other workers that keep a copy of each partition's states; the most that any of them asks for"
+        ),
+    ] = 0
     state_keep_seconds: Annotated[
         float, Field(ge=0, description="how long the state of a partition that moved away is kept on disk, should it come back")
     ] = 3_600.0

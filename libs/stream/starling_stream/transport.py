@@ -1,7 +1,7 @@
 """Edge: Faust's transport, in whole fetches. Used through `broker="batched://host:port"`.
 
 Differences from the aiokafka transport it extends: a message is a partition's fetch (its value is a `Fetched`), only committed
-records are read, partitions of one number meet on one worker (range assignment), and nothing is ever committed from here:
+records are read, partitions of one number meet on one worker, and nothing is ever committed from here:
 offsets go through the worker's transactions.
 """
 
@@ -18,6 +18,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 from mode.threads import WorkerThread
 
+from starling_stream.assignor import StickyAssignor
 from starling_stream.decoding import ClientRecord, RawRecord
 
 Assignment = object
@@ -120,13 +121,16 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         conf = self.app.conf
         self._fetch_wait_ms = transport.fetch_wait_ms()
         self._handed_out = HandedOut()
+        assignor = cast("Consumer", self.consumer).assignor
+        own = () if assignor is None else (assignor,)
         return aiokafka.AIOKafkaConsumer(
             client_id=conf.broker_client_id,
             group_id=conf.id,
             group_instance_id=conf.consumer_group_instance_id,
             bootstrap_servers=driver.server_list(transport.url, transport.default_port),
-            # Tasks are partition numbers: every topic's partitions of one number must meet on one worker.
-            partition_assignment_strategy=[RangePartitionAssignor],
+            # Tasks are partition numbers: every topic's partitions of one number must meet on one worker. Both do that; the
+            # second is for a group in which some know nothing but it.
+            partition_assignment_strategy=[*own, RangePartitionAssignor],
             enable_auto_commit=False,
             auto_offset_reset=conf.consumer_auto_offset_reset,
             isolation_level="read_committed",
@@ -237,6 +241,8 @@ class Consumer(driver.Consumer):
     """How old the ends may get while nothing comes: a sibling topic's record waits for them."""
 
     on_fetch: OnFetch | None = None
+    assignor: StickyAssignor | None = None
+    """How the group's partitions are dealt; without it by range."""
     _thread: ConsumerThread
 
     def _new_consumer_thread(self) -> ConsumerThread:

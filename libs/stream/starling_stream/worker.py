@@ -26,10 +26,12 @@ from starling_stream.holdings import Holdings, Means
 from starling_stream.installation import CannotStart, Installation, look_up
 from starling_stream.phase import Phase
 from starling_stream.processor import Service
+from starling_stream.restore import Plan
 from starling_stream.rounds import Limits, Rounds
 from starling_stream.runner import Parts, Runner
 from starling_stream.second_tier import SecondTier
 from starling_stream.settings import StreamSettings
+from starling_stream.standby import Standbys
 from starling_stream.store import StoreMemory, store_memory
 from starling_stream.tier import FactsDiffer, Surroundings
 from starling_stream.transactions import Transactions
@@ -129,12 +131,18 @@ class _Life:
         )
         memory = store_memory(settings.state_cache_bytes, settings.state_buffer_bytes)
         tier = second.tier
+
+        def plan(partition: int) -> Plan:
+            return found.restore_plan(partition, tier)
+
         means = Means(
-            plan=lambda partition: found.restore_plan(partition, tier),
+            plan=plan,
             memory=memory,
             gauges=gauges,
             directory=settings.state_dir / found.stage,
             keep_seconds=settings.state_keep_seconds,
+            standbys=Standbys(plan, memory, gauges),
+            replicas=settings.standby_replicas,
             tier=tier,
             warming=second.warming,
             wake=self._wake,

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from starling_common.kafka import consumer_config, producer_config
@@ -178,6 +180,16 @@ class Rig:
         admin.delete_topics([name])[name].result()
         wait_until(lambda: name not in admin.list_topics(timeout=10).topics, "the topic to be gone")
         admin.create_topics([NewTopic(name, self.partitions, 1, config={"cleanup.policy": "compact"})])[name].result()
+
+    def cut_changelog(self) -> None:
+        """As if somebody had its records deleted."""
+        admin, name = AdminClient({"bootstrap.servers": self.brokers}), f"{self.stage}-state-changelog"
+        change = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change])
+        for altered in admin.incremental_alter_configs([resource]).values():
+            altered.result()
+        for deleted in admin.delete_records([TopicPartition(name, number, -1) for number in range(self.partitions)]).values():
+            deleted.result()
 
     def events(self, count: int, users: int) -> list[tuple[str, bytes, bytes]]:
         """Events over both inputs, a second of event time apart, that go on from those made before."""

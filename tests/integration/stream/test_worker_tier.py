@@ -9,10 +9,6 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
 
 from starling_common.database import Database
 from starling_stream.audit import Audit, Source
@@ -74,18 +70,6 @@ def _move_floors(rig: Rig, floor: int) -> None:
                 "UPDATE {ks}.state_floor USING TIMESTAMP ? SET floor = ? WHERE log = ? AND source_partition = ? AND incarnation = ?"
             )
             database.write(statement, (floor, floor, *place))
-
-
-def _cut_changelog(rig: Rig) -> None:
-    """As if somebody had its records deleted."""
-    admin, name = AdminClient({"bootstrap.servers": rig.brokers}), f"{rig.stage}-state-changelog"
-    change = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
-    for future in admin.incremental_alter_configs(
-        [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change])]
-    ).values():
-        future.result()
-    for deleted in admin.delete_records([TopicPartition(name, number, -1) for number in range(rig.partitions)]).values():
-        deleted.result()
 
 
 def test_a_lost_disk_is_found_again_in_cassandra(tiered: Rig) -> None:
@@ -239,7 +223,7 @@ def test_a_floor_that_the_log_cannot_confirm_is_not_trusted(tiered: Rig, beyond:
     if beyond:
         _move_floors(tiered, 10_000_000)
     else:
-        _cut_changelog(tiered)
+        tiered.cut_changelog()
     sent += _send(tiered, 300)
     second = tiered.start()
     tiered.wait_settled([second])
@@ -260,3 +244,24 @@ def test_other_facts_than_those_frozen_are_refused_with_what_to_do(tiered: Rig) 
     wait_until(lambda: _dead(second), "the worker to refuse")
     assert second.process.returncode == 1
     assert "STARLING_TIER_BUCKETS is 64 and the states were written with 32: set it back" in second.log.read_text()
+
+
+@pytest.mark.parametrize("place", [MID_FLUSH, AFTER_FLUSH])
+def test_what_a_worker_that_was_replaced_still_writes_does_no_harm(tiered: Rig, place: str) -> None:
+    """Asleep in the middle of a flush, or between it and the floor, for longer than its session; it goes on when it wakes up."""
+    sent = _send(tiered, 600)
+    older = tiered.start("w0", STARLING_FAILPOINT=f"{place}:2:stop", STARLING_UNIT_MAX_RECORDS="100")
+    wait_until(older.asleep, "the older worker to fall asleep")
+    newer = tiered.start("w1", STARLING_UNIT_MAX_RECORDS="100")
+    sent += _send(tiered, 600)
+    tiered.wait_settled([newer])
+    older.resume()
+    wait_until(lambda: older.ready() or not older.alive(), "it to have left, or to be back with what it was given")
+    sent += _send(tiered, 200)
+    tiered.wait_settled([newer])
+    assert newer.terminate(for_good=True) == 0
+    if older.alive():
+        tiered.wait_settled([older])
+        assert older.terminate(for_good=True) == 0
+    assert _disagreements(tiered) == []
+    assert _counts(tiered) == _expected(sent)

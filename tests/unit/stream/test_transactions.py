@@ -5,7 +5,8 @@ import struct
 import pytest
 from confluent_kafka import Consumer
 
-from starling_stream.failpoints import Failpoints
+from starling_stream.failpoints import FAILPOINTS, Failpoints
+from starling_stream.settings import StreamSettings
 from starling_stream.transactions import group_metadata
 from starling_stream.transport import Membership
 
@@ -26,3 +27,13 @@ def test_group_metadata_carries_generation_and_member() -> None:
 def test_a_failpoint_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="after_lunch"):
         Failpoints("after_lunch:2")
+
+
+def test_no_failpoint_is_active_unless_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise AssertionError("it would have killed this process")
+
+    monkeypatch.setattr("os.kill", killed)
+    assert StreamSettings.model_fields["failpoint"].default is None
+    for place in FAILPOINTS:
+        Failpoints(None).passed(place)

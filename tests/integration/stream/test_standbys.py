@@ -1,0 +1,243 @@
+"""Copies that follow a changelog on a real broker: they hold what it holds, whatever is done to log, disk and broker's word."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from prometheus_client import CollectorRegistry
+
+from starling_common.kafka import consumer_config, producer_config
+from starling_common.metrics import Metrics
+from starling_stream.changelog import decode_state_changed, encode_state_changed
+from starling_stream.gauges import Gauges
+from starling_stream.ports import NoBackingTier
+from starling_stream.restore import Plan, apply_messages
+from starling_stream.rows import META_KEY, NEVER, TaskMeta, encode_meta, row_of
+from starling_stream.standby import Standbys
+from starling_stream.store import Origin, TaskStore, store_memory
+from tests.integration.stream.rig import Rig, wait_until
+
+HEADER = b"\0\0\0\0\x07"
+MIB = 1024 * 1024
+
+
+class _Log:
+    """The changelog of a rig, written as a worker's transactions would write it."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.topic = f"{rig.stage}-state-changelog"
+        self._producer = Producer(producer_config(rig.brokers, **{"transactional.id": rig.stage}))
+        self._producer.init_transactions(30)
+        self.versions: dict[tuple[int, bytes], int] = {}
+
+    def write(self, number: int, keys: range, *, commit: bool = True) -> None:
+        self._producer.begin_transaction()
+        for key in (b"default/u%d" % key for key in keys):
+            version = self.versions.get((number, key), 0) + 1
+            if commit:
+                self.versions[number, key] = version
+            self._put(number, key, version, b"%b of %d" % (key, version))
+        self._put(number, META_KEY, 1, encode_meta(TaskMeta(len(keys))))
+        self._producer.flush(30)
+        if commit:
+            self._producer.commit_transaction(30)
+        else:
+            self._producer.abort_transaction(30)
+
+    def _put(self, number: int, key: bytes, version: int, payload: bytes) -> None:
+        self._producer.produce(self.topic, encode_state_changed(HEADER, version, NEVER + payload), key, number)
+
+    def end(self, number: int) -> int:
+        """Where committed records end."""
+        reader = Consumer(consumer_config(self.rig.brokers, "end"))
+        try:
+            found = reader.get_watermark_offsets(TopicPartition(self.topic, number), timeout=30, cached=False)
+            assert found is not None
+            return found[1]
+        finally:
+            reader.close()
+
+    def rows(self, number: int) -> dict[bytes, bytes]:
+        """What a store of all of it holds."""
+        own = {key: version for (partition, key), version in self.versions.items() if partition == number}
+        return {key: row_of(version, NEVER + b"%b of %d" % (key, version)) for key, version in own.items()}
+
+
+class _Disk:
+    """A worker's directory, with copies in it."""
+
+    def __init__(self, log: _Log, path: Path) -> None:
+        self._log = log
+        self.path = path
+        self.topic_id = "the first"
+        self.memory = store_memory(16 * MIB, 8 * MIB)
+        self.metrics = Metrics(CollectorRegistry())
+        self.standbys = Standbys(self.plan, self.memory, Gauges(self.metrics))
+
+    def plan(self, number: int) -> Plan:
+        rig, topic = self._log.rig, self._log.topic
+        origin = Origin(topic, self.topic_id, rig.partitions)
+        path, tier = self.path / str(number), NoBackingTier()
+        return Plan(rig.brokers, rig.group, topic, number, (), origin, path, HEADER, decode_state_changed, tier, 0)
+
+    def wait_for(self, number: int) -> None:
+        """Until the copy is up to the end; compared is what it holds, and then it is followed again."""
+        end = self._log.end(number)
+        wait_until(lambda: self.standbys.positions().get(number, -1) >= end, f"the copy of {number} to be at {end}", 60)
+        store = self.taken(number)
+        rows = dict(store.all_rows())
+        store.close()
+        self.standbys.follow(range(self._log.rig.partitions))
+        assert rows == self._log.rows(number)
+
+    def taken(self, number: int) -> TaskStore:
+        """Given away, once it is open."""
+        wait_until(lambda: number in self.standbys.positions(), f"the copy of {number} to be open", 60)
+        store = self.standbys.take(number)
+        assert store is not None
+        return store
+
+    def restart(self) -> None:
+        self.standbys.close()
+        self.standbys = Standbys(self.plan, self.memory, Gauges(Metrics(CollectorRegistry())))
+        self.standbys.follow(range(self._log.rig.partitions))
+
+
+@pytest.fixture
+def log(rig: Rig) -> _Log:
+    return _Log(rig)
+
+
+@pytest.fixture
+def disk(log: _Log, tmp_path: Path) -> Iterator[_Disk]:
+    made = _Disk(log, tmp_path / "copies")
+    made.standbys.follow(range(log.rig.partitions))
+    yield made
+    made.standbys.close()
+
+
+def test_copies_hold_what_was_committed_and_nothing_else(log: _Log, disk: _Disk) -> None:
+    for number in range(3):
+        log.write(number, range(50 * (number + 1)))
+    log.write(0, range(20), commit=False)
+    log.write(0, range(10, 30))
+    for number in range(4):
+        disk.wait_for(number)
+
+
+def test_what_is_given_away_is_left_alone_and_what_comes_back_is_gone_on_with(log: _Log, disk: _Disk) -> None:
+    log.write(1, range(50))
+    disk.wait_for(1)
+    store = disk.taken(1)
+    assert disk.standbys.take(1) is None
+    log.write(1, range(40, 60))
+    log.write(2, range(10))
+    disk.wait_for(2)
+    assert len(dict(store.all_rows())) == 50  # nobody wrote to it
+    store.close()
+    disk.standbys.follow(range(4))
+    disk.wait_for(1)
+
+
+def test_a_copy_that_came_back_older_than_it_was_is_brought_up_to_date(log: _Log, disk: _Disk) -> None:
+    """Nothing of what is still on its way from where it was read before may be taken for what follows."""
+    log.write(0, range(50))
+    disk.wait_for(0)
+    disk.taken(0).close()
+    TaskStore.destroy(disk.path / "0")
+    log.write(0, range(40, 60))
+    disk.standbys.follow(range(4))
+    disk.wait_for(0)
+
+
+def test_a_copy_goes_on_after_a_restart_where_it_was(log: _Log, disk: _Disk, capsys: pytest.CaptureFixture[str]) -> None:
+    log.write(0, range(50))
+    disk.wait_for(0)
+    disk.restart()
+    log.write(0, range(40, 60))
+    disk.wait_for(0)
+    assert "standby_started_over" not in capsys.readouterr().out
+
+
+def test_a_copy_that_ends_before_the_log_begins_is_begun_anew(log: _Log, disk: _Disk) -> None:
+    log.write(0, range(50))
+    disk.wait_for(0)
+    disk.standbys.close()
+    log.write(0, range(50))
+    log.rig.cut_changelog()
+    log.versions = {place: version for place, version in log.versions.items() if place[0] != 0}
+    log.write(0, range(100, 150))
+    disk.restart()
+    disk.wait_for(0)
+
+
+def test_a_damaged_copy_is_begun_anew(log: _Log, disk: _Disk) -> None:
+    log.write(0, range(50))
+    disk.wait_for(0)
+    disk.standbys.close()
+    (disk.path / "0" / "CURRENT").write_text("nonsense\n")
+    disk.restart()
+    disk.wait_for(0)
+
+
+def test_a_copy_of_another_log_is_refused_and_the_others_go_on(log: _Log, disk: _Disk, capsys: pytest.CaptureFixture[str]) -> None:
+    log.write(0, range(50))
+    disk.wait_for(0)
+    disk.standbys.close()
+    disk.topic_id = "the second"
+    for number in (1, 2, 3):
+        TaskStore.destroy(disk.path / str(number))
+    log.write(1, range(20))
+    disk.restart()
+    disk.wait_for(1)
+    assert disk.standbys.take(0) is None
+
+
+def test_what_breaks_a_batch_is_tried_again(log: _Log, disk: _Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a disk that is full for a while: copies are of use, not needed, so the worker goes on."""
+    monkeypatch.setattr("starling_stream.standby._AGAIN_SECONDS", 0.1)
+    failures = 3
+
+    def failing(*given: object) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise OSError("no space left")
+        apply_messages(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("starling_stream.standby.apply_messages", failing)
+    log.write(0, range(50))
+    disk.wait_for(0)
+    assert failures == 0
+
+
+def test_copies_that_are_not_wanted_any_more_are_let_go(log: _Log, disk: _Disk) -> None:
+    log.write(0, range(50))
+    disk.wait_for(0)
+    disk.standbys.follow([2])
+    wait_until(lambda: disk.standbys.positions().keys() == {2}, "the others to be closed", 60)
+    assert disk.standbys.followed() == {2}
+    TaskStore(disk.path / "0", disk.memory).close()  # nobody has it open
+
+
+def _lags(disk: _Disk) -> dict[str, float]:
+    found = disk.metrics.registry.collect()
+    return {
+        sample.labels["partition"]: sample.value
+        for metric in found
+        for sample in metric.samples
+        if sample.name == "starling_stream_standby_lag_records"
+    }
+
+
+def test_how_far_behind_each_copy_is_is_told(log: _Log, disk: _Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("starling_stream.standby._TELL_SECONDS", 0.1)
+    for number in range(4):
+        log.write(number, range(5))
+    wait_until(lambda: _lags(disk) == {"0": 0, "1": 0, "2": 0, "3": 0}, "all copies", 60, said=lambda: str(_lags(disk)))
+    disk.standbys.follow([2])
+    wait_until(lambda: _lags(disk).keys() == {"2"}, "one copy", 60, said=lambda: str(_lags(disk)))
+    disk.standbys.follow([])
+    wait_until(lambda: _lags(disk) == {}, "none", 60, said=lambda: str(_lags(disk)))
