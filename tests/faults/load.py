@@ -32,8 +32,7 @@ _TURN_SECONDS = 0.5
 _PAUSE_SECONDS = 0.06
 """Between two turns; longer than the workers hold a record back for its siblings."""
 BLOB_BYTES = 30_000
-BLOBS = 36
-"""Values that one user collects: a state of more than a megabyte."""
+"""Of one large value; a state that keeps all of them has more than a megabyte."""
 
 Written = tuple[str, bytes, bytes]
 
@@ -90,10 +89,10 @@ class Maker:
             return BEHAVIOUR, record_key(WORKSPACE, user), b"\x00\x00\x00\x00\x01broken"
         return self.track(user, "Order Completed", '{"revenue": ')
 
-    def blob(self) -> Written:
+    def blob(self, number: int) -> Written:
         """One of the large values of the user who collects them."""
-        text = self.dice.randbytes(BLOB_BYTES // 2).hex()
-        return self.track("u-blob", "Blob Seen", json.dumps({"blob": text}))
+        text = self.dice.choice(["00", "11"]) + self.dice.randbytes(BLOB_BYTES // 2).hex()
+        return self.track("u-blob", "Blob Seen", json.dumps({f"blob{number}": text}))
 
     def clock(self, instant_ms: int) -> bytes:
         made: bytes = self.codecs[CLOCK].encode(

@@ -3,7 +3,8 @@
 import time
 from random import Random
 
-from tests.faults.load import BLOBS, Load
+from tests.faults.load import Load
+from tests.faults.segments import BLOBS
 from tests.faults.world import World
 
 
@@ -98,8 +99,8 @@ def large_state(world: World, dice: Random) -> str:
     """One user's state grows beyond a megabyte."""
 
     def write(load: Load) -> None:
-        for _ in range(BLOBS):
-            load.write(load.maker.blob())
+        for number in range(BLOBS):
+            load.write(load.maker.blob(number))
 
     world.load.ask(write)
     return f"{BLOBS} values"

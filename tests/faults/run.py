@@ -22,7 +22,7 @@ from typing import Any, Final
 from starling_segmenter.settings import Settings
 from tests.faults.catalogue import CATALOGUE, Fault
 from tests.faults.verdict import Verdict
-from tests.faults.workers import complaints
+from tests.faults.workers import bases, complaints
 from tests.faults.world import NotInjected, Scale, World, resumed, world
 
 PAUSES: Final = {"worker": (0.3, 1.5), "broker": (12.0, 25.0), "cassandra": (10.0, 20.0), "load": (6.0, 14.0)}
@@ -52,6 +52,7 @@ class Report:
     seconds: float
     injected: Sequence[Injected]
     exits: dict[str, int]
+    restored_from: dict[str, int]
     complaints: dict[str, int]
     verdict: Verdict
 
@@ -148,7 +149,8 @@ def run(directory: Path, seed: int, scale: Scale, faults: Sequence[Fault], *, se
         exits = made.workers.exits()
     codes = Counter(str(ended.code) for ended in exits)
     injected = sorted(course.injected, key=lambda one: one.at_seconds)
-    return Report(seed, round(time.monotonic() - began, 1), injected, dict(codes), complaints(exits), verdict)
+    restored_from = bases(directory / "workers")
+    return Report(seed, round(time.monotonic() - began, 1), injected, dict(codes), restored_from, complaints(exits), verdict)
 
 
 def judge(directory: Path) -> Report:
@@ -158,7 +160,8 @@ def judge(directory: Path) -> Report:
         verdict = made.finish()
         exits = made.workers.exits()
     codes = Counter(str(ended.code) for ended in exits)
-    return Report(-1, round(time.monotonic() - began, 1), [], dict(codes), complaints(exits), verdict)
+    restored_from = bases(directory / "workers")
+    return Report(-1, round(time.monotonic() - began, 1), [], dict(codes), restored_from, complaints(exits), verdict)
 
 
 def available() -> list[Fault]:
@@ -176,6 +179,7 @@ def table(report: Report) -> str:
     lines += [f"{name:<28}{count:>9}" for name, count in report.verdict.counts.items()]
     lines += [
         f"ends of workers (by code): {report.exits}",
+        f"partitions restored (by what from): {report.restored_from}",
         *(f"  {count} times {told}" for told, count in report.complaints.items()),
     ]
     verdict = report.verdict

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+BLOBS = 40
+"""Large properties; of each, one user's state keeps the last value."""
+
 WHERES: dict[str, Any] = {
     "odd": {"event": "Toggled", "measure": "count", "op": "mod", "value": [2, 1]},
     "buyers": {"event": "Order Completed", "op": "gte", "value": 3, "within": "10m"},
@@ -12,7 +15,12 @@ WHERES: dict[str, Any] = {
     "pro": {"trait": "plan", "op": "eq", "value": "pro"},
     "active-pro": {"all": [{"segment": "pro"}, {"not": {"segment": "quiet"}}]},
     "loyal": {"event": "Order Completed", "measure": {"sum": "revenue"}, "op": "gt", "value": 2000},
-    "hoarders": {"event": "Blob Seen", "measure": {"distinct": "blob"}, "op": "gte", "value": 20},
+    "hoarders": {
+        "any": [
+            {"event": "Blob Seen", "measure": {"last": f"blob{number}"}, "op": "starts_with", "value": "00"}
+            for number in range(BLOBS)
+        ]
+    },
     "everybody": {"everyone": True},
 }
 

@@ -3,6 +3,7 @@
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -10,9 +11,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from rocksdict import AccessType, Options, Rdict
 
+from starling_common.settings import Cassandra
 from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, load_catalogue
 from starling_common.wire import Codec, Registry
 from starling_segments import decode_state, plain
+from starling_stream.audit import Audit, Source
 from tests.faults.log import Logged, read_all
 from tests.faults.oracle import Truth, folded
 
@@ -50,8 +53,8 @@ class Verdict:
             self.examples.append(f"{kind}: {what}")
 
 
-def judged(brokers: str, registry_url: str, disks: Iterable[Path]) -> Verdict:
-    """Reads every topic and store. The workers must have stopped with everything processed."""
+def judged(brokers: str, registry_url: str, disks: Iterable[Path], cassandra: Cassandra | None = None) -> Verdict:
+    """Reads every topic and store, and the tier behind them. The workers must have stopped with everything processed."""
     registry, catalogue = Registry(registry_url), load_catalogue().topics
     codecs = {topic: registry.codec(topic, catalogue[topic].schema) for topic in _TOPICS}
     log = read_all(brokers, _TOPICS)
@@ -66,7 +69,20 @@ def judged(brokers: str, registry_url: str, disks: Iterable[Path]) -> Verdict:
     for disk in disks:
         for path in sorted(disk.glob("segmenter/*")):
             judge_store(path, log[CHANGELOG][int(path.name)], codecs[CHANGELOG], verdict)
+    if cassandra is not None:
+        judge_tier(Source(brokers, registry_url, cassandra), verdict)
     return verdict
+
+
+def judge_tier(source: Source, verdict: Verdict) -> None:
+    """Every row of Cassandra is one that was committed, up to the floor the last one, and found again by when it is due."""
+    with closing(Audit("segmenter", source)) as audit:
+        for number in range(audit.facts.partitions):
+            for found in audit.verdicts(number):
+                verdict.add("rows in Cassandra", found.users)
+                verdict.add("partitions whole in Cassandra", found.position is not None)
+                for example in found.examples:
+                    verdict.found("wrong", f"Cassandra, partition {number}: {example}")
 
 
 def judge_feed(truth: Truth, feed: Mapping[int, Sequence[Logged]], codec: Codec, verdict: Verdict) -> dict[bytes, dict[str, Any]]:
@@ -127,6 +143,7 @@ def judge_states(truth: Truth, changelog: Mapping[int, Sequence[Logged]], codec:
     for records in changelog.values():
         rows |= _rows(records, codec, verdict)
     verdict.counts["states"] = len(truth.states)
+    verdict.counts["bytes of the largest state"] = max((len(stored) for _, stored in rows.values()), default=0)
     for key in truth.states.keys() - rows.keys():
         verdict.found("lost", f"state of {key!r}")
     for key, (_, stored) in rows.items():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,9 +29,15 @@ FAST = {
     "STARLING_REBALANCE_TIMEOUT_SECONDS": "15",
     "STARLING_TRANSACTION_TIMEOUT_SECONDS": "8",
     "STARLING_UNIT_MAX_RECORDS": "1000",
+    "STARLING_STANDBY_REPLICAS": "1",
     "PYTHONFAULTHANDLER": "1",
 }
-"""Short time-outs, so that a run has many faults; small units, so that a backlog has many places to die at."""
+"""Short time-outs, so that a run has many faults; small units, so that a backlog has many places to die at. Each
+partition has a standby.
+"""
+
+NEVER_REPLAY = {"STARLING_TIER_REPLAY_RECORDS": "0"}
+"""Every other worker: a lost disk is restored from Cassandra even where the changelog is short; users are read when touched."""
 
 
 @dataclass
@@ -154,9 +161,10 @@ class Slot:
             **({"STARLING_FAILPOINT": armed} if armed else {}),
         }
         # Through a pipe, as in a cluster: a full disk is the states' and not the log's.
+        replay = NEVER_REPLAY if self.name[-1] in "13579" else {}
         process = subprocess.Popen(
             [sys.executable, "-m", "starling_segmenter"],
-            env={**os.environ, **self.environment, **own},
+            env={**os.environ, **self.environment, **replay, **own},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -230,6 +238,16 @@ class Workers:
         while not self._over.wait(0.05):
             for slot in list(self.slots.values()):
                 slot.keep()
+
+
+def bases(directory: Path) -> dict[str, int]:
+    """What partitions were restored from: base -> how often, by the logs of all workers there."""
+    found: Counter[str] = Counter()
+    for log in directory.glob("logs/*.log"):
+        for line in log.read_text(errors="replace").splitlines():
+            if '"event": "task_running"' in line:
+                found[json.loads(line)["base"]] += 1
+    return dict(found)
 
 
 def complaints(exits: list[Exit]) -> dict[str, int]:

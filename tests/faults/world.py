@@ -88,7 +88,9 @@ class World:
             if slot.wanted:
                 slot.wait_ready()
         codes = self.workers.stop_all()
-        verdict = judged(self.stack.brokers, self.stack.registry_url, [slot.disk for slot in self.workers.slots.values()])
+        disks = [slot.disk for slot in self.workers.slots.values()]
+        cassandra = self.stack.cassandra if "cassandra" in self.stack.servers else None
+        verdict = judged(self.stack.brokers, self.stack.registry_url, disks, cassandra)
         if any(code not in (0, None) for code in codes.values()):
             verdict.found("wrong", f"a graceful stop with nothing to do ended with {codes}")
         return verdict
