@@ -1,0 +1,205 @@
+"""One user a case, and between them whatever can be kept of a user: what `states/format_*.json` holds the bytes of.
+
+    python -m tests.unit.segments.stored
+
+writes the cases that no file has yet into that of the current format. What was written once is never written again: it
+stands for the states out there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from starling_segments import (
+    AccountTally,
+    Change,
+    Known,
+    Plan,
+    UserState,
+    belong_to,
+    compile_plan,
+    encode_state,
+    parse_segment,
+    to_tell,
+)
+from starling_segments.state import FORMAT
+
+STATES = Path(__file__).parent / "states"
+FIRST_MS, HOUR_MS, DAY_MS = 1_767_225_600_000, 3_600_000, 86_400_000
+BUY: dict[str, Any] = {"event": "Buy"}
+ENOUGH = {"op": "gte", "value": 2}
+
+Doc = dict[str, Any]
+Step = tuple[Any, ...]
+"""Its kind, how far the clock moves on first, and what comes."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked, by the segments' keys, and what happens."""
+
+    wheres: dict[str, Doc]
+    steps: tuple[Step, ...]
+
+    def plan(self) -> Plan:
+        known = Known({"pro": frozenset()}, lists=frozenset({"vips"}), accounts=True)
+        documents = [{"key": key, "name": key, "timezone": "Europe/Berlin", "where": self.wheres[key]} for key in self.wheres]
+        return compile_plan([parse_segment(document, known) for document in documents])
+
+
+def told(case: Case) -> UserState:
+    """What is kept once everything has happened."""
+    plan, state = case.plan(), UserState(user_id="u")
+    now = FIRST_MS
+    for kind, after_ms, *what in case.steps:
+        now += after_ms
+        take(plan, state, now, kind, *what)
+    return state
+
+
+def take(plan: Plan, state: UserState, now: int, kind: str, *what: Any) -> list[Change]:
+    """One step."""
+    if kind == "event":
+        name, ahead_ms, properties = what
+        return plan.on_event(state, SimpleNamespace(name=name, time_ms=now + ahead_ms, properties=properties, context={}), now)
+    if kind == "profile":
+        return plan.on_profile(state, what[0], ["a1"], now)
+    if kind == "list":
+        return plan.on_list(state, what[0], True, now)
+    account, others = what
+    belong_to(state, account)
+    to_tell(state, plan)
+    return plan.on_account(state, AccountTally(account, {asked.id: others for asked in plan.accounts}), now)
+
+
+def go_on(case: Case, state: UserState) -> list[Change]:
+    """The same events once more, a day later, and then nothing but time."""
+    plan, now, changes = case.plan(), state.clock + DAY_MS, []
+    for kind, after_ms, *what in case.steps[:20]:
+        now += after_ms
+        changes += take(plan, state, now, kind, *what)
+    for _ in range(90):
+        now += DAY_MS
+        changes += plan.on_timer(state, now)
+    return changes
+
+
+def events(n: int, every_ms: int, name: str = "Buy", ahead_ms: int = 0) -> Iterator[Step]:
+    """Amounts `v` that go up and down, texts `k` of a few kinds, and `i`, different each time."""
+    for i in range(n):
+        yield "event", every_ms, name, ahead_ms, {"v": 10 + i * 37 % 100, "k": "xyz"[i * i % 3], "i": f"i{i}"}
+
+
+def asked_of(measure: Any) -> Doc:
+    """A leaf over that measure."""
+    name = measure if isinstance(measure, str) else next(iter(measure))
+    if name in ("first_time", "last_time"):
+        return {**BUY, "measure": measure, "op": "within_last", "value": "3d"}
+    if name in ("first", "last", "most_frequent"):
+        return {**BUY, "measure": measure, "op": "eq", "value": "x"}
+    return {**BUY, "measure": measure, **ENOUGH}
+
+
+MEASURES: dict[str, Any] = {
+    "count": "count", "first_time": "first_time", "last_time": "last_time", "days": {"days": True},
+    **{name: {name: "v"} for name in ("sum", "avg", "min", "max")},
+    **{name: {name: "k"} for name in ("first", "last", "most_frequent", "distinct")},
+    "percentile": {"percentile": "v", "q": 0.5},
+}  # fmt: skip
+WINDOWS: dict[str, Doc] = {
+    "ever": {}, "within": {"within": "30d"}, "between_ago": {"between_ago": ["6d", "2d"]}, "fixed": {"after": "2026-01-03"},
+    "calendar": {"calendar": "this_week"},
+}  # fmt: skip
+CROWDED = ("count", "first_time", "sum", "avg", "min", "max", "first", "most_frequent", "percentile")
+"""The measures of which a window keeps what is old in panes. Of different values it does so with more than 256 of them."""
+SAME_SKU = {"property": "k", "op": "eq", "value": {"step": 0, "property": "k"}}
+SEQUENCES: dict[str, Doc] = {
+    "open": {"sequence": [BUY, {"event": "Pay"}], "within": "20d"},
+    "done": {"sequence": [BUY, {"event": "Look", "within": "5d"}], "within": "30d"},
+    "for ever": {"sequence": [BUY, {"not": {"event": "Pay"}}, {"event": "Look"}]},
+    "paused": {"sequence": [BUY, {"not": {"event": "Look"}, "for": "2d"}], "within": "30d"},
+    "broken": {"sequence": [BUY, {"not": {"event": "Buy"}, "for": "2d"}, {"not": {"event": "Pay"}, "for": "9d"}]},
+    "compared": {"sequence": [BUY, {"event": "Look"}, {"event": "Pay", "where": SAME_SKU}], "within": "40d"},
+    "compared pause": {"sequence": [BUY, {"not": {"event": "Look", "where": SAME_SKU}, "for": "8d"}], "within": "40d"},
+    "compared trait": {
+        "sequence": [
+            BUY,
+            {"event": "Look", "where": {"all": [SAME_SKU, {"property": "k", "op": "eq", "value": {"trait": "shop"}}]}},
+        ]
+    },
+}
+STANDING: dict[str, Doc] = {
+    "pro": {"trait": "plan", "op": "eq", "value": "pro"},
+    "renewing": {"trait": "renewal", "op": "within_next", "value": "7d"},
+    "held": {"trait": "plan", "op": "eq", "value": "pro", "held_for": "12d"},
+    "newly": {"trait": "plan", "op": "eq", "value": "pro", "held_less_than": "12d"},
+    "never set": {"trait": "other", "op": "neq", "value": 1, "held_for": "12d"},
+    "own shop": {**BUY, "where": {"property": "k", "op": "eq", "value": {"trait": "shop"}}, **ENOUGH, "within": "30d"},
+    "listed": {"list": "vips"},
+    "quarter": {"bucket": {"salt": "s", "from": 0, "to": 99}},
+    "colleagues": {"account": {"match": "all", "where": {**BUY, "within": "10d"}}},
+    "everyone": {"everyone": True},
+}
+PROFILE: Step = ("profile", 1_000, {"plan": "pro", "renewal": "2026-02-01", "shop": "x", "n": 1.5})
+
+
+def cases() -> dict[str, Case]:
+    """All of them, by name."""
+    few, many = tuple(events(6, DAY_MS)), tuple(events(270, HOUR_MS // 3))  # KLL draws lots from 300 amounts on
+    found = {
+        f"{name} {window}": Case({"s": {**asked_of(measure), **WINDOWS[window]}}, few)
+        for name, measure in MEASURES.items()
+        for window in WINDOWS
+    }
+    for name in CROWDED:
+        found[f"{name} crowded"] = Case({"s": {**asked_of(MEASURES[name]), "within": "30d"}}, many)
+    for name, measure in {"distinct": {"distinct": "i"}, "most_frequent": {"most_frequent": "i"}}.items():
+        found[f"{name} crowded, different"] = Case({"s": {**asked_of(measure), "within": "30d"}}, many)
+        found[f"{name} crowded ever"] = Case({"s": asked_of(measure)}, many)
+        found[f"{name} crowded calendar"] = Case({"s": {**asked_of(measure), "calendar": "this_year"}}, many)
+    found["percentile crowded ever"] = Case({"s": asked_of(MEASURES["percentile"])}, many)
+    mixed = (PROFILE, *(step for pair in zip(few, events(6, HOUR_MS, "Look"), strict=True) for step in pair))
+    found |= {f"sequence {name}": Case({"s": where}, mixed) for name, where in SEQUENCES.items()}
+    ahead = (PROFILE, *few, *events(2, HOUR_MS, ahead_ms=200_000), *events(2, 1_000, "Look", ahead_ms=100_000))
+    found |= {f"waiting {key}": Case({"s": SEQUENCES[key]}, ahead) for key in ("done", "compared")}
+    found["waiting"] = Case({name.replace("_", "-"): {**asked_of(MEASURES[name]), "within": "30d"} for name in MEASURES}, ahead)
+    found["regularly"] = Case({"s": {"regularly": BUY, "every": "2d", "at_least": 2, "of": 3}}, few)
+    found["first_time in a window"] = Case({"s": {"first_time": BUY, "within": "7d"}}, few)
+    found["first_time by a date"] = Case({"s": {"first_time": BUY, "after": "2026-01-01", "before": "2026-01-04"}}, few)
+    sides = {"of": {**BUY, "measure": {"sum": "v"}}, "to": {"event": "Look"}}
+    found["ratio"] = Case({"s": {"measure": {"ratio": sides}, "op": "gt", "value": 1, "within": "9d"}}, mixed)
+    standing = (PROFILE, ("list", 1_000, "vips"), ("account", 1_000, "acme", (3, 2)), *few)
+    wheres = {key.replace(" ", "-"): where for key, where in STANDING.items()}
+    found["who somebody is"] = Case({**wheres, "nested": {"segment": "pro"}}, standing)
+    return found
+
+
+def read(path: Path) -> dict[str, bytes]:
+    """The states of one file, by case."""
+    texts: dict[str, str] = json.loads(path.read_text())
+    return {name: zlib.decompress(base64.b64decode(text)) for name, text in texts.items()}
+
+
+def write(path: Path, states: dict[str, bytes]) -> None:
+    """The inverse."""
+    texts = {name: base64.b64encode(zlib.compress(data, 9)).decode() for name, data in states.items()}
+    path.write_text(json.dumps(texts, indent=0) + "\n")
+
+
+def main() -> None:
+    """Write what is missing."""
+    path = STATES / f"format_{FORMAT}.json"
+    there = {name for other in STATES.glob("format_*.json") for name in read(other)}
+    states = read(path) if path.exists() else {}
+    write(path, states | {name: encode_state(told(case)) for name, case in cases().items() if name not in there})
+
+
+if __name__ == "__main__":
+    main()

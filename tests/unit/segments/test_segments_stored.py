@@ -1,0 +1,100 @@
+"""Every kind of thing that a state can keep is read from bytes that were written once, and goes on as a fold from then on would.
+
+A state outlives the program that wrote it. Whoever changes what is kept, and forgets what is out there, fails here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from starling_segments import UserState, decode_state, encode_state, plain
+from starling_segments.accumulators import Accumulator, Delayed, Link, Periods
+from starling_segments.spreads import Seen, Summary
+from starling_segments.state import AccountTally, Belonging, Membership, Waiting
+from tests.unit.segments.stored import STATES, Case, cases, go_on, read, told
+
+FILES = sorted(STATES.glob("format_*.json"))
+CASES = cases()
+STORED = {(path.stem, name): data for path in FILES for name, data in read(path).items()}
+NEVER_FILLED = {"RecentLatest.seen"}  # of `last_time`, which reads no property; `last` keeps it as RecentLast.seen
+PARTS: tuple[Any, ...] = (*get_args(Accumulator), Link, Seen, *get_args(Summary), Waiting, Membership, AccountTally, Belonging)
+
+
+@cache
+def today(name: str) -> bytes:
+    return encode_state(told(CASES[name]))
+
+
+@pytest.mark.parametrize(("file", "name"), STORED)
+def test_what_was_stored_is_what_a_fold_gives_and_goes_on_like_it(file: str, name: str) -> None:
+    data = STORED[file, name]
+    assert data[0] == int(file.removeprefix("format_"))
+    stored, folded = decode_state(data), decode_state(today(name))
+    assert plain(stored) == plain(folded)
+    assert stored.accumulators == folded.accumulators
+    case: Case = CASES[name]
+    assert go_on(case, stored) == go_on(case, folded)
+    assert plain(stored) == plain(folded)
+
+
+def test_every_case_is_stored() -> None:
+    """A new one: python -m tests.unit.segments.stored."""
+    assert set(CASES) == {name for _, name in STORED}
+
+
+def test_all_that_can_be_kept_is_stored_somewhere() -> None:
+    """Each kind, and each of its fields with something in it."""
+    found = {(type(part), name) for state in states() for part in parts(state) for name in filled(part)}
+    wanted = {(kind, name) for kind in PARTS for name in kind.__struct_fields__}
+    missing = {f"{kind.__name__}.{name}" for kind, name in wanted - found}
+    assert missing == NEVER_FILLED, "store a case that keeps it: tests/unit/segments/stored.py"
+
+
+def states() -> Iterator[UserState]:
+    for data in STORED.values():
+        yield decode_state(data)
+
+
+def parts(state: UserState) -> Iterator[Any]:
+    yield from (match for match in state.waiting)
+    yield from (membership for membership in state.memberships.values())
+    yield from (part for part in (state.account, state.belongs) if part is not None)
+    for kept in state.accumulators.by_leaf().values():
+        yield from inside(kept)
+
+
+def inside(kept: Any) -> Iterator[Any]:
+    """It, and whatever is kept in it."""
+    if isinstance(kept, msgspec.Struct):
+        yield kept
+        for name in kept.__struct_fields__:
+            yield from inside(getattr(kept, name))
+    elif isinstance(kept, list | tuple):
+        for item in kept:
+            yield from inside(item)
+    elif isinstance(kept, dict):
+        for item in kept.values():
+            yield from inside(item)
+
+
+def filled(part: Any) -> Iterator[str]:
+    """The fields that say something."""
+    for name in part.__struct_fields__:
+        if getattr(part, name) not in (None, 0, False, "", b"", [], {}, ()):
+            yield name
+
+
+def test_an_accumulator_in_an_accumulator_is_stored_too() -> None:
+    """A window in the past and a calendar keep others inside: one case for each of those."""
+    found = {
+        (type(kept), type(part)) for state in states() for kept in state.accumulators.by_leaf().values() for part in inside(kept)
+    }
+    delayed = {part for kept, part in found if kept is Delayed}
+    periods = {part for kept, part in found if kept is Periods}
+    assert {kind.__name__ for kind in get_args(Accumulator) if kind.__name__.startswith("Recent")} <= {p.__name__ for p in delayed}
+    assert len(periods) >= 13
