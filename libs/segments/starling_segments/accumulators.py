@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -21,39 +22,72 @@ from starling_segments.lifetimes import (
     Total,
     Values,
 )  # fmt: skip
+from starling_segments.panes import ROOM, merged, spill, takes, thin_panes
 from starling_segments.recent_measures import (
     RecentDays,
     RecentFirst,
     RecentFirstTime,
-    RecentFrequencies,
     RecentHighest,
     RecentLast,
     RecentLatest,
     RecentLowest,
     RecentMean,
-    RecentQuantiles,
 )  # fmt: skip
+from starling_segments.recent_spreads import RecentFrequencies, RecentQuantiles, thin_frequencies
 from starling_segments.recents import RecentAmounts, RecentTimes, RecentValues
 from starling_segments.spreads import Days, Frequencies, Quantiles
+from starling_segments.values import is_heavy
 
 __all__ = ["EXACT", "Accumulator", "Beats", "Chain", "Delayed", "Holds", "Link", "Measured", "Periods", "Since"]
 
+_UNSEEN = 8
+"""After how many new panes the room that waiting ones take is looked at: the look costs more than a match."""
+
 
 class Delayed(msgspec.Struct, array_like=True, tag=40, gc=False):
-    """A window that lies in the past: matches wait in `times` and `payloads`, ascending, until they are old enough for `inner`."""
+    """A window that lies in the past: matches wait in `times` and `payloads`, ascending, until they are old enough for `inner`.
+
+    As in a window, the newest `EXACT` of them wait one by one and older ones in `panes`, (time of the last match, what a lifetime
+    keeps): a pane comes in as a whole with its last match, and leaves with it.
+    """
 
     inner: Measured
     times: list[int] = msgspec.field(default_factory=list)
     payloads: list[Any] = msgspec.field(default_factory=list)
+    panes: list[tuple[int, Lasting]] = msgspec.field(default_factory=list)
 
-    def put(self, time: int, payload: Any) -> None:
-        """A match that has to get older."""
+    def put(self, time: int, payload: Any, pane_ms: int, fresh: Callable[[], Any]) -> None:
+        """A match that has to get older. `fresh`: makes what a lifetime keeps."""
         place = bisect_right(self.times, time)
         self.times.insert(place, time)
         self.payloads.insert(place, payload)
+        if len(self.times) > EXACT:
+            self._spill(pane_ms, fresh)
+        if is_heavy(payload):
+            while len(self.times) > 1 and takes(self.payloads) > ROOM:
+                self._spill(pane_ms, fresh)
+
+    def _spill(self, pane_ms: int, fresh: Callable[[], Any]) -> None:
+        panes, time, payload = self.panes, self.times.pop(0), self.payloads.pop(0)
+
+        def grown(kept: Any) -> Any:
+            found = fresh() if kept is None else kept
+            found.add(time, payload, 0)
+            return found
+
+        n = len(panes)
+        spill(panes, time, pane_ms, grown)
+        if is_heavy(payload) or (len(panes) > n and len(panes) % _UNSEEN == 0):
+            if isinstance(self.inner, RecentFrequencies):
+                thin_frequencies(panes, pane_ms)
+            else:
+                thin_panes(panes, pane_ms, merged)
 
     def admit(self, newest: int, pane_ms: int) -> None:
         """Let in what happened at `newest` or before."""
+        while self.panes and self.panes[0][0] <= newest:
+            inner: Any = self.inner
+            inner.take_in(*self.panes.pop(0), pane_ms)
         old_enough = bisect_right(self.times, newest)
         for time, payload in zip(self.times[:old_enough], self.payloads[:old_enough], strict=True):
             self.inner.add(time, payload, pane_ms)
@@ -141,8 +175,12 @@ class Chain(msgspec.Struct, array_like=True, tag=44, gc=False):
     done: int | None = None
 
 
-Measured: TypeAlias = (
+Lasting: TypeAlias = (
     Tally | Total | Values | Earliest | Latest | Mean | Lowest | Highest | FirstValue | LastValue | Frequencies | Quantiles | Days
+)  # fmt: skip
+"""What is kept of a lifetime."""
+Measured: TypeAlias = (
+    Lasting
     | RecentTimes | RecentAmounts | RecentValues | RecentFirstTime | RecentLatest | RecentLast | RecentDays | RecentMean
     | RecentLowest | RecentHighest | RecentFirst | RecentFrequencies | RecentQuantiles | Beats
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from starling_segments.sketches import distinct_in, with_values
+from starling_segments.sketches import distinct_in, union_of, with_values
 
 EXACT = 256
 """Up to so many matches, or different values, everything is exact."""
@@ -40,6 +40,10 @@ class Tally(Lifetime, array_like=True, tag=1, gc=False):
         """Fold a match."""
         self.n += 1
 
+    def merge(self, other: Tally) -> None:
+        """Take in another one."""
+        self.n += other.n
+
     def value(self) -> int:
         """The measure now."""
         return self.n
@@ -62,6 +66,11 @@ class Total(Lifetime, array_like=True, tag=2, gc=False):
         kept.append(payload)
         self.parts = kept
 
+    def merge(self, other: Total) -> None:
+        """Take in another one."""
+        for part in other.parts:
+            self.add(0, part, 0)
+
     def value(self) -> float | None:
         """The measure now."""
         return fsum(self.parts) if self.parts else None
@@ -79,6 +88,21 @@ class Values(Lifetime, array_like=True, tag=3, gc=False):
             self.sketch = with_values(self.sketch, (payload,))
             return
         self.seen[payload] = 0
+        self._sketch_many()
+
+    def merge(self, other: Values) -> None:
+        """Take in another one."""
+        if self.sketch or other.sketch:
+            self.sketch, self.seen = union_of([self.as_sketch(), other.as_sketch()]), {}
+        else:
+            self.seen |= other.seen
+            self._sketch_many()
+
+    def as_sketch(self) -> bytes:
+        """A sketch of the values, also of few."""
+        return self.sketch or with_values(b"", self.seen)
+
+    def _sketch_many(self) -> None:
         if len(self.seen) > EXACT:
             self.sketch, self.seen = with_values(b"", self.seen), {}
 
@@ -97,6 +121,11 @@ class Earliest(Lifetime, array_like=True, tag=4, gc=False):
         if self.at is None or time < self.at:
             self.at = time
 
+    def merge(self, other: Earliest) -> None:
+        """Take in another one."""
+        if other.at is not None:
+            self.add(other.at, None, 0)
+
     def value(self) -> int | None:
         """The measure now."""
         return self.at
@@ -111,6 +140,11 @@ class Latest(Lifetime, array_like=True, tag=8, gc=False):
         """Fold a match."""
         if self.at is None or time > self.at:
             self.at = time
+
+    def merge(self, other: Latest) -> None:
+        """Take in another one."""
+        if other.at is not None:
+            self.add(other.at, None, 0)
 
     def value(self) -> int | None:
         """The measure now."""
@@ -130,8 +164,7 @@ class Mean(Lifetime, array_like=True, tag=9, gc=False):
 
     def merge(self, other: Mean) -> None:
         """Take in another one."""
-        for part in other.total.parts:
-            self.total.add(0, part, 0)
+        self.total.merge(other.total)
         self.n += other.n
 
     def value(self) -> float | None:
@@ -210,6 +243,11 @@ class LastValue(Lifetime, array_like=True, tag=13, gc=False):
         """Fold a match."""
         if self.at is None or time >= self.at:
             self.at, self.seen = time, payload
+
+    def merge(self, other: LastValue) -> None:
+        """Take in another one, whose matches are younger or of the same age."""
+        if other.at is not None:
+            self.add(other.at, other.seen, 0)
 
     def value(self) -> Any:
         """The measure now."""

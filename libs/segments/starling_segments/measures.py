@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from starling_segments import lifetimes, recent_measures, recents, spreads
+from starling_segments import lifetimes, recent_measures, recent_spreads, recents, spreads
 from starling_segments.accumulators import Beats, Measured
 from starling_segments.operators.table import DATE, NUMBER
 from starling_segments.tree import Measure, MeasureName
@@ -47,8 +47,8 @@ MEASURES: Mapping[MeasureName, MeasureKind] = {
     "first": _untied(ANY_TYPE, anything, lifetimes.FirstValue, recent_measures.RecentFirst),
     "last": _untied(ANY_TYPE, anything, lifetimes.LastValue, recent_measures.RecentLast),
     "distinct": MeasureKind(distinct_key, lifetimes.Values, recents.RecentValues, 0, NUMBER, by_ones=True),
-    "most_frequent": _untied(ANY_TYPE, anything, spreads.Frequencies, recent_measures.RecentFrequencies),
-    "percentile": _untied(NUMBER, amount, spreads.Quantiles, recent_measures.RecentQuantiles),
+    "most_frequent": _untied(ANY_TYPE, anything, spreads.Frequencies, recent_spreads.RecentFrequencies),
+    "percentile": _untied(NUMBER, amount, spreads.Quantiles, recent_spreads.RecentQuantiles),
     "first_time": _untied(DATE, None, lifetimes.Earliest, recent_measures.RecentFirstTime),
     "last_time": _untied(DATE, None, lifetimes.Latest, recent_measures.RecentLatest),
     "days": MeasureKind(None, spreads.Days, recent_measures.RecentDays, 0, NUMBER, by_ones=True),
@@ -66,7 +66,7 @@ def kind_of(measure: Measure) -> MeasureKind:
     kind = MEASURES[measure.name]
     if measure.q is None:
         return kind
-    lifetime, windowed = partial(spreads.Quantiles, measure.q), partial(recent_measures.RecentQuantiles, measure.q)
+    lifetime, windowed = partial(spreads.Quantiles, measure.q), partial(recent_spreads.RecentQuantiles, measure.q)
     return MeasureKind(kind.payload, lifetime, windowed, kind.nothing, kind.gives)
 
 

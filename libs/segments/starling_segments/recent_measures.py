@@ -1,4 +1,4 @@
-"""Pure core: what is kept in a sliding window for all measures but count, sum and distinct (those are in `recents.py`).
+"""Pure core: what is kept in a sliding window for the measures that are not in `recents.py` or `recent_spreads.py`.
 
 The same way of keeping: the newest `EXACT` matches one by one, older ones in panes.
 """
@@ -11,14 +11,19 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from starling_segments.lifetimes import EXACT, FirstValue, Highest, Holds, Lowest, Mean
-from starling_segments.recents import RecentTimes, first_turn, spill
-from starling_segments.sketches import merged_amounts, quantile_with, rank_of, with_amounts
-from starling_segments.spreads import Frequencies, Summary
+from starling_segments.lifetimes import EXACT, Earliest, FirstValue, Highest, Holds, LastValue, Latest, Lowest, Mean
+from starling_segments.panes import ROOM, merged, spill, takes, thin_panes
+from starling_segments.recents import RecentTimes, first_turn
+from starling_segments.spreads import Days, Summary
+from starling_segments.values import is_heavy
 
 
 class RecentFirstTime(RecentTimes, array_like=True, tag=20, gc=False):
     """`first_time` in a window; that of a pane is the time of its last match."""
+
+    def take_in(self, last: int, pane: Earliest, pane_ms: int) -> None:  # type: ignore[override]  # noqa: ARG002
+        """Fold a pane."""
+        spill(self.panes, last, pane_ms, lambda n: (n or 0) + 1)
 
     def value(self) -> int | None:  # type: ignore[override]
         """The measure now."""
@@ -39,6 +44,10 @@ class RecentLatest(msgspec.Struct, array_like=True, tag=21, gc=False):
         """Fold a match."""
         if self.at is None or time >= self.at:
             self.at, self.seen = time, payload
+
+    def take_in(self, last: int, pane: Latest | LastValue, pane_ms: int) -> None:
+        """Fold a pane."""
+        self.add(last, pane.seen if isinstance(pane, LastValue) else None, pane_ms)
 
     def forget(self, cutoff: int) -> None:
         """Drop what happened at `cutoff` or before."""
@@ -74,8 +83,15 @@ class RecentDays(msgspec.Struct, array_like=True, tag=23, gc=False):
         if place < len(self.days) and self.days[place] == payload:
             self.times[place] = max(self.times[place], time)
         else:
+            if place and self.times[place - 1] > time:
+                time = self.times[place - 1]  # of a pane: both ascend
             self.days.insert(place, payload)
             self.times.insert(place, time)
+
+    def take_in(self, last: int, pane: Days, pane_ms: int) -> None:
+        """Fold a pane."""
+        for day in pane.each():
+            self.add(last, day, pane_ms)
 
     def forget(self, cutoff: int) -> None:
         """Drop what happened at `cutoff` or before."""
@@ -99,6 +115,8 @@ class Recent(msgspec.Struct, array_like=True, gc=False):
     """Any other measure in a window. `times` ascending with their `payloads`; `panes`: (time of the last match, summary)."""
 
     summary: ClassVar[type[Any]]
+    bulky: ClassVar[bool] = False
+    """Whether what it keeps can take much room, as values of any kind can."""
 
     times: list[int] = msgspec.field(default_factory=list)
     payloads: list[Any] = msgspec.field(default_factory=list)
@@ -111,8 +129,29 @@ class Recent(msgspec.Struct, array_like=True, gc=False):
         times.insert(place, time)
         self.payloads.insert(place, payload)
         if len(times) > EXACT:
-            oldest, what = times.pop(0), self.payloads.pop(0)
-            spill(self.panes, oldest, pane_ms, lambda kept: self._grown(kept, oldest, what))
+            self._spill(pane_ms)
+        if self.bulky and is_heavy(payload):
+            while len(times) > 1 and takes(self.payloads) > ROOM:
+                self._spill(pane_ms)
+
+    def take_in(self, last: int, pane: Any, pane_ms: int) -> None:
+        """Fold a pane."""
+        spill(self.panes, last, pane_ms, lambda kept: pane if kept is None else merged(kept, pane))
+        if self.bulky:
+            self._thin(pane_ms)
+
+    def _spill(self, pane_ms: int) -> None:
+        oldest, what, n = self.times.pop(0), self.payloads.pop(0), len(self.panes)
+        spill(self.panes, oldest, pane_ms, lambda kept: self._grown(kept, oldest, what))
+        if self.bulky and self._may_be_much(what, len(self.panes) > n):
+            self._thin(pane_ms)
+
+    def _may_be_much(self, payload: Any, is_new: bool) -> bool:  # noqa: ARG002
+        """Whether to look how much room the panes take, after a match went into one, a new one or not."""
+        return is_heavy(payload)
+
+    def _thin(self, pane_ms: int) -> None:
+        thin_panes(self.panes, pane_ms, merged)
 
     def forget(self, cutoff: int) -> None:
         """Drop what happened at `cutoff` or before."""
@@ -197,58 +236,8 @@ class RecentFirst(Plain, array_like=True, tag=27, gc=False):
     """`first` in a window."""
 
     summary = FirstValue
+    bulky = True
 
     @staticmethod
     def _out_of(payloads: list[Any]) -> Any:
         return payloads[0]
-
-
-class RecentFrequencies(Recent, array_like=True, tag=28, gc=False):
-    """`most_frequent` in a window."""
-
-    summary = Frequencies
-
-
-class RecentQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
-    """`percentile` in a window. `q` as text; `panes`: (time of the last match, sketch); `whole`: the sketch of all panes."""
-
-    q: str
-    times: list[int] = msgspec.field(default_factory=list)
-    amounts: list[float] = msgspec.field(default_factory=list)
-    panes: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
-    whole: bytes = b""
-
-    def add(self, time: int, payload: float, pane_ms: int) -> None:
-        """Fold a match."""
-        place = bisect_right(self.times, time)
-        self.times.insert(place, time)
-        self.amounts.insert(place, payload)
-        if len(self.times) > EXACT:
-            oldest = self.amounts.pop(0)
-            self.whole = with_amounts(self.whole, (oldest,))
-            spill(self.panes, self.times.pop(0), pane_ms, lambda kept: with_amounts(kept or b"", (oldest,)))
-
-    def forget(self, cutoff: int) -> None:
-        """Drop what happened at `cutoff` or before."""
-        gone = bisect_right(self.times, cutoff)
-        if gone:
-            del self.times[:gone], self.amounts[:gone]
-        if self.panes and self.panes[0][0] <= cutoff:
-            self.panes = [pane for pane in self.panes if pane[0] > cutoff]
-            self.whole = merged_amounts([sketch for _, sketch in self.panes])
-
-    def value(self) -> float | None:
-        """The measure now."""
-        if self.panes:
-            return quantile_with(self.whole, self.amounts, self.q)
-        return self._of(0)
-
-    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
-        """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
-        if self.panes:
-            return min(self.panes[0][0], self.times[0]) if self.times else self.panes[0][0]
-        return first_turn(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
-
-    def _of(self, start: int) -> float | None:
-        left = sorted(self.amounts[start:])
-        return left[rank_of(self.q, len(left)) - 1] if left else None

@@ -2,20 +2,21 @@
 
 Times are epoch ms. An event inside a window leaves it at its time + the window's length. A window holds the newest
 `EXACT` matches one by one; older ones are kept in panes of `window / EXACT`, each counted until its last match leaves:
-exact up to `EXACT` matches in the window, above that late by less than one pane.
+exact up to `EXACT` matches in the window, above that late by less than one pane. Panes that would take too much room are put
+together (`panes.py`). `take_in` is for what comes into the window as a pane: (its last match, what a lifetime keeps of it).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable
 from itertools import islice
 from math import fsum
 from typing import Any
 
 import msgspec
 
-from starling_segments.lifetimes import EXACT, Holds
+from starling_segments.lifetimes import EXACT, Holds, Tally, Total, Values
+from starling_segments.panes import spill, thin_sketches
 from starling_segments.sketches import distinct_in, union_of, with_values
 
 LOOK_AHEAD = 8
@@ -37,6 +38,10 @@ class RecentTimes(msgspec.Struct, array_like=True, tag=5, gc=False):
             times.append(time)
         if len(times) > EXACT:
             spill(self.panes, times.pop(0), pane_ms, lambda n: (n or 0) + 1)
+
+    def take_in(self, last: int, pane: Tally, pane_ms: int) -> None:
+        """Fold a pane."""
+        spill(self.panes, last, pane_ms, lambda n: (n or 0) + pane.n)
 
     def forget(self, cutoff: int) -> None:
         """Drop what happened at `cutoff` or before."""
@@ -81,6 +86,10 @@ class RecentAmounts(msgspec.Struct, array_like=True, tag=6, gc=False):
             oldest = self.amounts.pop(0)
             spill(self.panes, times.pop(0), pane_ms, lambda total: (total or 0.0) + oldest)
 
+    def take_in(self, last: int, pane: Total, pane_ms: int) -> None:
+        """Fold a pane."""
+        spill(self.panes, last, pane_ms, lambda total: (total or 0.0) + (pane.value() or 0.0))
+
     def forget(self, cutoff: int) -> None:
         """Drop what happened at `cutoff` or before."""
         times = self.times
@@ -124,13 +133,29 @@ class RecentValues(msgspec.Struct, array_like=True, tag=7, gc=False):
             return
         self._note(payload, time)
         if len(self.latest) > EXACT:
-            crowd, self.latest = self.latest, {}
-            for value, seen_at in crowd.items():
-                self._sketch(value, seen_at, pane_ms)
+            self._sketch_all(pane_ms)
+
+    def take_in(self, last: int, pane: Values, pane_ms: int) -> None:
+        """Fold a pane."""
+        if not self.panes and not pane.sketch:
+            for value in pane.seen:
+                self.add(last, value, pane_ms)
+            return
+        self._sketch_all(pane_ms)
+        sketch = pane.as_sketch()
+        self.whole = union_of([self.whole, sketch]) if self.whole else sketch
+        grown = spill(self.panes, last, pane_ms, lambda kept: union_of([kept, sketch]) if kept else sketch)
+        thin_sketches(self.panes, pane_ms, grown, _union)
+
+    def _sketch_all(self, pane_ms: int) -> None:
+        crowd, self.latest = self.latest, {}
+        for value, seen_at in crowd.items():
+            self._sketch(value, seen_at, pane_ms)
 
     def _sketch(self, value: str, time: int, pane_ms: int) -> None:
         self.whole = with_values(self.whole, (value,))
-        spill(self.panes, time, pane_ms, lambda kept: with_values(kept or b"", (value,)))
+        grown = spill(self.panes, time, pane_ms, lambda kept: with_values(kept or b"", (value,)))
+        thin_sketches(self.panes, pane_ms, grown, _union)
 
     def _note(self, payload: str, time: int) -> None:
         latest = self.latest
@@ -164,6 +189,10 @@ class RecentValues(msgspec.Struct, array_like=True, tag=7, gc=False):
         return first_turn(list(islice(self.latest.values(), LOOK_AHEAD)), range(n - 1, -1, -1), n, holds, now)
 
 
+def _union(one: bytes, other: bytes) -> bytes:
+    return union_of([one, other])
+
+
 def _second(item: tuple[str, int]) -> int:
     return item[1]
 
@@ -175,14 +204,3 @@ def first_turn(times: list[int], values_left: Any, value: Any, holds: Holds, now
         if holds(left, now) is not truth or i == LOOK_AHEAD - 1:
             return times[i]
     return None
-
-
-def spill(panes: list[Any], time: int, pane_ms: int, grown: Callable[[Any], Any]) -> None:
-    """Put a match into its pane; `grown(what the pane keeps, or None)` is what it keeps then."""
-    number = time // pane_ms
-    place = bisect_right(panes, number, key=lambda pane: pane[0] // pane_ms)
-    if place and panes[place - 1][0] // pane_ms == number:
-        last, kept = panes[place - 1]
-        panes[place - 1] = (max(last, time), grown(kept))
-    else:
-        panes.insert(place, (time, grown(None)))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import msgspec
 
 from starling_segments.lifetimes import EXACT, FirstValue, Highest, Lifetime, Lowest, Mean
-from starling_segments.sketches import quantile_in, rank_of, with_amounts
-from starling_segments.values import distinct_key
+from starling_segments.panes import ROOM, takes
+from starling_segments.sketches import merged_amounts, quantile_in, rank_of, with_amounts
+from starling_segments.values import distinct_key, is_heavy
 
 
 class Seen(msgspec.Struct, array_like=True, gc=False):
@@ -24,7 +26,7 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
     """`most_frequent`; a tie goes to the value seen last. Of values of the same instant, the last to arrive stands last.
 
     Above `EXACT` different values the rarest makes room and leaves its count to the new one (Space-Saving, Metwally,
-    Agrawal and El Abbadi 2005): a value that is more than one match in `EXACT` is never lost.
+    Agrawal and El Abbadi 2005): a value that is more than one match in `EXACT` is never lost. Of large values there are fewer.
     """
 
     seen: dict[str, Seen] = msgspec.field(default_factory=dict)
@@ -51,11 +53,21 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
         if known is None:
             n = found.n + (self._make_room() if len(self.seen) >= EXACT else 0)
             self.seen[key] = Seen(n, found.last, found.value)
+            if is_heavy(found.value):
+                while len(self.seen) > 1 and takes(self) > ROOM:
+                    self._make_room()
             return
         known.n += found.n
         if found.last >= known.last:
             known.last = found.last
             self.seen[key] = self.seen.pop(key)
+
+    def keep_most(self, n: int) -> None:
+        """Forget all but the `n` most frequent ones: what is more than one match in `n` is still not lost."""
+        if len(self.seen) > n:
+            rarest = sorted(self.seen, key=lambda key: (self.seen[key].n, self.seen[key].last))
+            for key in rarest[: len(rarest) - n]:
+                del self.seen[key]
 
     def _make_room(self) -> int:
         rarest = min(self.seen, key=lambda key: (self.seen[key].n, self.seen[key].last))
@@ -75,6 +87,21 @@ class Quantiles(Lifetime, array_like=True, tag=15, gc=False):
             self.sketch = with_amounts(self.sketch, (payload,))
             return
         insort(self.amounts, payload)
+        self._sketch_many()
+
+    def merge(self, other: Quantiles) -> None:
+        """Take in another one."""
+        if self.sketch or other.sketch:
+            self.sketch, self.amounts = merged_amounts([self.as_sketch(), other.as_sketch()]), []
+        else:
+            self.amounts = sorted([*self.amounts, *other.amounts])
+            self._sketch_many()
+
+    def as_sketch(self) -> bytes:
+        """A sketch of the amounts, also of few."""
+        return self.sketch or with_amounts(b"", self.amounts)
+
+    def _sketch_many(self) -> None:
         if len(self.amounts) > EXACT:
             self.sketch, self.amounts = with_amounts(b"", self.amounts), []
 
@@ -102,6 +129,16 @@ class Days(Lifetime, array_like=True, tag=16, gc=False):
             last = self.runs[place][1]
             del self.runs[place]
         self.runs.insert(place, (first, last))
+
+    def merge(self, other: Days) -> None:
+        """Take in another one."""
+        for day in other.each():
+            self.add(0, day, 0)
+
+    def each(self) -> Iterator[int]:
+        """The days one by one, ascending."""
+        for first, last in self.runs:
+            yield from range(first, last + 1)
 
     def value(self) -> int:
         """The measure now."""

@@ -16,11 +16,12 @@ else:
     # As it is read: most events change no membership, and what is not asked for passes through as the bytes it is.
     KeptMemberships = msgspec.Raw
 
-FORMAT = 5
+FORMAT = 6
 """The first byte of an encoded state. A new format gets the next number and keeps reading the older ones.
 
 1: traits as MessagePack · 2: traits as JSON text · 3: the user's id, lists and account as well ·
-4: what the account was told · 5: leaves and timers packed, no longer mappings.
+4: what the account was told · 5: leaves and timers packed, no longer mappings ·
+6: what waits for a window in the past, in panes where it is much.
 """
 
 
@@ -132,8 +133,8 @@ _decoder = msgspec.msgpack.Decoder(UserState, dec_hook=dec_hook)
 _decode_format_1 = msgspec.msgpack.Decoder(_State1, dec_hook=dec_hook).decode
 _decode_memberships = msgspec.msgpack.Decoder(dict[str, Membership]).decode
 _FORMAT_BYTE = bytes([FORMAT])
-_AS_NOW = (_FORMAT_BYTE, b"\x04", b"\x03", b"\x02")
-"""What was added since to the end of a state is missing in the older one, and empty then."""
+_AS_NOW = (_FORMAT_BYTE, b"\x05", b"\x04", b"\x03", b"\x02")
+"""What was added since to the end of a state, or of a part of it, is missing in the older one, and empty then."""
 _RAW = msgspec.Raw
 
 

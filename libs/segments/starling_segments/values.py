@@ -7,9 +7,12 @@ from hashlib import blake2b
 from typing import Any
 
 from starling_segments.operators.table import NUMBER_TYPES
+from starling_segments.panes import takes
 
 MAX_MAGNITUDE = 1e290
 """A larger number is not summed: a sum of that many could leave what a double can hold."""
+LIGHT = 512
+"""A value of so many bytes is no matter."""
 _LONGEST_KEPT = 64
 _LEAST_KEPT, _MOST_KEPT = -(2**63), 2**64 - 1
 
@@ -32,6 +35,14 @@ def distinct_key(value: Any) -> str | None:
     if len(text) <= _LONGEST_KEPT:
         return text
     return "h" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def is_heavy(value: Any) -> bool:
+    """Whether it matters how many of such values are kept: 256 of those that are not heavy take 128 KB, or a little more."""
+    kind = type(value)
+    if kind is str:
+        return len(value) > (LIGHT if value.isascii() else LIGHT // 4)
+    return (kind is list or kind is dict) and takes(value) > LIGHT
 
 
 def _normal(value: Any) -> Any:

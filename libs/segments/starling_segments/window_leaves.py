@@ -32,7 +32,7 @@ class DelayedLeaf(ShiftingLeaf):
         if time <= now - self.newer_ms:
             kept.inner.add(time, payload, self.pane_ms)
         else:
-            kept.put(time, payload)
+            kept.put(time, payload, self.pane_ms, self.kind.lifetime)
         if not self.questions:
             return 0
         changed = self.changed(before, kept.inner.value(), now)
@@ -46,7 +46,7 @@ class DelayedLeaf(ShiftingLeaf):
 
     def is_empty(self, kept: Any) -> bool:
         """Whether it is as if nothing had ever matched."""
-        return not kept.times and bool(kept.inner.value() == self.kind.nothing)
+        return not (kept.times or kept.panes) and bool(kept.inner.value() == self.kind.nothing)
 
     def observe(self, state: UserState, question: Question, now: int) -> Any:  # noqa: ARG002
         """The measure at `now`."""
@@ -58,7 +58,8 @@ class DelayedLeaf(ShiftingLeaf):
 
     def next_change(self, question: Question, kept: Any, now: int) -> int | None:
         """The next match to come in or to leave."""
-        coming = kept.times[0] + self.newer_ms if kept.times else None
+        coming = earlier(kept.panes[0][0] if kept.panes else None, kept.times[0] if kept.times else None)
+        coming = None if coming is None else coming + self.newer_ms
         return earlier(coming, EventLeaf.next_change(self, question, kept.inner, now))
 
 

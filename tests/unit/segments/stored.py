@@ -164,6 +164,12 @@ def cases() -> dict[str, Case]:
         found[f"{name} crowded, different"] = Case({"s": {**asked_of(measure), "within": "30d"}}, many)
         found[f"{name} crowded ever"] = Case({"s": asked_of(measure)}, many)
         found[f"{name} crowded calendar"] = Case({"s": {**asked_of(measure), "calendar": "this_year"}}, many)
+    # Once an hour for thirteen days: more than 256 wait, and those who wait longest have not all come in yet.
+    waiting = {**MEASURES, "distinct": {"distinct": "i"}, "most_frequent": {"most_frequent": "i"}}
+    for name, measure in waiting.items():
+        found[f"{name} waiting in panes"] = Case(
+            {"s": {**asked_of(measure), "between_ago": ["20d", "12d"]}}, tuple(events(320, HOUR_MS))
+        )
     found["percentile crowded ever"] = Case({"s": asked_of(MEASURES["percentile"])}, many)
     mixed = (PROFILE, *(step for pair in zip(few, events(6, HOUR_MS, "Look"), strict=True) for step in pair))
     found |= {f"sequence {name}": Case({"s": where}, mixed) for name, where in SEQUENCES.items()}
