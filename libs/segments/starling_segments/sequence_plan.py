@@ -10,6 +10,7 @@ from starling_segments.filters import checks, compile_filter, looks_at_traits
 from starling_segments.sequence_parts import Keep, Stage, StepTest
 from starling_segments.sequences import SequenceLeaf
 from starling_segments.tree import Compared, EventSelector, Filter, Sequence, Source, Step, StepValue, TraitValue
+from starling_segments.values import anything
 
 _SOURCES = {"property": "properties", "context": "context"}
 
@@ -94,8 +95,12 @@ def _keeps(steps: tuple[Step, ...]) -> Iterator[Keep]:
             if isinstance(check, Compared):
                 wanted.append(("traits" if isinstance(check.other, TraitValue) else "properties", check.other.path))
             for source, path in wanted:
-                names.setdefault(f"{source}:{path}", Keep(f"{source}:{path}", source, paths.reader(path)))
+                names.setdefault(f"{source}:{path}", Keep(f"{source}:{path}", source, _kept(paths.reader(path))))
     yield from names.values()
+
+
+def _kept(read: paths.Reader) -> paths.Reader:
+    return lambda found: anything(read(found))
 
 
 def _slots(steps: tuple[Step, ...], last: int) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from starling_segments.sequence_parts import (
     thin,
     unpacked,
 )  # fmt: skip
+from starling_segments.sequence_room import has_room, make_room
 from starling_segments.state import UserState
 from starling_segments.waiting import next_waiting, wait
 
@@ -102,6 +103,8 @@ class SequenceLeaf:
         self._break(chain, link)
         links.insert(place, link)
         self._grow(chain, place)
+        if self.keeps:
+            make_room(links, place, self.stages)
         if len(links) > EXACT:
             thin(links)
         self._set_timer(state, chain, now)
@@ -113,7 +116,9 @@ class SequenceLeaf:
         if chain is None:
             state.due.note(self.id, None)
             return self.mask
-        self._close(chain, now)
+        first = self._close(chain, now)
+        if self.keeps:
+            make_room(chain.links, first, self.stages)
         self._forget(chain, now)
         if not chain.links and chain.done is None:
             state.accumulators.drop(self.id)
@@ -244,6 +249,8 @@ class SequenceLeaf:
         marks = reached.get(left, 0)
         if marks >> k & 1:
             return False
+        if left and not marks and not has_room(chain.links, chain.links[i], left):
+            return False
         reached[left] = marks | 1 << k
         if k == len(self.stages) - 1:
             done = chain.links[i].time + self.stages[k].after_ms
@@ -282,18 +289,20 @@ class SequenceLeaf:
                 if link.time + begins_ms < breaker.time < ends and self._matches(breaker, stage.step, unpacked(left)):
                     link.reached[left] |= 1 << (len(self.stages) + k)
 
-    def _close(self, chain: Chain, now: int) -> None:
-        """Meet the pauses that are over at `now`, and what follows from them."""
+    def _close(self, chain: Chain, now: int) -> int:
+        """Meet the pauses that are over at `now`, and what follows from them. Returns the first link that may have met more."""
+        first = len(chain.links)
         while True:
             over = [(i, k, left) for k in self.pauses for i, left, ends in self._open_pauses(chain, k) if ends <= now]
             if not over:
-                return
+                return first
             for i, k, left in over:
                 passed_on = self._passed_on(left, k)
                 if passed_on != left:
                     chain.links[i].reached[left] |= 1 << (len(self.stages) + k)  # it is met under another name
                 self._mark(chain, i, k, passed_on)
-            for place in range(min(i for i, _, _ in over), len(chain.links)):
+            first = min(first, *(i for i, _, _ in over))
+            for place in range(first, len(chain.links)):
                 self._grow_at(chain, place)
 
     def _passed_on(self, left: str, k: int) -> str:
