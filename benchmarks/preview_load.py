@@ -16,7 +16,7 @@ from starling_common.database import Database, Write
 from starling_common.partitioning import partition_of
 from starling_common.read_models import SEGMENT, member_bucket
 from starling_common.values import plan_name, record_key
-from starling_segments import Known, Plan, UserState, encode_state, parse_segment
+from starling_segments import LEAVES, Known, Plan, UserState, encode_state, parse_segment
 from starling_segments.standing import share_of
 from starling_stream.backing import Facts, Place, Standing, StateWrite
 from starling_stream.backing_cassandra import CassandraBacking
@@ -113,7 +113,7 @@ def load(made: Stack, database: Database, dealt: Sequence[Life], users: int) -> 
     backing.freeze(Facts("segmenter", PARTITIONS, BUCKETS, {CHANGELOG: log}))
     documents = {key: {"key": key, "name": key, "where": where} for key, where in {**shop.conditions(), "tiny": TINY}.items()}
     database.write_each(_DEFINE, [(WORKSPACE, SEGMENT, key, json.dumps(document)) for key, document in documents.items()])
-    name = plan_name((f"{WORKSPACE}/{key}", 1, False) for key in documents)
+    name = plan_name(((f"{WORKSPACE}/{key}", 1, False) for key in documents), LEAVES)
     versions = {f"{WORKSPACE}/{key}": 1 for key in documents}
     database.write_each(_PROGRESS, [(number, NOW_MS, versions, NOW_MS * 1000) for number in range(PARTITIONS)])
     for start in range(0, users, _CHUNK):

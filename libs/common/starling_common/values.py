@@ -53,7 +53,19 @@ def deterministic_id(*parts: object) -> str:
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{_VARIANT[digest[16]]}{digest[17:20]}-{digest[20:32]}"
 
 
-def plan_name(in_force: Iterable[tuple[str, int, bool]]) -> bytes:
-    """Names a set of segments in force: (`workspace/key`, version, whether it is paused) of each, in any order."""
+_SET_BYTES: Final = 16
+
+
+def plan_name(in_force: Iterable[tuple[str, int, bool]], leaves: int) -> bytes:
+    """Names a set of segments in force: (`workspace/key`, version, whether it is paused) of each, in any order.
+
+    `leaves`: which leaves they are compiled to; another number is another plan for the same set. The first one leaves no mark.
+    """
     lines = sorted(f"{place}@{version}{' paused' * paused}" for place, version, paused in in_force)
-    return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).digest()
+    digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=_SET_BYTES).digest()
+    return digest if leaves == 1 else digest + leaves.to_bytes(2, "big")
+
+
+def parts_of(name: bytes) -> tuple[bytes, bytes]:
+    """What stands for the set in a plan's name, and what for its leaves."""
+    return name[:_SET_BYTES], name[_SET_BYTES:]

@@ -11,7 +11,7 @@ from starling_common.read_models import BACKFILL
 from starling_common.values import plan_name
 from starling_common.wire import Record
 from starling_rules.backfills import REMEMBERED, Backfill, read_backfill
-from starling_segments import DefinitionRefused, Known, Segment, parse_segment
+from starling_segments import LEAVES, DefinitionRefused, Known, Segment, parse_segment
 
 _PAUSED: Final = "PAUSED"
 
@@ -48,8 +48,8 @@ class Definitions:
 
     @cached_property
     def name(self) -> bytes:
-        """Names the set in force: equal sets have equal names, in every process and for ever."""
-        return plan_name((place, one.segment.version, one.paused) for place, one in self._in_force())
+        """Names the set in force, and its leaves: equal sets have equal names, in every process of a release."""
+        return plan_name(((place, one.segment.version, one.paused) for place, one in self._in_force()), LEAVES)
 
     @cached_property
     def versions(self) -> Mapping[str, int]:

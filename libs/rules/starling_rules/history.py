@@ -10,14 +10,16 @@ from starling_common.outcome import Refused
 from starling_common.settings import Clock
 from starling_common.topics import BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, PROFILE
 from starling_common.values import split_key
+from starling_rules.backfills import narrowed
 from starling_rules.events import Behaviour, Listed, Profile, parse_object, unreadable
 from starling_rules.rules import NO_RULES, Rules, workspace_of
-from starling_segments import Plan, UserState
+from starling_segments import Plan, UserState, adopt
 from starling_stream.processor import Inbound
 
 PAST: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP)
 """What makes up the past of a user; what others of their account said is asked anew."""
 
+_NONE: Final[frozenset[str]] = frozenset()
 _BY_RECEIPT = attrgetter("received_at")
 REFUSED_CHANGES: Final = frozenset({"MERGED", "ERASED"})
 """Kinds of profile changes that are known and not done yet."""
@@ -28,12 +30,34 @@ class Switch:
     """One task's way from one set of rules to the next.
 
     `before`: the rules it had, None when they are not known any more. `fresh`: the leaves that those lacked, by
-    workspace. `past`: by key, what the task's past events left in those leaves.
+    workspace. `doubtful`: those that they had, but perhaps under another identity, for another release compiled them.
+    `past`: by key, what the task's past events left in all these leaves.
     """
 
     before: Mapping[bytes, Rules] | None
     fresh: Mapping[bytes, frozenset[str]]
+    doubtful: Mapping[bytes, frozenset[str]]
     past: Mapping[bytes, UserState]
+
+    def adopt(self, key: bytes, state: UserState) -> None:
+        """Put the past of a key into the leaves that its state lacks.
+
+        Doubtful ones that it has stay as they are: they may count what the topics no longer have.
+        """
+        past = self.past.get(key)
+        if past is None:
+            return
+        workspace = workspace_of(key)
+        lacking, doubtful = self.fresh.get(workspace, _NONE), self.doubtful.get(workspace)
+        if doubtful:
+            lacking |= doubtful.difference(state.accumulators, (match.leaf for match in state.waiting))
+            past = narrowed(past, lacking)
+        adopt(state, past, lacking)
+
+
+def doubtful_leaves(after: Mapping[bytes, Rules], fresh: Mapping[bytes, frozenset[str]]) -> dict[bytes, frozenset[str]]:
+    """All leaves but the fresh ones: when another release compiled them, a state may have them under other identities."""
+    return {workspace: frozenset(rules.plan.leaves) - fresh.get(workspace, _NONE) for workspace, rules in after.items()}
 
 
 def fresh_leaves(before: Mapping[bytes, Rules] | None, after: Mapping[bytes, Rules]) -> dict[bytes, frozenset[str]]:
@@ -44,6 +68,12 @@ def fresh_leaves(before: Mapping[bytes, Rules] | None, after: Mapping[bytes, Rul
         for workspace, rules in after.items()
     }
     return {workspace: fresh for workspace, fresh in leaves.items() if fresh}
+
+
+def all_of(*leaves: Mapping[bytes, frozenset[str]]) -> dict[bytes, frozenset[str]]:
+    """Leaves by workspace, put together."""
+    workspaces = {workspace for one in leaves for workspace in one}
+    return {workspace: _NONE.union(*(one.get(workspace, _NONE) for one in leaves)) for workspace in workspaces}
 
 
 def fold_past(

@@ -5,6 +5,7 @@ from starling_segments.compile import BrokenPlan, compile_plan
 from starling_segments.compiled import Cause, Change
 from starling_segments.document import parse_condition, parse_measure, parse_segment
 from starling_segments.faults import NOT_YET, DefinitionRefused, Fault, Known
+from starling_segments.identity import LEAVES
 from starling_segments.leaves import EventView
 from starling_segments.measuring import MeasurePlan, compile_measures
 from starling_segments.plan import Plan
@@ -37,6 +38,7 @@ from starling_segments.trial import (
 )
 
 __all__ = [
+    "LEAVES",
     "NOT_YET",
     "AccountTally",
     "BrokenPlan",

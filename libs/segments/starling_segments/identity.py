@@ -32,6 +32,13 @@ from starling_segments.tree import (
     Within,
 )  # fmt: skip
 
+LEAVES = 1
+"""Which leaves definitions are compiled to. It is part of the name of what is in force, and has to go up with any release in which
+the same definition makes another leaf, or what is kept for a leaf can no longer be read: that leaf needs another identity then.
+Each task will fold its past into the leaves that a state lacks, once; without, they would silently begin to count at nothing.
+`test_segments_stored.py` fails when an identity changes.
+"""
+
 
 def leaf_id(*facts: Any) -> str:
     """Eight characters (48 bits) that stand for the facts; a plan checks that no two of its leaves share them."""

@@ -1,9 +1,9 @@
 """Pure core: how much a sequence keeps of what its steps compare with, so that no definition and no flood of events makes it large.
 
 A step that compares with several earlier ones can be led to by each combination of their values: with four of them 256 events
-have 170 million. To refuse such definitions would be to refuse sane ones, of whose users each has a handful. So all are
-accepted, each user is followed exactly up to `MOST_LEFT` combinations, and beyond that some are forgotten: what is then
-announced is still so, only a completion that hung on a forgotten one is missed.
+have 170 million. To refuse such definitions would be to refuse sane ones, of whose users each has a handful, and to drop those
+that run already. So all are accepted, each user is followed exactly up to `MOST_LEFT` combinations, and beyond that some are
+forgotten: what is then announced is still so, only a completion that hung on a forgotten one is missed.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from typing import Any
 from starling_api.definitions import Definition, used_lists, used_segments, used_traits
 from starling_api.ports import DefinitionReader, InForce, Reported, Standing
 from starling_common.read_models import ARCHIVED, PAUSED, SEGMENT
-from starling_common.values import plan_name
-from starling_segments import BrokenPlan, DefinitionRefused, Known, Segment, kept_by, parse_segment
+from starling_common.values import parts_of, plan_name
+from starling_segments import LEAVES, BrokenPlan, DefinitionRefused, Known, Segment, kept_by, parse_segment
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Running:
         """What all states of a partition keep (`kept_by`). `name`: of all segments in force, in all workspaces.
 
         Either the partition goes by just these definitions; or it has reported, before its states were seen whole, that
-        it goes by a version that is still the newest.
+        it goes by a version that is still the newest, and its states have the leaves that this program knows.
         """
         if standing.plan == name:
             return self._leaves_of(frozenset(self.segments))
-        if not standing.whole or reported is None:
+        if not standing.whole or reported is None or parts_of(standing.plan)[1] != parts_of(name)[1]:
             return frozenset()
         told = reported.definitions
         current = (key for key, one in self.segments.items() if told.get(f"{self.workspace}/{key}") == one.version)
@@ -61,7 +61,7 @@ class Definitions:
 
     def name(self) -> bytes:
         """The name of all that is in force, everywhere."""
-        return plan_name(_in_force(self.reader.everywhere(SEGMENT)))
+        return plan_name(_in_force(self.reader.everywhere(SEGMENT)), LEAVES)
 
 
 def _in_force(known: Iterable[InForce]) -> Iterable[tuple[str, int, bool]]:

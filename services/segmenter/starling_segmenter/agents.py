@@ -18,11 +18,11 @@ from starling_common.topics import (
     PROFILE,
     PROGRESS,
 )  # fmt: skip
-from starling_common.values import deterministic_id, split_key
+from starling_common.values import deterministic_id, parts_of, split_key
 from starling_rules.backfills import Stored
 from starling_rules.definitions import Definitions
 from starling_rules.events import Behaviour, Listed, Profile, parse_object, unreadable
-from starling_rules.history import PAST, REFUSED_CHANGES, Switch, fresh_leaves
+from starling_rules.history import PAST, REFUSED_CHANGES, Switch, all_of, doubtful_leaves, fresh_leaves
 from starling_rules.rules import NO_RULES, Rules, compile_rules, workspace_of
 from starling_segmenter.account_desk import AccountDesk
 from starling_segmenter.accounts import Tallied, decode_account, encode_account, is_account
@@ -32,7 +32,7 @@ from starling_segmenter.formats import Formats
 from starling_segmenter.membership import ASKED, TIME, Cause, Moment, Subject, announcements, state_key
 from starling_segmenter.past import PastReader
 from starling_segmenter.progress import Reporter, progress
-from starling_segments import AccountTally, Change, UserState, adopt, belong_to, decode_state, encode_state, speaks
+from starling_segments import AccountTally, Change, UserState, belong_to, decode_state, encode_state, speaks
 from starling_stream.processor import Decoded, History, Inbound, Service, Unit
 
 STAGE: Final = "segmenter"
@@ -187,8 +187,10 @@ class Segmenter:
         applied = self._log.at(history.applied_plan)
         before = None if applied is None else compile_rules(applied, {})
         fresh = fresh_leaves(before, self._rules)
-        past = PastReader(history, self._rules, self.clock).past(fresh, self._definitions.backfills)
-        self._switches[history.partition] = Switch(before, fresh, past)
+        same = before is None or parts_of(history.applied_plan)[1] == parts_of(self._definitions.name)[1]
+        doubtful = {} if same else doubtful_leaves(self._rules, fresh)
+        past = PastReader(history, self._rules, self.clock).past(all_of(fresh, doubtful), self._definitions.backfills)
+        self._switches[history.partition] = Switch(before, fresh, doubtful, past)
 
     def switch(self, key: bytes, state: UserState, unit: Unit[UserState]) -> None:
         """Bring one user under the rules in force, history first; announce the net difference. Accounts know no rules."""
@@ -197,9 +199,7 @@ class Segmenter:
         _known_by_id(key, state)
         self._switched_in = unit
         switch, workspace = self._switches[unit.partition], workspace_of(key)
-        past = switch.past.get(key)
-        if past is not None:
-            adopt(state, past, switch.fresh[workspace])
+        switch.adopt(key, state)
         rules = self._rules.get(workspace, NO_RULES)
         before = None if switch.before is None else switch.before.get(workspace, NO_RULES).plan
         changes = rules.plan.on_definition(state, unit.stream_time_ms, before)

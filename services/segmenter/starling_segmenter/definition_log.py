@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from starling_common.outcome import Done, Refused, Skipped
+from starling_common.values import parts_of
 from starling_common.wire import Record
 from starling_rules.definitions import Definitions, fold
 
@@ -21,14 +22,14 @@ class DefinitionLog:
         self._on_refused = on_refused
         self._taken: list[Record] = []
         self._current = Definitions()
-        self._reached: dict[bytes, int] = {self._current.name: 0}
+        self._reached: dict[bytes, int] = {_set_of(self._current.name): 0}
 
     def append(self, record: Record) -> None:
         """Take over one `DefinitionChanged`, or leave everything as it was."""
         match fold(self._current, record):
             case Done(definitions):
                 self._taken.append(record)
-                self._reached[definitions.name] = len(self._taken)
+                self._reached[_set_of(definitions.name)] = len(self._taken)
                 self._current = definitions
             case Refused() as refused:
                 self._on_refused(refused)
@@ -43,11 +44,11 @@ class DefinitionLog:
         return self._current
 
     def at(self, name: bytes) -> Definitions | None:
-        """The set of that name; None if there never was one in this topic.
+        """The set of that name, whatever leaves it was compiled to; None if there never was one in this topic.
 
         It is folded again from the records: keeping every set would need memory with the square of their number.
         """
-        count = self._reached.get(name)
+        count = self._reached.get(_set_of(name))
         if count is None:
             return None
         definitions = Definitions()
@@ -56,3 +57,7 @@ class DefinitionLog:
             assert isinstance(outcome, Done)  # noqa: S101 - it was taken once, and a fold has no other input
             definitions = outcome.value
         return definitions
+
+
+def _set_of(name: bytes) -> bytes:
+    return parts_of(name)[0]

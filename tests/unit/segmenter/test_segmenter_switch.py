@@ -1,13 +1,17 @@
 """What happens when definitions change: history first, the net difference announced, safe to break off and repeat."""
 
+from collections.abc import Iterable
+
 import pytest
 from msgspec.structs import replace
 
 from starling_common.settings import Clock
 from starling_common.topics import PROGRESS
+from starling_rules import definitions
 from starling_rules.definitions import Definitions
-from starling_segmenter.definition_log import DefinitionsLost
+from starling_segmenter.definition_log import DefinitionLog, DefinitionsLost
 from starling_segmenter.progress import Reporter
+from starling_segments import Known, compile_plan, encode_state, parse_segment
 from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter, Seen
 
 DAY_MS = 86_400_000
@@ -176,6 +180,69 @@ def test_a_plan_that_the_log_does_not_know_is_left_by_counting_all_history_anew(
     assert segmenter.changes() == []
     assert segmenter.members("twice") == members == {"u1"}
     assert [state.accumulators for state in segmenter.task.states().values()] == kept
+
+
+def _run_a_release_with_other_leaves(segmenter: MemorySegmenter, monkeypatch: pytest.MonkeyPatch, renamed: Iterable[str]) -> None:
+    """The states as the release before it wrote them, those leaves under other identities. Of the past the topics have lost all
+    but the last two records.
+    """
+    rows = segmenter.task._rows.stored
+    for key, state in segmenter.task.states().items():
+        for leaf in renamed:
+            if leaf in state.accumulators:
+                state.accumulators.put(leaf[::-1], state.accumulators.get(leaf))
+                state.accumulators.drop(leaf)
+        rows[key] = rows[key][:16] + encode_state(state)
+    processed = segmenter.task._processed
+    monkeypatch.setattr(definitions, "LEAVES", definitions.LEAVES + 1)
+    records, segmenter.log = segmenter.log._taken, DefinitionLog(segmenter.refused.append)
+    for record in records:
+        segmenter.log.append(record)
+    segmenter.restart()
+    segmenter.task._processed = processed[-2:]
+
+
+def test_a_release_that_makes_other_leaves_folds_the_past_into_those_that_states_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("twice", TWICE)
+    segmenter.define("today", TODAY)
+    ever, today = (leaf_of(where) for where in (TWICE, TODAY))
+    _bought(segmenter, ("u1", 1000), ("u1", 2000), ("u2", 3000), ("u1", 4000), ("u2", 5000))
+    segmenter.changes()
+    plan, members = segmenter.task.plan, segmenter.members("today")
+    _run_a_release_with_other_leaves(segmenter, monkeypatch, [today])
+    segmenter.task.settle()
+    assert segmenter.task.plan.startswith(plan)
+    assert segmenter.task.plan != plan
+    assert segmenter.changes() == []
+    assert segmenter.members("today") == members == {"u1", "u2"}
+    kept = {key.decode()[-2:]: state.accumulators.by_leaf() for key, state in segmenter.task.states().items()}
+    assert [kept[user][ever].value() for user in ("u1", "u2")] == [3, 2]  # more than the topics have still
+    assert [kept[user][today].times for user in ("u1", "u2")] == [[4000], [5000]]
+    assert all(set(leaves) == {ever, today} for leaves in kept.values())
+    segmenter.clock(2 * DAY_MS)
+    assert [seen[:4] for seen in segmenter.changes()] == [("u1", "today", "EXITED", 2), ("u2", "today", "EXITED", 2)]
+
+
+def test_such_a_switch_that_was_broken_off_is_repeated_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("twice", TWICE)
+    _bought(segmenter, ("u1", 1000), ("u1", 2000), ("u1", 3000))
+    before = segmenter.task.plan
+    _run_a_release_with_other_leaves(segmenter, monkeypatch, [leaf_of(TWICE)])
+    segmenter.task.settle()
+    committed, after = segmenter.task.states(), segmenter.task.plan
+    _say_the_plan_was(segmenter, before)
+    segmenter.task.settle()
+    assert (segmenter.task.states(), segmenter.task.plan) == (committed, after)
+    _bought(segmenter, ("u1", 4000))
+    (state,) = segmenter.task.states().values()
+    assert state.accumulators.get(leaf_of(TWICE)).value() == 3  # the two that the topic had, and one more
+
+
+def leaf_of(where: object) -> str:
+    (leaf,) = compile_plan([parse_segment({"key": "s", "name": "s", "where": where}, Known())]).leaves
+    return leaf
 
 
 def test_an_event_that_was_refused_is_no_history() -> None:

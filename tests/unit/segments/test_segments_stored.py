@@ -1,6 +1,7 @@
 """Every kind of thing that a state can keep is read from bytes that were written once, and goes on as a fold from then on would.
 
-A state outlives the program that wrote it. Whoever changes what is kept, and forgets what is out there, fails here.
+A state outlives the program that wrote it. Whoever changes what is kept, or under which identity, and forgets what is out there,
+fails here. With `LEAVES` raised (`identity.py`) a leaf may get another identity: its cases are stored anew then.
 """
 
 from __future__ import annotations
