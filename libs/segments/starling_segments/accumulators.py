@@ -63,7 +63,7 @@ class Delayed(msgspec.Struct, array_like=True, tag=40, gc=False):
         self.payloads.insert(place, payload)
         if len(self.times) > EXACT:
             self._spill(pane_ms, fresh)
-        if is_heavy(payload):
+        if payload is not None and is_heavy(payload):
             while len(self.times) > 1 and takes(self.payloads) > ROOM:
                 self._spill(pane_ms, fresh)
 

@@ -58,8 +58,9 @@ class DelayedLeaf(ShiftingLeaf):
 
     def next_change(self, question: Question, kept: Any, now: int) -> int | None:
         """The next match to come in or to leave."""
-        coming = earlier(kept.panes[0][0] if kept.panes else None, kept.times[0] if kept.times else None)
-        coming = None if coming is None else coming + self.newer_ms
+        coming = kept.times[0] + self.newer_ms if kept.times else None
+        if kept.panes:
+            coming = earlier(coming, kept.panes[0][0] + self.newer_ms)
         return earlier(coming, EventLeaf.next_change(self, question, kept.inner, now))
 
 

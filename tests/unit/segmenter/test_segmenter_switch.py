@@ -7,11 +7,10 @@ from msgspec.structs import replace
 
 from starling_common.settings import Clock
 from starling_common.topics import PROGRESS
-from starling_rules import definitions
 from starling_rules.definitions import Definitions
 from starling_segmenter.definition_log import DefinitionLog, DefinitionsLost
 from starling_segmenter.progress import Reporter
-from starling_segments import Known, compile_plan, encode_state, parse_segment
+from starling_segments import LEAVES, Known, compile_plan, encode_state, parse_segment
 from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter, Seen
 
 DAY_MS = 86_400_000
@@ -194,7 +193,7 @@ def _run_a_release_with_other_leaves(segmenter: MemorySegmenter, monkeypatch: py
                 state.accumulators.drop(leaf)
         rows[key] = rows[key][:16] + encode_state(state)
     processed = segmenter.task._processed
-    monkeypatch.setattr(definitions, "LEAVES", definitions.LEAVES + 1)
+    monkeypatch.setattr("starling_rules.definitions.LEAVES", LEAVES + 1)
     records, segmenter.log = segmenter.log._taken, DefinitionLog(segmenter.refused.append)
     for record in records:
         segmenter.log.append(record)
