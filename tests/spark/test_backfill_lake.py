@@ -29,7 +29,7 @@ from tests.spark.test_replay import Told, happened
 from tests.spark.topics import Topics
 from tests.unit.segmenter.segmenting import NOW_MICROS
 
-IN_ORDER = {"abandoned"}
+IN_ORDER = {"abandoned", "reached"}
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def planned(told: Told, inputs: Mapping[str, int], *, in_order: bool) -> Assignm
         if in_order or record["key"] not in IN_ORDER:
             outcome = fold(definitions, {**record, "awaits_backfill": True})
             definitions = outcome.value if isinstance(outcome, Done) else definitions
-    waiting = wanted(definitions)
+    waiting = wanted(definitions, Clock.EVENT)
     assert waiting is not None
     share = Share(0, "planned", dict(inputs), told.segmenter.task.stream_time_ms, 0, 0)
     run = Run("run", RUNNING, NOW_MICROS, NOW_MICROS, waiting.versions, waiting.leaves, {0: share})

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, PROFILE
+from starling_common.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
 from starling_common.values import record_key
 from starling_spark.memberships import CHANGES, PAIR, members, stays, turns
 from starling_spark.replay.about import segments, setting
@@ -54,7 +54,8 @@ class Told:
         known, time_ms = set(), 0
         for row in self.past:
             time_ms = max(time_ms, row["instant_ms"] or 0)
-            if time_ms <= until_ms and row["key"] is not None and row.get("on_list") is not False:
+            says_nothing = row.get("on_list") is False or row.get("name") == "RETRYING"
+            if time_ms <= until_ms and row["key"] is not None and not says_nothing:
                 known.add(bytes(row["key"]))
         return known
 
@@ -91,6 +92,13 @@ class Told:
     def put_on(self, user: str, *, is_on: bool) -> None:
         self._row(LIST_MEMBERSHIP, user, None, list_key="vip", on_list=is_on)
         self.segmenter.listed(user, "vip", is_on=is_on, received_at=self._last())
+        self._read()
+
+    def report(self, user: str, outcome: str) -> None:
+        """By the wall clock, of an item received long ago."""
+        self._row(DELIVERY, user, None, name=outcome, properties='{"attempt": 1}')
+        wall_ms = self._last() // 1000
+        self.segmenter.report(user, outcome, wall_ms)
         self._read()
 
     def clock(self, at_ms: int) -> None:
@@ -137,16 +145,19 @@ def happened(seed: int) -> Told:
     told.define("gold", {"trait": "plan", "op": "eq", "value": "gold"})
     told.define("team", {"account": {"match": "any", "where": {**BUY, "within": "4d"}}})
     told.define("all-team", {"account": {"match": "all", "where": {"any": [{"segment": "team"}, {"segment": "gold"}]}}})
+    told.define("reached", {"event": "Message Delivered", "within": "6d"})
     for day in range(60):
         for _ in range(lots.randrange(9)):
             user, late = f"u{lots.randrange(30)}", lots.choice((0, 0, 0, 3.3))
             moment = at(day + lots.choice((0, 0.25, 0.5)) - late)
-            match lots.randrange(6):
+            match lots.randrange(7):
                 case 0:
                     account = (int(user[1:]) + day // 20) % 9
                     told.identify(user, {"plan": lots.choice(("gold", "free"))}, moment, f"g{account}" if account else None)
                 case 1:
                     told.put_on(user, is_on=lots.random() < 0.7)
+                case 2 | 3:
+                    told.report(user, lots.choice(("DELIVERED", "DELIVERED", "CLICKED", "RETRYING")))
                 case _:
                     told.buy(user, moment, price=lots.randrange(1, 50))
         if day == 20:
@@ -172,7 +183,7 @@ def replayed(spark: SparkSession, told: Told, until_ms: int) -> tuple[DataFrame,
     return found.selectExpr("workspace", "user_id", "inline(memberships)").select(*PAIR), segments(given)
 
 
-@pytest.mark.parametrize(("seed", "days"), [(1, (12.25, 70)), (2, (46,))])
+@pytest.mark.parametrize(("seed", "days"), [(1, (12.25, 70)), (3, (46,))])
 def test_a_replay_is_what_the_segmenter_told(spark: SparkSession, seed: int, days: tuple[float, ...]) -> None:
     told = happened(seed)
     assert len(told.feed) > 150
@@ -206,6 +217,7 @@ def test_a_difference_names_the_segment_and_the_people(spark: SparkSession) -> N
         "gold-buyers",
         "lapsing",
         "listed",
+        "reached",
         "team",
     ]
     assert "not compared: default/big: it is paused" in table(list(compared.values()), about)
@@ -219,6 +231,19 @@ def test_under_the_wall_clock_time_goes_on_without_records(spark: SparkSession) 
         row["instant_ms"] = row["received_at"] // 1000
     now_ms = NOW_MICROS // 1000
     for until_ms, expected in ((now_ms + DAY_MS // 2, set()), (now_ms + 2 * DAY_MS, {"ann"})):
+        past = timed(told.frame(spark), Clock.WALL)
+        given = setting(told.definitions, reached(past, until_ms, Clock.WALL), until_ms)
+        found = states(of_people(past, until_ms), given).selectExpr("user_id", "inline(memberships)").collect()
+        assert _names(found) == expected
+
+
+def test_under_the_wall_clock_what_became_of_messages_counts_when_it_was_reported(spark: SparkSession) -> None:
+    told = Told()
+    told.define("reached", {"event": "Message Delivered", "within": "1d"})
+    told.report("ann", "DELIVERED")
+    told.report("bob", "RETRYING")
+    now_ms = NOW_MICROS // 1000
+    for until_ms, expected in ((now_ms + DAY_MS // 2, {"ann"}), (now_ms + 2 * DAY_MS, set())):
         past = timed(told.frame(spark), Clock.WALL)
         given = setting(told.definitions, reached(past, until_ms, Clock.WALL), until_ms)
         found = states(of_people(past, until_ms), given).selectExpr("user_id", "inline(memberships)").collect()

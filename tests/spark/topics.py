@@ -9,11 +9,10 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from starling_common.kafka import consumer_config, producer_config
-from starling_common.topics import load_catalogue
+from starling_common.topics import BEHAVIOUR, DELIVERY, PROFILE, load_catalogue
 from starling_common.wire import Registry
 from starling_spark.lake.batches import LakeWriter, Source
 from starling_spark.lake.iceberg import Lake
-from starling_spark.lake.in_force import EVENT_TABLES
 from starling_spark.lake.tables import TABLES, renamed
 from starling_spark.sources import kafka_past
 from tests.conftest import Stack
@@ -57,7 +56,7 @@ class Topics:
 
     def into_lake(self, spark: SparkSession, lake: Lake | None = None, *, forget: bool = True) -> Lake:
         """All events so far go into a lake, and out of their topics, as after their time there, unless these are to keep them."""
-        tables = renamed(tuple(one for one in TABLES if set(one.topics) <= EVENT_TABLES.keys()), self.prefix)
+        tables = renamed(tuple(one for one in TABLES if set(one.topics) <= {BEHAVIOUR, PROFILE, DELIVERY}), self.prefix)
         names = [topic for table in tables for topic in table.topics]
         lake = lake or Lake(spark, f"n{uuid.uuid4().hex[:10]}")
         url = self.stack.registry_url

@@ -1,5 +1,6 @@
 """The whole platform by the wall clock: exits on time with nobody doing anything, bad input at every door, and life goes on."""
 
+import base64
 import gzip
 import json
 import math
@@ -20,6 +21,7 @@ from starling_common.kafka import produce_and_wait, producer_config
 from starling_common.values import record_key
 from starling_common.wire import Item
 from starling_local.dead_letters import DeadLetters
+from starling_local.demo.receiver import Receiver
 from starling_local.stack.services import WRITE_KEY
 from tests.integration.stream.rig import wait_until
 from tests.system.conftest import Platform
@@ -122,6 +124,29 @@ def test_what_one_of_an_account_does_moves_all_of_it(live: Platform) -> None:
     track(live, f"{team}-3", f"Opened {team}")
     wait_for_members(live, key, users)
     wait_for_members(live, key, set())
+
+
+def test_what_became_of_a_message_moves_its_user(live: Platform) -> None:
+    secret = "whsec_" + base64.b64encode(os.urandom(32)).decode()
+    receiver, name = Receiver(secret, failures=1), f"Signed up {uuid.uuid4().hex}"
+    new = define(live, {"event": name})
+    about_new = {"property": "segment_key", "op": "eq", "value": new}
+    reached = define(live, {"event": "Message Delivered", "where": about_new})
+    tried = define(live, {"event": "Message *", "where": about_new, "op": "gte", "value": 2})
+    webhook = {"key": f"w{uuid.uuid4().hex[:10]}", "url": receiver.url, "secret": secret, "segments": [new]}
+    assert live.api.post("/v1/webhooks", json=webhook).status_code == 201
+    try:
+        track(live, "reachable", name)
+        wait_for_members(live, reached, {"reachable"})
+    finally:
+        receiver.close()
+        assert live.api.delete(f"/v1/webhooks/{webhook['key']}").status_code == 204
+    live.settle()
+    later = define(live, {"event": "Message Delivered", "where": about_new, "within": "1d"})
+    assert (members(live, later), members(live, tried)) == ({"reachable"}, set())  # the attempt that failed is no outcome
+    asked = live.api.post("/v1/segments/preview", json={"where": {"event": "Message *", "where": about_new, "within": "1d"}}).json()
+    assert (asked["sample"], asked["exact"]) == (["reachable"], True)
+    assert [event["name"] for event in events_of(live, "reachable")] == ["Message Delivered", "Message Retrying", name]
 
 
 def test_traits_nested_segments_and_a_new_version(live: Platform) -> None:

@@ -18,6 +18,9 @@ ARCHIVED: Final = "archived"
 PAUSED: Final = "paused"
 DISABLED: Final = "disabled"
 
+MESSAGE_EVENT: Final = "delivery"
+"""The kind, in `user_events`, of what became of a message."""
+
 DAY_MS: Final = 86_400_000
 
 

@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from starling_common.message_events import EVENT_NAMES, PROPERTIES
 from starling_common.outcome import Refused
 from starling_rules.rules import Rules
 from starling_segments import UserState
@@ -15,6 +16,7 @@ BEHAVIOUR_FIELDS: Final = (
 PROFILE_FIELDS: Final = (
     "received_at", "event_time", "change", "message_id", "anonymous_ids", "traits", "group_id", "correlation_id",
 )  # fmt: skip
+REPORT_FIELDS: Final = ("received_at", "event_time", "correlation_id", *PROPERTIES)
 LISTED_FIELDS: Final = ("received_at", "workspace", "user_id", "list_key", "on_list", "correlation_id")
 
 _object = msgspec.json.Decoder(dict[str, Any])
@@ -90,6 +92,27 @@ class Listed(NamedTuple):
         if state is None:
             return not self.on_list
         return self.on_list is (self.list_key in state.lists)
+
+
+class Reported(NamedTuple):
+    """One `DeliveryReported` of an outcome that segments know. It becomes an event when it is known at which time it counts.
+
+    `properties`: as `message_events.properties_of` has them, or that as JSON text.
+    """
+
+    name: str
+    properties: Mapping[str, Any] | str
+    correlation_id: str
+
+    def at(self, time_ms: int) -> Behaviour:
+        """The event. Nobody sent it as an item: it has no message id."""
+        return Behaviour((0, time_ms, self.name, None, [], self.properties, {}, self.correlation_id))
+
+
+def reported(outcome: str, properties: Mapping[str, Any] | str, correlation_id: str) -> Reported | None:
+    """None for what is no outcome to segments."""
+    name = EVENT_NAMES.get(outcome)
+    return None if name is None else Reported(name, properties, correlation_id)
 
 
 def parse_object(text: str) -> dict[str, Any] | Refused:

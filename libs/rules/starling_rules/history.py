@@ -1,23 +1,26 @@
 """Pure core: what a switch of definitions needs of the past, so that a new segment counts what happened before it."""
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
+from starling_common.message_events import EVENT_NAMES
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, PROFILE
+from starling_common.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
 from starling_common.values import split_key
 from starling_rules.backfills import narrowed
-from starling_rules.events import Behaviour, Listed, Profile, parse_object, unreadable
+from starling_rules.events import Behaviour, Listed, Profile, Reported, parse_object, unreadable
 from starling_rules.rules import NO_RULES, Rules, workspace_of
 from starling_segments import Plan, UserState, adopt
 from starling_stream.processor import Inbound
 
-PAST: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP)
-"""What makes up the past of a user; what others of their account said is asked anew."""
+PAST: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP, DELIVERY)
+"""What makes up the past of a user; what others of their account said is asked anew. Of records of one instant that of an
+earlier topic goes first.
+"""
 
 _NONE: Final[frozenset[str]] = frozenset()
 _BY_RECEIPT = attrgetter("received_at")
@@ -80,21 +83,21 @@ def fold_past(
     records: Iterable[Inbound],
     fresh: Mapping[bytes, frozenset[str]],
     rules: Mapping[bytes, Rules],
-    stream_time_ms: Callable[[Inbound], int],
+    stream_time: "StreamTime",
     past: dict[bytes, UserState] | None = None,
 ) -> dict[bytes, UserState]:
-    """Key -> a state that holds what the records left in the fresh leaves; `stream_time_ms` says when each was folded.
+    """Key -> a state that holds what the records left in the fresh leaves; `stream_time` says when each was folded.
 
     `past`: what came before those records, which is gone on with. Memory grows with the users who have such records, one
     task at a time.
     """
-    narrowed = {workspace: rules[workspace].plan.restricted_to(leaves) for workspace, leaves in fresh.items()}
+    plans = _narrowed(fresh, rules)
     past = {} if past is None else past
     for record in records:
-        now, key = stream_time_ms(record), record.key
-        plan = narrowed.get(workspace_of(key))
+        now, key = stream_time(record), record.key
+        plan = plans.get(workspace_of(key))
         if plan is not None:
-            _fold(plan, past, record, rules[workspace_of(key)], now)
+            _fold(plan, past, _dated(record, stream_time.clock, now), rules[workspace_of(key)], now)
     return past
 
 
@@ -102,9 +105,15 @@ def catch_up(
     past: Mapping[bytes, UserState], fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules], now: int
 ) -> None:
     """Let time pass for what was folded in order, from its last record up to the switch."""
-    narrowed = {workspace: rules[workspace].plan.restricted_to(leaves) for workspace, leaves in fresh.items()}
+    plans = _narrowed(fresh, rules)
     for key, state in past.items():
-        narrowed[workspace_of(key)].on_timer(state, now)
+        plans[workspace_of(key)].on_timer(state, now)
+
+
+def _dated(record: Inbound, clock: Clock, now: int) -> Inbound:
+    """With what became of a message as the event that it is."""
+    value = record.value
+    return record._replace(value=value.at(reported_ms(record.received_at, clock, now))) if isinstance(value, Reported) else record
 
 
 def _fold(plan: Plan, past: dict[bytes, UserState], record: Inbound, rules: Rules, now: int) -> None:
@@ -129,9 +138,30 @@ def _of(past: dict[bytes, UserState], key: bytes) -> UserState:
     return state
 
 
-def needs_order(fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules]) -> bool:
-    """Whether it counts for any of the fresh leaves when each record was folded, and what else came in between."""
-    return any(rules[workspace].plan.restricted_to(leaves).follows_time for workspace, leaves in fresh.items())
+def past_topics(fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules], clock: Clock) -> tuple[str, ...]:
+    """What has to be read for the fresh leaves: all of `PAST`, and in order, if it counts when each record was folded."""
+    plans = _narrowed(fresh, rules).values()
+    ask_for_outcomes = any(_asks_for_outcomes(plan) for plan in plans)
+    if any(plan.follows_time for plan in plans) or (ask_for_outcomes and clock is Clock.EVENT):
+        return PAST
+    return (BEHAVIOUR, DELIVERY) if ask_for_outcomes else (BEHAVIOUR,)
+
+
+def _asks_for_outcomes(plan: Plan) -> bool:
+    """Whether any leaf may want to know what became of messages."""
+    return any(plan.touches(name) for name in EVENT_NAMES.values())
+
+
+def reported_ms(received_at: int, clock: Clock, stream_time_ms: int) -> int:
+    """When what became of a message counts: when it was reported; under the event clock, at stream time when it is folded.
+
+    Channels tell the wall clock's time, which events of another time must not be compared with.
+    """
+    return received_at // 1000 if clock is Clock.WALL else stream_time_ms
+
+
+def _narrowed(fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules]) -> dict[bytes, Plan]:
+    return {workspace: rules[workspace].plan.restricted_to(leaves) for workspace, leaves in fresh.items()}
 
 
 def in_order(inputs: Iterable[Iterable[Inbound]]) -> Iterable[Inbound]:
@@ -143,7 +173,7 @@ class StreamTime:
     """What stream time was when a record was folded: asked of each record of a task, in order."""
 
     def __init__(self, clock: Clock, so_far_ms: int = 0) -> None:
-        self._clock = clock
+        self.clock = clock
         self._so_far = so_far_ms
 
     @property
@@ -153,7 +183,7 @@ class StreamTime:
 
     def __call__(self, record: Inbound) -> int:
         """Epoch ms."""
-        instant = record.received_at // 1000 if self._clock is Clock.WALL else record.event_time_ms
+        instant = record.received_at // 1000 if self.clock is Clock.WALL else record.event_time_ms
         if instant is not None and instant > self._so_far:
             self._so_far = instant
         return self._so_far

@@ -7,6 +7,8 @@ import msgspec
 
 from starling_api.ports import PastEvent, UserPast
 from starling_common.database import Database, Row
+from starling_common.message_events import EVENT_NAMES, reported_at
+from starling_common.read_models import MESSAGE_EVENT
 
 MOST_EVENTS: Final = 1_000
 """Of one user: whoever did more in so short a time is no reason to let everybody wait."""
@@ -15,8 +17,7 @@ _BARE: Final = "event_time_ms, event_id, kind, name, received_at_micros"
 _PAST: Final = (
     "SELECT {columns} FROM {{ks}}.user_events WHERE workspace = ? AND user_id = ? AND event_time_ms > ? LIMIT ?"  # the newest first
 )
-_OUTCOMES: Final = "delivery"
-"""What became of messages is shown beside what users did, and is no event that the segmenter reads."""
+_OUTCOMES: Final = frozenset(EVENT_NAMES.values())
 _NOTHING: Final[dict[str, Any]] = {}
 _details = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
@@ -36,12 +37,18 @@ class CassandraPasts:
 
 
 def _in_order(rows: Sequence[Row]) -> list[PastEvent]:
-    events = [row for row in rows if row["kind"] != _OUTCOMES]
-    events.sort(key=lambda row: (row["received_at_micros"], row["event_id"]))
-    return [_event(row) for row in events]
+    events = [(_came_at(row), row["event_id"], row) for row in rows if row["kind"] != MESSAGE_EVENT or row["name"] in _OUTCOMES]
+    events.sort(key=lambda event: event[:2])
+    return [_event(row, came_at) for came_at, _, row in events]
 
 
-def _event(row: Row) -> PastEvent:
+def _came_at(row: Row) -> int:
+    if row["kind"] != MESSAGE_EVENT:
+        return int(row["received_at_micros"])
+    return reported_at(row["received_at_micros"], row["event_time_ms"])
+
+
+def _event(row: Row, came_at: int) -> PastEvent:
     details = _details.decode(row["details"]) if "details" in row else _NOTHING
     within, around = details.get("properties", _NOTHING), details.get("context", _NOTHING)
-    return PastEvent(row["name"], row["event_time_ms"], within, around, row["received_at_micros"])
+    return PastEvent(row["name"], row["event_time_ms"], within, around, came_at, row["kind"] == MESSAGE_EVENT)

@@ -234,13 +234,17 @@ class StateReader(Protocol):
 
 
 class PastEvent(NamedTuple):
-    """An event as a segment sees it; without `properties` and `context` when nobody asked for them."""
+    """An event as a segment sees it; without `properties` and `context` when nobody asked for them.
+
+    `is_outcome`: it is what became of a message, reported at `received_at_micros`.
+    """
 
     name: str
     time_ms: int
     properties: Mapping[str, Any]
     context: Mapping[str, Any]
     received_at_micros: int
+    is_outcome: bool = False
 
 
 class UserPast(NamedTuple):

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from starling_api.estimates import Drawn
 from starling_api.ports import PastEvent, PastReader, Snapshot
 from starling_common.settings import Clock
+from starling_rules.history import reported_ms
 from starling_segments import Found, Past, Trial, decode_state, folded, judged
 
 READ_SECONDS: Final = 0.8
@@ -27,6 +28,8 @@ EVERYBODY: Final = {False: 5_000, True: 1_500}
 """As few users as that are all asked, however long it takes."""
 _MOST_SLICES: Final = 64
 _CHUNK: Final = 125
+_CUT: Final = "of somebody who did very much, only the newest events were looked at"
+_UNDATED: Final = "what became of messages counts as of the user's own last event before it: what stream time was then is not kept"
 
 
 class Candidate(NamedTuple):
@@ -53,17 +56,19 @@ class Questions:
         """Whether anybody's events have to be read."""
         return any(past is not None for past in self.pasts.values())
 
-    def ask(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, Found, bool]]:
-        """User, answer, and whether the user did more than was read. Raises: DatabaseUnavailable."""
+    def ask(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, Found, Sequence[str]]]:
+        """User, answer, and why the answer may be wrong. Raises: DatabaseUnavailable."""
         lacking = [one for one in candidates if self.pasts[one.partition] is not None]
         events = dict(zip((one.user_id for one in lacking), self._read(lacking), strict=True))
         for one in candidates:
             state, now, past = decode_state(one.state), self.instants[one.partition], self.pasts[one.partition]
-            memory, cut = None, False
+            memory = None
+            limits: list[str] = []
             if past is not None:
                 told, cut = events[one.user_id]
                 memory = folded(past, state, self._in_time(told, now), now), past.fresh
-            yield one.user_id, judged(self.trial, state, memory, now), cut
+                limits = [_CUT] * cut + [_UNDATED] * self._guesses_at(told, past)
+            yield one.user_id, judged(self.trial, state, memory, now), limits
 
     def _read(self, lacking: Sequence[Candidate]) -> Sequence[tuple[Sequence[PastEvent], bool]]:
         if not lacking:
@@ -76,11 +81,18 @@ class Questions:
 
     def _in_time(self, events: Sequence[PastEvent], now: int) -> Iterator[tuple[PastEvent, int]]:
         """Each with stream time as it was then, as far as the user's own events tell; without what came in after `now`."""
-        so_far = 0
+        so_far, wall = 0, self.clock is Clock.WALL
         for event in events:
-            so_far = max(so_far, event.received_at_micros // 1000 if self.clock is Clock.WALL else event.time_ms)
-            if self.clock is Clock.EVENT or so_far <= now:
-                yield event, min(so_far, now)
+            if wall or not event.is_outcome:
+                so_far = max(so_far, event.received_at_micros // 1000 if wall else event.time_ms)
+            then = min(so_far, now)
+            dated = event._replace(time_ms=reported_ms(event.received_at_micros, self.clock, then)) if event.is_outcome else event
+            if not wall or so_far <= now:
+                yield dated, then
+
+    def _guesses_at(self, events: Sequence[PastEvent], past: Past) -> bool:
+        """Whether an event counts at a time that is not known."""
+        return self.clock is Clock.EVENT and any(event.is_outcome and past.plan.touches(event.name) for event in events)
 
 
 _BEGINNING: Final = -(2**62)
@@ -89,11 +101,11 @@ _BEGINNING: Final = -(2**62)
 
 @dataclass
 class Surveyed:
-    """Who was asked, and what they said. `cut`: somebody did more than was read."""
+    """Who was asked, and what they said. `limits`: why it may be wrong."""
 
     drawn: Drawn
     answers: dict[str, Found] = field(default_factory=dict)
-    cut: bool = False
+    limits: dict[str, None] = field(default_factory=dict)
 
     def users(self, wanted: Callable[[Found], bool]) -> list[str]:
         """Those of whom that is true, in an order by lot."""
@@ -133,9 +145,9 @@ class Surveyor:
         return found
 
     def _ask(self, found: Surveyed, candidates: Sequence[Candidate]) -> None:
-        for user, answer, cut in self.questions.ask(candidates):
+        for user, answer, limits in self.questions.ask(candidates):
             found.answers[user] = answer
-            found.cut = found.cut or cut
+            found.limits.update(dict.fromkeys(limits))
 
     def _draw(self) -> tuple[list[Candidate], float]:
         """Those in the slices that were read, and the share of all slices that these are."""

@@ -37,7 +37,6 @@ SAMPLE: Final = 20
 """User ids in an answer, so that one can look at some."""
 REMEMBERED_MS: Final = 30 * 86_400_000
 """How long the read model keeps what users did (`user_events` in tables.cql)."""
-_CUT: Final = "of somebody who did very much, only the newest events were looked at"
 
 
 @dataclass(frozen=True)
@@ -158,6 +157,6 @@ def _counted(found: Surveyed, wanted: Callable[[Found], bool]) -> Document:
 
 def _how(found: Surveyed, limits: Sequence[str]) -> Document:
     """How the answer came about."""
-    told = [*limits, *([_CUT] if found.cut else [])]
+    told = [*limits, *found.limits]
     drawn = found.drawn
     return {"exact": drawn.everybody and not told, "users": drawn.users.estimate, "asked": drawn.asked, "limits": told}

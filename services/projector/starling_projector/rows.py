@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from starling_common.message_events import event_name, properties_of
 from starling_common.outcome import Done, Refused
-from starling_common.read_models import ARCHIVED, BACKFILL, DEFINED, DISABLED, PAUSED, member_bucket
+from starling_common.read_models import ARCHIVED, BACKFILL, DEFINED, DISABLED, MESSAGE_EVENT, PAUSED, member_bucket
 from starling_common.topics import (
     BEHAVIOUR,
     DELIVERY,
@@ -130,9 +131,8 @@ def _behaviour(record: Record, offset: int) -> Rows:
 
 
 def _delivery(record: Record, offset: int) -> Rows:
-    told = ("delivery_id", "channel", "target_key", "outcome", "attempt", "status_code", "detail", "segment_key")
-    details = json.dumps({"properties": {name: record[name] for name in told}, "context": {}}, ensure_ascii=False)
-    return _event(record, "delivery", (f"Message {record['outcome'].capitalize()}", None, details), offset)
+    details = json.dumps({"properties": properties_of(record), "context": {}}, ensure_ascii=False)
+    return _event(record, MESSAGE_EVENT, (event_name(record["outcome"]), None, details), offset)
 
 
 def _event(record: Record, kind: str, what: tuple[str, str | None, str], offset: int) -> Rows:

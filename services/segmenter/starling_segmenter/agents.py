@@ -12,6 +12,7 @@ from starling_common.topics import (
     BACKFILL_STATES,
     BEHAVIOUR,
     CLOCK,
+    DELIVERY,
     LIST_MEMBERSHIP,
     MEMBERSHIP,
     MEMBERSHIP_STATE,
@@ -21,8 +22,8 @@ from starling_common.topics import (
 from starling_common.values import deterministic_id, parts_of, split_key
 from starling_rules.backfills import Stored
 from starling_rules.definitions import Definitions
-from starling_rules.events import Behaviour, Listed, Profile, parse_object, unreadable
-from starling_rules.history import PAST, REFUSED_CHANGES, Switch, all_of, doubtful_leaves, fresh_leaves
+from starling_rules.events import Behaviour, Listed, Profile, Reported, parse_object, unreadable
+from starling_rules.history import PAST, REFUSED_CHANGES, Switch, all_of, doubtful_leaves, fresh_leaves, reported_ms
 from starling_rules.rules import NO_RULES, Rules, compile_rules, workspace_of
 from starling_segmenter.account_desk import AccountDesk
 from starling_segmenter.accounts import Tallied, decode_account, encode_account, is_account
@@ -88,6 +89,8 @@ class Segmenter:
             self._process_profile(record, record.value, unit)
         elif record.topic == LIST_MEMBERSHIP:
             self._process_listed(record, record.value, unit)
+        elif record.topic == DELIVERY:
+            self._process_reported(record, record.value, unit)
         elif record.topic == ACCOUNT_TALLIES:
             self._process_tallied(record, record.value, unit)
         else:
@@ -130,6 +133,15 @@ class Segmenter:
             changes += rules.plan.on_account(state, None, unit.stream_time_ms)
         cause = Cause("EVENT", record, profile.message_id, None, profile.correlation_id)
         self._conclude((key, state, rules), changes, cause, unit)
+
+    def _process_reported(self, record: Inbound, reported: Reported | None, unit: Unit[UserState]) -> None:
+        """What became of a message is an event of its user; nothing is stored for one that no leaf asks for."""
+        if reported is None:
+            return
+        rules = self._rules.get(workspace_of(record.key), NO_RULES)
+        if rules.plan.touches(reported.name) or unit.get(record.key) is None:
+            time_ms = reported_ms(record.received_at, self.clock, unit.stream_time_ms)
+            self._process_behaviour(record, reported.at(time_ms), unit)
 
     def _process_listed(self, record: Inbound, listed: Listed, unit: Unit[UserState]) -> None:
         key = record.key

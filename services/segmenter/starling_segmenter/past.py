@@ -5,9 +5,9 @@ from typing import TypeAlias
 
 from starling_common.logs import log
 from starling_common.settings import Clock
-from starling_common.topics import BACKFILL_STATES, BEHAVIOUR
+from starling_common.topics import BACKFILL_STATES
 from starling_rules.backfills import Backfill, Part, Source, joined, narrowed, sources, states_of
-from starling_rules.history import PAST, StreamTime, catch_up, fold_past, in_order, needs_order
+from starling_rules.history import PAST, StreamTime, catch_up, fold_past, in_order, past_topics
 from starling_rules.rules import Rules, workspace_of
 from starling_segments import UserState, decode_state
 from starling_stream.processor import History
@@ -56,9 +56,10 @@ class PastReader:
     def _folded(self, leaves: Leaves, part: Part, past: States) -> States:
         """Go on from there up to where the task stands."""
         history, rules, now = self._history, self._rules, self._history.stream_time_ms
-        if not needs_order(leaves, rules):  # a window ends up the same, whenever its matches were folded
-            return fold_past(history.records(BEHAVIOUR, part.inputs.get(BEHAVIOUR, 0)), leaves, rules, lambda _record: now, past)
-        inputs = (history.records(topic, part.inputs.get(topic, 0)) for topic in PAST)
+        topics = past_topics(leaves, rules, self._clock)
+        inputs = (history.records(topic, part.inputs.get(topic, 0)) for topic in topics)
+        if topics != PAST:  # a window ends up the same, whenever its matches were folded
+            return fold_past(in_order(inputs), leaves, rules, StreamTime(self._clock, now), past)
         fold_past(in_order(inputs), leaves, rules, StreamTime(self._clock, part.stream_time_ms), past)
         catch_up(past, leaves, rules, now)
         return past

@@ -24,7 +24,7 @@ from starling_rules.inputs import PastFormats, build_past_formats
 from starling_rules.ledger import DONE, PARTITION, RUNNING, Share, report, report_key
 from starling_segments import UserState, decode_state, encode_state
 from starling_spark.backfill.kept import KeptRecords
-from starling_spark.backfill.planning import Assignment, leaves_of, topics_for
+from starling_spark.backfill.planning import Assignment, leaves_of
 from starling_spark.backfill.reading import PastReader
 from starling_stream.processor import Decoded, Inbound
 
@@ -153,7 +153,7 @@ def gathered(
     rules = assignment.rules()
     share, leaves, before = assignment.share, leaves_of(assignment.run, rules), assignment.base or _NOTHING
     inputs = [kept] if assignment.kept else []
-    for topic in topics_for(in_order=assignment.in_order):
+    for topic in assignment.topics:
         first, until = before.inputs.get(topic, 0), share.inputs.get(topic, 0)
         more = {"is_there": True} if topic in assignment.starts else {}
         inputs.append(read(topic, share.number, assignment.starts.get(topic, first), until, **more))
@@ -165,7 +165,7 @@ def gathered(
 
 def _merged(inputs: list[Iterable[Inbound]], assignment: Assignment) -> Iterable[Inbound]:
     """As they were folded; of one topic the lake has what came first."""
-    return in_order(inputs) if assignment.in_order else chain.from_iterable(inputs)
+    return in_order(inputs) if len(assignment.topics) > 1 else chain.from_iterable(inputs)
 
 
 @dataclass

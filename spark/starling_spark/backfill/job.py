@@ -51,7 +51,7 @@ class BackfillJob:
         while not stopping.is_set():
             known.refresh()
             definitions = known.definitions()
-            waiting, run = wanted(definitions), unfinished(known.runs().values())
+            waiting, run = wanted(definitions, self._means.clock), unfinished(known.runs().values())
             if run is not None and not _is_wanted(run, waiting):
                 self._end(run, CANCELLED)
             elif run is not None:
@@ -123,7 +123,8 @@ class BackfillJob:
 
     def _finish_or_follow(self, run: Run, base: Run | None) -> None:
         """Another pass, where much came in meanwhile, and the last one did not find as much already."""
-        means, waiting = self._means, wanted(self._means.known.definitions())
+        means = self._means
+        waiting = wanted(means.known.definitions(), means.clock)
         cuts = means.cuts() if run.shares else []
         if waiting is not None and _is_same(waiting, run):
             left, last = tail(run, cuts, waiting.topics), max((share.records_total for share in run.shares.values()), default=0)

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions
 
 from starling_spark.backfill.planning import Stretch
 from starling_spark.lake.iceberg import Lake
-from starling_spark.lake.in_force import EVENT_TABLES
+from starling_spark.lake.in_force import PAST_TABLES
 from starling_spark.replay.past import FIELDS, lake_rows
-from starling_spark.replay.states import happened
+from starling_spark.replay.states import as_it_came
 from starling_stream.processor import Inbound
 
 Stretches: TypeAlias = Mapping[str, Stretch]
@@ -32,7 +32,7 @@ class KeptPast:
 
     def ends(self, partition: int) -> dict[str, int]:
         """Topic -> the first offset of that partition that the lake has not. Raises: LakeBroken."""
-        tables = {topic: table for topic, table in EVENT_TABLES.items() if self.lake.exists(table)}
+        tables = {topic: table for topic, table in PAST_TABLES.items() if self.lake.exists(table)}
         return {topic: self.lake.position(table).get((self.prefix + topic, partition), 0) for topic, table in tables.items()}
 
     def rows(self, partition: int, stretches: Stretches) -> DataFrame:
@@ -47,7 +47,7 @@ class KeptPast:
         return rows.sortWithinPartitions(*order)
 
     def _rows(self, partition: int, topic: str, stretch: Stretch) -> DataFrame:
-        table = self.spark.table(self.lake.name(EVENT_TABLES[topic]))
+        table = self.spark.table(self.lake.name(PAST_TABLES[topic]))
         first = functions.col("offset") >= stretch.first
         return lake_rows(table, topic, FIELDS[topic], {partition: stretch.end}).where(first)
 
@@ -68,7 +68,7 @@ class KeptRecords:
                 if not key:
                     continue  # refused when it came
                 # Of another slice: it moves stream time all the same.
-                value = happened(row) if self.mine is None or self.mine(key) else None
+                value = as_it_came(row) if self.mine is None or self.mine(key) else None
                 moment = row["instant_ms"]
                 yield Inbound(topic, row["partition"], row["offset"], key, value, row["received_at"], moment, (), b"")
             self.told(batch.num_rows)

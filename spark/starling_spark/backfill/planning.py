@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 from starling_common.outcome import Done
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR
 from starling_common.wire import Record
 from starling_rules.backfills import Part
 from starling_rules.definitions import Definitions, fold
-from starling_rules.history import PAST, fresh_leaves, needs_order
+from starling_rules.history import PAST, fresh_leaves, past_topics
 from starling_rules.ledger import Run, Share
 from starling_rules.rules import Rules, compile_rules
 from starling_spark.backfill.positions import Cut
@@ -20,17 +19,12 @@ from starling_spark.backfill.positions import Cut
 class Wanted:
     """`versions`: `workspace/key` -> version, of the segments that wait; `leaves`: what they ask of the past, by workspace.
 
-    `in_order`: whether it counts when each record was folded, so that profiles, lists and clock are read, too.
+    `topics`: what has to be read for that.
     """
 
     versions: Mapping[str, int]
     leaves: Mapping[str, list[str]]
-    in_order: bool
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """What has to be read."""
-        return topics_for(in_order=self.in_order) if self.leaves else ()
+    topics: tuple[str, ...]
 
 
 class Stretch(NamedTuple):
@@ -43,44 +37,50 @@ class Stretch(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """One task: a partition of a run. It travels to a worker, and a plan does not: `definitions` are the records to make it of,
-    as they will be with the new segments in force, of the workspaces that have some. `base`: what the run before it left.
-    `kept`: topic -> what the lake gives of it; `starts`: topic -> where it goes on, of those of which the lake was asked.
+    as they will be with the new segments in force, of the workspaces that have some. `topics`: what has to be read.
+    `base`: what the run before it left. `kept`: topic -> what the lake gives of it; `starts`: topic -> where it goes on, of those
+    of which the lake was asked.
     """
 
     run: Run
     share: Share
     definitions: tuple[Record, ...]
     clock: Clock
-    in_order: bool
+    topics: tuple[str, ...]
     slices: int
     base: Part | None = None
     kept: Mapping[str, "Stretch"] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether it counts when each record was folded, so that profiles, lists and clock are read, too."""
+        return self.topics == PAST
 
     def rules(self) -> Mapping[bytes, Rules]:
         """The plan."""
         return compiled_from(self.definitions)
 
 
-def wanted(definitions: Definitions) -> Wanted | None:
-    """What a backfill would be for; None when nothing waits for one."""
+def wanted(definitions: Definitions, clock: Clock) -> Wanted | None:
+    """What a backfill would be for; None when nothing waits for one. `clock`: what stream time goes by."""
     versions = definitions.awaited()
     if not versions:
         return None
     after = compile_rules(definitions.released(versions), {})
     fresh = fresh_leaves(compile_rules(definitions, {}), after)
     leaves = {workspace.decode(): sorted(found) for workspace, found in fresh.items()}
-    return Wanted(versions, leaves, needs_order(fresh, after))
+    return Wanted(versions, leaves, past_topics(fresh, after, clock) if leaves else ())
 
 
 def assignments(run: Run, definitions: Definitions, clock: Clock, slices: int, base: Run | None = None) -> list[Assignment]:
     """The partitions that are not done yet. `base`: the run that it goes on from."""
     after = definitions.released(run.definitions)
     records = tuple(record for workspace in run.leaves for record in after.records(workspace))
-    in_order = is_in_order(run, compiled_from(records))
+    topics = topics_for(run, compiled_from(records), clock)
     parts = {} if base is None else {number: share.part for number, share in base.shares.items()}
     left = [share for _, share in sorted(run.shares.items()) if share.part is None]
-    return [Assignment(run, share, records, clock, in_order, slices, parts.get(share.number)) for share in left]
+    return [Assignment(run, share, records, clock, topics, slices, parts.get(share.number)) for share in left]
 
 
 def with_lake(assignment: Assignment, ends: Mapping[str, int], left: Mapping[str, int], *, takes_all: bool) -> Assignment:
@@ -90,7 +90,7 @@ def with_lake(assignment: Assignment, ends: Mapping[str, int], left: Mapping[str
     """
     share, base = assignment.share, {} if assignment.base is None else assignment.base.inputs
     kept, starts = {}, {}
-    for topic in [topic for topic in topics_for(in_order=assignment.in_order) if topic in ends]:
+    for topic in [topic for topic in assignment.topics if topic in ends]:
         first, cut = base.get(topic, 0), share.inputs.get(topic, 0)
         end = min(cut, ends[topic]) if takes_all else min(cut, ends[topic], left[topic])
         if end > first:
@@ -129,9 +129,9 @@ def compiled_from(records: Iterable[Record]) -> Mapping[bytes, Rules]:
     return compile_rules(definitions, {})
 
 
-def is_in_order(run: Run, rules: Mapping[bytes, Rules]) -> bool:
-    """As `Wanted.in_order`; leaves of a segment that was archived meanwhile ask nothing any more."""
-    return needs_order(leaves_of(run, rules), rules)
+def topics_for(run: Run, rules: Mapping[bytes, Rules], clock: Clock) -> tuple[str, ...]:
+    """As `Wanted.topics`; leaves of a segment that was archived meanwhile ask nothing any more."""
+    return past_topics(leaves_of(run, rules), rules, clock)
 
 
 def leaves_of(run: Run, rules: Mapping[bytes, Rules]) -> dict[bytes, frozenset[str]]:
@@ -142,8 +142,3 @@ def leaves_of(run: Run, rules: Mapping[bytes, Rules]) -> dict[bytes, frozenset[s
         if name.encode() in rules
     }
     return {workspace: leaves for workspace, leaves in found.items() if leaves}
-
-
-def topics_for(*, in_order: bool) -> tuple[str, ...]:
-    """The topics that make up the past."""
-    return PAST if in_order else (BEHAVIOUR,)

@@ -13,11 +13,13 @@ from typing import Final
 import msgspec
 from pyspark.sql import Column, DataFrame, functions, types
 
-from starling_common.topics import BEHAVIOUR, PROFILE
+from starling_common.topics import BEHAVIOUR, DELIVERY, PROFILE
 from starling_spark.lake.iceberg import Lake
 
 EVENT_TABLES: Final[Mapping[str, str]] = {BEHAVIOUR: "behaviour_events", PROFILE: "profile_changes"}
 """Topic -> its table in the lake; these a reprocessing writes anew."""
+PAST_TABLES: Final[Mapping[str, str]] = {**EVENT_TABLES, DELIVERY: "delivery_reports"}
+"""The same with all that makes up the past and that the lake has."""
 
 _TABLE: Final = "events_in_force"
 _COLUMNS: Final = types.StructType([types.StructField("text", types.StringType())])

@@ -6,14 +6,16 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, Window, functions, types
 
+from starling_common.message_events import PROPERTIES
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, CLOCK, INGEST_TOPICS, LIST_MEMBERSHIP, PROFILE
+from starling_common.topics import BEHAVIOUR, CLOCK, DELIVERY, INGEST_TOPICS, LIST_MEMBERSHIP, PROFILE
 
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     BEHAVIOUR: ("received_at", "event_time", "name", "message_id", "anonymous_ids", "properties", "context", "correlation_id"),
     PROFILE: ("received_at", "event_time", "change", "message_id", "anonymous_ids", "traits", "group_id", "correlation_id"),
     CLOCK: ("received_at", "instant"),
     LIST_MEMBERSHIP: ("received_at", "workspace", "user_id", "list_key", "on_list", "correlation_id"),
+    DELIVERY: ("received_at", "event_time", "correlation_id", *PROPERTIES),
 }
 """Topic -> what is taken of its records. Of records of one instant that of an earlier topic goes first."""
 
@@ -34,7 +36,9 @@ PAST: Final = types.StructType(
     ]
 )
 """One record of the past. `place`: that of its topic in `FIELDS`; `instant_ms`: the event's own time, or what the clock says;
-`refused`: it cannot be read, and nothing else is known of it."""
+`refused`: it cannot be read, and nothing else is known of it. Of what became of a message `name` is the outcome, and `instant_ms`
+is when it counts, once `timed` has told.
+"""
 
 ORDER: Final = ("received_at", "place", "offset")
 
@@ -100,6 +104,8 @@ def corrected_rows(table: DataFrame, topic: str, prefix: str) -> DataFrame:
 
 
 def _columns(own: Mapping[str, Column], topic: str, origin: Origin) -> list[Column]:
+    if topic == DELIVERY:
+        own = _reported(own)
     moment = own.get("event_time", own.get("instant"))
     made: dict[str, Column] = {
         **own,
@@ -111,11 +117,25 @@ def _columns(own: Mapping[str, Column], topic: str, origin: Origin) -> list[Colu
     return [made.get(one.name, functions.lit(None)).cast(one.dataType).alias(one.name) for one in PAST.fields]
 
 
+def _reported(own: Mapping[str, Column]) -> Mapping[str, Column]:
+    """As `message_events` has it: in its place by when it was reported, and without a time of its own."""
+    return {
+        "received_at": functions.greatest(own["received_at"], own["event_time"]),
+        "name": own["outcome"],
+        "properties": functions.to_json(functions.struct(*[own[name].alias(name) for name in PROPERTIES])),
+        "correlation_id": own["correlation_id"],
+    }
+
+
 def timed(past: DataFrame, clock: Clock) -> DataFrame:
     """The same with `stream_ms`: what stream time was when the record was folded. A partition is sorted by one task."""
     in_order = Window.partitionBy("partition").orderBy(*ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     instant = functions.floor(functions.col("received_at") / 1000) if clock is Clock.WALL else functions.col("instant_ms")
-    return past.withColumn("stream_ms", functions.coalesce(functions.max(instant).over(in_order), functions.lit(0)))
+    found = past.withColumn("stream_ms", functions.coalesce(functions.max(instant).over(in_order), functions.lit(0)))
+    # As `history.reported_ms`.
+    reported_ms = instant if clock is Clock.WALL else functions.col("stream_ms")
+    is_report = functions.col("place") == list(FIELDS).index(DELIVERY)
+    return found.withColumn("instant_ms", functions.when(is_report, reported_ms).otherwise(functions.col("instant_ms")))
 
 
 def reached(past: DataFrame, until_ms: int, clock: Clock) -> dict[int, Reached]:

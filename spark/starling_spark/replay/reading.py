@@ -11,7 +11,7 @@ from starling_common.logs import log
 from starling_spark.columns import columns_of
 from starling_spark.decoding import Reading, decoded
 from starling_spark.groups import GroupOffsets
-from starling_spark.lake.in_force import EVENT_TABLES, EventRows, event_rows
+from starling_spark.lake.in_force import EVENT_TABLES, PAST_TABLES, EventRows, event_rows
 from starling_spark.replay.past import FIELDS, corrected_rows, lake_rows, past_rows
 from starling_spark.replay.place import Place
 from starling_spark.replay.profiles import CARRIED
@@ -31,12 +31,13 @@ def live_past(place: Place) -> DataFrame:
 
 
 def _past_of(place: Place, topic: str, fields: Sequence[str], *, in_force: bool) -> DataFrame:
-    if place.lake is None or topic not in EVENT_TABLES:
+    table = PAST_TABLES.get(topic)
+    if place.lake is None or table is None or not place.lake.exists(table):
         return _from_topic(place, topic, fields, "earliest")
-    table = EVENT_TABLES[topic]
     ends = {partition: end for (name, partition), end in place.lake.position(table).items() if name == place.topic(topic)}
     log(__name__).info("lake_read", table=table, ends=ends)
-    rows = event_rows(place.lake, table) if in_force else EventRows(place.lake.rows(table), None)
+    corrects = in_force and topic in EVENT_TABLES
+    rows = event_rows(place.lake, table) if corrects else EventRows(place.lake.rows(table), None)
     kept = lake_rows(rows.own, topic, fields, ends)
     if rows.corrected is not None:
         kept = kept.unionByName(corrected_rows(rows.corrected, topic, place.topic("")))

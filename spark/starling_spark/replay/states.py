@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from starling_common.topics import BEHAVIOUR, LIST_MEMBERSHIP, PROFILE
+from starling_common.topics import BEHAVIOUR, DELIVERY, LIST_MEMBERSHIP, PROFILE
 from starling_common.values import split_key
-from starling_rules.events import BEHAVIOUR_FIELDS, Behaviour, Listed, Profile
+from starling_rules.events import BEHAVIOUR_FIELDS, Behaviour, Listed, Profile, Reported, reported
 from starling_segments import Plan, UserState, decode_state
 from starling_spark.replay.accounts import KEPT, depth, heard, kept_row, said
 from starling_spark.replay.folding import Folded, Happened, InForce, folded
@@ -79,7 +79,7 @@ def _people(rows: Iterable[Mapping[str, Any]], setting: Setting, made: Make) -> 
     for (partition, key), past in groupby(rows, key=itemgetter("partition", "key")):
         definitions, now_ms = setting.partitions[partition]
         rules = in_force(definitions).of(key)
-        state = folded(key, (Folded(happened(row), row["stream_ms"]) for row in past), rules, now_ms)
+        state = folded(key, (Folded(one, row["stream_ms"]) for row in past if (one := happened(row)) is not None), rules, now_ms)
         if state.known:  # everything of the others was refused
             yield made(partition, key, state, rules.plan)
 
@@ -95,9 +95,17 @@ def _show(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(rows, shape)
 
 
-def happened(row: Mapping[str, Any]) -> Happened:
-    """A row of `past.PAST` as a segment sees it; the clock's are nobody's, and none of them."""
+def happened(row: Mapping[str, Any]) -> Happened | None:
+    """A row as `past.timed` gives it, as a segment sees it; None: it sees nothing. The clock's are nobody's, and none of them."""
+    found = as_it_came(row)
+    return found.at(row["instant_ms"]) if isinstance(found, Reported) else found
+
+
+def as_it_came(row: Mapping[str, Any]) -> Happened | Reported | None:
+    """The same of a row of `past.PAST`: of what became of a message it is yet to be said at which time it counts."""
     topic = _TOPICS[row["place"]]
+    if topic == DELIVERY:
+        return reported(row["name"], row["properties"], row["correlation_id"])
     values = row if topic == LIST_MEMBERSHIP else {**row, "event_time": row["instant_ms"]}
     if topic == BEHAVIOUR:
         return Behaviour(tuple([values[name] for name in BEHAVIOUR_FIELDS]))

@@ -20,6 +20,7 @@ from starling_common.partitioning import partition_of
 from starling_common.testing import free_port
 from starling_common.topics import (
     BEHAVIOUR,
+    DELIVERY,
     LIST_MEMBERSHIP,
     MEMBERSHIP,
     MEMBERSHIP_STATE,
@@ -82,8 +83,15 @@ class World:
         profile = record_key(self.workspace, user)
         self._producer.produce(LIST_MEMBERSHIP, value, b"%b/%b" % (profile, key.encode()), partition_of(profile, self._partitions))
 
-    def poison(self, user: str) -> None:
-        self._producer.produce(BEHAVIOUR, b"\x00\x00\x00\x00\x01broken", record_key(self.workspace, user))
+    def report(self, user: str, outcome: str) -> int:
+        """As a channel does, of a message that is a minute old. Returns when."""
+        at_ms, attempt = wall_clock_ms(), {"delivery_id": "d", "channel": "webhook", "target_key": "crm", "attempt": 1}
+        times = {"received_at": wall_clock_micros() - 60_000_000, "event_time": at_ms}
+        self._write(DELIVERY, user, {"user_id": user, "outcome": outcome, **times, **attempt})
+        return at_ms
+
+    def poison(self, user: str, topic: str = BEHAVIOUR) -> None:
+        self._producer.produce(topic, b"\x00\x00\x00\x00\x01broken", record_key(self.workspace, user))
         self.flush()
 
     def flush(self) -> None:
@@ -196,6 +204,28 @@ def test_people_enter_by_events_and_traits_and_leave_by_time(world: World, start
     with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}/metrics", timeout=10) as answer:
         metrics = answer.read().decode()
     assert 'starling_segmenter_changes_total{cause="TIMER",status="EXITED"} 1.0' in metrics
+    assert worker.terminate() == 0
+
+
+def test_what_became_of_messages_counts_when_it_was_reported(world: World, start: Callable[[str], Worker]) -> None:
+    world.report("eve", "DELIVERED")
+    world.flush()
+    worker = start("disk")
+    world.define("known", {"everyone": True})
+    wait_until(lambda: len(world.feed("known")) == 1, "what was reported before to be taken over")
+    world.define("told", {"event": "Message Delivered"})
+    world.define("lately-told", {"event": "Message Delivered", "within": "4s"})
+    wait_until(lambda: world.in_force("lately-told", 1), "the definitions to be in force")
+    world.poison("ada", DELIVERY)
+    world.report("bob", "RETRYING")
+    at_ms = world.report("ada", "DELIVERED")
+    world.flush()
+    wait_until(lambda: ("ada", "EXITED", 2, "TIMER") in world.feed("lately-told"), "ada to enter and leave")
+    assert world.feed("told") == [("eve", "ENTERED", 1, "DEFINITION"), ("ada", "ENTERED", 1, "EVENT")]
+    changes = [record for _, record in world.of(MEMBERSHIP) if (record["user_id"], record["segment_key"]) == ("ada", "lately-told")]
+    assert (changes[0]["cause"]["event_name"], changes[1]["effective_at"]) == ("Message Delivered", at_ms + 4000)
+    letters = [record for message, record in world.of(DEAD_LETTERS) if message.key() == record_key(world.workspace, "ada")]
+    assert [(letter["origin_topic"], letter["code"]) for letter in letters] == [(DELIVERY, "broken_avro")]
     assert worker.terminate() == 0
 
 

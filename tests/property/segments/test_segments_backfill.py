@@ -89,7 +89,7 @@ class Lived:
 
     def gather(self, before: Gathered | None) -> Gathered | None:
         """As a task of the job does it, through bytes; None when nothing waits. `before`: a pass to go on from."""
-        task, waiting = self.segmenter.task, wanted(self.segmenter.log.current())
+        task, waiting = self.segmenter.task, wanted(self.segmenter.log.current(), self.clock)
         if waiting is None:
             return None
         inputs = {topic: offset for topic, offset in task.positions().items() if topic in PAST}

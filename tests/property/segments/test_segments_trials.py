@@ -72,8 +72,8 @@ def tried(person: Folded, where: Any, replaces: str | None, now: int, clock: Clo
     if blind_spots(trial, kept, past, FOR_EVER_MS):
         return None
     questions = Questions("acme", trial, {0: now}, {0: past}, Read(person), clock)
-    ((_, found, cut),) = questions.ask([Candidate("u", 0, encode_state(person.state))])
-    assert not cut
+    ((_, found, limits),) = questions.ask([Candidate("u", 0, encode_state(person.state))])
+    assert not limits
     return found
 
 

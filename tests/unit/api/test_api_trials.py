@@ -9,11 +9,13 @@ import pytest
 
 from starling_api.estimates import Estimate
 from starling_api.ports import Day, MemberRow, PastEvent, Reported, Standing
-from starling_api.surveys import Questions, Surveyor
+from starling_api.surveys import Candidate, Questions, Surveyor
+from starling_common.message_events import event_name
 from starling_common.settings import Clock
 from starling_common.values import split_key
-from starling_segments import Known, UserState, encode_state, on_trial, parse_segment
+from starling_segments import Known, UserState, encode_state, on_trial, parse_segment, past_for
 from tests.unit.api.memory import World
+from tests.unit.api.memory_states import MemoryPasts
 from tests.unit.api.test_api_app import call
 from tests.unit.segmenter.segmenting import MemorySegmenter
 
@@ -40,6 +42,11 @@ class Site:
         self.segmenter.track(user, name, at_ms, properties)
         past = self.world.pasts.events.setdefault(user, [])
         past.append(PastEvent(name, at_ms, properties, {}, NOW_MS * 1000 + len(past)))
+
+    def report(self, user: str, outcome: str, wall_ms: int) -> None:
+        self.segmenter.report(user, outcome, wall_ms)
+        past = self.world.pasts.events.setdefault(user, [])
+        past.append(PastEvent(event_name(outcome), wall_ms, {}, {}, wall_ms * 1000, is_outcome=True))
 
     def show(self, at_ms: int = NOW_MS) -> None:
         self.segmenter.task.advance(at_ms)
@@ -89,6 +96,33 @@ def test_what_no_segment_keeps_is_folded_from_what_users_did() -> None:
     assert (found["estimate"], found["sample"]) == (5, ["u2", "u3", "u4", "u5", "u6"])
     assert (found["exact"], found["limits"]) == (True, [])
     assert site.world.pasts.asked == 40
+
+
+def test_what_became_of_messages_is_folded_as_of_what_users_did_before_it() -> None:
+    """Under the event clock, what stream time was when it came is known to the segmenter alone."""
+    site = shop()
+    for number in range(10):
+        site.report(f"u{number}", "DELIVERED", 50_000 * DAY_MS)
+    site.show()
+    found = site.preview({"event": "Message Delivered", "within": "7d"})
+    assert (found["sample"], found["exact"]) == ([f"u{number}" for number in range(7)], False)
+    assert "what became of messages" in found["limits"][0]
+    found = site.preview({"event": "Buy", "within": "7d"})
+    assert (found["estimate"], found["exact"]) == (7, True)
+
+
+def test_under_the_wall_clock_what_became_of_messages_counts_when_it_was_reported() -> None:
+    segment = parse_segment({"key": "a", "name": "a", "where": {"event": "Message Opened", "within": "7d"}}, Known())
+    trial, pasts = on_trial(segment, {}, None, frozenset()), MemoryPasts()
+    past = past_for(trial, (), NOW_MS)
+    for user, days_ago in (("new", 6), ("old", 7), ("later", -1)):
+        came_ms = NOW_MS - days_ago * DAY_MS
+        pasts.events[user] = [PastEvent("Message Opened", came_ms, {}, {}, came_ms * 1000, is_outcome=True)]
+    questions = Questions("acme", trial, {0: NOW_MS}, {0: past}, pasts, Clock.WALL)
+    state = encode_state(UserState(True, NOW_MS))
+    asked = questions.ask([Candidate(user, 0, state) for user in pasts.events])
+    told = [(user, found.after, limits) for user, found, limits in asked]
+    assert told == [("new", True, []), ("old", False, []), ("later", False, [])]
 
 
 def test_a_condition_that_looks_further_back_than_events_are_kept_says_so() -> None:

@@ -106,6 +106,22 @@ STORIES: dict[str, tuple[list[Step], list[Step]]] = {
         [has(favourite_shop="Rome", since_days=9), bought(1, shop="Oslo")],
     ),
     "Bought for the very first time within the last week": ([bought(6)], [bought(7), bought(6)]),
+    "Was written to this week, and has not opened it": (
+        [did(6, "Message Delivered"), did(20, "Message Opened")],
+        [did(6, "Message Delivered"), did(5, "Message Opened")],
+    ),
+    "Cannot be reached: two messages failed within a month": (
+        [did(9, "Message Failed", channel="webhook"), did(8, "Message Failed", channel="webhook")],
+        [did(9, "Message Failed", channel="webhook"), did(8, "Message Failed", channel="email")],
+    ),
+    'Ordered within a day of being told about the segment "lapsing"': (
+        [did(3, "Message Delivered", segment_key="lapsing"), bought(2)],
+        [did(3, "Message Delivered", segment_key="keen"), bought(2)],
+    ),
+    "Has done anything at all within 30 days": (
+        [did(29, "Help Opened")],
+        [did(30, "Help Opened"), did(1, "Message Delivered", delivery_id="d-1")],
+    ),
     "Within the last 30 days": ([bought(29.99)], [bought(30)]),
     "In the month before the last one, but not since": ([bought(30)], [bought(30), bought(29)]),
     "During the sale": ([bought(40)], [bought(31)]),

@@ -23,6 +23,7 @@ from starling_common.topics import (
     BACKFILL_STATES,
     BEHAVIOUR,
     CLOCK,
+    DELIVERY,
     LIST_MEMBERSHIP,
     MEMBERSHIP,
     PROFILE,
@@ -62,7 +63,7 @@ class MemorySegmenter:
         self.refused: list[Refused] = []
         self.metrics = Metrics(CollectorRegistry())
         self.log = DefinitionLog(self.refused.append)
-        self._clock = clock
+        self.goes_by = clock
         self.task: MemoryTask[UserState] = MemoryTask(describe(self._processor()))
         self._numbers = count(1)
 
@@ -138,6 +139,18 @@ class MemorySegmenter:
             LIST_MEMBERSHIP, b"%b/%b" % (state_key, key.encode()), _CODECS[LIST_MEMBERSHIP].encode(record), list(headers)
         )
 
+    def report(self, user: str, outcome: str, at_ms: int = NOW_MICROS // 1000, **more: Any) -> None:
+        """One `DeliveryReported`; `at_ms` is by the channel's wall clock, a minute after the item behind it was received."""
+        record = self._record(user, at_ms) | {
+            "received_at": at_ms * 1000 - 60_000_000,
+            "delivery_id": f"delivery-{next(self._numbers)}",
+            "channel": "webhook",
+            "target_key": "crm",
+            "outcome": outcome,
+            "attempt": 1,
+        }
+        self._feed(DELIVERY, user, record | more)
+
     def clock(self, instant_ms: int, **more: Any) -> None:
         """One `ClockAdvanced`."""
         record = {"received_at": NOW_MICROS + next(self._numbers), "instant": instant_ms, "correlation_id": "clock"} | more
@@ -174,7 +187,7 @@ class MemorySegmenter:
                 self.task.feed(output.topic, output.key, output.value, output.headers)
 
     def _processor(self) -> Segmenter:
-        return Segmenter(_FORMATS, self.log, Counts(self.metrics), self._clock, lambda: NOW_MICROS)
+        return Segmenter(_FORMATS, self.log, Counts(self.metrics), self.goes_by, lambda: NOW_MICROS)
 
     def _record(self, user: str, at_ms: int) -> dict[str, Any]:
         number = next(self._numbers)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from starling_common.settings import Clock
-from starling_common.topics import BACKFILL_STATES, BEHAVIOUR
+from starling_common.topics import BACKFILL_STATES, BEHAVIOUR, DELIVERY
 from starling_rules.backfills import Backfill, Part
 from starling_rules.history import PAST
 from starling_rules.ledger import RUNNING, Run, Share
@@ -39,6 +39,13 @@ WITHOUT_ORDER: dict[str, Any] = {
     "regular": {"regularly": {"event": "Page Viewed"}, "every": "1d", "at_least": 2, "of": 3},
     "chain": {"sequence": [{"event": "Product Added"}, {"event": "Order Completed", "within": "1d"}], "within": "4d"},
 }
+OUTCOMES: dict[str, Any] = {
+    "told": {"event": "Message Delivered", "op": "gte", "value": 2, "within": "2d"},
+    "any": {"event": "*", "op": "gte", "value": 9, "within": "2d"},
+    "never": {"not": {"event": "Message *"}},
+    "answered": {"sequence": [{"event": "Message Delivered"}, {**ORDER, "within": "1d"}], "within": "4d"},
+}
+"""In order under the event clock alone."""
 IN_ORDER: dict[str, Any] = {
     "left": {"sequence": [{"event": "Product Added"}, {"not": ORDER, "for": "6h"}], "within": "2d"},
     "held": {"trait": "plan", "op": "eq", "value": "pro", "held_for": "1d"},
@@ -47,7 +54,7 @@ IN_ORDER: dict[str, Any] = {
 
 
 def _happen(segmenter: MemorySegmenter, draw: random.Random, times: int, begin_ms: int) -> int:
-    """Events of the next hours: late ones, simultaneous ones, duplicates. Returns the last instant."""
+    """Events of the next hours: late ones, simultaneous ones, what became of messages. Returns the last instant."""
     at_ms = begin_ms
     for number in range(0, 2 * times, 2):  # receipts are ordered strictly
         at_ms += draw.choice([0, 0, HOUR_MS // 2, 2 * HOUR_MS])
@@ -58,11 +65,15 @@ def _happen(segmenter: MemorySegmenter, draw: random.Random, times: int, begin_m
             segmenter.identify(user, traits, own_ms, received_at=at_ms * 1000 + number)
         properties = {"revenue": draw.randrange(40), "sku": draw.choice("abc")}
         segmenter.track(user, name, own_ms, properties, received_at=at_ms * 1000 + number + 1)
+        if draw.random() < 0.2:
+            at_ms += 2  # told in a millisecond of its own, of an item from hours ago
+            outcome, caused_ms = draw.choice(["DELIVERED", "DELIVERED", "RETRYING"]), at_ms - draw.choice([1, HOUR_MS])
+            segmenter.report(draw.choice(USERS), outcome, at_ms - 1, received_at=caused_ms * 1000)
     return at_ms + 1
 
 
 def _planned(segmenter: MemorySegmenter) -> Run:
-    waiting = wanted(segmenter.log.current())
+    waiting = wanted(segmenter.log.current(), segmenter.goes_by)
     assert waiting is not None
     inputs = {topic: offset for topic, offset in segmenter.task.positions().items() if topic in PAST}
     share = Share(0, "planned", inputs, segmenter.task.stream_time_ms, 0, 0)
@@ -92,7 +103,11 @@ def _members(segmenter: MemorySegmenter, keys: list[str]) -> dict[str, list[str]
 
 
 @pytest.mark.parametrize("clock", [Clock.EVENT, Clock.WALL])
-@pytest.mark.parametrize("where", [WITHOUT_ORDER, IN_ORDER, WITHOUT_ORDER | IN_ORDER], ids=["any order", "in order", "both"])
+@pytest.mark.parametrize(
+    "where",
+    [WITHOUT_ORDER, OUTCOMES, IN_ORDER, WITHOUT_ORDER | OUTCOMES | IN_ORDER],
+    ids=["any order", "outcomes", "in order", "all"],
+)
 @pytest.mark.parametrize("seed", range(4))
 def test_backfilled_equals_there_from_the_start(clock: Clock, where: dict[str, Any], seed: int) -> None:
     """With odd seeds in two passes."""
@@ -259,3 +274,23 @@ def test_a_pass_that_goes_on_from_another_takes_of_the_lake_only_what_came_after
     assert (found.kept, found.starts, lost(found)) == ({BEHAVIOUR: (70, 80)}, {BEHAVIOUR: 80}, {})
     found = with_lake(assignment, {BEHAVIOUR: 60}, {BEHAVIOUR: 0}, takes_all=True)
     assert (found.kept, found.starts, lost(found)) == ({}, {BEHAVIOUR: 70}, {})
+
+
+@pytest.mark.parametrize(
+    ("where", "clock", "topics"),
+    [
+        (ORDER, Clock.EVENT, (BEHAVIOUR,)),
+        ({"event": "Message Opened"}, Clock.WALL, (BEHAVIOUR, DELIVERY)),
+        ({"event": "*"}, Clock.WALL, (BEHAVIOUR, DELIVERY)),
+        ({"event": "Message Opened"}, Clock.EVENT, PAST),
+        (IN_ORDER["left"], Clock.WALL, PAST),
+    ],
+)
+def test_only_those_topics_are_read_that_count(where: dict[str, Any], clock: Clock, topics: tuple[str, ...]) -> None:
+    segmenter = MemorySegmenter(clock)
+    segmenter.define("keen", where, awaits_backfill=True)
+    run = _planned(segmenter)
+    (assignment,) = assignments(run, segmenter.log.current(), clock, 1)
+    waiting = wanted(segmenter.log.current(), clock)
+    assert waiting is not None
+    assert assignment.topics == waiting.topics == topics

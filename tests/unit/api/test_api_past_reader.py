@@ -1,0 +1,51 @@
+"""What the read model tells of users, as segments see it: in the order in which it came."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from starling_api.past_reader import CassandraPasts
+from starling_api.ports import PastEvent
+
+MINUTE_MS = 60_000
+
+
+class Rows:
+    """A database that gives the same rows for every user."""
+
+    def __init__(self, *rows: dict[str, Any]) -> None:
+        self.rows = rows
+        self.asked: list[tuple[Any, ...]] = []
+
+    def read_each(self, _statement: str, parameters: Sequence[tuple[Any, ...]]) -> list[list[dict[str, Any]]]:
+        self.asked += parameters
+        return [list(self.rows) for _ in parameters]
+
+
+def row(kind: str, name: str, at_ms: int, received_ms: int, details: str = '{"properties":{},"context":{}}') -> dict[str, Any]:
+    return {
+        "kind": kind, "name": name, "event_time_ms": at_ms, "received_at_micros": received_ms * 1000, "event_id": f"{name}-{at_ms}",
+        "details": details,
+    }  # fmt: skip
+
+
+def pasts(*rows: dict[str, Any]) -> Sequence[PastEvent]:
+    ((events, cut),) = CassandraPasts(Rows(*rows)).pasts("acme", ["ada"], 0, inside=True)  # type: ignore[arg-type]
+    assert not cut
+    return events
+
+
+def test_what_became_of_messages_is_among_it_in_its_place_by_when_it_was_reported() -> None:
+    told = pasts(
+        row("delivery", "Message Delivered", 9 * MINUTE_MS, 1 * MINUTE_MS, '{"properties":{"attempt":3},"context":{}}'),
+        row("track", "Page Viewed", 5 * MINUTE_MS, 5 * MINUTE_MS),
+        row("track", "Order Completed", 1 * MINUTE_MS, 1 * MINUTE_MS),
+    )
+    assert [event.name for event in told] == ["Order Completed", "Page Viewed", "Message Delivered"]
+    assert told[2] == PastEvent("Message Delivered", 9 * MINUTE_MS, {"attempt": 3}, {}, 9 * MINUTE_MS * 1000, is_outcome=True)
+    assert not told[0].is_outcome
+
+
+def test_an_attempt_that_is_tried_again_is_no_outcome() -> None:
+    assert pasts(row("delivery", "Message Retrying", 9, 1)) == []
+    told = pasts(row("track", "Message Retrying", 9, 1))  # somebody's own event of that name is one
+    assert [event.name for event in told] == ["Message Retrying"]

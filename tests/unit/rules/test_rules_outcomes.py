@@ -1,0 +1,69 @@
+"""What became of a message is one event, whoever reads it: the segmenter, the backfill, the read model, a preview."""
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from starling_common.message_events import EVENT_NAMES
+from starling_common.topics import DELIVERY, load_catalogue
+from starling_common.wire import Codec
+from starling_projector.rows import Into, rows_of
+from starling_rules.events import Reported
+from starling_rules.inputs import build_past_formats
+
+REPORT: Final[dict[str, Any]] = {
+    "received_at": 5_000_000, "workspace": "acme", "user_id": "ada", "event_id": "e", "delivery_id": "d", "channel": "webhook",
+    "target_key": "crm", "outcome": "DELIVERED", "attempt": 2, "status_code": 204, "detail": None, "segment_key": "vip",
+    "event_time": 9_000, "correlation_id": "c",
+}  # fmt: skip
+
+
+def _unknown(schema_id: int) -> str:
+    raise LookupError(schema_id)
+
+
+CODECS: Final = {name: Codec(topic.schema, 1, _unknown) for name, topic in load_catalogue().topics.items()}
+FORMATS: Final = build_past_formats(CODECS.__getitem__)
+
+
+def reported(**more: Any) -> tuple[Any, int, int | None]:
+    """Value, order of arrival, and the instant to which it moves stream time."""
+    value, received_at, event_time_ms, key = FORMATS.decode(DELIVERY, CODECS[DELIVERY].encode(REPORT | more))
+    assert key is None
+    return value, received_at, event_time_ms
+
+
+@pytest.mark.parametrize("outcome", EVENT_NAMES)
+def test_a_users_history_and_a_segment_see_the_same_event(outcome: str) -> None:
+    value, _, _ = reported(outcome=outcome)
+    event = value.at(7_000)
+    ((into, row),) = rows_of(DELIVERY, REPORT | {"outcome": outcome}, 0).value  # type: ignore[union-attr]
+    assert (into, row[5], json.loads(row[7])) == (
+        Into.USER_EVENT,
+        event.name,
+        {"properties": event.properties, "context": event.context},
+    )
+    assert (event.time_ms, event.message_id, event.anonymous_ids, event.correlation_id) == (7_000, None, [], "c")
+    assert event.properties["status_code"] == 204
+
+
+def test_its_properties_may_be_text() -> None:
+    event = Reported("Message Delivered", '{"attempt": 3}', "c").at(1)
+    assert event.properties == {"attempt": 3}
+
+
+@pytest.mark.parametrize("outcome", ["RETRYING", "", "delivered", "LOST"])
+def test_what_is_no_outcome_is_nothing_to_segments(outcome: str) -> None:
+    assert reported(outcome=outcome)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("received_at", "event_time", "arrived"),
+    [
+        (5_000_000, 9_000, 9_000_000),  # it comes when it is reported, hours after the item behind it if need be
+        (5_000_007, 4_000, 5_000_007),  # and never before that
+    ],
+)
+def test_its_place_is_when_it_was_reported_and_it_moves_no_time_of_events(received_at: int, event_time: int, arrived: int) -> None:
+    assert reported(received_at=received_at, event_time=event_time)[1:] == (arrived, None)
