@@ -13,9 +13,9 @@ from starling_common.kafka import consumer_config
 from starling_common.partitioning import partition_of
 from starling_common.testing import eventually
 from starling_common.topics import load_catalogue
-from starling_common.values import record_key
+from starling_common.values import plan_name, record_key
 from starling_common.wire import Registry
-from starling_segments import Known, UserState, compile_plan, encode_state, parse_segment
+from starling_segments import LEAVES, Known, UserState, compile_plan, encode_state, parse_segment
 from starling_stream.backing import Facts, Place, Standing, StateWrite
 from starling_stream.backing_cassandra import CassandraBacking
 from starling_stream.rows import NEVER, TaskMeta, encode_meta, row_of
@@ -31,6 +31,8 @@ BUCKETS = 2
 NOW_MS = int(time.time() * 1000)
 HOUR_MS = 3_600_000
 VIP = {"event": "Buy", "op": "gte", "value": 2, "within": "7d"}
+_OF_MANY = plan_name([("other/workspaces", 1, False)], LEAVES)
+"""What is in force has segments of other workspaces, too: these go by what was reported."""
 
 
 class Tier:
@@ -48,7 +50,7 @@ class Tier:
             key = record_key(self._workspace, user)
             write = StateWrite(key, row_of(1, NEVER + encode_state(state)), 1, None, None)
             self._backing.write(Place(self._log, partition_of(key, PARTITIONS), 0), [write])
-        meta = encode_meta(TaskMeta(1, NOW_MS, b"of many workspaces"))
+        meta = encode_meta(TaskMeta(1, NOW_MS, _OF_MANY))
         for number, end in self._ends.items():
             self._backing.move_floor(Place(self._log, number, 0), Standing(0, end, meta, 0))
 
@@ -118,8 +120,9 @@ def test_what_no_segment_keeps_is_read_from_what_users_did(client: Client, log: 
     assert eventually(lambda: ask(client, "/v1/segments/preview", twice)["sample"]) == ["ada"]
     inside = {"event": "Look", "where": {"property": "ü.0", "op": "eq", "value": "Look"}, "within": "7d"}
     eventually(lambda: ask(client, "/v1/segments/preview", inside)["estimate"] == 3)
-    # What became of messages is no event that the segmenter reads so far.
-    assert ask(client, "/v1/segments/preview", {"event": "Message *", "within": "7d"})["estimate"] == 0
+    reached = ask(client, "/v1/segments/preview", {"event": "Message Delivered", "within": "7d"})
+    assert (reached["estimate"], reached["sample"]) == (1, ["bob"])
+    assert ask(client, "/v1/segments/preview", {"event": "Message Failed", "within": "7d"})["estimate"] == 0
     assert ask(client, "/v1/segments/preview", {"event": "Look"})["limits"] != []
 
 
