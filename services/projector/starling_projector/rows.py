@@ -72,8 +72,9 @@ def rows_of(topic: str, record: Record, offset: int) -> Rows:
 
 def _bad_identifier(record: Record) -> str | None:
     for name in ("workspace", "user_id", "segment_key", "key"):
-        value = record.get(name, "present elsewhere")
-        if not 0 < len(value.encode()) <= MAX_IDENTIFIER_BYTES:
+        # A report of a message that no segment asked for has none.
+        value = record.get(name)
+        if value is not None and not 0 < len(value.encode()) <= MAX_IDENTIFIER_BYTES:
             return f"{name} must have 1 to {MAX_IDENTIFIER_BYTES} bytes, not {len(value.encode())}"
     return None
 

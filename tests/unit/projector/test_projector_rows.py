@@ -30,6 +30,12 @@ DEFINITION: dict[str, Any] = {
     "recorded_at": 77,
 }
 
+REPORT: dict[str, Any] = {
+    "workspace": "acme", "user_id": "ada", "event_time": 5, "event_id": "e1", "received_at": 9, "correlation_id": "c",
+    "delivery_id": "d", "channel": "webhook", "target_key": "crm", "outcome": "RETRYING", "attempt": 1, "status_code": 503,
+    "detail": None, "segment_key": "vip",
+}  # fmt: skip
+
 
 def rows(topic: str, record: dict[str, Any], offset: int = 0) -> dict[Into, tuple[Any, ...]]:
     outcome = rows_of(topic, record, offset)
@@ -86,14 +92,14 @@ def test_an_event_is_one_row_however_often_it_is_read() -> None:
 
 
 def test_what_became_of_a_message_is_an_event_too() -> None:
-    report = {
-        "workspace": "acme", "user_id": "ada", "event_time": 5, "event_id": "e1", "received_at": 9, "correlation_id": "c",
-        "delivery_id": "d", "channel": "webhook", "target_key": "crm", "outcome": "RETRYING", "attempt": 1, "status_code": 503,
-        "detail": None, "segment_key": "vip",
-    }  # fmt: skip
-    found = rows("events.delivery", report)[Into.USER_EVENT]
+    found = rows("events.delivery", REPORT)[Into.USER_EVENT]
     assert found[4:7] == ("delivery", "Message Retrying", None)
     assert json.loads(found[7])["properties"]["status_code"] == 503
+
+
+def test_a_message_that_no_segment_asked_for_is_in_the_history_too() -> None:
+    found = rows("events.delivery", {**REPORT, "segment_key": None})[Into.USER_EVENT]
+    assert json.loads(found[7])["properties"]["segment_key"] is None
 
 
 @pytest.mark.parametrize(
