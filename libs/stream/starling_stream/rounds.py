@@ -1,7 +1,7 @@
 """Pure core: what the next round holds. One round is one transaction over all running tasks."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starling_stream.fold import SLICE_TIMERS
 from starling_stream.phase import Phase
@@ -13,6 +13,13 @@ IDLE_UNIT_MICROS = 1_000_000
 
 MARKERS_MICROS = 200_000
 """How often offsets are committed that only move over transaction markers."""
+
+SMALL_RECORDS: Final = 1_000
+"""Fewer waiting records than this are not folded while the round before is on its way to the broker. They could not go on before
+it is there, and whatever came meanwhile would have to wait for one round more. At 5,500 events a second on two busy cores, p50 and
+p99 of an event's way in half a minute each, in turn: 160/456, 108/374 ms with this; 129/326, 162/415 without, and 240/700 to
+320/1,090 without it in the first minute of a worker, where 160/456 was.
+"""
 
 
 class Limits(NamedTuple):
@@ -61,6 +68,13 @@ class Rounds:
         share = max(1, self._limits.timers // len(running))
         steps = (self._step(task, taken[task.partition], now, max(share, len(taken[task.partition]))) for task in in_turn)
         return [step for step in steps if step is not None]
+
+    def is_small(self, tasks: Sequence[Task[Any]]) -> bool:
+        """Whether little waits: few records, no timer that is due, nobody to be switched."""
+        running = [task for task in tasks if task.phase is Phase.RUNNING]
+        if any(not task.drained or task.fold.switching or self._is_behind(task) for task in running):
+            return False
+        return sum(task.merge.size(topic) for task in running for topic in task.topics) < min(SMALL_RECORDS, self._limits.records)
 
     def next_release(self, tasks: Iterable[Task[Any]]) -> int | None:
         """When the first record that is only held will be free."""

@@ -133,16 +133,21 @@ class Runner:
         tasks = parts.holdings.running()
         if not await self._begin_switch(tasks):
             return True
+        if self._is_committing() and parts.rounds.is_small(tasks):
+            return False
         began = monotonic()
         steps = parts.rounds.collect(tasks, wall_clock_micros())
         if not steps:
-            if self._in_flight is not None and self._in_flight.done.done():
+            if not self._is_committing():
                 await self._land(())
             return False
         parts.failpoints.passed(AFTER_FOLD)
         if await self._land(steps):
             self._launch(steps, began)
         return True
+
+    def _is_committing(self) -> bool:
+        return self._in_flight is not None and not self._in_flight.done.done()
 
     async def _begin_switch(self, tasks: Sequence[Task[Any]]) -> bool:
         """Let a task look at its past before it is switched; False when the round has to start over."""
@@ -218,7 +223,7 @@ class Runner:
 
     async def _sleep(self) -> None:
         seconds = _IDLE_SECONDS
-        release = self._parts.rounds.next_release(self._parts.holdings.tasks())
+        release = None if self._is_committing() else self._parts.rounds.next_release(self._parts.holdings.tasks())
         if release is not None:
             seconds = min(seconds, max(0.0005, (release - wall_clock_micros()) / 1e6))
         handle = asyncio.get_running_loop().call_later(seconds, self._wake.set)

@@ -198,6 +198,41 @@ def test_a_round_is_shared_out_and_what_is_left_goes_to_those_with_more() -> Non
     assert {step.partition: len(step.records) for step in steps} == {0: 26, 1: 2, 2: 2}
 
 
+@pytest.mark.parametrize(("waiting", "is_small"), [(0, True), (99, True), (100, False)])
+def test_a_round_is_small_while_fewer_records_wait_than_one_may_have(waiting: int, is_small: bool) -> None:
+    task = _task()
+    task.announce({}, {"clock": (0, 0, 0)})
+    _feed(task, "in", _records("in", 0, [event(1, 1)] * waiting), waiting)
+    assert Rounds(Limits(100, 10), lambda: b"").is_small([task]) is is_small
+
+
+def test_timers_that_are_left_are_no_small_round() -> None:
+    rows, rounds = MemoryRows(), _rounds()
+    task = _task(rows)
+    task.announce({}, {"clock": (0, 0, 0)})
+    users = [ReadRecord("in", 0, user, 0, b"default/%d" % user, event(user, 5), ()) for user in range(4)]
+    _feed(task, "in", users, 4)
+    for clock in (_records("clock", 0, [event(100, 2 * HOUR_MS)]), []):
+        if clock:
+            assert rounds.is_small([task])
+        step = _step(task, rounds)
+        assert step.sealed is not None
+        rows.apply(step.sealed.changes)
+        task.landed(step)
+        _feed(task, "clock", clock, 1)
+    assert not rounds.is_small([task])
+    _step(task, rounds)
+    assert rounds.is_small([task])
+
+
+def test_a_switch_is_no_small_round() -> None:
+    task = _task()
+    rounds = Rounds(Limits(100, 10), lambda: b"v2")
+    assert rounds.is_small([task])
+    rounds.adopt([task])
+    assert not rounds.is_small([task])
+
+
 def test_tasks_are_switched_one_after_the_other_and_process_nothing_before() -> None:
     plans = [b"v1"]
     rounds = Rounds(Limits(100, 10), lambda: plans[0])
