@@ -90,6 +90,8 @@ def _latency(found: Mapping[str, Any]) -> Iterator[Row]:
     what = f"latency at {found['events_per_second']:,}/s (half of the top rate)"
     yield Row(f"{what}, p50", f"{found['p50_ms']:,} ms", "<= 150 ms", found["p50_ms"] <= 150)
     yield Row(f"{what}, p99", f"{found['p99_ms']:,} ms", "<= 500 ms", found["p99_ms"] <= 500)
+    if (begun := found.get("first_half_minute")) is not None:
+        yield Row("  in the worker's first half minute, p50 and p99", f"{begun['p50_ms']:,} and {begun['p99_ms']:,} ms")
 
 
 def _timers(found: Mapping[str, Any]) -> Iterator[Row]:
