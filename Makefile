@@ -51,7 +51,7 @@ format: setup ## put all code into the house style
 	@.venv/bin/ruff format --quiet $(SOURCES)
 	@.venv/bin/ruff check --quiet --fix $(SOURCES)
 
-bench: bench-ingest bench-segments bench-segmenter bench-latency bench-stream ## every benchmark; results as JSON in benchmarks/results
+bench: bench-ingest bench-segments bench-segmenter bench-latency bench-preview bench-backfill bench-spark bench-stream ## every benchmark; results as JSON in benchmarks/results
 
 bench-ingest: setup ## requests and items a second through the edge
 	@$(PYTHON) benchmarks/ingest.py
