@@ -290,11 +290,11 @@ class Tier:
 
     def _write(self, place: Place, writes: Iterable[StateWrite]) -> None:
         for part in _slices(writes):
+            self._around.failpoints.passed(MID_FLUSH)
             began = time.monotonic()
             self.backing.write(place, part)
             took = time.monotonic() - began
             self._around.gauges.wrote(len(part))
-            self._around.failpoints.passed(MID_FLUSH)
             if not self._stopping.is_set():
                 self._stopping.wait(rest_seconds(took, self._settings.share, self._filled()))
 
