@@ -6,22 +6,20 @@ can change (event times, window ends, date boundaries) is a grid point, and all 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
-from zoneinfo import ZoneInfo
+
+from tests.property.segments.judging import Doc, clock, grouped, is_number, judge, length, looked_up, same, span
 
 GRID_MS = 500
-UNITS_MS = {"s": 1_000, "m": 60_000}
 KINDS = ("trait", "event", "first_time", "sequence", "regularly", "segment", "list", "bucket", "account", "everyone", "measure")
 WINDOWS = ("within", "between_ago", "after", "before", "calendar")
 MURMUR = {"one:u": 3_164_328_440, "two:u": 2_417_936_091}
 """Hashes of salt and user, from the reference implementation."""
 NEVER = (-(10**18), -1)
 
-Doc = dict[str, Any]
 Seen = tuple[str, int, str, int, str]
 """segment key, sequence, status, effective at, cause"""
 Prefix = tuple[int, tuple[int, int], tuple[tuple[int, tuple[int, int]], ...]]
@@ -160,10 +158,10 @@ class Oracle:
 
     def _trait_holds(self, where: Doc, n: int) -> bool:
         if "held_for" not in where and "held_less_than" not in where:
-            return judge(where, self.traits.get(where["trait"]), n)
+            return judge(where, looked_up(self.traits, where["trait"]), n, self.zone)
         since = None
         for point in reversed(self.points):
-            if not judge(where, point.traits.get(where["trait"]), point.instant):
+            if not judge(where, looked_up(point.traits, where["trait"]), point.instant, self.zone):
                 break
             since = point.instant
         if since is None:
@@ -172,12 +170,12 @@ class Oracle:
         return long_enough and ("held_less_than" not in where or n - since < length(where["held_less_than"]))
 
     def _first_time_holds(self, where: Doc, n: int) -> bool:
-        times = [event.time_ms for event in self.events if selected(where["first_time"], event)]
+        times = [event.time_ms for event in self.events if selected(where["first_time"], event, self.zone)]
         return bool(times) and self.inside(where, min(times), n)
 
     def _regularly_holds(self, where: Doc, n: int) -> bool:
         every = length(where["every"])
-        times = [event.time_ms for event in self.events if selected(where["regularly"], event)]
+        times = [event.time_ms for event in self.events if selected(where["regularly"], event, self.zone)]
         met = [any(n - (i + 1) * every < t <= n - i * every for t in times) for i in range(where["of"])]
         return bool(sum(met) >= where["at_least"])
 
@@ -195,12 +193,12 @@ class Oracle:
                 for arrival, event in enumerate(self.events[: point.events])
                 if event.time_ms <= point.instant
             ]
-            grow(where["sequence"], met, known, point.instant)
+            grow(where["sequence"], met, known, point.instant, self.zone)
         self.chains[name] = len(self.points), met
         return met
 
     def _event_holds(self, where: Doc, n: int) -> bool:
-        return judge(where if "op" in where else {"op": "gte", "value": 1}, self.measure(where, n), n)
+        return judge(where if "op" in where else {"op": "gte", "value": 1}, self.measure(where, n), n, self.zone)
 
     def _measure_holds(self, where: Doc, n: int) -> bool:
         ratio = where["measure"]["ratio"]
@@ -208,7 +206,7 @@ class Oracle:
         above, below = (
             self.measure(side if side.keys() & set(WINDOWS) else {**side, **window}, n) for side in (ratio["of"], ratio["to"])
         )
-        return judge(where, None if above is None or not below else above / below, n)
+        return judge(where, None if above is None or not below else above / below, n, self.zone)
 
     def inside(self, leaf: Doc, t: int, n: int) -> bool:
         if "within" in leaf:
@@ -218,15 +216,15 @@ class Oracle:
             return n - length(older) < t <= n - length(newer)
         if "calendar" in leaf:
             return in_period(leaf["calendar"], clock(t, self.zone), clock(n, self.zone))
-        after = "after" not in leaf or t >= moment(leaf["after"])
-        return after and ("before" not in leaf or t < moment(leaf["before"]))
+        after = "after" not in leaf or t >= span(leaf["after"], self.zone)[0]
+        return after and ("before" not in leaf or t < span(leaf["before"], self.zone)[0])
 
     def measure(self, leaf: Doc, n: int) -> Any:
         found = sorted(
             (
                 (event.time_ms, arrival, event)
                 for arrival, event in enumerate(self.events)
-                if selected(leaf, event) and self.inside(leaf, event.time_ms, n)
+                if selected(leaf, event, self.zone) and self.inside(leaf, event.time_ms, n)
             ),
             key=lambda match: match[:2],
         )
@@ -273,7 +271,7 @@ def of_numbers(kind: str, numbers: list[float], q: float | None) -> float:
     return min(numbers) if kind == "min" else max(numbers)
 
 
-def grow(steps: list[Doc], met: set[Prefix], known: list[tuple[int, int, Happened]], n: int) -> None:
+def grow(steps: list[Doc], met: set[Prefix], known: list[tuple[int, int, Happened]], n: int, zone: str) -> None:
     """Add every prefix that follows from those met and from the events known, until there is no other."""
     events = [event for _, _, event in sorted(known, key=lambda match: match[:2])]
     order = {id(event): (t, arrival) for t, arrival, event in known}
@@ -288,7 +286,7 @@ def grow(steps: list[Doc], met: set[Prefix], known: list[tuple[int, int, Happene
         chain = {step: next(e for e in events if order[id(e)] == place) for step, place in bound}
         if "for" in steps_left[0]:
             over = last[0] + length(steps_left[0]["for"])
-            broken = any(last[0] < e.time_ms < over and selected(steps_left[0]["not"], e, chain) for e in events)
+            broken = any(last[0] < e.time_ms < over and selected(steps_left[0]["not"], e, zone, chain) for e in events)
             if over <= n and not broken:
                 found.append((i + 1, (over, -1), bound))
         else:
@@ -298,8 +296,8 @@ def grow(steps: list[Doc], met: set[Prefix], known: list[tuple[int, int, Happene
                 place = order[id(e)]
                 between = [x for x in events if last < order[id(x)] < place]
                 near = i == 0 or "within" not in steps[j] or e.time_ms - last[0] <= length(steps[j]["within"])
-                free = not any(selected(step, x, chain) for step in forbidden for x in between)
-                if place > last and near and free and selected(steps[j], e, chain):
+                free = not any(selected(step, x, zone, chain) for step in forbidden for x in between)
+                if place > last and near and free and selected(steps[j], e, zone, chain):
                     found.append((j + 1, place, (*bound, (j, place)) if j in asked else bound))
         fresh = [prefix for prefix in found if prefix not in met]
         met.update(fresh)
@@ -317,15 +315,6 @@ def compared_steps(step: Doc) -> list[Doc]:
     return of(step)
 
 
-def moment(text: str) -> int:
-    """Epoch ms of an ISO 8601 instant."""
-    return round(datetime.fromisoformat(text).timestamp() * 1_000)
-
-
-def clock(ms: int, zone: str) -> datetime:
-    return datetime.fromtimestamp(ms / 1_000, ZoneInfo(zone))
-
-
 def in_period(name: str, t: datetime, n: datetime) -> bool:
     days = (n.date() - t.date()).days
     weeks = ((n.date() - timedelta(days=n.weekday())) - (t.date() - timedelta(days=t.weekday()))).days // 7
@@ -341,72 +330,20 @@ def in_period(name: str, t: datetime, n: datetime) -> bool:
     }[name]
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def same(left: Any, right: Any) -> bool:
-    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
-
-
-def length(text: str) -> int:
-    return int(text[:-1]) * UNITS_MS[text[-1]]
-
-
-def selected(leaf: Doc, event: Happened, chain: dict[int, Happened] | None = None) -> bool:
+def selected(leaf: Doc, event: Happened, zone: str, chain: dict[int, Happened] | None = None) -> bool:
     pattern = leaf["event"]
     named = event.name.startswith(pattern[:-1]) if pattern.endswith("*") else event.name == pattern
-    return named and ("where" not in leaf or passes(leaf["where"], event, chain or {}))
+    return named and ("where" not in leaf or passes(leaf["where"], event, zone, chain or {}))
 
 
-def grouped(where: Doc, holds: Callable[[Doc], bool]) -> bool:
-    ((kind, parts),) = where.items()
-    truths = [holds(part) for part in ([parts] if kind == "not" else parts)]
-    return all(truths) if kind == "all" else any(truths) if kind == "any" else not any(truths)
-
-
-def passes(where: Doc, event: Happened, chain: dict[int, Happened]) -> bool:
+def passes(where: Doc, event: Happened, zone: str, chain: dict[int, Happened]) -> bool:
     if where.keys() & {"all", "any", "none", "not"}:
-        return grouped(where, lambda part: passes(part, event, chain))
-    value, other = event.properties.get(where["property"]), where.get("value")
-    if not isinstance(other, dict):
-        return judge(where, value, event.time_ms)
+        return grouped(where, lambda part: passes(part, event, zone, chain))
+    source, path = (event.properties, where["property"]) if "property" in where else (event.context, where["context"])
+    value, other = looked_up(source, path), where.get("value")
+    if not isinstance(other, dict) or not other.keys() & {"trait", "step"}:
+        return judge(where, value, event.time_ms, zone)
     found = event.traits.get(other["trait"]) if "trait" in other else chain[other["step"]].properties.get(other["property"])
     if found is None:
         return bool(where["op"] == "neq")
-    return judge({**where, "value": found}, value, event.time_ms)
-
-
-def alike(value: Any, wanted: Any) -> bool:
-    return (is_number(value) and is_number(wanted)) or (isinstance(value, str) and isinstance(wanted, str))
-
-
-STANDING: dict[str, Callable[[Any, Any], bool]] = {
-    "exists": lambda v, _w: v is not None,
-    "missing": lambda v, _w: v is None,
-    "eq": lambda v, w: v is not None and same(v, w),
-    "neq": lambda v, w: v is None or not same(v, w),
-    "in": lambda v, w: any(same(v, item) for item in w),
-    "gte": lambda v, w: alike(v, w) and v >= w,
-    "gt": lambda v, w: alike(v, w) and v > w,
-    "lt": lambda v, w: alike(v, w) and v < w,
-    "lte": lambda v, w: alike(v, w) and v <= w,
-    "between": lambda v, w: is_number(v) and w[0] <= v <= w[1],
-    "mod": lambda v, w: is_number(v) and v % w[0] == w[1],
-}
-MOVING: dict[str, Callable[[float, int, int], bool]] = {
-    "within_last": lambda t, n, d: n - d < t <= n,
-    "older_than": lambda t, n, d: t <= n - d,
-    "within_next": lambda t, n, d: n < t <= n + d,
-    "later_than": lambda t, n, d: t > n + d,
-}
-
-
-def judge(predicate: Doc, value: Any, n: int) -> bool:
-    op, wanted = predicate["op"], predicate.get("value")
-    if op in ("before", "after"):
-        limit = moment(predicate["value"])
-        return is_number(value) and (value // 1 < limit if op == "before" else value // 1 > limit)
-    if op in STANDING:
-        return STANDING[op](value, wanted)
-    return is_number(value) and MOVING[op](value // 1, n, length(predicate["value"]))  # whole milliseconds
+    return judge({**where, "value": found}, value, event.time_ms, zone)

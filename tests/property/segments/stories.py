@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
 
 from tests.property.segments.oracle import GRID_MS, Happened
+from tests.property.segments.wide import (
+    DURATIONS,
+    At,
+    birthday_tests,
+    birthdays,
+    date_values,
+    day_tests,
+    located,
+    scalar_tests,
+    wide_paths,
+    wide_tests,
+    wide_values,
+)  # fmt: skip
 
 Doc = dict[str, Any]
 NAMES = ("A", "AB", "B")
 PATTERNS = ("A", "A*", "B", "*")
-DURATIONS = ("1s", "2s", "3s", "5s")
 LISTS = ("vips", "press")
-LATER_MS = 5_000
-"""A property that is an instant, relative to the world's."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ spans: st.SearchStrategy[Doc] = st.sampled_from(DURATIONS).map(lambda d: {"withi
 fixed_windows = st.one_of(
     grid(-8, 40).map(lambda t: {"after": t}),
     grid(0, 80).map(lambda t: {"before": t}),
+    st.sampled_from([At(0, "day"), At(86_400_000, "day")]).map(lambda day: {"after": day}),
+    st.sampled_from([At(0, "day"), At(86_400_000, "day")]).map(lambda day: {"before": day}),
     st.tuples(grid(-8, 40), grid(1, 40)).map(lambda pair: {"after": pair[0], "before": pair[0] + pair[1]}),
 )
 calendar_windows = st.sampled_from(
@@ -95,6 +106,8 @@ property_checks = st.one_of(
     number_tests.map(lambda test: {"property": "v", **test}),
     existence.map(lambda test: {"property": "v", **test}),
     st.sampled_from(DURATIONS).map(lambda d: {"property": "v", "op": "within_last", "value": d}),
+    st.builds(lambda path, test: {"property": path, **test}, wide_paths, wide_tests),
+    st.builds(lambda test: {"context": "app.version", **test}, wide_tests),
     st.tuples(st.sampled_from(["k", "v"]), st.sampled_from(["eq", "neq", "gt"])).map(
         lambda pair: {"property": pair[0], "op": pair[1], "value": {"trait": "p"}}
     ),
@@ -126,12 +139,14 @@ amounts = st.sampled_from(
         *({"measure": {"percentile": "v", "q": q}} for q in (0, 0.1, 0.5, 0.95, 1)),
     ]
 )
+wide_ends = st.sampled_from([{"measure": {name: "w"}} for name in ("first", "last")])
 values = st.sampled_from([{"measure": {name: path}} for name in ("first", "last", "most_frequent") for path in ("k", "v")])
 times = st.sampled_from([{"measure": "first_time"}, {"measure": "last_time"}])
 tested_measures: st.SearchStrategy[Doc] = st.one_of(
     st.tuples(st.one_of(counting, amounts), st.one_of(number_tests, existence)),
     st.tuples(values, any_tests),
-    st.tuples(times, date_tests),
+    st.tuples(wide_ends, scalar_tests),
+    st.tuples(times, st.one_of(date_tests, date_tests, day_tests)),
 ).map(both)
 event_leaves = st.one_of(
     st.builds(lambda a, b, c: {**a, **b, **c}, selectors, tested_measures, windows),
@@ -158,6 +173,9 @@ trait_tests = st.one_of(
     st.sampled_from(["x", 1, True]).map(lambda v: {"trait": "p", "op": "neq", "value": v}),
     existence.map(lambda test: {"trait": "p", **test}),
     moving_tests.map(lambda test: {"trait": "d", **test}),
+    st.builds(lambda path, test: {"trait": path, **test}, wide_paths, wide_tests),
+    day_tests.map(lambda test: {"trait": "d", **test}),
+    birthday_tests.map(lambda test: {"trait": "b", **test}),
 )
 held = st.one_of(
     st.sampled_from(DURATIONS).map(lambda d: {"held_for": d}),
@@ -243,17 +261,22 @@ def definitions(draw: st.DrawFn, keys: tuple[str, ...]) -> tuple[tuple[str, Doc]
     return tuple((key, draw(conditions(keys[:i]))) for i, key in enumerate(keys))
 
 
+_missing: st.SearchStrategy[Doc] = st.just({})
 happened = st.builds(
-    lambda name, time, v, k: Happened(name, time, {**v, **k}),
+    lambda name, time, v, k, w, app: Happened(name, time, {**v, **k, **w}, app),
     st.sampled_from(NAMES),
     grid(-12, 8),  # relative to stream time here: late, on time, or ahead of it
-    st.sampled_from([{}, {"v": 0.5}, {"v": 1}, {"v": 1}, {"v": 2}, {"v": -1}, {"v": "x"}, {"v": True}, {"v": LATER_MS}]),
+    st.sampled_from([{}, {"v": 0.5}, {"v": 1}, {"v": 1}, {"v": 2}, {"v": -1}, {"v": "x"}, {"v": True}, {"v": At(5_000)}]),
     st.sampled_from([{}, {"k": "x"}, {"k": "y"}, {"k": 1}, {"k": 1.0}, {"k": True}]),
+    st.one_of(_missing, wide_values.map(lambda w: {"w": w})),
+    st.one_of(_missing, wide_values.map(lambda version: {"app": {"version": version}})),
 )
 profiles = st.builds(
-    lambda p, d: {**p, **d},
+    lambda p, d, w, b: {**p, **d, **w, **b},
     st.sampled_from([{}, {"p": "x"}, {"p": 1}, {"p": True}, {"p": 1.0}]),
-    st.one_of(st.just({}), grid(0, 60).map(lambda t: {"d": t})),
+    st.one_of(_missing, date_values.map(lambda t: {"d": t})),
+    st.one_of(_missing, wide_values.map(lambda w: {"w": w})),
+    st.one_of(_missing, birthdays.map(lambda b: {"b": b})),
 )
 gaps = grid(0, 6)
 event_steps = st.builds(lambda after, event: Step("event", after, event=event), gaps, happened)
@@ -318,15 +341,11 @@ def placed(document: Any, world: World) -> Any:
     if isinstance(document, list):
         return [placed(part, world) for part in document]
     if not isinstance(document, dict):
-        return document
+        return located(document, world.zone, world.base_ms)
     dated = document.get("op") in ("before", "after")
     return {
-        key: _instant(world.base_ms + value)
+        key: located(At(value, "utc"), world.zone, world.base_ms)
         if isinstance(value, int) and (key in ("after", "before") or (key == "value" and dated))
         else placed(value, world)
         for key, value in document.items()
     }
-
-
-def _instant(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds")

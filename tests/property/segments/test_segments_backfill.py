@@ -68,7 +68,8 @@ class Lived:
             self.pass_time()
         else:
             assert event is not None
-            self.segmenter.track("u", event.name, event.time_ms, event.properties, **received)
+            context = json.dumps(event.context)
+            self.segmenter.track("u", event.name, event.time_ms, event.properties, context=context, **received)
 
     def define(self, definitions: Definitions, *, awaits_backfill: bool) -> None:
         """What is new, or other than before; what is gone stays in force until these are."""

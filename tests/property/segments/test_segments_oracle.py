@@ -25,7 +25,6 @@ from starling_segments import (
 )  # fmt: skip
 from tests.property.segments.oracle import GRID_MS, Happened, Oracle, Seen
 from tests.property.segments.stories import (
-    LATER_MS,
     LISTS,
     WORLDS,
     Step,
@@ -36,6 +35,7 @@ from tests.property.segments.stories import (
     stories,
     windowed_leaves,
 )  # fmt: skip
+from tests.property.segments.wide import located
 
 CASES = int(os.environ.get("STARLING_ORACLE_CASES", "150"))
 """How many stories each test tells."""
@@ -138,15 +138,14 @@ def in_order(changes: list[Seen]) -> list[Seen]:
 
 def put(step: Step, world: World, now: int) -> tuple[Step, Happened | None]:
     """The step with its instants where the world has them."""
-    traits = step.traits and {key: value + world.base_ms if key == "d" else value for key, value in step.traits.items()}
+    traits = step.traits and located(step.traits, world.zone, world.base_ms)
     definitions = tuple((key, placed(where, world)) for key, where in step.definitions)
     event = step.event and replace(
         step.event,
         time_ms=now + step.event.time_ms,
-        properties={
-            key: world.base_ms + value if value == LATER_MS else value for key, value in step.event.properties.items()
-        },
-    )  # fmt: skip
+        properties=located(step.event.properties, world.zone, world.base_ms),
+        context=located(step.event.context, world.zone, world.base_ms),
+    )
     return replace(step, traits=traits, definitions=definitions), event
 
 

@@ -13,7 +13,20 @@ from starling_segments.lifetimes import Total
 from starling_segments.operators import OPERATORS
 from starling_segments.tree import Predicate, Trait
 from starling_segments.values import amount, distinct_key
+from tests.property.segments.judging import judge
 from tests.property.segments.oracle import GRID_MS
+from tests.property.segments.stories import WORLDS, World, placed
+from tests.property.segments.wide import (
+    BIRTHDAY_TESTS,
+    DAY_TESTS,
+    DURATIONS,
+    ITEM_TESTS,
+    MOVING,
+    SCALAR_TESTS,
+    WIDE_VALUES,
+    At,
+    located,
+)  # fmt: skip
 
 OPERANDS: dict[str, dict[str, Any]] = {
     **{op: {"value": value} for op in ("eq", "neq") for value in ["a"]},
@@ -133,3 +146,25 @@ def test_anything_can_be_measured(value: Any) -> None:
 def test_distinct_keys_are_equal_for_equal_values_only(left: Any, right: Any) -> None:
     equal = left == right and isinstance(left, bool) == isinstance(right, bool)
     assert (distinct_key(left) == distinct_key(right)) is equal
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: f"{world.zone}-{world.base_ms}")
+def test_a_predicate_says_what_the_words_of_the_language_say(world: World) -> None:
+    """Each test of each value, at instants on both sides of all that moves."""
+    dates = [At(ms, form) for form in ("number", "utc", "local", "day") for ms in (0, 9_500, 10_000, 12_000)]
+    born = [At(ms, "born") for ms in (0, 9_500, 10_000, 12_000)]
+    moving = [{"op": op, "value": length} for op in MOVING for length in DURATIONS]
+    asked = [
+        (WIDE_VALUES, [*SCALAR_TESTS, *ITEM_TESTS, *moving]),
+        ([*dates, *born, "x", True, None], [*DAY_TESTS, *BIRTHDAY_TESTS, *moving]),
+    ]
+    for values, tests in asked:
+        placed_values = [located(value, world.zone, world.base_ms) for value in values]
+        for test in (placed(test, world) for test in tests):
+            leaf = parse_condition({"trait": "v", **test}, world.zone, Known())
+            assert isinstance(leaf, Trait)
+            moves = leaf.predicate.next_change is not None
+            for now in (world.base_ms + ms for ms in ((0, 7_000, 9_500, 10_000, 12_000, 15_000) if moves else (0,))):
+                for value in placed_values:
+                    said = judge(test, value, now, world.zone)
+                    assert leaf.predicate.holds(value, now) is said, (test, value, now)
