@@ -143,7 +143,12 @@ class Slot:
             return True
 
     def wait_ready(self, seconds: float = 240.0) -> None:
-        wait_until(lambda: self.worker is not None and self.worker.ready(), f"{self.name} to be ready", seconds)
+        wait_until(lambda: self.worker is not None and self.worker.ready(), f"{self.name} to be ready", seconds, self._hanging)
+
+    def _hanging(self) -> str:
+        """What it said last, and where each of its threads is."""
+        self.tell_stacks()
+        return self.said()[-6_000:]
 
     def said(self) -> str:
         """The log of the process that runs, or ran last."""
