@@ -13,7 +13,7 @@ ORACLE_CASES ?= 8000
 ORACLE_SEED ?= random
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
 
-.PHONY: help setup demo test faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill clean
+.PHONY: help setup demo test faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -51,7 +51,7 @@ format: setup ## put all code into the house style
 	@.venv/bin/ruff format --quiet $(SOURCES)
 	@.venv/bin/ruff check --quiet --fix $(SOURCES)
 
-bench: bench-ingest bench-segments bench-segmenter bench-latency bench-preview bench-backfill bench-spark bench-stream ## every benchmark; results as JSON in benchmarks/results
+bench: bench-ingest bench-segments bench-segmenter bench-latency bench-preview bench-lists bench-backfill bench-spark bench-stream ## every benchmark; results as JSON in benchmarks/results
 
 bench-ingest: setup ## requests and items a second through the edge
 	@$(PYTHON) benchmarks/ingest.py
@@ -76,6 +76,9 @@ bench-latency: setup ## from an acknowledged event to a readable membership reco
 	@.venv/bin/starling up --detach --no-spark --data-dir out/latency --port-base 27000
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) benchmarks/latency.py --data-dir out/latency --write || failed=1; \
 	  .venv/bin/starling down --data-dir out/latency; rm -rf out/latency; exit $${failed:-0}
+
+bench-lists: setup ## lists of a million ids: uploaded, replaced, followed into a segment
+	@$(PYTHON) benchmarks/list_upload.py --write $(ARGS)
 
 bench-preview: setup ## preview, diff and explain over a million users; ARGS="--users 200000" for fewer
 	@$(PYTHON) benchmarks/preview.py --write $(ARGS)
