@@ -41,13 +41,13 @@ def main(arguments: Sequence[str]) -> int:
 def measured(directory: Path, ids: int) -> dict[str, Any]:
     """Seconds of each request, what the API's process held, and how long the segmenter needed for all of it."""
     with stack(directory / "stack", cassandra=True) as made:
+        segmenting.define(made, {"on-the-list": {"list": "fair"}})
         environment = {**made.environment(), "STARLING_TOKENS": "token=marketer:default"}
         with running("starling_api", environment, directory / "api.log") as service:
             with httpx.Client(
                 base_url=service.url, headers={"Authorization": "Bearer token"}, timeout=_PATIENCE_SECONDS, trust_env=False
             ) as api:
                 api.put("/v1/lists/fair", json={"name": "Fair"}).raise_for_status()
-                api.post("/v1/segments", json=_segment()).raise_for_status()
                 told = _uploads(api, ids)
             held = round(psutil.Process(service.process.pid).memory_info().rss / 1e6)
         worker, progress = segmenting.start(made, directory, "wall"), Progress(made.brokers, segmenting.GROUP, LIST_MEMBERSHIP)
@@ -63,10 +63,6 @@ def measured(directory: Path, ids: int) -> dict[str, Any]:
         "segmenter_seconds_for_all_records": followed,
         "load_average_5m": round(os.getloadavg()[1], 1),
     }
-
-
-def _segment() -> dict[str, Any]:
-    return {"key": "on-the-list", "name": "On the list", "where": {"list": "fair"}}
 
 
 def _uploads(api: httpx.Client, ids: int) -> dict[str, Any]:
