@@ -58,6 +58,7 @@ class Oracle:
     traits: Doc = field(default_factory=dict)
     lists: set[str] = field(default_factory=set)
     others: tuple[int, int] | None = None
+    paused: frozenset[str] = frozenset()
     known: bool = False
     points: list[Point] = field(default_factory=list)
     announced: dict[str, list[Seen]] = field(default_factory=dict)
@@ -100,6 +101,11 @@ class Oracle:
         exits = [self._announce(key, self.now, "DEFINITION") for key in gone if self._is_member(key)]
         return before + exits + self._look(self.now, "DEFINITION")
 
+    def hold(self, paused: frozenset[str], stream_time: int) -> list[Seen]:
+        before = self._pass(stream_time)
+        self.paused = paused
+        return before + self._look(self.now, "DEFINITION")
+
     def members(self) -> set[str]:
         return {key for key in self.announced if self._is_member(key)}
 
@@ -116,7 +122,7 @@ class Oracle:
         if not self.known:
             return []
         self.points.append(Point(instant, len(self.events), self.traits))
-        turned = [key for key, where in self.definitions.items() if self.holds(where, instant) != self._is_member(key)]
+        turned = [key for key in self.definitions if self._is_in(key, instant) != self._is_member(key)]
         return [self._announce(key, instant, cause) for key in turned]
 
     def _announce(self, key: str, instant: int, cause: str) -> Seen:
@@ -129,6 +135,10 @@ class Oracle:
         history = self.announced.get(key, [])
         return len(history) % 2 == 1
 
+    def _is_in(self, key: str, n: int) -> bool:
+        """What is paused stays as it is, for those too that are built on it."""
+        return self._is_member(key) if key in self.paused else self.holds(self.definitions[key], n)
+
     def holds(self, where: Doc, n: int) -> bool:
         if where.keys() & {"all", "any", "none", "not"}:
             return grouped(where, lambda part: self.holds(part, n))
@@ -136,7 +146,7 @@ class Oracle:
         return bool(getattr(self, f"_{kind}_holds")(where, n))
 
     def _segment_holds(self, where: Doc, n: int) -> bool:
-        return self.holds(self.definitions[where["segment"]], n)
+        return self._is_in(where["segment"], n)
 
     def _everyone_holds(self, where: Doc, n: int) -> bool:
         return True

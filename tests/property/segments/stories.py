@@ -31,7 +31,10 @@ LISTS = ("vips", "press")
 
 @dataclass(frozen=True)
 class Step:
-    """One input: `kind` is event, profile, list, account, advance or define. `after_ms`: how far stream time moves on first."""
+    """One input: `kind` is event, profile, list, account, advance, define or hold. `after_ms`: how far stream time moves on first.
+
+    `held`: the segments that are paused from then on; all others go on.
+    """
 
     kind: str
     after_ms: int
@@ -40,6 +43,7 @@ class Step:
     listed: tuple[str, bool] = ("", False)
     others: tuple[int, int] | None = None
     definitions: tuple[tuple[str, Doc], ...] = ()
+    held: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -302,13 +306,26 @@ _chapter = st.lists(steps, min_size=3, max_size=10)
 _last_chapter = st.lists(steps, max_size=6)
 
 
+@cache
+def _holds(keys: tuple[str, ...]) -> st.SearchStrategy[list[Step]]:
+    """Some of the segments are paused, others go on."""
+    hold = st.builds(lambda after, held: Step("hold", after, held=held), gaps, st.frozensets(st.sampled_from(keys)))
+    return st.one_of(st.just([]), st.just([]), st.lists(hold, min_size=1, max_size=2))
+
+
+def _interrupted(chapter: list[Step], holds: list[Step], place: int) -> list[Step]:
+    """The first of the holds somewhere in the chapter, the second at its end."""
+    place %= len(chapter)
+    return [*chapter[:place], *holds[:1], *chapter[place:], *holds[1:]]
+
+
 @st.composite
 def stories(draw: st.DrawFn) -> list[Step]:
-    """Definitions first, then inputs, now and then other definitions. A key that was dropped never comes back."""
+    """Definitions first, then inputs, now and then other definitions, or some paused. A key that was dropped never comes back."""
     keys: tuple[str, ...] = ("a", "b", "c")
     told = [Step("define", 0, definitions=draw(definitions(keys)))]
     for chapter in range(draw(st.integers(1, 3))):
-        told += draw(_chapter)
+        told += _interrupted(draw(_chapter), draw(_holds(keys)), draw(st.integers(0, 9)))
         kept = tuple(key for key in keys if draw(st.booleans()))
         keys = (*kept, f"n{chapter}")
         told.append(Step("define", draw(gaps), definitions=draw(definitions(keys))))

@@ -41,6 +41,7 @@ class Lived:
     now: int
     segmenter: MemorySegmenter = field(init=False)
     versions: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    paused: frozenset[str] = frozenset()
     waiting: Definitions | None = None
     records: int = 0
 
@@ -78,13 +79,25 @@ class Lived:
             if before == where:
                 continue
             self.versions[key] = where, version + 1
-            document = {"key": key, "name": key, "timezone": self.zone, "where": where}
-            self.segmenter.record_definition(key, json.dumps(document), version=version + 1, awaits_backfill=awaits_backfill)
+            action = "PAUSED" if key in self.paused else "REVISED"  # what is paused stays paused
+            self._record(key, action, awaits_backfill=awaits_backfill)
         self.waiting = definitions
+
+    def hold(self, held: frozenset[str]) -> None:
+        """Those are paused from now on, all others go on."""
+        for key in sorted(held ^ self.paused):
+            self._record(key, "PAUSED" if key in held else "RESUMED")
+        self.paused = held
+
+    def _record(self, key: str, action: str, *, awaits_backfill: bool = False) -> None:
+        where, version = self.versions[key]
+        document = json.dumps({"key": key, "name": key, "timezone": self.zone, "where": where})
+        self.segmenter.record_definition(key, document, version=version, action=action, awaits_backfill=awaits_backfill)
 
     def archive(self) -> None:
         """What is not among those that waited; the later ones first, for they may be built on the others."""
         kept = dict(self.waiting or ())
+        self.paused &= kept.keys()
         for key in [key for key in reversed(self.versions) if key not in kept]:
             self.segmenter.record_definition(key, "{}", version=self.versions.pop(key)[1], action="ARCHIVED")
 
@@ -144,6 +157,12 @@ class Told:
             self.found = self.lived.gather(None)
             self.same([])
 
+    def hold(self, held: frozenset[str]) -> None:
+        """At once, of the versions in force; one that waits takes effect as what it is by then."""
+        self.lived.hold(held)
+        self.lived.segmenter.task.settle()
+        self.same(self.oracle.hold(held, self.lived.now))
+
     def same(self, wanted_changes: list[Announced]) -> None:
         assert in_order(self.lived.changes()) == in_order(wanted_changes)
 
@@ -185,6 +204,10 @@ def tell(story: list[Step], world: World, told: Told, ahead: list[int]) -> None:
             lived.pass_time()
             told.same(told.oracle.advance(lived.now))
             told.define(step.definitions, ahead[number % len(ahead)])
+        elif step.kind == "hold":
+            lived.pass_time()
+            told.same(told.oracle.advance(lived.now))
+            told.hold(step.held)
         else:
             lived.take(step, event)
             told.same(ask(told.oracle, step, event, lived.now))

@@ -15,6 +15,7 @@ from starling_segments import (
     Change,
     Known,
     Plan,
+    Segment,
     UserState,
     built_on,
     compile_plan,
@@ -54,6 +55,14 @@ class Folded:
     past: list[Past] = field(default_factory=list)
     versions: dict[str, tuple[Any, int]] = field(default_factory=dict)
     others: tuple[int, int] | None = None
+    segments: list[Segment] = field(default_factory=list)
+    paused: frozenset[str] = frozenset()
+
+    def rule(self, step: Step, now: int) -> list[Change]:
+        if step.kind == "define":
+            return self.define(step.definitions, now)
+        self.paused = step.held
+        return self.switch(now)
 
     def define(self, definitions: tuple[tuple[str, Any], ...], now: int) -> list[Change]:
         segments = []
@@ -63,7 +72,11 @@ class Folded:
             self.versions[key] = (where, version if before == where else version + 1)
             document = {"key": key, "name": key, "timezone": self.zone, "where": where}
             segments.append(replace(parse_segment(document, known), version=self.versions[key][1]))
-        previous, self.plan = self.plan, compile_plan(segments)
+        self.segments, self.paused = segments, self.paused.intersection(known.segments)
+        return self.switch(now)
+
+    def switch(self, now: int) -> list[Change]:
+        previous, self.plan = self.plan, plan_in_force(self.segments, self.paused)
         self.remember(set(self.plan.leaves) - set(previous.leaves), now)
         self.state.account = self.tally(previous)  # whose last timers are still to fire
         changes = self.plan.on_definition(self.state, now, previous)
@@ -90,8 +103,8 @@ class Folded:
     def take(self, step: Step, event: Happened | None, now: int) -> list[Change]:
         if self.through_bytes:
             self.state = decode_state(encode_state(self.state))
-        if step.kind == "define":
-            return self.define(step.definitions, now)
+        if step.kind in ("define", "hold"):
+            return self.rule(step, now)
         if step.kind == "advance":
             return self.plan.on_timer(self.state, now)
         if step.kind == "list":
@@ -113,8 +126,8 @@ class Folded:
 
 
 def ask(oracle: Oracle, step: Step, event: Happened | None, now: int) -> list[Seen]:
-    if step.kind == "define":
-        return oracle.define(dict(step.definitions), now)
+    if step.kind in ("define", "hold"):
+        return oracle.hold(step.held, now) if step.kind == "hold" else oracle.define(dict(step.definitions), now)
     if step.kind == "advance":
         return oracle.advance(now)
     if step.kind == "list":
@@ -172,15 +185,15 @@ def explained(folded: Folded, oracle: Oracle, now: int) -> None:
     """What explain says of each node, as the API asks it of a stored state, is what is so; nothing changes before it says so."""
     running = {one.segment.key: one.segment for one in folded.plan.segments}
     for key, where in oracle.definitions.items() if oracle.known else ():
-        plan = plan_in_force(built_on([key], running), frozenset())
+        plan = plan_in_force(built_on([key], running), folded.paused)
         told = plan.explain(decode_state(encode_state(folded.state)), key, now)
-        assert told["member"] is told["tree"]["truth"] is (key in oracle.members())
+        assert told["member"] is (key in oracle.members())
         for node in nodes(told["tree"]):
             assert node["truth"] is oracle.holds(part_of({"where": where}, node["node"]), now), node
         turn = told["tree"]["next_change_at"]
         assert turn is None or turn > now
         for instant in range(now, min(turn or now + 20 * GRID_MS, now + 20 * GRID_MS), GRID_MS):
-            assert oracle.holds(where, instant) is told["member"]
+            assert oracle.holds(where, instant) is told["tree"]["truth"]
 
 
 def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:

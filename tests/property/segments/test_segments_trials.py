@@ -66,7 +66,7 @@ def tried(person: Folded, where: Any, replaces: str | None, now: int, clock: Clo
     running: dict[str, Segment] = {one.segment.key: one.segment for one in person.plan.segments}
     known = Known({key: frozenset() for key in running}, lists=frozenset(LISTS), accounts=True)
     document = {"key": "tried", "name": "tried", "timezone": person.zone, "where": where}
-    trial = on_trial(parse_segment(document, known), running, replaces, frozenset())
+    trial = on_trial(parse_segment(document, known), running, replaces, person.paused)
     kept = kept_by(list(running.values()))
     past = past_for(trial, kept, now)
     if blind_spots(trial, kept, past, FOR_EVER_MS):
