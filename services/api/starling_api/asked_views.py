@@ -80,6 +80,7 @@ class ExplainView(BaseModel):
     """Why a user is in a segment or not."""
 
     member: bool
+    paused: bool = Field(description="while the segment is, its members stay as they are, whatever the tree says")
     as_of: str = Field(description=INSTANT)
     tree: NodeView
 

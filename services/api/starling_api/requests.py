@@ -111,6 +111,20 @@ def parse_json(body: bytes) -> Any:
         raise BadRequest("not_json", f"the body is no JSON: {cause}") from cause
 
 
+IdempotencyKey = Annotated[str | None, Header(description="the same key gives the same answer for a day")]
+
+
+def order_by(role: Role) -> Callable[..., Write]:
+    """A dependency that gives a write without a body, to what has no versions."""
+
+    def order(
+        request: Request, caller: Annotated[Caller, Depends(at_least(role))], idempotency_key: IdempotencyKey = None
+    ) -> Write:
+        return _bare(request, caller, None, idempotency_key)
+
+    return order
+
+
 def write_by(role: Role) -> Callable[..., Write]:
     """A dependency that gives a write without a body."""
 
@@ -118,12 +132,16 @@ def write_by(role: Role) -> Callable[..., Write]:
         request: Request,
         caller: Annotated[Caller, Depends(at_least(role))],
         if_match: Annotated[str | None, Header(description="ETag (= version) that must still be the newest")] = None,
-        idempotency_key: Annotated[str | None, Header(description="the same key gives the same answer for a day")] = None,
+        idempotency_key: IdempotencyKey = None,
     ) -> Write:
-        print_ = hashlib.sha256(f"{request.method} {request.url.path} {if_match}\n".encode()).hexdigest()
-        return Write(author_of(request, caller), None, version_in(if_match), idempotency_key, print_)
+        return _bare(request, caller, if_match, idempotency_key)
 
     return write
+
+
+def _bare(request: Request, caller: Caller, if_match: str | None, idempotency_key: str | None) -> Write:
+    print_ = hashlib.sha256(f"{request.method} {request.url.path} {if_match}\n".encode()).hexdigest()
+    return Write(author_of(request, caller), None, version_in(if_match), idempotency_key, print_)
 
 
 def write_with_body(role: Role) -> Callable[..., Write]:

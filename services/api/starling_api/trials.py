@@ -99,7 +99,7 @@ class Trials:
             raise NotTakenOver(f"{key!r} is being worked out from what happened before it: ask again in a moment")
         now = _instant(standing.stream_time_ms, reported.get(partition), whole=standing.whole)
         told = plan.explain(decode_state(state), key, now)
-        return in_words(told, document)
+        return {**in_words(told, document), "paused": key in running.paused}
 
     def _surveyor(
         self, running: Running, trial: Trial, elapsed: Callable[[], float]

@@ -126,6 +126,15 @@ def test_an_upload_is_done_once_for_one_idempotency_key(client: Client) -> None:
     assert is_problem(other, 422, "idempotency_key_reused")
 
 
+def test_a_list_is_dropped_once_for_one_idempotency_key(client: Client) -> None:
+    for key in ("vips", "press"):
+        client.call("PUT", f"/v1/lists/{key}", {})
+    for _ in range(2):
+        assert client.call("DELETE", "/v1/lists/vips", Idempotency_Key="drop").status_code == 204
+    assert is_problem(client.call("DELETE", "/v1/lists/press", Idempotency_Key="drop"), 422, "idempotency_key_reused")
+    assert client.call("GET", "/v1/lists/press").json()["status"] == "active"
+
+
 def test_many_are_taken_in_chunks(client: Client) -> None:
     client.call("PUT", "/v1/lists/vips", {})
     users = [f"user-{number}" for number in range(12_000)]

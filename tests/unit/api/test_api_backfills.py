@@ -67,6 +67,16 @@ def test_runs_are_listed_and_turned_by_an_admin_of_a_workspace_that_they_concern
     assert call(world, "POST", "/v1/backfills/run-1/pause").status_code == 404
 
 
+def test_a_run_is_turned_once_for_one_idempotency_key() -> None:
+    world = World()
+    world.runs["run-1"] = run_of(*HALF, buyers=1)
+    first, again = (call(world, "POST", "/v1/backfills/run-1/pause", headers={"Idempotency-Key": "k"}) for _ in range(2))
+    assert (first.status_code, again.content) == (200, first.content)
+    assert len(world.asked) == 1
+    other = call(world, "POST", "/v1/backfills/run-1/cancel", headers={"Idempotency-Key": "k"})
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+
+
 def waits(world: World, from_records: int, past: int) -> Waits:
     return Waits(from_records, lambda: past, Known(world.reader), world.audience, 2)
 

@@ -294,11 +294,12 @@ def test_nobody_is_explained_who_is_not_known_nor_by_what_is_not_in_force() -> N
 
 def test_a_paused_segment_explains_the_member_as_it_was_held() -> None:
     site = shop(buyers=BUYERS)
+    assert site.explain("u1", "buyers")["paused"] is False
     call(site.world, "POST", "/v1/segments/buyers/pause")
     site.segmenter.define("buyers", BUYERS, action="PAUSED")
     site.show(NOW_MS + 20 * DAY_MS)
     told = site.explain("u1", "buyers")
-    assert (told["member"], told["tree"]["truth"]) == (True, False)
+    assert (told["paused"], told["member"], told["tree"]["truth"]) == (True, True, False)
     assert site.preview({"segment": "buyers"})["estimate"] == 7
 
 

@@ -78,7 +78,7 @@ def _turn(kind: Kind, writer: Role, turn: Callable[[Commands, Kind, Author, str,
             definition = turn(services.commands, kind, write.author, key, write.if_match)
             return Stored(200, to_json(_document(services, kind, write, definition)), etag(definition))
 
-        return _answer(services, write, act)
+        return answered(services, write, act)
 
     return act_on
 
@@ -92,7 +92,7 @@ def _define(kind: Kind, writer: Role) -> Endpoint:
                 shown[kind.hidden] = definition.document[kind.hidden]
             return Stored(201, to_json(shown), etag(definition))
 
-        return _answer(services, write, act)
+        return answered(services, write, act)
 
     return define
 
@@ -118,7 +118,7 @@ def _revise(kind: Kind, writer: Role) -> Endpoint:
             definition = services.commands.revise(kind, write.author, key, write.document, write.if_match)
             return Stored(200, to_json(_document(services, kind, write, definition)), etag(definition))
 
-        return _answer(services, write, act)
+        return answered(services, write, act)
 
     return revise
 
@@ -129,7 +129,7 @@ def _archive(kind: Kind, writer: Role) -> Endpoint:
             services.commands.archive(kind, write.author, key, write.if_match)
             return Stored(204, "", None)
 
-        return _answer(services, write, act)
+        return answered(services, write, act)
 
     return archive
 
@@ -138,7 +138,8 @@ def _document(services: Services, kind: Kind, write: Write, definition: Definiti
     return services.queries.shown(kind, write.author.workspace, definition)
 
 
-def _answer(services: Services, write: Write, act: Callable[[], Stored]) -> Response:
+def answered(services: Services, write: Write, act: Callable[[], Stored]) -> Response:
+    """The answer to a write, or the one that its Idempotency-Key had before."""
     answer = answer_once(services.answers, write.author.workspace, write.idempotency_key, write.fingerprint, act)
     headers = {} if answer.etag is None else {"ETag": answer.etag}
     if answer.status == 204:

@@ -3,7 +3,7 @@
 import hashlib
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -11,13 +11,12 @@ from fastapi.responses import JSONResponse
 
 from starling_api.definitions import Author
 from starling_api.errors import Archived, NotFound, TooLarge
-from starling_api.idempotency import answer_once
 from starling_api.kinds import LISTS
 from starling_api.lists import Lists
 from starling_api.ports import Stored
 from starling_api.repository import to_json
 from starling_api.requests import Body, Page, Services, UsedServices, Viewer, Write, parse_json, write_by
-from starling_api.routes.definitions import PROBLEMS, etag
+from starling_api.routes.definitions import PROBLEMS, answered, etag
 from starling_api.tokens import Role
 from starling_api.uploads import MAX_IDS, count_ids, read_ids
 from starling_api.views import ListMemberView, ListView, PageView, UploadView
@@ -35,12 +34,11 @@ Writer = Annotated[Write, Depends(write_by(Role.MARKETER))]
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A body that is looked through before anything is done with it. `fingerprint`: of all that decides the answer."""
+    """A body that is looked through before anything is done with it."""
 
     file: IO[bytes]
     as_csv: bool
     write: Write
-    fingerprint: str
 
 
 async def _upload(request: Request, write: Writer) -> AsyncIterator[Upload]:
@@ -54,7 +52,7 @@ async def _upload(request: Request, write: Writer) -> AsyncIterator[Upload]:
             digest.update(part)
             file.write(part)
         as_csv = request.headers.get("content-type", "").startswith("text/csv")
-        yield Upload(file, as_csv, write, digest.hexdigest())
+        yield Upload(file, as_csv, replace(write, fingerprint=digest.hexdigest()))
 
 
 Uploaded = Annotated[Upload, Depends(_upload)]
@@ -106,23 +104,26 @@ def read_list(key: str, services: UsedServices, caller: Viewer) -> Response:
 def put_list(key: str, services: UsedServices, write: Writer, body: Body) -> Response:
     """The body may be missing. 201 when there was no such list."""
     document = parse_json(body) if body.strip() else {}
-    fingerprint = hashlib.sha256(write.fingerprint.encode() + body).hexdigest()
+    whole = replace(write, fingerprint=hashlib.sha256(write.fingerprint.encode() + body).hexdigest())
 
     def act() -> Stored:
         made, definition = services.commands.put(LISTS, write.author, key, document, write.if_match)
         shown = services.queries.shown(LISTS, write.author.workspace, definition)
         return Stored(201 if made else 200, to_json(shown), etag(definition))
 
-    answer = answer_once(services.answers, write.author.workspace, write.idempotency_key, fingerprint, act)
-    return Response(answer.body, answer.status, {"ETag": answer.etag or ""}, "application/json")
+    return answered(services, whole, act)
 
 
 @list_router.delete("/{key}", summary="Drop a list", status_code=204)
 def drop_list(key: str, services: UsedServices, write: Writer) -> Response:
     """Nobody is on it any more. Refused while a segment asks for it."""
-    services.commands.archive(LISTS, write.author, key, write.if_match)
-    services.lists.replace(write.author, key, ())
-    return Response(status_code=204)
+
+    def act() -> Stored:
+        services.commands.archive(LISTS, write.author, key, write.if_match)
+        services.lists.replace(write.author, key, ())
+        return Stored(204, "", None)
+
+    return answered(services, write, act)
 
 
 @list_router.get("/{key}/members", summary="Who is on a list", responses={200: {"model": PageView[ListMemberView]}})
@@ -161,8 +162,7 @@ def _write(services: Services, key: str, upload: Upload, do: Callable[[Lists, Au
         sent = do(services.lists, author, key, read_ids(upload.file, as_csv=as_csv))
         return Stored(200, to_json({"key": key, "users": sent}), None)
 
-    answer = answer_once(services.answers, author.workspace, upload.write.idempotency_key, upload.fingerprint, act)
-    return Response(answer.body, answer.status, media_type="application/json")
+    return answered(services, upload.write, act)
 
 
 def _must_exist(services: Services, workspace: str, key: str) -> None:
