@@ -218,5 +218,5 @@ def _with_secret(kind: Kind, document: object, before: Change | None) -> object:
 def _repeats(found: Change, change: Change, kind: Kind) -> bool:
     # A secret of our own making differs from one try to the next.
     return found.action == "DEFINED" and all(
-        found.document.get(field) == value for field, value in change.document.items() if field != kind.hidden
+        is_same(found.document.get(field), value) for field, value in change.document.items() if field != kind.hidden
     )

@@ -76,7 +76,7 @@ class Lived:
         """What is new, or other than before; what is gone stays in force until these are."""
         for key, where in definitions:
             before, version = self.versions.get(key, (None, 0))
-            if before == where:
+            if json.dumps(before) == json.dumps(where):  # Python holds 1 and true for equal
                 continue
             self.versions[key] = where, version + 1
             action = "PAUSED" if key in self.paused else "REVISED"  # what is paused stays paused

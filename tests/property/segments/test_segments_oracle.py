@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -69,7 +70,8 @@ class Folded:
         known = Known({key: frozenset() for key, _ in definitions}, lists=frozenset(LISTS), accounts=True)
         for key, where in definitions:
             before, version = self.versions.get(key, (None, 0))
-            self.versions[key] = (where, version if before == where else version + 1)
+            is_same = json.dumps(before) == json.dumps(where)  # Python holds 1 and true for equal
+            self.versions[key] = (where, version if is_same else version + 1)
             document = {"key": key, "name": key, "timezone": self.zone, "where": where}
             segments.append(replace(parse_segment(document, known), version=self.versions[key][1]))
         self.segments, self.paused = segments, self.paused.intersection(known.segments)

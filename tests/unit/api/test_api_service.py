@@ -299,6 +299,18 @@ def test_true_instead_of_one_is_a_change_of_meaning() -> None:
     assert len(world.published) == 2
 
 
+def test_true_instead_of_one_is_no_definition_sent_again() -> None:
+    world = World(broker_is_down=True)
+    where = {"trait": "vip", "op": "eq", "value": 1}
+    with pytest.raises(BrokerUnavailable):
+        world.commands.define(SEGMENTS, AUTHOR, {**BUYERS, "where": where})
+    world.broker_is_down = False
+    world.micros += ABANDONED_MICROS + 1
+    with pytest.raises(DefinitionRefused) as refused:
+        world.commands.define(SEGMENTS, AUTHOR, {**BUYERS, "where": {**where, "value": True}})
+    assert codes(refused) == [("/key", "key_taken")]
+
+
 def test_a_segment_may_ask_for_a_list_that_is_there() -> None:
     world = World()
     with pytest.raises(DefinitionRefused) as refused:
