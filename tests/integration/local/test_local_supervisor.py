@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -121,6 +122,45 @@ def test_children_of_a_part_that_died_are_ended_before_it_starts_again(
     wait_for((instance.data_dir / "pids").exists)
     assert not alive(child)
     assert len(marked_processes(instance.options().instance_id)) == 2
+
+
+CHANGING = """
+import sys
+from pathlib import Path
+from starling_local.instance import Instance
+from starling_local.stack.parts import HttpProbe, Part
+from starling_local.stack.supervisor import Supervisor
+
+def plan(options):
+    told = {"TOLD": str(options.backfill)}
+    return [Part(name=name, command=("sleep", "600"), probe=HttpProbe("http://127.0.0.1:9/"), env=env)
+            for name, env in (("told", told), ("other", {}))]
+
+Supervisor(Instance(Path(sys.argv[1])), plan).run()
+"""
+
+
+def test_a_part_that_is_told_something_else_is_started_anew_and_no_other(instance: Instance) -> None:
+    def processes() -> dict[str, int | None]:
+        report = instance.report()
+        return {part.name: part.pid for part in report.parts} if report else {}
+
+    def told() -> str | None:
+        pid = processes().get("told")
+        return psutil.Process(pid).environ().get("TOLD") if pid and alive(pid) else None
+
+    with subprocess.Popen([sys.executable, "-c", CHANGING, str(instance.data_dir)]) as process:
+        try:
+            wait_for(lambda: told() == "False")
+            before = processes()
+            instance.save_options(msgspec.structs.replace(instance.options(), backfill=True, revision=1))
+            process.send_signal(signal.SIGHUP)
+            wait_for(lambda: told() == "True")
+            after = processes()
+        finally:
+            stop(instance)
+    assert before["told"] != after["told"]
+    assert before["other"] == after["other"]
 
 
 def test_a_second_supervisor_refuses(instance: Instance, supervisor: subprocess.Popen[bytes]) -> None:

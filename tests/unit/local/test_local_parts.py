@@ -100,6 +100,16 @@ def test_the_api_starts_backfills_only_when_asked_for() -> None:
     assert of_api(backfill=True)["STARLING_BACKFILL_RUNNER"] == "process"
 
 
+@pytest.mark.parametrize(
+    ("changed", "anew"),
+    [({"backfill": True}, ["api"]), ({"scale": {"segmenter": 2}}, []), ({"spark": False}, []), ({"views": True}, [])],
+)
+def test_other_options_start_only_those_anew_that_have_to_know(changed: dict[str, object], anew: list[str]) -> None:
+    before = {part.name: part for part in planned_parts(HOME, options())}
+    after = [part for part in planned_parts(HOME, options(**changed)) if part.name in before]
+    assert [part.name for part in after if not part.runs_as(before[part.name])] == anew
+
+
 def test_lake_and_views_are_there_when_asked_for() -> None:
     assert {"lake", "views"}.isdisjoint(names(planned_parts(HOME, options())))
     asked = options(lake=True, views=True, spark=False)

@@ -71,6 +71,10 @@ class Part:
         """It ends by itself, and must end well, before what depends on it may start."""
         return isinstance(self.probe, ExitProbe)
 
+    def runs_as(self, other: "Part") -> bool:
+        """Whether a process that was started for the other is what this one asks for: what it was given once is the same."""
+        return (self.command, self.env, self.files) == (other.command, other.env, other.files)
+
 
 class PlanError(NotPossible):
     """The parts cannot be put into an order: an unknown name, or a circle."""

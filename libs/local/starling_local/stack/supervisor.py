@@ -102,10 +102,13 @@ class Supervisor:
         self._report()
 
     def _apply(self, options: Options) -> None:
-        """Take over new options: parts that are no longer wanted stop, new ones wait for their turn."""
+        """Take over new options: parts that are no longer wanted stop, new and changed ones wait for their turn."""
         wanted = {part.name: part for part in self._plan(options)}
-        self._stop_parts([name for name in self._all if name not in wanted])
-        self._all = {name: self._all.get(name, Supervised(part)) for name, part in wanted.items()}
+        kept = {name: one for name, one in self._all.items() if name in wanted and wanted[name].runs_as(one.part)}
+        self._stop_parts([name for name in self._all if name not in kept])
+        for name, one in kept.items():
+            one.part = wanted[name]
+        self._all = {name: kept.get(name, Supervised(part)) for name, part in wanted.items()}
         self._options = options
 
     def _start(self, supervised: Supervised) -> None:
