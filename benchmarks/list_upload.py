@@ -1,6 +1,6 @@
 """Lists of a million ids: uploaded as CSV, replaced as JSON, followed into a segment: `python benchmarks/list_upload.py --write`.
 
-The API and a segmenter run as processes of their own, on a real broker, registry and database.
+API, projector and segmenter run as processes of their own, on a real broker, registry and database.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import psutil
 import segmenting
 from bench import Progress, Watched, keep, stack
 
-from starling_common.testing import running
+from starling_common.testing import eventually, running
 from starling_common.topics import LIST_MEMBERSHIP
 
 _MEMBERS: Final = "/v1/lists/fair/members"
@@ -43,11 +43,15 @@ def measured(directory: Path, ids: int) -> dict[str, Any]:
     with stack(directory / "stack", cassandra=True) as made:
         segmenting.define(made, {"on-the-list": {"list": "fair"}})
         environment = {**made.environment(), "STARLING_TOKENS": "token=marketer:default"}
-        with running("starling_api", environment, directory / "api.log") as service:
+        with (
+            running("starling_projector", environment, directory / "projector.log"),
+            running("starling_api", environment, directory / "api.log") as service,
+        ):
             with httpx.Client(
                 base_url=service.url, headers={"Authorization": "Bearer token"}, timeout=_PATIENCE_SECONDS, trust_env=False
             ) as api:
                 api.put("/v1/lists/fair", json={"name": "Fair"}).raise_for_status()
+                eventually(lambda: api.get("/v1/lists/fair").status_code == 200)
                 told = _uploads(api, ids)
             held = round(psutil.Process(service.process.pid).memory_info().rss / 1e6)
         worker, progress = segmenting.start(made, directory, "wall"), Progress(made.brokers, segmenting.GROUP, LIST_MEMBERSHIP)
