@@ -1,7 +1,4 @@
-"""Edge: how the group's partitions are dealt, as aiokafka asks for it. What is decided is in `shares`.
-
-A worker of an older version knows the range assignor alone; while one is in the group the broker chooses that for all.
-"""
+"""Edge: how the group's partitions are dealt, as aiokafka asks for it. What is decided is in `shares`."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -26,7 +23,7 @@ class StickyAssignor:
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
         """What this worker says when it joins."""
-        self.standbys = frozenset()  # should another assignor be chosen, this one is told nothing
+        self.standbys = frozenset()  # until the leader has dealt anew
         return ConsumerProtocolMemberMetadata(self.version, sorted(topics), encode_claim(self._claim()))
 
     def assign(

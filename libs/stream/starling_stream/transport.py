@@ -122,15 +122,15 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         self._fetch_wait_ms = transport.fetch_wait_ms()
         self._handed_out = HandedOut()
         assignor = cast("Consumer", self.consumer).assignor
-        own = () if assignor is None else (assignor,)
         return aiokafka.AIOKafkaConsumer(
             client_id=conf.broker_client_id,
             group_id=conf.id,
             group_instance_id=conf.consumer_group_instance_id,
             bootstrap_servers=driver.server_list(transport.url, transport.default_port),
-            # Tasks are partition numbers: every topic's partitions of one number must meet on one worker. Both do that; the
-            # second is for a group in which some know nothing but it.
-            partition_assignment_strategy=[*own, RangePartitionAssignor],
+            # Tasks are partition numbers: every topic's partitions of one number must meet on one worker. Both do that. Never two
+            # of them: aiokafka 0.14 joins once for each, and each time is a rebalance for all. Workers that start together can
+            # then keep interrupting one another for ever, one at its first joining while the other is at its second.
+            partition_assignment_strategy=[assignor or RangePartitionAssignor],
             enable_auto_commit=False,
             auto_offset_reset=conf.consumer_auto_offset_reset,
             isolation_level="read_committed",

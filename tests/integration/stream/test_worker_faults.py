@@ -3,6 +3,7 @@
 The oracle is the plain fold: a user's outputs are 1, 2, 3 … up to the number of that user's events.
 """
 
+import json
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -56,6 +57,14 @@ def test_outputs_are_exactly_once_over_a_kill_at_each_place(rig: Rig, place: str
     sent += _send(rig, 600)
     rig.wait_settled([rig.start()])
     assert _counts(rig) == _expected(sent)
+
+
+def test_a_worker_joins_its_group_once(rig: Rig) -> None:
+    """Each joining is a rebalance for all: of those that start together one that joins twice can interrupt the others for ever."""
+    worker = rig.start()
+    wait_until(worker.ready, "the worker to be ready")
+    (assigned,) = (line for line in worker.log.read_text().splitlines() if '"event": "assigned"' in line)
+    assert json.loads(assigned)["generation"] == 1
 
 
 def test_a_lost_disk_is_rebuilt_from_the_changelog(rig: Rig) -> None:
