@@ -190,6 +190,7 @@ def explained(folded: Folded, oracle: Oracle, now: int) -> None:
         plan = plan_in_force(built_on([key], running), folded.paused)
         told = plan.explain(decode_state(encode_state(folded.state)), key, now)
         assert told["member"] is (key in oracle.members())
+        assert told["tree"]["truth"] is told["member"] or key in folded.paused
         for node in nodes(told["tree"]):
             assert node["truth"] is oracle.holds(part_of({"where": where}, node["node"]), now), node
         turn = told["tree"]["next_change_at"]
