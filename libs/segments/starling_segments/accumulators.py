@@ -159,13 +159,13 @@ class Link(msgspec.Struct, array_like=True, gc=False):
 
     `reached`: what earlier steps left to compare with (JSON text, "" for nothing) -> bit k is the k-th stage, met by this
     event with all stages before it met before; the bits above them say that a pause after it was broken. `kept`: what
-    later comparisons will look at.
+    later comparisons will look at, in the order of the sequence's `keeps`. Up to format 6, by their names.
     """
 
     time: int
     matches: int
     reached: dict[str, int] = msgspec.field(default_factory=dict)
-    kept: dict[str, Any] | None = None
+    kept: list[Any] | dict[str, Any] | None = None
 
 
 class Chain(msgspec.Struct, array_like=True, tag=44, gc=False):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,8 @@ NAMES_AT_HAND = 1_024
 Named = tuple[tuple[int, Test | None], ...]
 Bound = dict[str, Any]
 """`step:path` -> the value that the event of that step had there."""
+Slot = tuple[str, int]
+"""`step:path`, and where the event at hand keeps that value; -1: it is of an earlier step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,14 @@ class Recorded:
 
     __slots__ = ("bound", "kept")
 
-    def __init__(self, kept: Mapping[str, Any], bound: Bound) -> None:
+    def __init__(self, kept: Any, bound: Bound) -> None:
         self.kept = kept
         self.bound = bound
+
+
+def in_order(kept: Any) -> Any:
+    """What an event keeps in the order of its names; a match that waits has it by name, and up to format 6 every event had."""
+    return [kept[name] for name in sorted(kept)] if kept.__class__ is dict else kept
 
 
 def by_time(link: Link) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from starling_segments import paths
 from starling_segments.filters import checks, compile_filter, looks_at_traits
-from starling_segments.sequence_parts import Keep, Stage, StepTest
+from starling_segments.sequence_parts import Keep, Slot, Stage, StepTest
 from starling_segments.sequences import SequenceLeaf
 from starling_segments.tree import Compared, EventSelector, Filter, Sequence, Source, Step, StepValue, TraitValue
 from starling_segments.values import anything
@@ -18,15 +19,16 @@ _SOURCES = {"property": "properties", "context": "context"}
 def sequence_leaf(found: str, sequence: Sequence) -> SequenceLeaf:
     """The leaf of a sequence, under its identity."""
     stages = tuple(_stages(sequence.steps))
-    last = [stage.step for stage in stages]
-    slots = tuple(_slots(sequence.steps, step) for step in last)
+    keeps = tuple(sorted(_keeps(sequence.steps), key=lambda keep: keep.name))  # however the definition orders its checks
+    places = {keep.name: place for place, keep in enumerate(keeps)}
+    slots = tuple(_slots(sequence.steps, stage.step, places) for stage in stages)
     return SequenceLeaf(
         found,
-        tuple(_test(step.event) for step in sequence.steps),
+        tuple(_test(step.event, places) for step in sequence.steps),
         stages,
         sequence.within_ms,
         _horizon_ms(sequence),
-        tuple(_keeps(sequence.steps)),
+        keeps,
         slots,
         any(looks_at_traits(step.event.where) for step in sequence.steps),
         tuple(k for k, stage in enumerate(stages) if stage.pause_ms is not None),
@@ -62,24 +64,24 @@ def _horizon_ms(sequence: Sequence) -> int | None:
     return sequence.within_ms + sum((step.within_ms or 0) + (step.for_ms or 0) for step in sequence.steps)
 
 
-def _test(selector: EventSelector) -> StepTest:
+def _test(selector: EventSelector, places: Mapping[str, int]) -> StepTest:
     where = selector.where
     if where is None:
         return StepTest(selector.name, None, None)
     if _looks_back(where):
-        return StepTest(selector.name, None, compile_filter(where, _of_record, _of_chain))
+        return StepTest(selector.name, None, compile_filter(where, partial(_of_record, places), partial(_of_chain, places)))
     return StepTest(selector.name, compile_filter(where), None)
 
 
-def _of_record(source: Source, path: str) -> Callable[[Any], Any]:
-    name = f"{_SOURCES[source]}:{path}"
-    return lambda record: record.kept.get(name)
+def _of_record(places: Mapping[str, int], source: Source, path: str) -> Callable[[Any], Any]:
+    place = places[f"{_SOURCES[source]}:{path}"]
+    return lambda record: record.kept[place]
 
 
-def _of_chain(other: TraitValue | StepValue) -> Callable[[Any], Any]:
+def _of_chain(places: Mapping[str, int], other: TraitValue | StepValue) -> Callable[[Any], Any]:
     if isinstance(other, TraitValue):
-        name = f"traits:{other.path}"
-        return lambda record: record.kept.get(name)
+        place = places[f"traits:{other.path}"]
+        return lambda record: record.kept[place]
     slot = f"{other.step}:{other.path}"
     return lambda record: record.bound.get(slot)
 
@@ -103,11 +105,12 @@ def _kept(read: paths.Reader) -> paths.Reader:
     return lambda found: anything(read(found))
 
 
-def _slots(steps: tuple[Step, ...], last: int) -> tuple[str, ...]:
+def _slots(steps: tuple[Step, ...], last: int, places: Mapping[str, int]) -> tuple[Slot, ...]:
     """What steps after `last` ask of it and of those before it."""
-    found: dict[str, None] = {}
+    found: dict[str, int] = {}
     for step in steps[last + 1 :]:
         for check in checks(step.event.where):
             if isinstance(check, Compared) and isinstance(check.other, StepValue) and check.other.step <= last:
-                found[f"{check.other.step}:{check.other.path}"] = None
-    return tuple(sorted(found))
+                own = places[f"properties:{check.other.path}"] if check.other.step == last else -1
+                found[f"{check.other.step}:{check.other.path}"] = own
+    return tuple(sorted(found.items()))

@@ -8,6 +8,8 @@ forgotten: what is then announced is still so, only a completion that hung on a 
 
 from __future__ import annotations
 
+from typing import Any
+
 from starling_segments.accumulators import Link
 from starling_segments.panes import takes
 from starling_segments.sequence_parts import Stage, thin
@@ -25,6 +27,8 @@ FREE = 16
 """How many combinations an event gets without a look at the others."""
 _FEW, _SHORT = 4, 512
 """So many combinations, of so many characters together, are never too much: not if each of 256 events has them."""
+_SHORT_TEXT = LIGHT // 4 - 8
+"""Characters of up to four bytes, and what is written before them."""
 
 
 def has_room(links: list[Link], here: Link, left: str) -> bool:
@@ -39,16 +43,23 @@ def make_room(links: list[Link], start: int, stages: tuple[Stage, ...]) -> None:
     many = False
     for i in range(start, len(links)):
         link = links[i]
-        if takes(link.kept) > LIGHT:
+        if not _is_light(link.kept):
             while len(links) > 1 and sum([takes(other.kept) for other in links]) > KEPT_ROOM:
                 thin(links)
             many = True
             break
         reached = link.reached
-        if len(reached) > _FEW or sum([len(left) for left in reached]) > _SHORT:
+        if reached and (len(reached) > _FEW or sum([len(left) for left in reached]) > _SHORT):
             many = True
     if many:
         _thin_left(links, stages)
+
+
+def _is_light(kept: Any) -> bool:
+    """Whether it takes at most `LIGHT` bytes. Of one short text it is told without writing it, which takes longer than the rest."""
+    if kept is None or (len(kept) == 1 and kept[0].__class__ is str and len(kept[0]) <= _SHORT_TEXT):
+        return True
+    return takes(kept) <= LIGHT
 
 
 def _thin_left(links: list[Link], stages: tuple[Stage, ...]) -> None:

@@ -22,9 +22,11 @@ from starling_segments.sequence_parts import (
     Keep,
     Named,
     Recorded,
+    Slot,
     Stage,
     StepTest,
     by_time,
+    in_order,
     thin,
     unpacked,
 )  # fmt: skip
@@ -46,7 +48,7 @@ class SequenceLeaf:
     within_ms: int | None
     horizon_ms: int | None
     keeps: tuple[Keep, ...]
-    slots: tuple[tuple[str, ...], ...]
+    slots: tuple[tuple[Slot, ...], ...]
     needs_traits: bool
     pauses: tuple[int, ...]
     """The stages that time alone can meet."""
@@ -71,9 +73,10 @@ class SequenceLeaf:
                 matches |= bit
         if not matches:
             return 0
-        kept = {keep.name: keep.read(getattr(subject, keep.source)) for keep in self.keeps} if self.keeps else None
-        if time > now:
-            wait(state, time, self.id, (matches, kept))
+        kept = [keep.read(getattr(subject, keep.source)) for keep in self.keeps] if self.keeps else None
+        if time > now:  # rare: waits with its values by name, as ever
+            named = None if kept is None else {keep.name: value for keep, value in zip(self.keeps, kept, strict=True)}
+            wait(state, time, self.id, (matches, named))
             return 0
         return self.add(state, time, (matches, kept), now)
 
@@ -97,6 +100,7 @@ class SequenceLeaf:
         self._forget(chain, now)
         before = self.holds_of(chain, now)
         matches, kept = payload
+        kept = in_order(kept)
         links = chain.links
         place = len(links) if not links or time >= links[-1].time else bisect_right(links, time, key=by_time)
         link = Link(time, matches, {}, kept)
@@ -232,16 +236,15 @@ class SequenceLeaf:
         if not link.matches >> step & 1:
             return False
         later = self.tests[step].later
-        return later is None or later(Recorded(link.kept or {}, bound), link.time)
+        return later is None or later(Recorded(link.kept, bound), link.time)
 
     def _leave(self, link: Link, k: int, bound: Bound) -> str:
         """What stage `k`, met by the link, leaves to compare with."""
         slots = self.slots[k]
         if not slots:
             return ""
-        own = f"{self.stages[k].step}:"
-        kept = link.kept or {}
-        values = {slot: kept.get("properties:" + slot[len(own) :]) if slot.startswith(own) else bound.get(slot) for slot in slots}
+        kept: Any = link.kept
+        values = {slot: bound.get(slot) if place < 0 else kept[place] for slot, place in slots}
         return msgspec.json.encode(values).decode()
 
     def _mark(self, chain: Chain, i: int, k: int, left: str) -> bool:
@@ -309,7 +312,7 @@ class SequenceLeaf:
         """What is still to be compared with after stage `k`, a pause."""
         slots = self.slots[k]
         bound = unpacked(left)
-        return msgspec.json.encode({slot: bound.get(slot) for slot in slots}).decode() if slots else ""
+        return msgspec.json.encode({slot: bound.get(slot) for slot, _ in slots}).decode() if slots else ""
 
 
 FoldingLeaf: TypeAlias = EventLeaf | SequenceLeaf

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
+from starling_segments.accumulators import Chain
 from starling_segments.packed import PackedLeaves, Timers, leaves_of, timers_of
+from starling_segments.sequence_parts import in_order
 
 if TYPE_CHECKING:
     KeptMemberships: TypeAlias = "dict[str, Membership] | msgspec.Raw"
@@ -16,12 +18,12 @@ else:
     # As it is read: most events change no membership, and what is not asked for passes through as the bytes it is.
     KeptMemberships = msgspec.Raw
 
-FORMAT = 6
+FORMAT = 7
 """The first byte of an encoded state. A new format gets the next number and keeps reading the older ones.
 
 1: traits as MessagePack · 2: traits as JSON text · 3: the user's id, lists and account as well ·
 4: what the account was told · 5: leaves and timers packed, no longer mappings ·
-6: what waits for a window in the past, in panes where it is much.
+6: what waits for a window in the past, in panes where it is much · 7: what a sequence keeps of an event in order, not by name.
 """
 
 
@@ -133,7 +135,7 @@ _decoder = msgspec.msgpack.Decoder(UserState, dec_hook=dec_hook)
 _decode_format_1 = msgspec.msgpack.Decoder(_State1, dec_hook=dec_hook).decode
 _decode_memberships = msgspec.msgpack.Decoder(dict[str, Membership]).decode
 _FORMAT_BYTE = bytes([FORMAT])
-_AS_NOW = (_FORMAT_BYTE, b"\x05", b"\x04", b"\x03", b"\x02")
+_LIKE_NOW = (b"\x06", b"\x05", b"\x04", b"\x03", b"\x02")
 """What was added since to the end of a state, or of a part of it, is missing in the older one, and empty then."""
 _RAW = msgspec.Raw
 
@@ -149,10 +151,12 @@ def decode_state(data: bytes) -> UserState:
     Raises: UnknownStateFormat.
     """
     try:
-        if data[:1] in _AS_NOW:
+        if data[:1] == _FORMAT_BYTE:
             return _decoder.decode(memoryview(data)[1:])
+        if data[:1] in _LIKE_NOW:
+            return _with_sequences_of_now(_decoder.decode(memoryview(data)[1:]))
         if data[:1] == b"\x01":
-            return _from_format_1(data[1:])
+            return _with_sequences_of_now(_from_format_1(data[1:]))
     except msgspec.DecodeError as error:
         raise UnknownStateFormat(str(error)) from error
     raise UnknownStateFormat(f"state format {data[:1].hex() or 'of no bytes'}, expected at most {_FORMAT_BYTE.hex()}")
@@ -176,6 +180,16 @@ def _from_format_1(data: bytes) -> UserState:
     old = _decode_format_1(data)
     state = UserState(old.known, old.clock, traits_text(old.traits), old.anonymous_ids, old.accumulators)
     state.memberships_kept, state.due, state.waiting = old.memberships, old.due, old.waiting
+    return state
+
+
+def _with_sequences_of_now(state: UserState) -> UserState:
+    """What sequences keep was written by name once."""
+    for leaf_id in state.accumulators:
+        chain = state.accumulators.get(leaf_id)
+        if isinstance(chain, Chain):
+            for link in chain.links:
+                link.kept = in_order(link.kept)
     return state
 
 

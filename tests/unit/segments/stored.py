@@ -127,6 +127,14 @@ SEQUENCES: dict[str, Doc] = {
     "paused": {"sequence": [BUY, {"not": {"event": "Look"}, "for": "2d"}], "within": "30d"},
     "broken": {"sequence": [BUY, {"not": {"event": "Buy"}, "for": "2d"}, {"not": {"event": "Pay"}, "for": "9d"}]},
     "compared": {"sequence": [BUY, {"event": "Look"}, {"event": "Pay", "where": SAME_SKU}], "within": "40d"},
+    "compared twice": {
+        "sequence": [
+            BUY,
+            {"event": "Look", "where": {"all": [{"property": "k", "op": "eq", "value": {"trait": "shop"}}, SAME_SKU]}},
+            {"event": "Buy", "where": {"property": "v", "op": "gt", "value": {"step": 1, "property": "v"}}, "within": "3d"},
+        ],
+        "within": "40d",
+    },
     "compared pause": {"sequence": [BUY, {"not": {"event": "Look", "where": SAME_SKU}, "for": "8d"}], "within": "40d"},
     "compared trait": {
         "sequence": [

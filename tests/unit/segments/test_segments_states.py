@@ -61,3 +61,29 @@ def test_an_old_state_is_read(name: str) -> None:
             ("count", "EXITED", 32), ("kinds30", "EXITED", 32),
         ]  # fmt: skip
     assert compiled.on_definition(state, FIRST_MS + 60 * DAY_MS, compiled) == []
+
+
+def test_a_sequence_goes_on_under_a_definition_that_orders_its_checks_another_way() -> None:
+    """The leaf stays the same, and so does what its events keep: an event that came first is compared with one that comes late."""
+
+    def followed(*, turned: bool) -> Plan:
+        checks = [
+            {"property": "k", "op": "eq", "value": {"step": 0, "property": "k"}},
+            {"property": "a", "op": "eq", "value": {"trait": "z"}},
+        ]
+        look = {"event": "Look", "where": {"all": checks[::-1] if turned else checks}}
+        where = {"sequence": [BUY, look], "within": "9d"}
+        return compile_plan([parse_segment({"key": "s", "name": "s", "where": where}, Known())])
+
+    def told(plan: Plan, state: UserState, name: str, time_ms: int, properties: dict[str, Any]) -> list[str]:
+        event = SimpleNamespace(name=name, time_ms=time_ms, properties=properties, context={})
+        return [change.status for change in plan.on_event(state, event, FIRST_MS + DAY_MS)]
+
+    before, after = followed(turned=False), followed(turned=True)
+    assert before.leaves == after.leaves
+    state = UserState()
+    before.on_profile(state, {"z": "zed"}, [], FIRST_MS)
+    assert told(before, state, "Look", FIRST_MS + 5_000, {"k": "one", "a": "zed"}) == []
+    state = decode_state(encode_state(state))
+    assert told(after, state, "Buy", FIRST_MS + 4_000, {"k": "other"}) == []
+    assert told(after, state, "Buy", FIRST_MS + 3_000, {"k": "one"}) == ["ENTERED"]
