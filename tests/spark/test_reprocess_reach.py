@@ -36,7 +36,9 @@ def place(spark: SparkSession, stack: Stack, tmp_path: Path) -> Iterator[Place]:
         "kafka": Kafka(brokers=stack.brokers), "lake_topic_prefix": prefix, "reprocess_normalizer_group": f"{prefix}normalizer",
     }  # fmt: skip
     admin = AdminClient({"bootstrap.servers": stack.brokers})
-    for future in admin.create_topics([NewTopic(prefix + topic, 3, 1) for topic in TOPICS], operation_timeout=30).values():
+    kept = {"retention.ms": "-1"}  # the records are of 1970: the broker looks every five minutes for what is old, and deletes it
+    created = [NewTopic(prefix + topic, 3, 1, config=kept) for topic in TOPICS]
+    for future in admin.create_topics(created, operation_timeout=30).values():
         future.result()
     settings = ReprocessSettings(**{**lake_settings(tmp_path).model_dump(), **own})
     carried = tuple(replace(one, topic=prefix + one.topic) for one in WIRE.carried)
