@@ -169,7 +169,7 @@ class Recent(msgspec.Struct, array_like=True, gc=False):
         """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
         if self.panes:
             return min(self.panes[0][0], self.times[0]) if self.times else self.panes[0][0]
-        if len(self.times) == 1:  # hot: as below, which takes longer than the rest of the match
+        if len(self.times) == 1:  # hot, the usual case: as below, without an iterator
             return None if holds(None, now) is holds(self.value(), now) else self.times[0]
         return first_turn(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
 

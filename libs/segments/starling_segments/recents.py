@@ -111,7 +111,7 @@ class RecentAmounts(msgspec.Struct, array_like=True, tag=6, gc=False):
         times, amounts = self.times, self.amounts
         if self.panes:
             return min(self.panes[0][0], times[0]) if times else self.panes[0][0]
-        if len(times) == 1:  # hot: as below, which takes longer than the rest of the match
+        if len(times) == 1:  # hot, the usual case: as below, without an iterator
             return None if holds(None, now) is holds(amounts[0], now) else times[0]
         left = (fsum(amounts[i:]) if i < len(amounts) else None for i in range(1, len(amounts) + 1))
         return first_turn(times, left, self.value(), holds, now)

@@ -56,7 +56,7 @@ def make_room(links: list[Link], start: int, stages: tuple[Stage, ...]) -> None:
 
 
 def _is_light(kept: Any) -> bool:
-    """Whether it takes at most `LIGHT` bytes. Of one short text it is told without writing it, which takes longer than the rest."""
+    """Whether it takes at most `LIGHT` bytes. Of one short text, the usual case, it is told without writing it."""
     if kept is None or (len(kept) == 1 and kept[0].__class__ is str and len(kept[0]) <= _SHORT_TEXT):
         return True
     return takes(kept) <= LIGHT
