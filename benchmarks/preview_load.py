@@ -20,7 +20,8 @@ from starling_segments import LEAVES, Known, Plan, UserState, encode_state, pars
 from starling_segments.standing import share_of
 from starling_stream.backing import Facts, Place, Standing, StateWrite
 from starling_stream.backing_cassandra import CassandraBacking
-from starling_stream.rows import NEVER, TaskMeta, encode_meta, row_of
+from starling_stream.meta import TaskMeta, encode_meta
+from starling_stream.rows import NEVER, row_of
 from starling_stream.transactions import topic_ids
 
 WORKSPACE: Final = "default"

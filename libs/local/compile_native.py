@@ -24,12 +24,13 @@ STAMP = ROOT / "libs" / ".compiled"
 MODULES = {
     "libs/common/starling_common": ("headers", "values", "wire/basics", "wire/fields"),
     "libs/segments/starling_segments": (
-        "comparisons", "compile", "filters", "groups", "leaf_table", "leaves", "packed", "paths", "plan", "routes", "sequences",
-        "standing", "waiting", "window_leaves",
+        "comparisons", "compile", "dates", "filters", "groups", "leaf_table", "leaves", "measures", "packed", "panes", "paths",
+        "periods", "plan", "routes", "sequence_plan", "sequence_room", "sequences", "standing", "values", "waiting",
+        "window_leaves",
         "operators/__init__", "operators/arrays", "operators/moments", "operators/operands", "operators/places",
         "operators/scalars", "operators/table",
     ),
-    "libs/stream/starling_stream": ("changelog", "decoding", "fold", "merge", "rounds", "task", "unit"),
+    "libs/stream/starling_stream": ("changelog", "decoding", "fold", "merge", "rounds", "rows", "task", "unit"),
     "libs/rules/starling_rules": ("events", "inputs"),
     "services/segmenter/starling_segmenter": ("agents", "membership", "roll"),
 }  # fmt: skip

@@ -43,6 +43,11 @@ def split_key(key: bytes) -> tuple[Workspace, ProfileId]:
     return Workspace(workspace), ProfileId(identifier)
 
 
+def workspace_of(key: bytes) -> bytes:
+    """The workspace in a record's key."""
+    return key.partition(b"/")[0]
+
+
 def deterministic_id(*parts: object) -> str:
     """UUIDv5 of the parts, in order; the same parts give the same id in every process and for ever."""
     # As `str(uuid.uuid5(...))`, which takes three times as long.

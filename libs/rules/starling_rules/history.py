@@ -10,10 +10,10 @@ from starling_common.message_events import EVENT_NAMES
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
 from starling_common.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
-from starling_common.values import split_key
+from starling_common.values import split_key, workspace_of
 from starling_rules.backfills import narrowed
 from starling_rules.events import Behaviour, Listed, Profile, Reported, parse_object, unreadable
-from starling_rules.rules import NO_RULES, Rules, workspace_of
+from starling_rules.rules import NO_RULES, Rules
 from starling_segments import Plan, UserState, adopt
 from starling_stream.processor import Inbound
 

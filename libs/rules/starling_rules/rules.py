@@ -43,10 +43,5 @@ def compile_rules(definitions: Definitions, before: Mapping[bytes, Rules]) -> Ma
     }
 
 
-def workspace_of(key: bytes) -> bytes:
-    """The workspace in a record's key."""
-    return key.partition(b"/")[0]
-
-
 def _unchanged(rules: Rules | None, definitions: Mapping[str, Definition]) -> Rules | None:
     return rules if rules is not None and rules.definitions is definitions else None

@@ -8,6 +8,7 @@ from starling_segments.faults import NOT_YET, DefinitionRefused, Fault, Known
 from starling_segments.identity import LEAVES
 from starling_segments.leaves import EventView
 from starling_segments.measuring import MeasurePlan, compile_measures
+from starling_segments.packed import dec_hook, enc_hook
 from starling_segments.plan import Plan
 from starling_segments.schema import json_schema
 from starling_segments.state import (
@@ -15,9 +16,7 @@ from starling_segments.state import (
     Membership,
     UnknownStateFormat,
     UserState,
-    dec_hook,
     decode_state,
-    enc_hook,
     encode_state,
     plain,
 )  # fmt: skip

@@ -21,7 +21,7 @@ ID_CHARACTERS: Final = 8
 _LENGTH_BYTES: Final = 4
 _INSTANT_BYTES: Final = 8  # as many as an identity has characters: both begin at the same place
 _decode = msgspec.msgpack.Decoder(Accumulator).decode
-_encode = msgspec.msgpack.Encoder().encode
+_encode_into = msgspec.msgpack.Encoder().encode_into
 _LENGTH = struct.Struct("<I")
 _length = _LENGTH.pack
 _put_length = _LENGTH.pack_into
@@ -46,8 +46,8 @@ class PackedLeaves:
         self._sizes: tuple[int, ...] = ()
         self._asked: dict[str, Any] = {}
         """What is kept for each leaf that was asked for; None: nothing."""
-        self._replaced: dict[int, str] = {}
-        """Where it lay -> which leaf, of those that were there."""
+        self._replaced: dict[int, tuple[str, int]] = {}
+        """Which place it has -> which leaf, and where what was kept for it begins; of those that were there."""
         self._added: list[str] = []
         """Those that were not."""
 
@@ -65,7 +65,7 @@ class PackedLeaves:
         begin = sum(sizes[:place])
         kept = _decode(self._kept[begin : begin + sizes[place]])
         asked[leaf_id] = kept
-        self._replaced[place] = leaf_id
+        self._replaced[place] = (leaf_id, begin)
         return kept
 
     def put(self, leaf_id: str, kept: Any) -> None:
@@ -76,7 +76,8 @@ class PackedLeaves:
             if at < 0:
                 self._added.append(leaf_id)
             else:
-                self._replaced[at // ID_CHARACTERS] = leaf_id
+                place, sizes = at // ID_CHARACTERS, self._sizes or self._unpacked()
+                self._replaced[place] = (leaf_id, sum(sizes[:place]))
         asked[leaf_id] = kept
 
     def drop(self, leaf_id: str) -> None:
@@ -102,35 +103,36 @@ class PackedLeaves:
         """As it is made of."""
         if not self._asked:
             return self._ids, self._lengths, self._kept
-        asked, ids, lengths = self._asked, self._ids, bytearray(self._lengths)
-        data, gone = self._with_replaced(lengths) if self._replaced else (bytearray(self._kept), False)
+        # Hot: once for each state that changes.
+        asked, ids, lengths, gone = self._asked, self._ids, bytearray(self._lengths), False
+        kept, done, data = self._kept, 0, bytearray()
+        if self._replaced:
+            sizes = self._sizes
+            for place in sorted(self._replaced):
+                leaf_id, begin = self._replaced[place]
+                value, size = asked[leaf_id], sizes[place]
+                if begin > done:
+                    data += kept[done:begin]
+                at = len(data)
+                if value is None:
+                    gone = True
+                else:
+                    _encode_into(value, data, at)
+                now = len(data) - at
+                if now != size:
+                    _put_length(lengths, place * _LENGTH_BYTES, now)
+                done = begin + size
+        data += kept[done:] if done else kept
         for leaf_id in self._added:
             value = asked[leaf_id]
             if value is not None:
-                encoded = _encode(value)
-                data += encoded
-                lengths += _length(len(encoded))
+                at = len(data)
+                _encode_into(value, data, at)
+                lengths += _length(len(data) - at)
                 ids += leaf_id
         if gone:
             ids, lengths = _without_gaps(ids, lengths)
         return ids, lengths, data
-
-    def _with_replaced(self, lengths: bytearray) -> tuple[bytearray, bool]:
-        """What was kept, with what has been asked for as it is now; sets the new `lengths`. And whether one of them is 0."""
-        kept, sizes, asked, replaced = self._kept, self._sizes or self._unpacked(), self._asked, self._replaced
-        data, done, next_place, gone = bytearray(), 0, 0, False
-        for place in sorted(replaced):
-            begin = done + sum(sizes[next_place:place])
-            data += kept[done:begin]
-            value = asked[replaced[place]]
-            encoded = b"" if value is None else _encode(value)
-            data += encoded
-            if len(encoded) != sizes[place]:
-                gone = gone or not encoded
-                _put_length(lengths, place * _LENGTH_BYTES, len(encoded))
-            next_place, done = place + 1, begin + sizes[place]
-        data += kept[done:]
-        return data, gone
 
     def __iter__(self) -> Iterator[str]:
         """The leaves that something is kept for."""
@@ -236,6 +238,22 @@ class Timers:
 
     def _all(self) -> tuple[int, ...]:
         return struct.unpack(f"<{len(self._instants) // _INSTANT_BYTES}q", self._instants)
+
+
+def enc_hook(value: object) -> object:
+    """Of either, what it is made of, as msgspec wants it of whatever it does not know. Raises: TypeError for anything else."""
+    if value.__class__ is PackedLeaves:
+        return value.packed()
+    if value.__class__ is Timers:
+        return value.packed()
+    raise TypeError(f"no part of a state is a {type(value).__name__}")
+
+
+def dec_hook(kind: type, value: Any) -> Any:
+    """The inverse. Up to format 4 of a state, leaves and timers were mappings."""
+    if value.__class__ is list:
+        return PackedLeaves(*value) if kind is PackedLeaves else Timers(*value)
+    return leaves_of(value) if kind is PackedLeaves else timers_of(value)
 
 
 def leaves_of(kept: Mapping[str, Any]) -> PackedLeaves:

@@ -100,7 +100,8 @@ class SequenceLeaf:
         self._forget(chain, now)
         before = self.holds_of(chain, now)
         matches, kept = payload
-        kept = in_order(kept)
+        if kept.__class__ is dict:
+            kept = in_order(kept)
         links = chain.links
         place = len(links) if not links or time >= links[-1].time else bisect_right(links, time, key=by_time)
         link = Link(time, matches, {}, kept)
@@ -178,7 +179,7 @@ class SequenceLeaf:
         if chain.done is not None and self.within_ms is None:
             chain.links.clear()
             return
-        if self.horizon_ms is not None:
+        if self.horizon_ms is not None and chain.links and chain.links[0].time <= now - self.horizon_ms:
             del chain.links[: bisect_right(chain.links, now - self.horizon_ms, key=by_time)]
         if chain.done is not None and self.within_ms is not None and chain.done <= now - self.within_ms:
             chain.done = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import msgspec
 
 from starling_segments.accumulators import Chain
-from starling_segments.packed import PackedLeaves, Timers, leaves_of, timers_of
+from starling_segments.packed import PackedLeaves, Timers, dec_hook, enc_hook
 from starling_segments.sequence_parts import in_order
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class UserState(msgspec.Struct, array_like=True, gc=False):
         kept: Any = self.memberships_kept
         if kept.__class__ is _RAW:
             kept = self.memberships_kept = _decode_memberships(kept)
-        return cast("dict[str, Membership]", kept)
+        return kept  # type: ignore[no-any-return]  # hot: a cast is a call
 
 
 class _State1(msgspec.Struct, array_like=True):
@@ -116,21 +116,7 @@ class _State1(msgspec.Struct, array_like=True):
     waiting: list[Waiting]
 
 
-def enc_hook(value: object) -> object:
-    """As msgspec wants it: what a state is encoded with, also as a part of something else."""
-    if isinstance(value, PackedLeaves | Timers):
-        return value.packed()
-    raise TypeError(f"no part of a state is a {type(value).__name__}")
-
-
-def dec_hook(kind: type, value: Any) -> Any:
-    """The inverse. Up to format 4, leaves and timers were mappings."""
-    if value.__class__ is list:
-        return kind(*value)
-    return leaves_of(value) if kind is PackedLeaves else timers_of(value)
-
-
-_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+_encode_into = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode_into
 _decoder = msgspec.msgpack.Decoder(UserState, dec_hook=dec_hook)
 _decode_format_1 = msgspec.msgpack.Decoder(_State1, dec_hook=dec_hook).decode
 _decode_memberships = msgspec.msgpack.Decoder(dict[str, Membership]).decode
@@ -138,11 +124,22 @@ _FORMAT_BYTE = bytes([FORMAT])
 _LIKE_NOW = (b"\x06", b"\x05", b"\x04", b"\x03", b"\x02")
 """What was added since to the end of a state, or of a part of it, is missing in the older one, and empty then."""
 _RAW = msgspec.Raw
+_BUFFER_BYTES = 1 << 16
+_buffers: list[bytearray] = []
+"""To write states into, one for each thread at most: a buffer that has grown already spares growing another."""
 
 
 def encode_state(state: UserState) -> bytes:
     """The format's number in one byte, then MessagePack."""
-    return _FORMAT_BYTE + _encoder.encode(state)
+    try:
+        buffer = _buffers.pop()
+    except IndexError:
+        buffer = bytearray(_FORMAT_BYTE)
+    _encode_into(state, buffer, 1)
+    data = bytes(buffer)
+    if len(data) <= _BUFFER_BYTES:
+        _buffers.append(buffer)
+    return data
 
 
 def decode_state(data: bytes) -> UserState:

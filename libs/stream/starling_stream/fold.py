@@ -6,9 +6,10 @@ from typing import Final, Generic
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
 from starling_stream.broken import BrokenProcessor, StatesTooLarge
+from starling_stream.meta import TaskMeta
 from starling_stream.ports import Sealed, StateView
 from starling_stream.processor import History, Inbound, S, Service
-from starling_stream.rows import MAX_STATE_BYTES, TaskMeta
+from starling_stream.rows import MAX_STATE_BYTES
 from starling_stream.unit import UnitOfWork
 
 SLICE_TIMERS: Final = 1_000

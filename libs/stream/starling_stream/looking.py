@@ -18,7 +18,8 @@ from starling_common.partitioning import partition_of
 from starling_common.wire import Codec, Registry
 from starling_stream.backing import BackingAway, Facts, Place, Standing, bucket_of
 from starling_stream.backing_cassandra import CassandraBacking
-from starling_stream.rows import META_KEY, TaskMeta, decode_meta, row_of, row_state, row_version
+from starling_stream.meta import TaskMeta, decode_meta
+from starling_stream.rows import META_KEY, row_of, row_state, row_version
 
 TAIL_RECORDS: Final = 30_000
 """So many records of the changelog are read for one look, all partitions together: a fraction of a second."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from starling_stream.backing import Standing
+from starling_stream.meta import TaskMeta
 from starling_stream.processor import Inbound, Output
-from starling_stream.rows import TaskMeta
 
 
 class Refusal(NamedTuple):

@@ -14,8 +14,9 @@ from starling_stream.backing import Standing
 from starling_stream.base import Base, Choice, OnDisk, Span, choose_base
 from starling_stream.changelog import decode_state_changed
 from starling_stream.decoding import ReadRecord
+from starling_stream.meta import TaskMeta, decode_meta
 from starling_stream.ports import BackingTier, Changed, Tail
-from starling_stream.rows import META_KEY, TaskMeta, decode_meta, row_of
+from starling_stream.rows import META_KEY, row_of
 from starling_stream.store import Origin, StoreMemory, TaskStore
 from starling_stream.unflushed import Lacking
 

@@ -1,4 +1,4 @@
-"""Pure core: the bytes of one key's row, as kept locally and as written to the changelog.
+"""Pure core, hot path: the bytes of one key's row, as kept locally and as written to the changelog.
 
 A local row is `version (8 bytes) | due (8 bytes) | payload`, big-endian; `due` is the next instant at which the key wants to be
 fired, in epoch milliseconds, shifted so that the order of the bytes is the order of the instants; all ones mean never.
@@ -9,8 +9,6 @@ The changelog's `StateChanged.state` is the row without its version: `due (8 byt
 import struct
 from typing import Final
 
-import msgspec
-
 _U64: Final = struct.Struct(">Q")
 _SHIFT: Final = 1 << 63
 FIRST_MS: Final = -_SHIFT
@@ -20,6 +18,9 @@ NEVER: Final = b"\xff" * 8
 """The due bytes of a key that waits for nothing."""
 
 NO_VERSION: Final = 0
+_FIRST: Final = _U64.pack(NO_VERSION + 1)
+_DUE_AT: Final = 8
+_STATE_AT: Final = 16
 
 MAX_STATE_BYTES: Final = 4 * 1024 * 1024
 """A record that would make a key's state larger is refused. What timers and new definitions add has room up to what a record of the
@@ -28,35 +29,6 @@ changelog may have (`max_record` in `topics.yaml`): twice as much.
 
 META_KEY: Final = b"\x00meta"
 """The reserved changelog key of a task's own row; record keys are `workspace/id` and never begin with a zero byte."""
-
-
-class TaskMeta(msgspec.Struct, array_like=True, frozen=True):
-    """What a task remembers about itself; it travels with the states, in the same transaction.
-
-    `units` grows by one for each unit of work, `stream_time_ms` is epoch milliseconds, `plan` is the name of the plan that
-    the task's keys were last switched to.
-    """
-
-    units: int = 0
-    stream_time_ms: int = 0
-    plan: bytes = b""
-
-
-_META_FORMAT: Final = b"\x01"
-_encode_meta = msgspec.msgpack.Encoder().encode
-_decode_meta = msgspec.msgpack.Decoder(TaskMeta).decode
-
-
-def encode_meta(meta: TaskMeta) -> bytes:
-    """A task's own row: a version of the format, then MessagePack."""
-    return _META_FORMAT + _encode_meta(meta)
-
-
-def decode_meta(data: bytes) -> TaskMeta:
-    """Raises: ValueError for a format this version does not know."""
-    if data[:1] != _META_FORMAT:
-        raise ValueError(f"task row of format {data[:1]!r} was written by a newer version: do not go back")
-    return _decode_meta(data[1:])
 
 
 def due_bytes(due_ms: int | None) -> bytes:
@@ -72,6 +44,22 @@ def due_ms(data: bytes) -> int | None:
 def row_of(version: int, state: bytes) -> bytes:
     """`state` is `due | payload`, or empty for a key that is gone."""
     return _U64.pack(version) + state
+
+
+def row_after(before: bytes | None, due_ms: int | None, payload: bytes) -> bytes | None:
+    """The row of a key that is to be due then and to keep that; None when it is so already, by its row `before`."""
+    due = due_bytes(due_ms)
+    if before is None:
+        return b"".join((_FIRST, due, payload))
+    # Hot: once for each changed key; states take kilobytes, and each copy of one shows.
+    if len(before) == _STATE_AT + len(payload) and before.endswith(payload) and before[_DUE_AT:_STATE_AT] == due:
+        return None
+    return b"".join((_U64.pack(row_version(before) + 1), due, payload))
+
+
+def gone_after(before: bytes | None) -> bytes | None:
+    """As `row_after`, of a key that is to have no state."""
+    return None if before is None or len(before) == _DUE_AT else _U64.pack(row_version(before) + 1)
 
 
 def row_version(row: bytes | None) -> int:

@@ -28,8 +28,9 @@ from rocksdict import (
     WriteBufferManager,
 )
 
+from starling_stream.meta import TaskMeta, decode_meta, encode_meta
 from starling_stream.ports import Changed
-from starling_stream.rows import TaskMeta, decode_meta, due_bytes, due_ms, encode_meta, row_due, row_version
+from starling_stream.rows import due_bytes, due_ms, row_due, row_version
 
 _U64: Final = struct.Struct(">Q")
 _STATE, _TIMER, _META = b"s", b"t", b"m"

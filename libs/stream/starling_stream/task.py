@@ -8,10 +8,11 @@ from starling_stream.broken import BatchMissing
 from starling_stream.decoding import RawRecord, all_topics, decode_record
 from starling_stream.fold import TaskFold
 from starling_stream.merge import Arrival, OrderedMerge
+from starling_stream.meta import TaskMeta
 from starling_stream.phase import Phase
 from starling_stream.ports import Changed, PartialView, Sealed, StateView
 from starling_stream.processor import Inbound, S, Service
-from starling_stream.rows import TaskMeta, due_bytes, due_ms
+from starling_stream.rows import due_bytes, due_ms
 
 _COLD_RECORDS: Final = 1_000
 """Records in one unit while users have to be brought: so the first is out soon, and the next are read meanwhile."""

@@ -15,8 +15,8 @@ from starling_common.logs import log
 from starling_stream.backing import Backing, BackingAway, Facts, Place, Standing, StateWrite, disagreements
 from starling_stream.failpoints import AFTER_FLUSH, MID_FLUSH, Failpoints
 from starling_stream.gauges import TierGauges
+from starling_stream.meta import TaskMeta, encode_meta
 from starling_stream.ports import Changed, FilledStore, Lowest, Tail
-from starling_stream.rows import TaskMeta, encode_meta
 from starling_stream.tracked import RebuildAsked, Tracked, incarnation_found_late
 from starling_stream.unflushed import Taken, filling, writes_of
 

@@ -4,8 +4,8 @@ import threading
 import time
 
 from starling_stream.backing import Place, Standing
+from starling_stream.meta import encode_meta
 from starling_stream.ports import Changed, FilledStore, Lowest, Tail
-from starling_stream.rows import encode_meta
 from starling_stream.unflushed import Unflushed
 
 

@@ -13,8 +13,9 @@ from starling_common.logs import log
 from starling_stream.changelog import encode_state_changed
 from starling_stream.deadletters import dead_letter_headers
 from starling_stream.failpoints import AFTER_COMMIT, AFTER_PRODUCE, Failpoints
+from starling_stream.meta import encode_meta
 from starling_stream.ports import Refusal, Sealed
-from starling_stream.rows import META_KEY, NEVER, encode_meta, row_state, row_version
+from starling_stream.rows import META_KEY, NEVER, row_state, row_version
 from starling_stream.transport import Membership
 
 _NOT_OURS: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})

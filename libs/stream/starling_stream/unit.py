@@ -5,11 +5,13 @@ from typing import Any, Final, Generic, NamedTuple
 
 from starling_common.headers import Headers
 from starling_stream.broken import StatesTooLarge
+from starling_stream.meta import TaskMeta
 from starling_stream.ports import Changed, Refusal, Sealed
 from starling_stream.processor import Inbound, Output, Processor, S
-from starling_stream.rows import MAX_STATE_BYTES, TaskMeta, due_bytes, row_of, row_state, row_version
+from starling_stream.rows import MAX_STATE_BYTES, gone_after, row_after
 
 _UNREAD: Final[Any] = object()
+_new = tuple.__new__  # hot: a named tuple's own constructor takes twice as long
 
 
 class Mark(NamedTuple):
@@ -58,10 +60,10 @@ class UnitOfWork(Generic[S]):
         self._emitted: list[Output] = []
         self._sent: list[Output] = []
         self._refused: list[Refusal] = []
-        append, new = self._emitted.append, tuple.__new__  # hot: a named tuple's own constructor takes twice as long
+        append = self._emitted.append
 
         def emit(topic: str, key: bytes, value: bytes, received_at: int, headers: Headers) -> None:
-            append(new(Output, (topic, key, value, received_at, headers)))
+            append(_new(Output, (topic, key, value, received_at, headers)))
 
         self.emit = emit
 
@@ -150,11 +152,11 @@ class UnitOfWork(Generic[S]):
         largest = 0
         for key, due in self._due.items():
             before, state = rows[key], states[key]
-            after = b"" if state is None else due_bytes(due) + encode(state)
-            if after != row_state(before):
-                changes[key] = Changed(before, row_of(row_version(before) + 1, after))
+            after = gone_after(before) if state is None else row_after(before, due, encode(state))
+            if after is not None:
+                changes[key] = _new(Changed, (before, after))
                 largest = max(largest, len(after))
-        if bounded and largest > MAX_STATE_BYTES:
+        if bounded and largest - 8 > MAX_STATE_BYTES:
             raise StatesTooLarge([key for key, (_, after) in changes.items() if len(after) - 8 > MAX_STATE_BYTES])
         return changes
 

@@ -19,12 +19,12 @@ from starling_common.topics import (
     PROFILE,
     PROGRESS,
 )  # fmt: skip
-from starling_common.values import deterministic_id, parts_of, split_key
+from starling_common.values import deterministic_id, parts_of, split_key, workspace_of
 from starling_rules.backfills import Stored
 from starling_rules.definitions import Definitions
 from starling_rules.events import Behaviour, Listed, Profile, Reported, parse_object, unreadable
 from starling_rules.history import PAST, REFUSED_CHANGES, Switch, all_of, doubtful_leaves, fresh_leaves, reported_ms
-from starling_rules.rules import NO_RULES, Rules, compile_rules, workspace_of
+from starling_rules.rules import NO_RULES, Rules, compile_rules
 from starling_segmenter.account_desk import AccountDesk
 from starling_segmenter.accounts import Tallied, decode_account, encode_account, is_account
 from starling_segmenter.counts import Counts

@@ -6,9 +6,10 @@ from typing import TypeAlias
 from starling_common.logs import log
 from starling_common.settings import Clock
 from starling_common.topics import BACKFILL_STATES
+from starling_common.values import workspace_of
 from starling_rules.backfills import Backfill, Part, Source, joined, narrowed, sources, states_of
 from starling_rules.history import PAST, StreamTime, catch_up, fold_past, in_order, past_topics
-from starling_rules.rules import Rules, workspace_of
+from starling_rules.rules import Rules
 from starling_segments import UserState, decode_state
 from starling_stream.processor import History
 

@@ -5,11 +5,11 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from starling_common.outcome import Done, Refused
-from starling_common.values import split_key
+from starling_common.values import split_key, workspace_of
 from starling_rules.definitions import Definitions, fold
 from starling_rules.events import Behaviour, Listed, Profile, parse_object, unreadable
 from starling_rules.history import REFUSED_CHANGES
-from starling_rules.rules import NO_RULES, Rules, compile_rules, workspace_of
+from starling_rules.rules import NO_RULES, Rules, compile_rules
 from starling_segments import UserState, belong_to
 
 Happened: TypeAlias = Behaviour | Profile | Listed

@@ -18,7 +18,8 @@ from starling_common.wire import Registry
 from starling_segments import LEAVES, Known, UserState, compile_plan, encode_state, parse_segment
 from starling_stream.backing import Facts, Place, Standing, StateWrite
 from starling_stream.backing_cassandra import CassandraBacking
-from starling_stream.rows import NEVER, TaskMeta, encode_meta, row_of
+from starling_stream.meta import TaskMeta, encode_meta
+from starling_stream.rows import NEVER, row_of
 from starling_stream.transactions import topic_ids
 from tests.conftest import Stack
 from tests.contract.api.answers import is_problem

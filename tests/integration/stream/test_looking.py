@@ -18,7 +18,8 @@ from starling_stream import looking
 from starling_stream.backing import BackingAway, Facts, Place, Standing, StateWrite, bucket_of
 from starling_stream.backing_cassandra import CassandraBacking
 from starling_stream.looking import Cell, States
-from starling_stream.rows import META_KEY, NEVER, TaskMeta, encode_meta, row_of
+from starling_stream.meta import TaskMeta, encode_meta
+from starling_stream.rows import META_KEY, NEVER, row_of
 from starling_stream.transactions import topic_ids
 from tests.conftest import Stack
 

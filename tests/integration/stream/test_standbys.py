@@ -11,9 +11,10 @@ from starling_common.kafka import consumer_config, producer_config
 from starling_common.metrics import Metrics
 from starling_stream.changelog import decode_state_changed, encode_state_changed
 from starling_stream.gauges import Gauges
+from starling_stream.meta import TaskMeta, encode_meta
 from starling_stream.ports import NoBackingTier
 from starling_stream.restore import Plan, apply_messages
-from starling_stream.rows import META_KEY, NEVER, TaskMeta, encode_meta, row_of
+from starling_stream.rows import META_KEY, NEVER, row_of
 from starling_stream.standby import Standbys
 from starling_stream.store import Origin, TaskStore, store_memory
 from tests.integration.stream.rig import Rig, wait_until

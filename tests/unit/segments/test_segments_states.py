@@ -7,6 +7,8 @@ orders a day apart, the last of them two minutes ahead of the clock.
 from __future__ import annotations
 
 import base64
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,6 +45,28 @@ def told_today() -> UserState:
         event = SimpleNamespace(name="Buy", time_ms=at + 120_000 * (i == 3), properties={"v": 10 + i, "k": "xy"[i % 2]}, context={})
         compiled.on_event(state, event, at)
     return state
+
+
+def test_threads_that_write_states_at_once_do_not_meet_in_a_buffer() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            wrong = sum(threads.map(_written_wrong, [1, 40, 700, 90_000]))
+    finally:
+        sys.setswitchinterval(before)
+    assert wrong == 0
+
+
+def _written_wrong(characters: int) -> int:
+    """How many of a thread's states, of such a length, are not what they are read from."""
+    wrong = 0
+    for i in range(300):
+        state = told_today()
+        state.traits_json = f'{{"n": {i}, "text": "{"x" * characters}"}}'
+        found = decode_state(encode_state(state))
+        wrong += (found.traits_json, found.accumulators, found.due) != (state.traits_json, state.accumulators, state.due)
+    return wrong
 
 
 @pytest.mark.parametrize("name", ["format_1", "format_2", "format_3", "format_4"])

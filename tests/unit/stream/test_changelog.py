@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from starling_common.wire import Codec
 from starling_stream.changelog import decode_state_changed, encode_state_changed
-from starling_stream.rows import TaskMeta, decode_meta, due_bytes, due_ms, encode_meta, row_due, row_of, row_state, row_version
+from starling_stream.meta import TaskMeta, decode_meta, encode_meta
+from starling_stream.rows import due_bytes, due_ms, gone_after, row_after, row_due, row_of, row_state, row_version
 
 HEADER = b"\0\0\0\0\7"
 
@@ -49,6 +50,19 @@ def test_a_row_without_an_instant_waits_for_nothing() -> None:
     assert row_due(row_of(3, due_bytes(None) + b"state")) is None
     assert row_due(row_of(3, b"")) is None
     assert (row_version(row_of(3, b"")), row_state(row_of(3, b""))) == (3, b"")
+
+
+@given(st.integers(1, 2**60), st.none() | st.integers(-(2**60), 2**60), st.binary(min_size=1, max_size=40))
+def test_a_row_follows_the_one_before_by_one_version_unless_nothing_is_new(version: int, due: int | None, payload: bytes) -> None:
+    before = row_of(version, due_bytes(due) + payload)
+    assert row_after(None, due, payload) == row_of(1, due_bytes(due) + payload)
+    assert row_after(before, due, payload) is None
+    for other_due, other in ((due, payload + b"x"), (due, payload[1:]), (due, payload[:-1] + bytes([payload[-1] ^ 1])), (7, payload)):
+        if (other_due, other) != (due, payload):
+            assert row_after(before, other_due, other) == row_of(version + 1, due_bytes(other_due) + other)
+    assert gone_after(before) == row_of(version + 1, b"")
+    assert gone_after(gone_after(before)) is gone_after(None) is None
+    assert row_after(gone_after(before), due, payload) == row_of(version + 2, due_bytes(due) + payload)
 
 
 def test_a_tasks_row_of_a_newer_format_is_refused() -> None:

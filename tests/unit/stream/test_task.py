@@ -10,9 +10,9 @@ from starling_stream.decoding import ReadRecord
 from starling_stream.fold import TaskFold
 from starling_stream.memory import MemoryRows
 from starling_stream.merge import Arrival
+from starling_stream.meta import TaskMeta
 from starling_stream.ports import StateView
 from starling_stream.rounds import Limits, Rounds
-from starling_stream.rows import TaskMeta
 from starling_stream.task import Step, Task
 from starling_stream.testing import MemoryHistory
 from tests.unit.stream.counting import HOUR_MS, Counted, counting, event

@@ -11,8 +11,9 @@ from starling_common.metrics import Metrics
 from starling_stream.backing import Facts, Place, Standing
 from starling_stream.failpoints import Failpoints
 from starling_stream.gauges import TierGauges
+from starling_stream.meta import TaskMeta, decode_meta
 from starling_stream.ports import Changed, Tail
-from starling_stream.rows import TaskMeta, decode_meta, due_bytes, row_of
+from starling_stream.rows import due_bytes, row_of
 from starling_stream.store import StoreMemory, TaskStore, store_memory
 from starling_stream.tier import FactsDiffer, Surroundings, Tier, TierSettings, rest_seconds
 from starling_stream.tracked import RebuildAsked

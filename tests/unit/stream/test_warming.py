@@ -16,9 +16,10 @@ from starling_stream.decoding import ReadRecord
 from starling_stream.fold import TaskFold
 from starling_stream.gauges import TierGauges
 from starling_stream.merge import Arrival
+from starling_stream.meta import TaskMeta
 from starling_stream.ports import Changed, PartialView
 from starling_stream.rounds import Limits, Rounds
-from starling_stream.rows import FIRST_MS, TaskMeta, due_bytes, row_due, row_of
+from starling_stream.rows import FIRST_MS, due_bytes, row_due, row_of
 from starling_stream.store import StoreMemory, TaskStore, store_memory
 from starling_stream.task import Step, Task
 from starling_stream.warming import Behind, Help, TierLost, Warming
