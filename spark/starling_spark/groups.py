@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from starling_common.kafka import consumer_config
+from starling_common.kafka import consumer_config, watermarks
 
 Ends = Mapping[tuple[str, int], int]
 """(topic, partition) -> the first offset that is not done."""
@@ -58,8 +58,8 @@ class GroupOffsets:
         ends: dict[tuple[str, int], int] = {}
         for topic in topics:
             for number in self._partitions(topic):
-                span = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_TIMEOUT_SECONDS)
-                ends[topic, number] = 0 if span is None or span[1] == span[0] else span[1]
+                low, high = watermarks(self._consumer, topic, number, _TIMEOUT_SECONDS)
+                ends[topic, number] = 0 if high == low else high
         return ends
 
     def close(self) -> None:

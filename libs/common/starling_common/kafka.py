@@ -3,13 +3,16 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from starling_common.headers import Headers
 from starling_common.logs import log
 from starling_common.topics import MAX_RECORD_BYTES
+
+_NO_LEADER_YET: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+_AGAIN_SECONDS: Final = 0.25
 
 
 class BrokerUnavailable(Exception):
@@ -61,6 +64,29 @@ def produce_and_wait(producer: Producer, topic: str, *, key: bytes, value: bytes
         raise BrokerUnavailable(f"{topic}: the broker did not acknowledge within 30 s")
     if failure:
         raise BrokerUnavailable(f"{topic}: {failure[0].str()}")
+
+
+def watermarks(consumer: Consumer, topic: str, partition: int, timeout_seconds: float) -> tuple[int, int]:
+    """The first offset that a partition still has, and the one after its last, asked of the broker.
+
+    While the brokers choose a leader it is asked again, until the time is over. Raises: KafkaException, of time too.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        left = max(_AGAIN_SECONDS, deadline - time.monotonic())
+        try:
+            found: Any = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=left, cached=False)
+        except KafkaException as cause:
+            if cause.args[0].code() not in _NO_LEADER_YET or time.monotonic() + _AGAIN_SECONDS > deadline:
+                raise
+            log(__name__).warning("no_leader_yet", topic=topic, partition=partition, error=cause.args[0].str())
+            time.sleep(_AGAIN_SECONDS)
+            continue
+        if found is None:  # as its documentation says of a time-out
+            told = f"no answer about partition {partition} of {topic} within {timeout_seconds:g} s"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, told))  # noqa: SLF001 - the library's public constant
+        low, high = found
+        return low, high
 
 
 class TopicView:
@@ -123,8 +149,8 @@ class TopicView:
         consumer = Consumer(consumer_config(self._brokers, f"view-{self.topic}"))
         try:
             numbers = _partitions(consumer, self.topic, timeout_seconds)
-            spans = {n: consumer.get_watermark_offsets(TopicPartition(self.topic, n), timeout=timeout_seconds) for n in numbers}
-            return {n: span[1] for n, span in spans.items() if span is not None and span[1] > span[0]}
+            spans = {n: watermarks(consumer, self.topic, n, timeout_seconds) for n in numbers}
+            return {n: high for n, (low, high) in spans.items() if high > low}
         except KafkaException as cause:
             raise BrokerUnavailable(f"{self.topic}: {cause}") from cause
         finally:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from starling_common.database import Database
-from starling_common.kafka import BrokerUnavailable, consumer_config
+from starling_common.kafka import BrokerUnavailable, consumer_config, watermarks
 from starling_common.partitioning import partition_of
 from starling_common.wire import Codec, Registry
 from starling_stream.backing import BackingAway, Facts, Place, Standing, bucket_of
@@ -162,7 +162,7 @@ class States:
         with self._consumer() as consumer:
             spans: dict[int, tuple[int, int]] = {}
             for number, floor in floors.items():
-                first, end = consumer.get_watermark_offsets(TopicPartition(self._changelog, number), timeout=10, cached=False)
+                first, end = watermarks(consumer, self._changelog, number, 10)
                 spans[number] = (first if floor is None else max(first, floor), end)
             if sum(end - start for start, end in spans.values()) > TAIL_RECORDS:
                 return self._without(floors, spans)

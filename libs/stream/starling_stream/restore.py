@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from starling_common.kafka import consumer_config
+from starling_common.kafka import consumer_config, watermarks
 from starling_common.logs import log
 from starling_stream.backing import Standing
 from starling_stream.base import Base, Choice, OnDisk, Span, choose_base
@@ -20,6 +20,7 @@ from starling_stream.rows import META_KEY, row_of
 from starling_stream.store import Origin, StoreMemory, TaskStore
 from starling_stream.unflushed import Lacking
 
+_ASK_SECONDS: Final = 30.0
 _BATCH: Final = 10_000
 _READER: Final = {"enable.partition.eof": True, "check.crcs": True, "fetch.wait.max.ms": 20}
 """The end of a log is told after that wait; half a second, the client's own, was most of a short restore."""
@@ -181,10 +182,7 @@ def span_of(plan: Plan) -> Span:
 
 
 def _watermarks(reader: Consumer, topic: str, partition: int) -> Span:
-    found = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=30, cached=False)
-    if found is None:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer about {topic}"))  # noqa: SLF001
-    return Span(*found)
+    return Span(*watermarks(reader, topic, partition, _ASK_SECONDS))
 
 
 def _choose(plan: Plan, store: TaskStore, span: Span) -> tuple[Choice, Standing | None]:

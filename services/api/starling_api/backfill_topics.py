@@ -4,11 +4,11 @@ import threading
 import time
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from starling_api.publisher import SERVICE
 from starling_common.headers import record_headers
-from starling_common.kafka import BrokerUnavailable, consumer_config, produce_and_wait, producer_config
+from starling_common.kafka import BrokerUnavailable, consumer_config, produce_and_wait, producer_config, watermarks
 from starling_common.topics import BACKFILLS, BEHAVIOUR
 from starling_common.values import deterministic_id
 from starling_common.wire import Record, Registry
@@ -49,11 +49,9 @@ class BackfillTopics:
         consumer = Consumer(consumer_config(self._brokers, "starling-api-backfill"))
         try:
             partitions = consumer.list_topics(BEHAVIOUR, timeout=_TIMEOUT_SECONDS).topics[BEHAVIOUR].partitions
-            spans = [
-                consumer.get_watermark_offsets(TopicPartition(BEHAVIOUR, number), timeout=_TIMEOUT_SECONDS) for number in partitions
-            ]
+            spans = [watermarks(consumer, BEHAVIOUR, number, _TIMEOUT_SECONDS) for number in partitions]
         except KafkaException as cause:
             raise BrokerUnavailable(f"{BEHAVIOUR}: {cause}") from cause
         finally:
             consumer.close()
-        return max((high - low for low, high in filter(None, spans)), default=0)
+        return max((high - low for low, high in spans), default=0)

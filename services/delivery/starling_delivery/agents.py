@@ -8,6 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from starling_common.instants import wall_clock_ms
+from starling_common.kafka import watermarks
 from starling_common.logs import log
 from starling_common.wire import Codec, DecodeError
 from starling_delivery.dispatch import Dispatcher
@@ -123,7 +124,7 @@ class RetryAgent:
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for found in consumer.committed(partitions, timeout=30):
-            low, _ = _span(consumer, found)
+            low, _ = watermarks(consumer, found.topic, found.partition, 30)
             position = max(found.offset, low)
             self.room.open(found.partition, Progress.restored(position, found.metadata or ""))
         self.assigned, self._paused = True, False
@@ -131,11 +132,6 @@ class RetryAgent:
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
             self.room.close(partition.partition)
-
-
-def _span(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    span: tuple[int, int] | None = consumer.get_watermark_offsets(partition, timeout=30)
-    return span or (0, 0)
 
 
 def _good(messages: list[Message]) -> list[Message]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from starling_common.kafka import TopicView, consumer_config
+from starling_common.kafka import TopicView, consumer_config, watermarks
 from starling_common.topics import PROGRESS
 from starling_common.wire import Codec
 
@@ -80,8 +80,7 @@ def _without_errors(found: list[TopicPartition]) -> list[TopicPartition]:
 
 
 def _first(consumer: Consumer, topics: Iterable[str], number: int) -> dict[str, int]:
-    spans = {topic: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_TIMEOUT_SECONDS) for topic in topics}
-    return {topic: span[0] for topic, span in spans.items() if span is not None}
+    return {topic: watermarks(consumer, topic, number, _TIMEOUT_SECONDS)[0] for topic in topics}
 
 
 def _stream_times(brokers: str, codec: Codec) -> dict[int, int]:

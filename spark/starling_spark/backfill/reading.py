@@ -5,7 +5,7 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from starling_common.kafka import consumer_config
+from starling_common.kafka import consumer_config, watermarks
 from starling_common.topics import CLOCK
 from starling_common.wire import DecodeError
 from starling_stream.processor import Decoded, Inbound
@@ -52,9 +52,9 @@ class PastReader:
         try:
             place = TopicPartition(self._prefix + topic, partition, first or OFFSET_BEGINNING)
             # Asked first, for the client then knows who leads the partition; else it finds that out half a second later.
-            span = consumer.get_watermark_offsets(place, timeout=_TIMEOUT_SECONDS)
-            if is_there and span is not None and span[0] > first:
-                raise PastGone(f"{place.topic} of partition {partition} begins at {span[0]} now, and no longer at {first}")
+            begins, _ = watermarks(consumer, place.topic, partition, _TIMEOUT_SECONDS)
+            if is_there and begins > first:
+                raise PastGone(f"{place.topic} of partition {partition} begins at {begins} now, and no longer at {first}")
             consumer.assign([place])
             position = 0
             while position < until:

@@ -7,7 +7,7 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions
 
-from starling_common.kafka import consumer_config
+from starling_common.kafka import consumer_config, watermarks
 from starling_common.topics import INGEST_TOPICS
 from starling_spark.lake.in_force import EVENT_TABLES
 from starling_spark.lake.positions import Position
@@ -43,8 +43,7 @@ def _starts(place: Place, lake: Position) -> dict[tuple[str, int], int]:
             parts = [TopicPartition(name, number) for number in _partitions(consumer, name)]
             read = {} if topic in EVENT_TABLES else _committed(consumer, parts)
             for part in parts:
-                span = consumer.get_watermark_offsets(part, timeout=_TIMEOUT_SECONDS)
-                low, high = (0, 0) if span is None else span
+                low, high = watermarks(consumer, name, part.partition, _TIMEOUT_SECONDS)
                 kept = lake.get((name, part.partition), 0) if topic in INGEST_TOPICS or topic in EVENT_TABLES else high
                 taken = min(kept, read.get(part.partition, kept))
                 starts[name, part.partition] = min(max(taken, low), high)

@@ -57,7 +57,12 @@ def test_a_row_follows_the_one_before_by_one_version_unless_nothing_is_new(versi
     before = row_of(version, due_bytes(due) + payload)
     assert row_after(None, due, payload) == row_of(1, due_bytes(due) + payload)
     assert row_after(before, due, payload) is None
-    for other_due, other in ((due, payload + b"x"), (due, payload[1:]), (due, payload[:-1] + bytes([payload[-1] ^ 1])), (7, payload)):
+    for other_due, other in (
+        (due, payload + b"x"),
+        (due, payload[1:]),
+        (due, payload[:-1] + bytes([payload[-1] ^ 1])),
+        (7, payload),
+    ):
         if (other_due, other) != (due, payload):
             assert row_after(before, other_due, other) == row_of(version + 1, due_bytes(other_due) + other)
     assert gone_after(before) == row_of(version + 1, b"")
