@@ -21,6 +21,7 @@ ID_CHARACTERS: Final = 8
 _LENGTH_BYTES: Final = 4
 _INSTANT_BYTES: Final = 8  # as many as an identity has characters: both begin at the same place
 _decode = msgspec.msgpack.Decoder(Accumulator).decode
+_encode = msgspec.msgpack.Encoder().encode
 _encode_into = msgspec.msgpack.Encoder().encode_into
 _LENGTH = struct.Struct("<I")
 _length = _LENGTH.pack
@@ -45,7 +46,7 @@ class PackedLeaves:
         self._kept = kept
         self._sizes: tuple[int, ...] = ()
         self._asked: dict[str, Any] = {}
-        """What is kept for each leaf that was asked for; None: nothing."""
+        """What is kept for each leaf that was asked for; None: nothing; bytes: what has begun since, as it is written."""
         self._replaced: dict[int, tuple[str, int]] = {}
         """Which place it has -> which leaf, and where what was kept for it begins; of those that were there."""
         self._added: list[str] = []
@@ -55,7 +56,10 @@ class PackedLeaves:
         """What is kept for a leaf, None for nothing; to be changed in place."""
         asked = self._asked
         if leaf_id in asked:
-            return asked[leaf_id]
+            found = asked[leaf_id]
+            if found.__class__ is bytes:
+                found = asked[leaf_id] = _decode(found)
+            return found
         at = _at(self._ids, leaf_id)
         if at < 0:
             asked[leaf_id] = None
@@ -79,6 +83,13 @@ class PackedLeaves:
                 place, sizes = at // ID_CHARACTERS, self._sizes or self._unpacked()
                 self._replaced[place] = (leaf_id, sum(sizes[:place]))
         asked[leaf_id] = kept
+
+    def begin(self, leaf_id: str, fields: tuple[Any, ...]) -> None:
+        """Keep something for a leaf of which `get` has found nothing: an accumulator as its number and its fields.
+
+        It is written at once, and made only if it is asked for: most of what begins is not asked for before the next event.
+        """
+        self._asked[leaf_id] = _encode(fields)
 
     def drop(self, leaf_id: str) -> None:
         """Keep nothing for a leaf any more."""
@@ -110,25 +121,19 @@ class PackedLeaves:
             sizes = self._sizes
             for place in sorted(self._replaced):
                 leaf_id, begin = self._replaced[place]
-                value, size = asked[leaf_id], sizes[place]
+                size = sizes[place]
                 if begin > done:
                     data += kept[done:begin]
-                at = len(data)
-                if value is None:
-                    gone = True
-                else:
-                    _encode_into(value, data, at)
-                now = len(data) - at
+                now = _written(data, asked[leaf_id])
+                gone = gone or not now
                 if now != size:
                     _put_length(lengths, place * _LENGTH_BYTES, now)
                 done = begin + size
         data += kept[done:] if done else kept
         for leaf_id in self._added:
-            value = asked[leaf_id]
-            if value is not None:
-                at = len(data)
-                _encode_into(value, data, at)
-                lengths += _length(len(data) - at)
+            now = _written(data, asked[leaf_id])
+            if now:
+                lengths += _length(now)
                 ids += leaf_id
         if gone:
             ids, lengths = _without_gaps(ids, lengths)
@@ -269,6 +274,16 @@ def timers_of(instants: Mapping[str, int]) -> Timers:
     """From a mapping."""
     packed = struct.pack(f"<{len(instants)}q", *instants.values())
     return Timers("".join(instants), packed, min(instants.values(), default=None))
+
+
+def _written(data: bytearray, value: Any) -> int:
+    """Write what is kept for a leaf to the end; returns how many bytes it takes, 0 for nothing."""
+    at = len(data)
+    if value.__class__ is bytes:
+        data += value
+    elif value is not None:
+        _encode_into(value, data, at)
+    return len(data) - at
 
 
 def _without_gaps(ids: str, lengths: bytearray) -> tuple[str, bytearray]:

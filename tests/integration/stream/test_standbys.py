@@ -51,8 +51,8 @@ class _Log:
         self._producer.produce(self.topic, encode_state_changed(HEADER, version, NEVER + payload), key, number)
 
     def end(self, number: int) -> int:
-        """Where committed records end."""
-        reader = Consumer(consumer_config(self.rig.brokers, "end"))
+        """Where the log ends. Markers of what was committed are written after the commit is answered, so they may come still."""
+        reader = Consumer(consumer_config(self.rig.brokers, "end", **{"isolation.level": "read_uncommitted"}))
         try:
             found = reader.get_watermark_offsets(TopicPartition(self.topic, number), timeout=30, cached=False)
             assert found is not None

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,9 @@ from starling_segments.packed import PackedLeaves, Timers, leaves_of, timers_of
 IDS = ["abababab", "babababa", "aaaaaaaa", "aaaabbbb", "bbbbaaaa", "abababaa", "zzzzzzzz"]
 KEPT = st.one_of(st.integers(0, 1 << 40).map(Tally), st.lists(st.floats(allow_nan=False), max_size=40).map(Total))
 LEAVES = st.dictionaries(st.sampled_from(IDS), KEPT)
-STEPS = st.lists(st.tuples(st.sampled_from(["get", "put", "drop", "through bytes"]), st.sampled_from(IDS), KEPT), max_size=12)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["get", "put", "begin", "drop", "through bytes"]), st.sampled_from(IDS), KEPT), max_size=12
+)
 INSTANTS = st.integers(-(1 << 62), 1 << 62)
 
 
@@ -26,6 +29,10 @@ def test_leaves_are_what_a_mapping_is(model: dict[str, Any], steps: list[tuple[s
         elif step == "put":
             model[leaf] = kept
             leaves.put(leaf, kept)
+        elif step == "begin":
+            if leaves.get(leaf) is None:
+                model[leaf] = kept
+                leaves.begin(leaf, (kept.__struct_config__.tag, *msgspec.structs.astuple(kept)))
         elif step == "drop":
             model.pop(leaf, None)
             leaves.drop(leaf)
