@@ -82,7 +82,7 @@ def watermarks(consumer: Consumer, topic: str, partition: int, timeout_seconds: 
             log(__name__).warning("no_leader_yet", topic=topic, partition=partition, error=cause.args[0].str())
             time.sleep(_AGAIN_SECONDS)
             continue
-        if found is None:  # as its documentation says of a time-out
+        if found is None:  # so its documentation says of a time-out; whenever it was tried it raised
             told = f"no answer about partition {partition} of {topic} within {timeout_seconds:g} s"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, told))  # noqa: SLF001 - the library's public constant
         low, high = found

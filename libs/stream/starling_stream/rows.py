@@ -69,12 +69,12 @@ def row_version(row: bytes | None) -> int:
 
 def row_due(row: bytes | None) -> bytes | None:
     """The due bytes of a row that waits for an instant, else None."""
-    if row is None or len(row) < 16:
+    if row is None or len(row) < _STATE_AT:
         return None
-    due = row[8:16]
+    due = row[_DUE_AT:_STATE_AT]
     return None if due == NEVER else due
 
 
 def row_state(row: bytes | None) -> bytes:
     """`due | payload`; empty when there is no row or the key is gone."""
-    return b"" if row is None else row[8:]
+    return b"" if row is None else row[_DUE_AT:]

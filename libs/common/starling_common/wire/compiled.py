@@ -65,9 +65,6 @@ def _plain(avro: Any) -> Any:
 
 
 def _compile_part(name: str, types: Sequence[Any]) -> Callable[..., bytes]:
-    alone: dict[str, Callable[..., bytes]] = {"string": text_bytes, "long": long_bytes, "int": long_bytes}
-    if len(types) == 1 and isinstance(only := _plain(types[0]), str) and only in alone:
-        return alone[only]
     scope: dict[str, Any] = {
         "long": long_bytes, "text": text_bytes, "optional": optional_text_bytes, "texts": texts_bytes, "join": b"".join,
     }  # fmt: skip
