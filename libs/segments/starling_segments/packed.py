@@ -18,14 +18,16 @@ from starling_segments.accumulators import Accumulator
 ID_CHARACTERS: Final = 8
 """Of a leaf's identity."""
 
-_LENGTH_BYTES: Final = 4
+_WIDE_BYTES: Final = 4
+_NARROW: Final = 255
+"""What a leaf may take for its length to fit into one byte; nearly all do."""
 _INSTANT_BYTES: Final = 8  # as many as an identity has characters: both begin at the same place
 _decode = msgspec.msgpack.Decoder(Accumulator).decode
 _encode = msgspec.msgpack.Encoder().encode
 _encode_into = msgspec.msgpack.Encoder().encode_into
-_LENGTH = struct.Struct("<I")
-_length = _LENGTH.pack
-_put_length = _LENGTH.pack_into
+_WIDE = struct.Struct("<I")
+_put_wide = _WIDE.pack_into
+_ONE: Final = [bytes([size]) for size in range(_NARROW + 1)]
 _INSTANT = struct.Struct("<q")
 _put_instant = _INSTANT.pack_into
 _instant_at = _INSTANT.unpack_from
@@ -34,17 +36,19 @@ _instant_at = _INSTANT.unpack_from
 class PackedLeaves:
     """Leaf identity -> what is kept for it.
 
-    Shape: `ids` one after the other, `lengths` of what is kept for each (4 bytes, little endian), `kept` in that order.
-    Raises: ValueError when there is not one length for each identity.
+    Shape: `ids` one after the other; `lengths` of what is kept for each, in one byte each, or all of them in four (little
+    endian) when one has outgrown that; `kept` in that order. Raises: ValueError when there is not one length for each identity.
     """
 
     def __init__(self, ids: str = "", lengths: bytes = b"", kept: bytes = b"") -> None:
-        if len(ids) * _LENGTH_BYTES != len(lengths) * ID_CHARACTERS or not ids.isascii():
+        count = len(ids) // ID_CHARACTERS
+        if len(ids) != count * ID_CHARACTERS or len(lengths) not in {count, count * _WIDE_BYTES} or not ids.isascii():
             raise ValueError(f"{len(lengths)} bytes of lengths for {len(ids)} characters of identities")
         self._ids = ids
         self._lengths = lengths
         self._kept = kept
-        self._sizes: tuple[int, ...] = ()
+        self._sizes: bytes | tuple[int, ...] = lengths if len(lengths) == count else _unpacked(lengths)
+        """The lengths, as numbers."""
         self._asked: dict[str, Any] = {}
         """What is kept for each leaf that was asked for; None: nothing; bytes: what has begun since, as it is written."""
         self._replaced: dict[int, tuple[str, int]] = {}
@@ -65,7 +69,7 @@ class PackedLeaves:
             asked[leaf_id] = None
             self._added.append(leaf_id)
             return None
-        place, sizes = at // ID_CHARACTERS, self._sizes or self._unpacked()
+        place, sizes = at // ID_CHARACTERS, self._sizes
         begin = sum(sizes[:place])
         kept = _decode(self._kept[begin : begin + sizes[place]])
         asked[leaf_id] = kept
@@ -80,7 +84,7 @@ class PackedLeaves:
             if at < 0:
                 self._added.append(leaf_id)
             else:
-                place, sizes = at // ID_CHARACTERS, self._sizes or self._unpacked()
+                place, sizes = at // ID_CHARACTERS, self._sizes
                 self._replaced[place] = (leaf_id, sum(sizes[:place]))
         asked[leaf_id] = kept
 
@@ -116,6 +120,7 @@ class PackedLeaves:
             return self._ids, self._lengths, self._kept
         # Hot: once for each state that changes.
         asked, ids, lengths, gone = self._asked, self._ids, bytearray(self._lengths), False
+        wide = len(lengths) * ID_CHARACTERS > len(ids)
         kept, done, data = self._kept, 0, bytearray()
         if self._replaced:
             sizes = self._sizes
@@ -127,16 +132,23 @@ class PackedLeaves:
                 now = _written(data, asked[leaf_id])
                 gone = gone or not now
                 if now != size:
-                    _put_length(lengths, place * _LENGTH_BYTES, now)
+                    if now > _NARROW and not wide:
+                        lengths, wide = _widened(lengths), True
+                    if wide:
+                        _put_wide(lengths, place * _WIDE_BYTES, now)
+                    else:
+                        lengths[place] = now
                 done = begin + size
         data += kept[done:] if done else kept
         for leaf_id in self._added:
             now = _written(data, asked[leaf_id])
             if now:
-                lengths += _length(now)
+                if now > _NARROW and not wide:
+                    lengths, wide = _widened(lengths), True
+                lengths += _WIDE.pack(now) if wide else _ONE[now]
                 ids += leaf_id
         if gone:
-            ids, lengths = _without_gaps(ids, lengths)
+            ids, lengths = _without_gaps(ids, lengths, wide)
         return ids, lengths, data
 
     def __iter__(self) -> Iterator[str]:
@@ -165,11 +177,6 @@ class PackedLeaves:
         """Whether something is kept for a leaf."""
         asked = self._asked
         return asked[leaf_id] is not None if leaf_id in asked else _at(self._ids, leaf_id) >= 0
-
-    def _unpacked(self) -> tuple[int, ...]:
-        """The lengths."""
-        self._sizes = struct.unpack(f"<{len(self._lengths) // _LENGTH_BYTES}I", self._lengths)
-        return self._sizes
 
 
 class Timers:
@@ -286,11 +293,22 @@ def _written(data: bytearray, value: Any) -> int:
     return len(data) - at
 
 
-def _without_gaps(ids: str, lengths: bytearray) -> tuple[str, bytearray]:
+def _without_gaps(ids: str, lengths: bytearray, wide: bool) -> tuple[str, bytearray]:  # noqa: FBT001
     """Without the leaves that nothing is kept for any more."""
-    left = [place for place in range(len(lengths) // _LENGTH_BYTES) if _LENGTH.unpack_from(lengths, place * _LENGTH_BYTES)[0]]
-    sizes = [lengths[place * _LENGTH_BYTES : (place + 1) * _LENGTH_BYTES] for place in left]
-    return "".join([ids[place * ID_CHARACTERS : (place + 1) * ID_CHARACTERS] for place in left]), bytearray().join(sizes)
+    sizes: Any = _unpacked(lengths) if wide else lengths
+    left = [place for place, size in enumerate(sizes) if size]
+    found = bytearray().join([_WIDE.pack(sizes[place]) if wide else _ONE[sizes[place]] for place in left])
+    return "".join([ids[place * ID_CHARACTERS : (place + 1) * ID_CHARACTERS] for place in left]), found
+
+
+def _widened(lengths: bytearray) -> bytearray:
+    """One byte each -> four."""
+    return bytearray(struct.pack(f"<{len(lengths)}I", *lengths))
+
+
+def _unpacked(lengths: bytes | bytearray) -> tuple[int, ...]:
+    """Of four bytes each."""
+    return struct.unpack(f"<{len(lengths) // _WIDE_BYTES}I", lengths)
 
 
 def _at(ids: str, leaf_id: str) -> int:

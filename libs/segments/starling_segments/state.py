@@ -18,12 +18,13 @@ else:
     # As it is read: most events change no membership, and what is not asked for passes through as the bytes it is.
     KeptMemberships = msgspec.Raw
 
-FORMAT = 7
+FORMAT = 8
 """The first byte of an encoded state. A new format gets the next number and keeps reading the older ones.
 
 1: traits as MessagePack · 2: traits as JSON text · 3: the user's id, lists and account as well ·
 4: what the account was told · 5: leaves and timers packed, no longer mappings ·
-6: what waits for a window in the past, in panes where it is much · 7: what a sequence keeps of an event in order, not by name.
+6: what waits for a window in the past, in panes where it is much · 7: what a sequence keeps of an event in order, not by name ·
+8: the lengths of what leaves keep in one byte each.
 """
 
 
@@ -121,6 +122,7 @@ _decoder = msgspec.msgpack.Decoder(UserState, dec_hook=dec_hook)
 _decode_format_1 = msgspec.msgpack.Decoder(_State1, dec_hook=dec_hook).decode
 _decode_memberships = msgspec.msgpack.Decoder(dict[str, Membership]).decode
 _FORMAT_BYTE = bytes([FORMAT])
+_READ_AS_IT_IS = (_FORMAT_BYTE, b"\x07")
 _LIKE_NOW = (b"\x06", b"\x05", b"\x04", b"\x03", b"\x02")
 """What was added since to the end of a state, or of a part of it, is missing in the older one, and empty then."""
 _RAW = msgspec.Raw
@@ -148,7 +150,7 @@ def decode_state(data: bytes) -> UserState:
     Raises: UnknownStateFormat.
     """
     try:
-        if data[:1] == _FORMAT_BYTE:
+        if data[:1] in _READ_AS_IT_IS:
             return _decoder.decode(memoryview(data)[1:])
         if data[:1] in _LIKE_NOW:
             return _with_sequences_of_now(_decoder.decode(memoryview(data)[1:]))
