@@ -24,9 +24,9 @@ STAMP = ROOT / "libs" / ".compiled"
 MODULES = {
     "libs/common/starling_common": ("headers", "values", "wire/basics", "wire/fields"),
     "libs/segments/starling_segments": (
-        "comparisons", "compile", "dates", "filters", "groups", "leaf_table", "leaves", "measures", "packed", "panes", "paths",
-        "periods", "plan", "routes", "sequence_plan", "sequence_room", "sequences", "standing", "values", "waiting",
-        "window_leaves",
+        "beginnings", "comparisons", "compile", "dates", "filters", "groups", "leaf_table", "leaves", "measures", "packed",
+        "panes", "paths", "periods", "plan", "routes", "sequence_plan", "sequence_room", "sequences", "standing", "values",
+        "waiting", "window_leaves",
         "operators/__init__", "operators/arrays", "operators/moments", "operators/operands", "operators/places",
         "operators/scalars", "operators/table",
     ),

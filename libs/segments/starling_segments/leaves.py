@@ -116,15 +116,11 @@ class EventLeaf:
         if window_ms is not None and time <= now - window_ms:
             return 0
         kept = state.accumulators.get(self.id)
-        before: Any = self.kind.nothing
         if kept is None:
-            kept = self.kind.lifetime() if window_ms is None else self.kind.windowed()
-            state.accumulators.put(self.id, kept)
-        else:
-            if window_ms is not None:
-                kept.forget(now - window_ms)
-            if self.questions:
-                before = kept.value()
+            return self._begin(state, time, payload, now)
+        if window_ms is not None:
+            kept.forget(now - window_ms)
+        before: Any = kept.value() if self.questions else None
         kept.add(time, payload, self.pane_ms)
         if not self.questions:
             return 0  # nobody asks now: the values before and after may cost more than the match
@@ -139,6 +135,33 @@ class EventLeaf:
                 changed |= question.mask
         if self.timed:
             self.set_timer(state, kept, now)
+        return changed
+
+    def _begin(self, state: UserState, time: int, payload: Any, now: int) -> int:
+        """As `add`, of the very first match."""
+        # Hot, the usual case: what one match says and when it leaves is known without asking what keeps it.
+        kind, window_ms = self.kind, self.window_ms
+        begins = kind.lifetime_begins if window_ms is None else kind.windowed_begins
+        state.accumulators.begin(self.id, begins(time, payload))
+        if not self.questions:
+            return 0
+        before, after = kind.nothing, kind.lone(time, payload)
+        changed, leaving, earliest = 0, None if window_ms is None else time + window_ms, None
+        for question in self.questions:
+            k, moving = question.threshold, question.moving
+            if k is not None:
+                turned = (before >= k) is not (after >= k)
+            else:
+                turned = question.holds(before, now) is not question.holds(after, now)
+            if turned:
+                changed |= question.mask
+            turn = leaving if turned or kind.departs or moving is not None else None
+            if moving is not None:
+                turn = earlier(turn, moving(after, now))
+            if turn is not None and (earliest is None or turn < earliest):
+                earliest = turn
+        if earliest is not None:
+            state.due.note(self.id, earliest)
         return changed
 
     def changed(self, before: Any, after: Any, now: int) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from starling_segments import lifetimes, recent_measures, recent_spreads, recents, spreads
 from starling_segments.accumulators import Beats, Measured
+from starling_segments.beginnings import Begin, beginning
 from starling_segments.operators.table import DATE, NUMBER
 from starling_segments.tree import Measure, MeasureName
 from starling_segments.values import amount, anything, distinct_key
@@ -22,42 +23,75 @@ class MeasureKind:
     """What a measure keeps and says.
 
     `payload(property value)`: what is folded, None to ignore the match (None instead of a function: it reads no
-    property). `nothing`: its value without a match. `gives`: the type that its operators must fit. `by_ones`: it is a
-    whole number that falls by one with each departure.
+    property). `nothing`: its value without a match; `lone(time, payload)`: that of one match. `gives`: the type that its
+    operators must fit. `by_ones`: it is a whole number that falls by one with each departure. `departs`: its timer is
+    set for whatever leaves a window, whether the truth turns then or not.
     """
 
     payload: Callable[[Any], Any] | None
     lifetime: Callable[[], Measured]
     windowed: Callable[[], Measured]
     nothing: Any
+    lone: Callable[[int, Any], Any]
     gives: str
     by_ones: bool = False
+    departs: bool = False
+    lifetime_begins: Begin = field(init=False)
+    windowed_begins: Begin = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lifetime_begins", beginning(self.lifetime))
+        object.__setattr__(self, "windowed_begins", beginning(self.windowed))
 
 
-def _untied(gives: str, payload: Callable[[Any], Any] | None, lifetime: Any, windowed: Any) -> MeasureKind:
-    return MeasureKind(payload, lifetime, windowed, None, gives)
+def _one(_time: int, _payload: Any) -> int:
+    return 1
+
+
+def _itself(_time: int, payload: Any) -> Any:
+    return payload
+
+
+def _its_time(time: int, _payload: Any) -> int:
+    return time
+
+
+def _beat(time: int, _payload: Any) -> tuple[int, ...]:
+    return (time,)
+
+
+def _number(payload: Callable[[Any], Any] | None, lifetime: Any, windowed: Any) -> MeasureKind:
+    return MeasureKind(payload, lifetime, windowed, 0, _one, NUMBER, by_ones=True)
+
+
+def _untied(gives: str, payload: Callable[[Any], Any], lifetime: Any, windowed: Any, *, departs: bool = False) -> MeasureKind:
+    return MeasureKind(payload, lifetime, windowed, None, _itself, gives, departs=departs)
+
+
+def _instant(lifetime: Any, windowed: Any) -> MeasureKind:
+    return MeasureKind(None, lifetime, windowed, None, _its_time, DATE, departs=True)
 
 
 MEASURES: Mapping[MeasureName, MeasureKind] = {
-    "count": MeasureKind(None, lifetimes.Tally, recents.RecentTimes, 0, NUMBER, by_ones=True),
+    "count": _number(None, lifetimes.Tally, recents.RecentTimes),
     "sum": _untied(NUMBER, amount, lifetimes.Total, recents.RecentAmounts),
     "avg": _untied(NUMBER, amount, lifetimes.Mean, recent_measures.RecentMean),
     "min": _untied(NUMBER, amount, lifetimes.Lowest, recent_measures.RecentLowest),
     "max": _untied(NUMBER, amount, lifetimes.Highest, recent_measures.RecentHighest),
     "first": _untied(ANY_TYPE, anything, lifetimes.FirstValue, recent_measures.RecentFirst),
-    "last": _untied(ANY_TYPE, anything, lifetimes.LastValue, recent_measures.RecentLast),
-    "distinct": MeasureKind(distinct_key, lifetimes.Values, recents.RecentValues, 0, NUMBER, by_ones=True),
+    "last": _untied(ANY_TYPE, anything, lifetimes.LastValue, recent_measures.RecentLast, departs=True),
+    "distinct": _number(distinct_key, lifetimes.Values, recents.RecentValues),
     "most_frequent": _untied(ANY_TYPE, anything, spreads.Frequencies, recent_spreads.RecentFrequencies),
     "percentile": _untied(NUMBER, amount, spreads.Quantiles, recent_spreads.RecentQuantiles),
-    "first_time": _untied(DATE, None, lifetimes.Earliest, recent_measures.RecentFirstTime),
-    "last_time": _untied(DATE, None, lifetimes.Latest, recent_measures.RecentLatest),
-    "days": MeasureKind(None, spreads.Days, recent_measures.RecentDays, 0, NUMBER, by_ones=True),
+    "first_time": _instant(lifetimes.Earliest, recent_measures.RecentFirstTime),
+    "last_time": _instant(lifetimes.Latest, recent_measures.RecentLatest),
+    "days": _number(None, spreads.Days, recent_measures.RecentDays),
 }
 PLAIN: tuple[MeasureName, ...] = ("count", "first_time", "last_time")
 """Those that are written as text alone."""
-FIRST = MeasureKind(None, lifetimes.Earliest, lifetimes.Earliest, None, "date")
+FIRST = MeasureKind(None, lifetimes.Earliest, lifetimes.Earliest, None, _its_time, "date")
 """What `first_time` asks: the window is the question's, so that the very first match is kept for ever."""
-BEATS = MeasureKind(None, Beats, Beats, (), NUMBER)
+BEATS = MeasureKind(None, Beats, Beats, (), _beat, NUMBER, departs=True)
 """What `regularly` asks."""
 
 
@@ -67,7 +101,7 @@ def kind_of(measure: Measure) -> MeasureKind:
     if measure.q is None:
         return kind
     lifetime, windowed = partial(spreads.Quantiles, measure.q), partial(recent_spreads.RecentQuantiles, measure.q)
-    return MeasureKind(kind.payload, lifetime, windowed, kind.nothing, kind.gives)
+    return MeasureKind(kind.payload, lifetime, windowed, kind.nothing, kind.lone, kind.gives)
 
 
 def quotient(above: Any, below: Any) -> float | None:

@@ -293,7 +293,7 @@ def _written(data: bytearray, value: Any) -> int:
     return len(data) - at
 
 
-def _without_gaps(ids: str, lengths: bytearray, wide: bool) -> tuple[str, bytearray]:  # noqa: FBT001
+def _without_gaps(ids: str, lengths: bytearray, wide: bool) -> tuple[str, bytearray]:
     """Without the leaves that nothing is kept for any more."""
     sizes: Any = _unpacked(lengths) if wide else lengths
     left = [place for place, size in enumerate(sizes) if size]

@@ -12,6 +12,8 @@ from starling_segments.periods import span_of
 from starling_segments.state import UserState
 from starling_segments.tree import Unit
 
+_DELAYED: Any = Delayed.__struct_config__.tag
+
 
 @dataclass(slots=True)
 class DelayedLeaf(ShiftingLeaf):
@@ -25,6 +27,9 @@ class DelayedLeaf(ShiftingLeaf):
             return 0
         kept = state.accumulators.get(self.id)
         if kept is None:
+            if time > now - self.newer_ms:
+                self._begin_waiting(state, time, payload, now)
+                return 0
             kept = Delayed(self.kind.windowed())
             state.accumulators.put(self.id, kept)
         self.settle(kept, now)
@@ -38,6 +43,18 @@ class DelayedLeaf(ShiftingLeaf):
         changed = self.changed(before, kept.inner.value(), now)
         self.set_timer(state, kept, now)
         return changed
+
+    def _begin_waiting(self, state: UserState, time: int, payload: Any, now: int) -> None:
+        """As `add`, of a very first match that has to get older."""
+        # Hot, the usual case: nothing is in the window before or after.
+        state.accumulators.begin(self.id, (_DELAYED, self.kind.windowed(), [time], [payload], []))
+        if not self.questions:
+            return
+        earliest: int | None = time + self.newer_ms
+        for question in self.questions:
+            if question.moving is not None:
+                earliest = earlier(earliest, question.moving(self.kind.nothing, now))
+        state.due.note(self.id, earliest)
 
     def settle(self, kept: Any, now: int) -> None:
         """Let in what is old enough, let go what is too old."""
@@ -78,14 +95,14 @@ class CalendarLeaf(ShiftingLeaf):
 
     def add(self, state: UserState, time: int, payload: Any, now: int) -> int:
         """A match goes to its own period."""
-        start = span_of(self.unit, self.zone, time)[0]
-        if start < self._oldest(now):
+        start, oldest = span_of(self.unit, self.zone, time)[0], self._oldest(now)
+        if start < oldest:
             return 0
         kept = state.accumulators.get(self.id)
         if kept is None:
             kept = Periods()
             state.accumulators.put(self.id, kept)
-        self.settle(kept, now)
+        kept.forget(oldest)
         inner = kept.at(start)
         before = self.kind.nothing if inner is None or not self.questions else inner.value()
         if inner is None:

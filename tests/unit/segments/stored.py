@@ -192,6 +192,12 @@ def cases() -> dict[str, Case]:
     standing = (PROFILE, ("list", 1_000, "vips"), ("account", 1_000, "acme", (3, 2)), *few)
     wheres = {key.replace(" ", "-"): where for key, where in STANDING.items()}
     found["who somebody is"] = Case({**wheres, "nested": {"segment": "pro"}}, standing)
+    # Leaves lie side by side; one that keeps more than 255 bytes makes all of their lengths longer.
+    many_leaves = {
+        f"{name.replace('_', '-')}-{key}": {**asked_of(MEASURES[name]), **WINDOWS[key]} for name in MEASURES for key in WINDOWS
+    }
+    found["side by side"] = Case(many_leaves, few)
+    found["side by side, some long"] = Case(many_leaves, tuple(events(60, HOUR_MS)))
     return found
 
 

@@ -80,9 +80,18 @@ def test_timers_are_what_a_mapping_is(model: dict[str, int], steps: list[tuple[s
     assert (timers.by_leaf(), timers.earliest) == ({}, None)
 
 
+def test_lengths_take_four_bytes_once_one_does_not_fit_into_one() -> None:
+    leaves = leaves_of(dict.fromkeys(IDS[:6], Tally(1)))
+    assert [len(part) for part in map(_as_read, leaves.packed()[:2])] == [48, 6]
+    leaves.put(IDS[2], Total([0.5] * 28))
+    assert list(leaves.packed()[1]) == [3, 0, 0, 0, 3, 0, 0, 0, 1, 1, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0]
+
+
 def test_bytes_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="4 bytes of lengths for 16 characters"):
-        PackedLeaves("a" * 16, b"\0" * 4, b"")
+    with pytest.raises(ValueError, match="3 bytes of lengths for 16 characters"):
+        PackedLeaves("a" * 16, b"\0" * 3, b"")
+    with pytest.raises(ValueError, match="1 bytes of lengths for 9 characters"):
+        PackedLeaves("a" * 9, b"\0", b"")
     with pytest.raises(ValueError, match="characters"):
         PackedLeaves("ä" * 8, b"\0" * 4, b"")
     with pytest.raises(ValueError, match="8 bytes of instants for 0 characters"):

@@ -267,8 +267,8 @@ def test_a_late_match_among_panes_counts() -> None:
 
 def test_bytes_of_another_format_are_refused() -> None:
     data = encode_state(UserState())
-    assert data[0] == 7
-    for broken in (b"", b"\x08" + data[1:], data[:-1], data + b"x"):
+    assert data[0] == 8
+    for broken in (b"", b"\x09" + data[1:], data[:-1], data + b"x"):
         with pytest.raises(UnknownStateFormat):
             decode_state(broken)
 
