@@ -103,15 +103,16 @@ class Plan:
         return changes
 
     def on_list(self, state: UserState, key: str, is_on: bool, stream_time: int) -> list[Change]:
-        """The user was put on an uploaded list, or taken off it. Whoever is put on a list is known from then on."""
+        """The user was put on an uploaded list, or taken off it. Whoever is put on a list is known from then on.
+
+        What says nothing new is no input: what is due at that very instant has turned by time alone.
+        """
         changes: list[Change] = []
-        if not is_on and key not in state.lists:
+        if is_on is (key in state.lists):
             return self.on_timer(state, stream_time)
         now, dirty = self._arrive(state, stream_time, changes)
-        if is_on is not (key in state.lists):
-            state.lists = [*state.lists, key] if is_on else [other for other in state.lists if other != key]
-            dirty |= self.lists.get(key, 0)
-        dirty |= self._close(state, now)
+        state.lists = [*state.lists, key] if is_on else [other for other in state.lists if other != key]
+        dirty |= self.lists.get(key, 0) | self._close(state, now)
         self._evaluate(state, dirty, "LIST", changes)
         return changes
 

@@ -77,7 +77,7 @@ class Oracle:
         return before + self._look(self.now, "EVENT")
 
     def listed(self, key: str, is_on: bool, stream_time: int) -> list[Seen]:
-        if not is_on and key not in self.lists:
+        if is_on is (key in self.lists):
             return self.advance(stream_time)
         before = self._pass(stream_time)
         self.lists = self.lists | {key} if is_on else self.lists - {key}

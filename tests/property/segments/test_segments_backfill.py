@@ -63,8 +63,7 @@ class Lived:
         elif step.kind == "list":
             key, is_on = step.listed
             self.segmenter.listed("u", key, is_on=is_on, **received)
-            if not is_on:  # whoever was not on it hears nothing, and what is due at this very instant waits for what else comes
-                self.pass_time()
+            self.pass_time()  # what says nothing new is not heard, and what is due at this very instant waits for what else comes
         elif step.kind == "advance":
             self.pass_time()
         else:

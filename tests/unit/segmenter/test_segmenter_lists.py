@@ -37,6 +37,17 @@ def test_a_repeat_changes_nothing_not_even_the_state() -> None:
     assert segmenter.task.refusals == []
 
 
+def test_a_repeat_at_the_very_instant_at_which_a_window_passes_leaves_that_to_time() -> None:
+    segmenter = MemorySegmenter(Clock.WALL)
+    segmenter.define("buyers", {"all": [VIPS, {"event": "Buy", "within": "1s"}]})
+    segmenter.listed("ada", "vips", received_at=NOW_MICROS)
+    segmenter.track("ada", "Buy", NOW_MICROS // 1000, received_at=NOW_MICROS)
+    segmenter.changes()
+    segmenter.listed("ada", "vips", received_at=NOW_MICROS + 1_000_000)
+    segmenter.clock(NOW_MICROS // 1000 + 1_000, received_at=NOW_MICROS + 1_000_001)
+    assert segmenter.changes() == [Seen("ada", "buyers", "EXITED", 2, NOW_MICROS // 1000 + 1_000, "TIMER")]
+
+
 def test_a_list_that_was_uploaded_before_a_segment_asks_for_it_counts() -> None:
     segmenter = MemorySegmenter()
     segmenter.listed("ada", "vips")
