@@ -17,7 +17,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ import shop
 from bench import PARTITIONS, Progress, Stack, Watched, keep, stack, write
 from confluent_kafka import Consumer, TopicPartition
 
+from starling_api.backfill_process import NICENESS
 from starling_common.kafka import TopicView, consumer_config
 from starling_common.testing import free_port
 from starling_common.topics import BACKFILLS, BEHAVIOUR, PROGRESS, SEGMENT_DEFINITIONS, load_catalogue
@@ -79,7 +80,9 @@ def job(made: Stack, directory: Path) -> Watched:
         "STARLING_SPARK_DRIVER_MEMORY": "1g",
     }
     # As the API starts it: what is left of the processors is its.
-    return Watched(["nice", "-n", "10", sys.executable, "-m", "starling_spark.backfill"], environment, directory / "backfill.log")
+    return Watched(
+        ["nice", "-n", str(NICENESS), sys.executable, "-m", "starling_spark.backfill"], environment, directory / "backfill.log"
+    )
 
 
 class Cost:
@@ -109,12 +112,17 @@ class Cost:
 def followed(process: Watched) -> tuple[float, Cost]:
     """Seconds until it has ended, and what it cost. Raises: RuntimeError when it failed."""
     began, cost = time.monotonic(), Cost(process)
+    wait(process, cost.look)
+    return time.monotonic() - began, cost
+
+
+def wait(process: Watched, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Until it has ended, which it may have already. Raises: RuntimeError when it failed."""
     while process.ended() is None:
-        cost.look()
+        meanwhile()
         time.sleep(0.2)
     if process.ended():
         process.check()
-    return time.monotonic() - began, cost
 
 
 def run_of(made: Stack) -> Run:
@@ -210,8 +218,9 @@ def live(directory: Path, past: int) -> dict[str, Any]:
             backlog(made, 2 * past, 5)
             define(made, "late-comer", WHERE)
             process = job(made, directory)
+            began = time.monotonic()
             beside = rate(progress, worker, 4 * past - 1, (process.ended() is None for _ in itertools.count()))
-            followed(process)
+            wait(process)
             ended = time.monotonic()
             while not in_force.everywhere("late-comer"):
                 worker.check()
@@ -227,6 +236,7 @@ def live(directory: Path, past: int) -> dict[str, Any]:
         "events_per_second_alone": round(alone),
         "events_per_second_beside": round(beside),
         "slower_by_percent": round(100 * (1 - beside / alone), 1),
+        "seconds_of_the_job": round(ended - began, 1),
         "seconds_from_the_end_of_the_job_until_in_force": round(switched, 1),
     }
 
@@ -235,7 +245,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000_000, help="0: this part is left out")
     parser.add_argument("--users", type=int, default=1_000_000)
-    parser.add_argument("--live-events", type=int, default=200_000, help="of the past; 0: this part is left out")
+    parser.add_argument("--live-events", type=int, default=400_000, help="half of the past; 0: this part is left out")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     found: dict[str, Any] = {}
