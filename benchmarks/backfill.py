@@ -1,6 +1,6 @@
 """How long the past of one new segment takes to gather, and what that costs the live traffic beside it.
 
-    python benchmarks/backfill.py [--events 10000000] [--users 1000000] [--live-events 1000000] [--write]
+    python benchmarks/backfill.py [--events 10000000] [--users 1000000] [--live-events 400000] [--write]
 
 First a topic full of events (drawn from 100,000 different ones, given to users at random), the segmenter's group at its end,
 and one segment that waits: from the start of the job's process to its end, and by the job's own clock. Then, on a stack of its
@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ import shop
 from bench import PARTITIONS, Progress, Stack, Watched, keep, stack, write
 from confluent_kafka import Consumer, TopicPartition
 
-from starling_api.backfill_process import NICENESS
+from starling_api.backfill_process import COMMAND
 from starling_common.kafka import TopicView, consumer_config
 from starling_common.testing import free_port
 from starling_common.topics import BACKFILLS, BEHAVIOUR, PROGRESS, SEGMENT_DEFINITIONS, load_catalogue
@@ -79,10 +78,7 @@ def job(made: Stack, directory: Path) -> Watched:
         "STARLING_INSTANCE_ID": "backfill",
         "STARLING_SPARK_DRIVER_MEMORY": "1g",
     }
-    # As the API starts it: what is left of the processors is its.
-    return Watched(
-        ["nice", "-n", str(NICENESS), sys.executable, "-m", "starling_spark.backfill"], environment, directory / "backfill.log"
-    )
+    return Watched(COMMAND, environment, directory / "backfill.log")
 
 
 class Cost:

@@ -107,9 +107,9 @@ class Plan:
 
         What says nothing new is no input: what is due at that very instant has turned by time alone.
         """
-        changes: list[Change] = []
         if is_on is (key in state.lists):
             return self.on_timer(state, stream_time)
+        changes: list[Change] = []
         now, dirty = self._arrive(state, stream_time, changes)
         state.lists = [*state.lists, key] if is_on else [other for other in state.lists if other != key]
         dirty |= self.lists.get(key, 0) | self._close(state, now)
