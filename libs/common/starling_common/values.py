@@ -19,6 +19,9 @@ EpochMicros = NewType("EpochMicros", int)
 
 DEFAULT_WORKSPACE: Final = Workspace("default")
 
+MAX_ID_BYTES: Final = 512
+"""Of UTF-8: the bound of every id that a sender chooses (contract, part 7). Profiles, keys and rows are sized by it."""
+
 _NAMESPACE: Final = uuid.UUID("6f1c2a34-5d0b-5c57-9d0c-0b8f6a8f7a11")
 _BEGUN: Final = hashlib.sha1(_NAMESPACE.bytes, usedforsecurity=False)
 """Root of every deterministic id; must never change, or repeats would no longer be recognised."""
@@ -41,6 +44,12 @@ def split_key(key: bytes) -> tuple[Workspace, ProfileId]:
     if not separator:
         raise ValueError(f"key {key!r} is not workspace/id")
     return Workspace(workspace), ProfileId(identifier)
+
+
+def is_longer(text: str, limit_bytes: int) -> bool:
+    """Return whether the text has more than `limit_bytes` bytes of UTF-8."""
+    # A character has at most four bytes, so the usual short id is never encoded.
+    return len(text) * 4 > limit_bytes and len(text.encode()) > limit_bytes
 
 
 def workspace_of(key: bytes) -> bytes:

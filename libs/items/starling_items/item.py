@@ -10,6 +10,7 @@ import msgspec
 
 from starling_common.outcome import Refused
 from starling_common.topics import INGEST_KINDS
+from starling_common.values import MAX_ID_BYTES, is_longer
 from starling_common.wire import DecodeError, item_json
 
 MAX_ITEM_CHARS: Final = 131_072
@@ -17,7 +18,6 @@ MAX_ITEM_CHARS: Final = 131_072
 
 MAX_DEPTH: Final = 32
 MAX_EVENT_NAME_CHARS: Final = 200
-MAX_ID_CHARS: Final = 1_000
 RESERVED_TRAIT: Final = "computed"
 
 Json = dict[str, Any]
@@ -184,8 +184,13 @@ def _check_traits(item: Identify) -> Refused | None:
 def _check_id(place: str, identifier: str | int | None) -> Refused | None:
     if identifier is None or not str(identifier).strip():
         return Refused("missing_id", f"{place}: is missing or blank: send the id as text")
-    if len(str(identifier)) > MAX_ID_CHARS:
-        return Refused("id_too_long", f"{place}: has more than {MAX_ID_CHARS} characters: send a shorter id")
+    return check_id_length(place, str(identifier))
+
+
+def check_id_length(place: str, identifier: str) -> Refused | None:
+    """Refuse an id of more than `MAX_ID_BYTES`; `place` is its name in the item."""
+    if is_longer(identifier, MAX_ID_BYTES):
+        return Refused("id_too_long", f"{place}: has more than {MAX_ID_BYTES} bytes of UTF-8: send a shorter id")
     return None
 
 

@@ -18,7 +18,7 @@ from starling_items.dating import event_time
 from starling_items.dedupe import is_duplicate, message_hash, remember
 from starling_items.enrich import join_products
 from starling_items.events import behaviour_event, profile_changed
-from starling_items.item import Group, Identify, Track, View, check_item, packed_text, read_item
+from starling_items.item import Group, Identify, Track, View, check_id_length, check_item, packed_text, read_item
 from starling_items.profile import Profile, add_anonymous_id, merge_traits
 from starling_items.work import Rules, Work
 
@@ -78,6 +78,9 @@ def validate(work: Work, _rules: Rules) -> Step:
     work.profile_id = received["user_id"] or received["anonymous_id"] or ""
     if not work.profile_id:
         return Refused("missing_id", "userId, anonymousId: both are missing: send at least one")
+    for place, identifier in (("userId", received["user_id"]), ("anonymousId", received["anonymous_id"])):
+        if identifier and (too_long := check_id_length(place, identifier)):
+            return too_long
     if not received["message_id"]:
         return Refused("missing_message_id", "messageId: is missing: send an id that is new for each call and kept in its repeats")
     return check_item(work.item, work.profile_id) or work

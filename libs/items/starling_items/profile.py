@@ -12,6 +12,12 @@ from starling_items.item import RESERVED_TRAIT, Json
 MAX_ANONYMOUS_IDS: Final = 100
 """The latest are kept: a shared device in a shop makes thousands, and every event carries the list."""
 
+MAX_ANONYMOUS_ID_BYTES: Final = 16_384
+"""Of all anonymous ids of a profile together. The latest are kept, so that a record of the profile fits the broker's limit."""
+
+_STORED_BYTES_TO_CHECK: Final = 65_536
+"""A smaller stored profile cannot hold anonymous ids that matter for the size of a record."""
+
 MAX_TRAITS_BYTES: Final = 65_536
 """Every event carries the traits; without a bound one user could outgrow the broker's largest record."""
 
@@ -55,7 +61,11 @@ def decode_profile(data: bytes) -> Profile:
     """The inverse. Raises: ValueError when the bytes are no profile of a format known here."""
     if data[:1] != FORMAT:
         raise ValueError(f"a stored profile of format {data[:1].hex() or 'none'} was written by a newer version: run that version")
-    return _STATE.decode(memoryview(data)[1:])
+    profile = _STATE.decode(memoryview(data)[1:])
+    if len(data) > _STORED_BYTES_TO_CHECK:
+        # Release 0.1.0 stored ids of any length; such a profile can outgrow the broker's largest record.
+        _keep_latest(profile.anonymous_ids)
+    return profile
 
 
 def merge_traits(traits_json: str, sent: Mapping[str, Any]) -> Changed | Refused:
@@ -88,7 +98,7 @@ def add_anonymous_id(anonymous_ids: list[str], anonymous_id: str) -> None:
     """Note the id as the latest, unless it is known already. Changes the list in place."""
     if anonymous_id not in anonymous_ids:
         anonymous_ids.append(anonymous_id)
-        del anonymous_ids[:-MAX_ANONYMOUS_IDS]
+        _keep_latest(anonymous_ids)
 
 
 def same_json(one: Any, other: Any) -> bool:
@@ -98,6 +108,14 @@ def same_json(one: Any, other: Any) -> bool:
     if isinstance(one, dict | list):
         return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
     return bool(one == other)
+
+
+def _keep_latest(anonymous_ids: list[str]) -> None:
+    """Drop the oldest ids beyond `MAX_ANONYMOUS_IDS` and `MAX_ANONYMOUS_ID_BYTES`. Changes the list in place."""
+    del anonymous_ids[:-MAX_ANONYMOUS_IDS]
+    size = sum(len(anonymous_id.encode()) for anonymous_id in anonymous_ids)
+    while size > MAX_ANONYMOUS_ID_BYTES:
+        size -= len(anonymous_ids.pop(0).encode())
 
 
 def _assign(values: Json, name: str, value: Any) -> None:

@@ -216,3 +216,18 @@ def test_what_is_refused_is_kept_whole(topics: Topics, workspace: str, start_wor
     source = topics.codecs["ingest.track"].decode(refused["value"])
     assert (source["message_id"], refused["stage"], refused["origin_topic"]) == ("m-1", "normalizer", "ingest.track")
     assert topics.seen[OUTCOMES][0]["message"] == refused["message"]
+
+
+def test_ids_beyond_the_bound_are_refused_and_the_user_goes_on(
+    topics: Topics, workspace: str, start_worker: Callable[[], Worker]
+) -> None:
+    # Kept in the profile, these ids make a record larger than the broker takes.
+    for number in range(40):
+        anonymous_id = f"{number}-" + "x" * 30_000
+        topics.send("track", {"event": "Seen"}, message_id=f"m-{number}", anonymous_id=anonymous_id)
+    topics.send("track", {"event": "Last"}, message_id="m-last")
+    start_worker()
+    topics.read_until(lambda: len(topics.seen[OUTCOMES]) >= 41)
+    assert [outcome["code"] for outcome in topics.seen[OUTCOMES]] == ["id_too_long"] * 40 + [None]
+    [event] = topics.seen[BEHAVIOUR]
+    assert (event["name"], event["anonymous_ids"]) == ("Last", [])

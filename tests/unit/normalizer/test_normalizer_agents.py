@@ -9,7 +9,7 @@ import pytest
 from starling_common.headers import header
 from starling_common.settings import Clock
 from starling_common.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PROFILE
-from starling_common.values import deterministic_id
+from starling_common.values import MAX_ID_BYTES, deterministic_id
 from starling_items.dedupe import WINDOW_MS
 from starling_items.enrich import Product
 from starling_items.profile import MAX_TRAITS_BYTES, Profile
@@ -218,6 +218,8 @@ def test_a_refused_item_is_in_the_outcomes_and_in_the_dead_letters_and_may_be_se
     ("fields", "code"),
     [
         ({"user_id": None}, "missing_id"),
+        ({"user_id": "u" * (MAX_ID_BYTES + 1)}, "id_too_long"),
+        ({"anonymous_id": "a" * (MAX_ID_BYTES + 1)}, "id_too_long"),
         ({"message_id": ""}, "missing_message_id"),
         ({"kind": "merge"}, "unknown_kind"),
         ({"item": "[" * 50_000}, "too_deep"),

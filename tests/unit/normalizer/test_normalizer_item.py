@@ -5,6 +5,7 @@ import json
 import pytest
 
 from starling_common.outcome import Refused
+from starling_common.values import MAX_ID_BYTES
 from starling_items.item import (
     MAX_DEPTH,
     MAX_EVENT_NAME_CHARS,
@@ -55,7 +56,9 @@ def judge(kind: str, text: str) -> Item | Refused:
         ("group", "{}", "missing_id", "groupId"),
         ("group", '{"groupId": " "}', "missing_id", "groupId"),
         ("group", '{"groupId": true}', "wrong_type", "groupId"),
-        ("group", json.dumps({"groupId": "g" * 1001}), "id_too_long", "groupId"),
+        ("group", json.dumps({"groupId": "g" * (MAX_ID_BYTES + 1)}), "id_too_long", "groupId"),
+        ("group", json.dumps({"groupId": "\u00e9" * (MAX_ID_BYTES // 2 + 1)}), "id_too_long", "groupId"),
+        ("alias", json.dumps({"previousId": "p" * (MAX_ID_BYTES + 1)}), "id_too_long", "previousId"),
         ("alias", "{}", "missing_id", "previousId"),
         ("alias", '{"previousId": "ada"}', "alias_of_itself", "previousId"),
         ("track", '{"event": "A", "properties": {"a": ' + "[" * MAX_DEPTH + "]" * MAX_DEPTH + "}}", "too_deep", "the item"),

@@ -5,6 +5,7 @@ import pytest
 from starling_common.outcome import Refused, Skipped
 from starling_items.dedupe import Seen
 from starling_items.profile import (
+    MAX_ANONYMOUS_ID_BYTES,
     MAX_ANONYMOUS_IDS,
     MAX_TRAITS_BYTES,
     Changed,
@@ -64,6 +65,19 @@ def test_the_latest_anonymous_ids_are_kept() -> None:
         add_anonymous_id(known, "a-7" if number > 7 else f"a-{number}")
     assert len(known) == len(set(known)) == MAX_ANONYMOUS_IDS
     assert known[-1] == f"a-{MAX_ANONYMOUS_IDS + 4}"
+
+
+def test_the_latest_anonymous_ids_within_the_bound_of_bytes_are_kept() -> None:
+    known: list[str] = []
+    ids = [f"{number:03}{'é' * 254}" for number in range(60)]
+    for anonymous_id in ids:
+        add_anonymous_id(known, anonymous_id)
+    assert known == ids[-(MAX_ANONYMOUS_ID_BYTES // 511) :]
+
+
+def test_a_stored_profile_with_ids_of_any_length_is_cut_when_it_is_read() -> None:
+    stored = encode_profile(Profile('{"plan":"pro"}', [*(f"{number}{'x' * 30_000}" for number in range(40)), "latest"]))
+    assert decode_profile(stored) == Profile('{"plan":"pro"}', ["latest"])
 
 
 @pytest.mark.parametrize(
