@@ -1,4 +1,4 @@
-"""What the stream layer promises, a test each. `docs/faults.md` says which line was broken to see each of them fail."""
+"""What the stream layer promises, a test each. `docs/explanation/faults.md` says which line was broken to see each of them fail."""
 
 import shutil
 import struct

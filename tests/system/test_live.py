@@ -256,7 +256,7 @@ def test_an_item_becomes_the_same_event_in_either_form(live: Platform) -> None:
 
 def test_the_client_of_the_guide_works(live: Platform, tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
-    (code,) = re.findall(r"^```python\n(.*?)^```", (root / "docs/guides/protocol-buffers.md").read_text(), re.MULTILINE | re.DOTALL)
+    (code,) = re.findall(r"^```python\n(.*?)^```", (root / "docs/how-to/protocol-buffers.md").read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "client.py").write_text(code)
     shutil.copy(root / "libs/common/starling_common/wire/ingest_pb2.py", tmp_path)
     environment = os.environ | {"INGEST_URL": live.at.ingest_url, "WRITE_KEY": WRITE_KEY}

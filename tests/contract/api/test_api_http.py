@@ -276,7 +276,7 @@ def test_what_is_not_built_says_so(client: Client, later: Any) -> None:
     path = later.path.replace("{key}", "vip").replace("{user_id:path}", "ada")
     answer = client.call(later.method, path, {} if later.method in {"POST", "PUT"} else None)
     assert is_problem(answer, 501, "not_yet")
-    assert answer.json()["message"].startswith(f"{later.method} {later.path.replace(':path', '')} ")  # as docs/not-yet.md has it
+    assert answer.json()["message"].startswith(f"{later.method} {later.path.replace(':path', '')} ")
 
 
 def test_other_paths_and_methods_are_problems_too(client: Client) -> None:

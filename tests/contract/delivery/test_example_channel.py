@@ -9,7 +9,7 @@ import pytest
 from starling_delivery.channel import Channel, Impossible, Message
 from tests.contract.delivery.channel_contract import ChannelContract
 
-GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "channel-author.md"
+GUIDE = Path(__file__).parents[3] / "docs/how-to/channel-author.md"
 
 
 def channel_of_the_guide() -> Any:

@@ -34,7 +34,7 @@ from tests.faults.log import lag, read_all
 from tests.faults.parts import Stack, running
 from tests.integration.stream.rig import Worker, wait_until
 
-GUIDE = (Path(__file__).parents[3] / "docs/guides/stateful-service.md").read_text()
+GUIDE = (Path(__file__).parents[3] / "docs/tutorial/stateful-service.md").read_text()
 FILES = re.findall(r"^`([a-z_]+/[a-z_]+\.py)`:\n\n```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 DAY_MS = 86_400_000
 FIRST_DAY, DAYS, USERS = 20_000, 30, 60

@@ -22,9 +22,9 @@ def blocks(path: str, kind: str) -> list[dict[str, Any]]:
 
 
 def test_every_segment_of_the_marketers_guide_is_accepted() -> None:
-    documents = blocks("docs/guides/marketer.md", "")
+    documents = blocks("docs/how-to/marketer.md", "")
     assert len(documents) >= 9
-    traits = frozenset(document["key"] for document in blocks("docs/guides/marketer.md", "computed-trait"))
+    traits = frozenset(document["key"] for document in blocks("docs/how-to/marketer.md", "computed-trait"))
     known: dict[str, frozenset[str]] = {}
     for document in documents:
         segment = parse_segment(
@@ -34,19 +34,19 @@ def test_every_segment_of_the_marketers_guide_is_accepted() -> None:
 
 
 def test_every_preview_of_the_marketers_guide_is_accepted() -> None:
-    asked = blocks("docs/guides/marketer.md", "preview")
+    asked = blocks("docs/how-to/marketer.md", "preview")
     assert asked
     for document in asked:
         assert asked_segment(document, Known())
 
 
 def test_every_computed_trait_of_the_marketers_guide_is_accepted() -> None:
-    for document in blocks("docs/guides/marketer.md", "computed-trait"):
+    for document in blocks("docs/how-to/marketer.md", "computed-trait"):
         assert read_trait(document, Known())["key"] == document["key"]
 
 
 def test_every_call_that_answers_501_is_told() -> None:
-    told = (ROOT / "docs/not-yet.md").read_text()
+    told = (ROOT / "docs/reference/not-yet.md").read_text()
     missing = [one for one in LATER if f"`{one.method} {one.path.replace(':path', '')}`" not in told]
     assert missing == []
 
@@ -73,4 +73,4 @@ def test_no_part_of_the_language_is_still_to_come() -> None:
     world.commands.put(LISTS, AUTHOR, "vips", {}, None)
     for key, where in LEAVES.items():
         world.commands.define(SEGMENTS, AUTHOR, {"key": key, "name": key, "where": where})
-    assert "## The segment language" not in (ROOT / "docs/not-yet.md").read_text()
+    assert "## The segment language" not in (ROOT / "docs/reference/not-yet.md").read_text()

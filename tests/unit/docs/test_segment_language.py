@@ -13,7 +13,7 @@ import pytest
 
 from starling_segments import AccountTally, Known, UserState, compile_plan, parse_segment
 
-PAGE = Path(__file__).parents[3] / "docs/segment-language.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/segment-language.md"
 EXAMPLES = {
     title: json.loads(body)
     for title, body in re.findall(r"^\*([^*]+)\*[^\n]*\n\n```json\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
