@@ -9,7 +9,7 @@ from starling_common.wire import RegistryUnavailable, SchemaMissing
 from starling_local.commands.common import complain
 from starling_local.commands.demo import demo
 from starling_local.commands.flow import clock_app, settle
-from starling_local.commands.lifecycle import down, status, up
+from starling_local.commands.lifecycle import down, env, status, up
 from starling_local.commands.load import catalog_app, import_file
 from starling_local.commands.pipeline import dlq_app, topics
 from starling_local.commands.replay import replay_app
@@ -23,7 +23,7 @@ from starling_local.errors import FAILED, INTERRUPTED, LocalError
 def build_app() -> typer.Typer:
     """All commands, each with its own options."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Starling on this machine.")
-    for command in (up, status, down, settle, topics, demo):
+    for command in (up, status, down, env, settle, topics, demo):
         app.command()(command)
     app.command("import")(import_file)
     app.add_typer(clock_app, name="clock")

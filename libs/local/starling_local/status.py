@@ -22,13 +22,16 @@ def status_document(options: Options, parts: list[Part], report: Report, lags: M
 
     Shape: as the contract says; an address is null when the instance does not have that part. Steps
            are listed only while they are not done. `lags` maps a service to records not yet gone
-           through, null when nobody can tell; workers of one service share the group's figure.
+           through, null when nobody can tell; workers of one service share the group's figure. A service
+           that was started by hand has the state `external` and no process id.
     """
     shown = [part for part in report.parts if not (part.is_step and part.is_ready)]
+    own = {service_of(part.name) for part in report.parts}
+    external = [{"name": name, "state": "external", "pid": None, "lag": lag} for name, lag in lags.items() if name not in own]
     return {
         "ready": report.is_ready,
         "endpoints": endpoints(options, parts),
-        "parts": [_part(part, lags) for part in shown],
+        "parts": [*(_part(part, lags) for part in shown), *external],
     }
 
 

@@ -45,7 +45,13 @@ def test_stages_without_a_part_here_are_not_waited_for() -> None:
     assert [s.name for s in stages_of(stages, ["segmenter", "spark"])] == ["segmenter", "profiles"]
 
 
+def test_a_stage_that_no_part_of_a_local_stack_serves_is_waited_for() -> None:
+    stages = [Stage(name, f"g-{name}", ("a",), True) for name in ("normalizer", "lake", "streaks")]
+    assert [s.name for s in stages_of(stages, ["normalizer"])] == ["normalizer", "streaks"]
+
+
 def test_every_stage_of_the_catalogue_has_a_part_in_the_whole_stack() -> None:
     parts = ["ingest", "normalizer", "segmenter", "projector", "api", "delivery", "spark", "lake", "views"]
     stages = load_catalogue().stages
     assert stages_of(stages, parts) == list(stages)
+    assert stages_of(stages, []) == []

@@ -20,6 +20,13 @@ def test_the_document_has_the_contracts_shape() -> None:
     assert document["parts"] == [{"name": "segmenter-1", "state": "ready", "pid": 7, "lag": 12}]
 
 
+def test_a_service_that_was_started_by_hand_is_shown_with_its_lag() -> None:
+    ready = PartReport(name="segmenter-1", state="ready", pid=7, started_at=1.0)
+    document = status_document(OPTIONS, PARTS, report(ready), {"segmenter": 12, "streaks": 3})
+    assert document["parts"][1:] == [{"name": "streaks", "state": "external", "pid": None, "lag": 3}]
+    assert document["ready"] is True
+
+
 def test_without_an_instance_the_shape_is_the_same() -> None:
     document = status_document(OPTIONS, PARTS, report(), {})
     assert set(NO_INSTANCE) == set(document)

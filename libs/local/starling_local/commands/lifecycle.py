@@ -1,6 +1,7 @@
 """Edge: `up`, `status` and `down`."""
 
 import json
+import shlex
 import signal
 import time
 from collections import Counter
@@ -11,7 +12,7 @@ import typer
 
 from starling_common.kafka import BrokerUnavailable
 from starling_common.topics import load_catalogue
-from starling_local.commands.common import DataDir, complain, instance_at, say
+from starling_local.commands.common import DataDir, complain, instance_at, running_options, say
 from starling_local.errors import FAILED, INTERRUPTED, NOT_POSSIBLE
 from starling_local.instance import Instance, Options, Report
 from starling_local.options import Asked, first_options, next_options, parse_scale
@@ -21,6 +22,7 @@ from starling_local.runtime.fetching import default_runtime_dir, is_fetched
 from starling_local.settle.broker import Offsetter
 from starling_local.settle.progress import PART_OF_STAGE, stages_of
 from starling_local.settle.settle import stage_lags
+from starling_local.stack.jobs import environment_of_job
 from starling_local.stack.launch import (
     changes,
     clear_orphans,
@@ -30,6 +32,7 @@ from starling_local.stack.launch import (
     supervisor_of,
     tail,
 )
+from starling_local.stack.services import shared_env
 from starling_local.stack.wiring import needed_bundles, planned_parts
 from starling_local.status import NO_INSTANCE, endpoints, service_of, status_document, stopped
 
@@ -94,6 +97,18 @@ def status(
     say(json.dumps(document, indent=2) if as_json else _as_text(document, instance))
     if not document["ready"]:
         raise typer.Exit(FAILED)
+
+
+def env(
+    data_dir: DataDir = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Also the settings of a Spark job.")] = False,
+) -> None:
+    """Print the running instance's settings as shell exports, for a process started by hand: eval "$(starling env)"."""
+    instance = instance_at(data_dir)
+    options = running_options(instance)
+    settings = environment_of_job(instance, "by-hand") if spark else shared_env(options.ports, options.clock)
+    for name, value in sorted(settings.items()):
+        say(f"export {name}={shlex.quote(value)}")
 
 
 def _begin(instance: Instance, asked: Asked, *, detach: bool) -> Options:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from starling_common.topics import Stage
+from starling_local.ports import WORKERS
 
 Partition: TypeAlias = tuple[str, int]
 """Topic and partition number."""
@@ -64,5 +65,9 @@ def describe(look: Pass) -> str:
 
 
 def stages_of(stages: Sequence[Stage], parts: Sequence[str]) -> list[Stage]:
-    """The stages that this instance has a part for, in the given order. `parts`: names without worker numbers."""
-    return [stage for stage in stages if PART_OF_STAGE.get(stage.name, stage.name) in parts]
+    """The stages to wait for, in the given order: those of a running part, and those that no part of a local stack serves.
+
+    A service that is started by hand has a stage of the second kind. `parts`: names without worker numbers.
+    """
+    served = [(stage, PART_OF_STAGE.get(stage.name, stage.name)) for stage in stages]
+    return [stage for stage, part in served if part in parts or part not in WORKERS]

@@ -24,16 +24,20 @@ def run_job(instance: Instance, name: str, module: str, words: Sequence[str], do
     Raises: StackError when the instance does not run, JobFailed, JavaError, FetchError.
     """
     running_report(instance)
+    environment = {**os.environ, **environment_of_job(instance, name)}
+    instance.logs.mkdir(parents=True, exist_ok=True)
+    with instance.log_file(name).open("ab") as log:
+        code = subprocess.run([sys.executable, "-m", module, *words], env=environment, stderr=log, check=False).returncode
+    if code not in done:
+        raise JobFailed(f"{name} ended with code {code}: {tail(instance, name)}")
+    return code
+
+
+def environment_of_job(instance: Instance, name: str) -> dict[str, str]:
+    """The settings of a Spark job beside this instance. Raises JavaError, FetchError."""
     options = instance.options()
     jars = {
         bundle: tuple(sorted(fetch(BUNDLES[bundle], default_runtime_dir()).glob("*.jar")))
         for bundle in ("spark", *(("iceberg",) if options.lake else ()))
     }
-    host = Host(sys.executable, find_java().home, jars["spark"], jars.get("iceberg", ()))
-    environment = {**os.environ, **job_env(name, instance.data_dir, options, host)}
-    instance.logs.mkdir(parents=True, exist_ok=True)
-    with instance.log_file(name).open("ab") as log:
-        code = subprocess.run([host.python, "-m", module, *words], env=environment, stderr=log, check=False).returncode
-    if code not in done:
-        raise JobFailed(f"{name} ended with code {code}: {tail(instance, name)}")
-    return code
+    return job_env(name, instance.data_dir, options, Host(sys.executable, find_java().home, jars["spark"], jars.get("iceberg", ())))
