@@ -114,7 +114,7 @@ STORIES: dict[str, tuple[list[Step], list[Step]]] = {
         [did(9, "Message Failed", channel="webhook"), did(8, "Message Failed", channel="webhook")],
         [did(9, "Message Failed", channel="webhook"), did(8, "Message Failed", channel="email")],
     ),
-    'Ordered within a day of being told about the segment "lapsing"': (
+    'Ordered within a day of a message about the segment "lapsing"': (
         [did(3, "Message Delivered", segment_key="lapsing"), bought(2)],
         [did(3, "Message Delivered", segment_key="keen"), bought(2)],
     ),
@@ -142,9 +142,9 @@ STORIES: dict[str, tuple[list[Step], list[Step]]] = {
     ),
     "In another segment, and not in a third": ([bought(1)], [bought(1), did(0.5, "Complained")]),
     "A stable quarter of all users, for an experiment": ([did(1, "user-1")], [did(1, "user-8")]),
-    "Everybody": ([did(1, "Page Viewed")], []),
+    "All users": ([did(1, "Page Viewed")], []),
     "On an uploaded list": ([did(1, "list fair-2026")], [did(1, "list fair-2025"), did(1, "Page Viewed")]),
-    "Somebody of the same company has ordered this month": (
+    "A user of the same company has ordered this month": (
         [did(2, "colleagues", ordered=1)],
         [did(2, "colleagues", ordered=0), did(1, "Page Viewed")],
     ),
