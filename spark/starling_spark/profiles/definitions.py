@@ -28,7 +28,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """One computed trait, read. `measure` None: no value; `former`: whoever did one of these had a value once."""
+    """One computed trait, read. `measure` None: no value; `former`: events by which an earlier version may have a value."""
 
     workspace: str
     key: str

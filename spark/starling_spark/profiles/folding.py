@@ -4,7 +4,7 @@ A partition's stream time is its own, as everywhere in the product: the highest 
 records (or the wall clock, where that is the clock).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from starling_common.values import split_key
 from starling_spark.profiles.definitions import Trait
 from starling_spark.profiles.plans import TraitPlan
-from starling_spark.profiles.traits import UserTraits, decode_user, encode_user, look_at, settle
+from starling_spark.profiles.traits import UserTraits, Value, decode_user, encode_user, look_at, settle
 from starling_spark.profiles.wheel import Slot, reached, slot_for
 
 MOST_USERS_AT_HAND = 20_000
@@ -53,7 +53,8 @@ class Chunk(msgspec.Struct, array_like=True):
 class Clock(msgspec.Struct, array_like=True):
     """A partition's own state. `received_at` (microseconds) of the last value told: it only grows.
 
-    `is_new`: nobody is kept yet, so nobody needs to be looked for; most of a history is read then.
+    `is_new`: no user is kept yet, so none needs to be looked up, and earlier queries may have published values that no longer
+    hold; most of a history is read then.
     """
 
     now_ms: int = 0
@@ -95,6 +96,9 @@ class Store(Protocol):
     def put_slot(self, slot: Slot, users: list[str]) -> None:
         """Keep it; an empty list forgets the slot."""
 
+    def take_published(self) -> Iterable[str]:
+        """Users for whom earlier queries published values from events that are deleted by now; forgotten once read."""
+
 
 class _AtHand(msgspec.Struct):
     """A user's state in memory. `numbers`: of the leaves and marks that took something since it was read."""
@@ -107,11 +111,13 @@ class _AtHand(msgspec.Struct):
 class PartitionFold:
     """One partition's part of one micro-batch: `take` each chunk, then `finish` once."""
 
-    def __init__(self, plans: Mapping[str, TraitPlan], store: Store) -> None:
-        """`plans`: by workspace."""
+    def __init__(self, plans: Mapping[str, TraitPlan], store: Store, published_to_ms: int = 0) -> None:
+        """`plans`: by workspace. `published_to_ms`: the partition's stream time at the last value of an earlier query."""
         self._plans = plans
         self._store = store
+        self._published_to_ms = published_to_ms
         self._clock = store.clock()
+        self._republishes = self._clock.is_new
         self._users: dict[str, _AtHand] = {}
         self._touched: dict[str, str] = {}
         self._filings: dict[Slot, list[str]] = {}
@@ -123,23 +129,30 @@ class PartitionFold:
             self._touched[name] = user_hits.correlation_id
             user = self._user(name)
             fold, kept, numbers = user.plan.measures.fold, user.state.kept, user.numbers
+            first_mark = len(user.plan.measures.leaves)
             for time_ms, now_ms, matches in user_hits.hits:
                 fold(kept, (time_ms, matches), max(began_ms, now_ms))
-                for match in matches:
-                    numbers.add(match[0])
+                for number, payload in matches:
+                    # No leaf takes an event that lacks its property; a mark takes nothing of any event.
+                    if payload is not None or number >= first_mark:
+                        numbers.add(number)
         if chunk.now_ms >= self._clock.now_ms:
             self._clock.now_ms, self._clock.moved_by = chunk.now_ms, chunk.moved_by
 
     def finish(self, wall_clock_micros: int) -> Iterator[Computed]:
         """Everything that changed, at the stream time reached; the state is stored when the iterator is used up."""
         clock = self._clock
+        # The normalizer drops a value that is older than the published one, and the clock records behind that may be deleted.
+        clock.now_ms = max(clock.now_ms, self._published_to_ms)
         self._open_slots()
+        published = self._take_published()
         clock.received_at = max(clock.received_at, wall_clock_micros - 1)
         for name, correlation_id in self._touched.items():
             user = self._user(name)
             look_at(user.state, user.plan, user.numbers, clock.now_ms)
             user.numbers.clear()
-            for index, text in settle(user.state, user.plan, clock.now_ms):
+            values = settle(user.state, user.plan, clock.now_ms, republish=self._republishes)
+            for index, text in values + _withdrawn(user.plan, values) if name in published else values:
                 clock.received_at += 1
                 yield Computed(name, user.plan.traits[index], text, clock.now_ms, clock.received_at, correlation_id)
             self._file(name, user.state)
@@ -147,13 +160,21 @@ class PartitionFold:
         self._store_filings()
         self._store.put_clock(clock)
 
+    def _take_published(self) -> set[str]:
+        if not self._republishes:
+            return set()
+        published = {name for name in self._store.take_published() if _workspace(name) in self._plans}
+        for name in published:
+            self._touched.setdefault(name, self._clock.moved_by)
+        return published
+
     def _user(self, name: str) -> _AtHand:
         user = self._users.get(name)
         if user is None:
             self._make_room(MOST_USERS_AT_HAND)
             data = None if self._clock.is_new else self._store.user(name)
             state = UserTraits() if data is None else decode_user(data)
-            user = self._users[name] = _AtHand(state, self._plans[split_key(name.encode())[0]], set())
+            user = self._users[name] = _AtHand(state, self._plans[_workspace(name)], set())
         return user
 
     def _make_room(self, most: int) -> None:
@@ -191,3 +212,13 @@ class PartitionFold:
             there = self._store.slot(slot) if slot in self._clock.slots else []
             self._store.put_slot(slot, there + names)
             self._clock.slots.add(slot)
+
+
+def _withdrawn(plan: TraitPlan, values: Iterable[Value]) -> list[Value]:
+    """No value for each trait that has none of these: a deleted event may have given it one."""
+    indexes = {index for index, _ in values}
+    return [(index, None) for index in range(len(plan.traits)) if index not in indexes]
+
+
+def _workspace(user: str) -> str:
+    return split_key(user.encode())[0]

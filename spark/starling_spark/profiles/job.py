@@ -20,6 +20,7 @@ from starling_spark.groups import Ends
 from starling_spark.profiles.catalogue import TraitCatalogue
 from starling_spark.profiles.definitions import Definition, read_definitions
 from starling_spark.profiles.positions import GroupPositions
+from starling_spark.profiles.published import Published
 from starling_spark.profiles.queries import Batch, Place, Tell, TraitQuery
 from starling_spark.profiles.transform import Job
 from starling_spark.query_metrics import QueryMetrics
@@ -36,6 +37,7 @@ class Parts:
 
     catalogue: TraitCatalogue
     positions: GroupPositions
+    published: Published
     open_spark: Callable[[], SparkSession]
     metrics: Metrics
 
@@ -89,7 +91,8 @@ class ProfilesJob:
             log(__name__).error("definition_not_computed", problem=problem)
         history = self._parts.positions.ends(self._inputs)
         told_to = Tell(self._count, QueryMetrics(self._parts.metrics, _QUERY))
-        query = TraitQuery(self._parts.open_spark(), self._job(definitions), self._place, told_to)
+        published = self._parts.published.without_events()
+        query = TraitQuery(self._parts.open_spark(), self._job(definitions), self._place, told_to, published)
         log(__name__).info("query_started", name=query.name, definitions=len(definitions))
         self._set_state("active")
         told: tuple[Ends | None, int] | None = None
@@ -130,7 +133,8 @@ class ProfilesJob:
 
     def _job(self, definitions: tuple[Definition, ...]) -> Job:
         read = tuple((topic, number, offset) for (topic, number), offset in self._parts.positions.read_up_to().items())
-        return replace(self._plain, definitions=definitions, started_ms=wall_clock_ms(), refused_before=read)
+        to = tuple(self._parts.published.stream_times().items())
+        return replace(self._plain, definitions=definitions, started_ms=wall_clock_ms(), refused_before=read, published_to=to)
 
     def _count(self, batch: Batch) -> None:
         rows = self._parts.metrics.counter("starling_profiles_rows_total")

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -13,12 +14,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from starling_common.settings import Clock
 from starling_spark.groups import Ends, end_offsets
 from starling_spark.profiles.definitions import fingerprint
+from starling_spark.profiles.published import Spans
 from starling_spark.profiles.traits import FORMAT
-from starling_spark.profiles.transform import Job, computed_traits
+from starling_spark.profiles.transform import Job, computed_traits, published_users
 from starling_spark.query_metrics import QueryMetrics
 from starling_spark.running import Running, Watched, stop_between_batches
 from starling_spark.sinks import publish
-from starling_spark.sources import heartbeats, kafka_records
+from starling_spark.sources import heartbeats, kafka_records, kafka_spans
 
 _PRODUCED_BY = "starling-profiles"
 
@@ -53,8 +55,8 @@ class Tell:
 class TraitQuery:
     """A running query. Its first batch under new definitions is the whole history, so that only final values are told."""
 
-    def __init__(self, spark: SparkSession, job: Job, place: Place, tell: Tell) -> None:
-        """Starts it."""
+    def __init__(self, spark: SparkSession, job: Job, place: Place, tell: Tell, published: Spans = MappingProxyType({})) -> None:
+        """Starts it. `published`: values of earlier queries that the history alone may not find again."""
         facts = (FORMAT, place.state_partitions, place.partitions, job.topics.events, job.topics.clock, job.clock)
         self.name = fingerprint(job.definitions, *facts)
         self._checkpoints = place.checkpoints
@@ -68,11 +70,16 @@ class TraitQuery:
             published = publish(rows, place.brokers, _PRODUCED_BY)
             tell.published(Batch(published, time.monotonic() - began))
 
+        checkpoint = place.checkpoints / self.name
+        users = None
+        if published and not any((checkpoint / "commits").glob("[0-9]*")):
+            # Checkpointed: Spark plans every micro-batch with it, and would ask the broker for its offsets each time.
+            users = published_users(kafka_spans(spark, place.brokers, published)).localCheckpoint()
         query: StreamingQuery = (
-            computed_traits(records, job)
+            computed_traits(records, job, users)
             .writeStream.queryName(f"profiles-{self.name}")
             .outputMode("update")
-            .option("checkpointLocation", (place.checkpoints / self.name).as_uri())
+            .option("checkpointLocation", checkpoint.as_uri())
             .trigger(processingTime=f"{round(place.trigger_seconds * 1000)} milliseconds")
             .foreachBatch(write)
             .start()

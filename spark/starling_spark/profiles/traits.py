@@ -12,8 +12,9 @@ import msgspec
 from starling_segments import UserState, dec_hook, enc_hook
 from starling_spark.profiles.plans import TraitPlan
 
-FORMAT: Final = 2
-"""Of the bytes of `UserTraits`; part of the checkpoint's name, so that old bytes are never read as new ones."""
+FORMAT: Final = 3
+"""Of the state; part of the checkpoint's name, so that old state is never read as new. A new number starts a new checkpoint, which
+publishes every value again."""
 
 _LONGEST_KEPT: Final = 64
 
@@ -63,11 +64,12 @@ def look_at(user: UserTraits, plan: TraitPlan, numbers: Iterable[int], now_ms: i
             due[index] = now_ms
 
 
-def settle(user: UserTraits, plan: TraitPlan, now_ms: int) -> list[Value]:
+def settle(user: UserTraits, plan: TraitPlan, now_ms: int, *, republish: bool = False) -> list[Value]:
     """Each value at `now_ms` that differs from what was last told; they count as told.
 
     Only traits that are due are looked at. Afterwards all of `due` is later than `now_ms`, and a trait whose window is
-    empty and said so is forgotten: a state holds what is inside windows, and lifetimes.
+    empty and said so is forgotten: a state holds what is inside windows, and lifetimes. `republish`: the first value of a
+    trait is published even where it is that of no match.
     """
     look_at(user, plan, plan.measures.settle(user.kept, now_ms), now_ms)
     due, told, news = user.due, user.told, []
@@ -80,15 +82,15 @@ def settle(user: UserTraits, plan: TraitPlan, now_ms: int) -> list[Value]:
         text = None if value is None else _TEXT.encode(value).decode()
         mark = text if text is None else _mark(text)
         says_nothing = value == (None if reading is None else reading.nothing)
-        # Whoever never had a value need not be told that there is none, but a former version may have given one.
-        if told.get(index, "") != mark and (index in told or not says_nothing or plan.traits[index].former):
+        # The value of no match is not published to a user without a value, but an earlier query may have published one.
+        if told.get(index, "") != mark and (index in told or not says_nothing or republish):
             news.append((index, text))
         told[index] = mark
         if turn is not None:
             due[index] = turn
             continue
         del due[index]
-        if says_nothing and not plan.traits[index].former:
+        if says_nothing:
             empty.add(index)
     if empty:
         _forget(user, plan, empty)

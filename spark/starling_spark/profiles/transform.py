@@ -34,6 +34,8 @@ from starling_spark.sources import RECORDS, Raw
 STAGE = "profiles"
 _CHUNKS = types.StructType([types.StructField("partition", types.IntegerType()), types.StructField("chunk", types.BinaryType())])
 _CHUNKS_IN_ARROW = pa.schema([("partition", pa.int32()), ("chunk", pa.binary())])
+_USERS = types.StructType([types.StructField("partition", types.IntegerType()), types.StructField("users", types.BinaryType())])
+_USERS_IN_ARROW = pa.schema([("partition", pa.int32()), ("users", pa.binary())])
 _PACKED = types.StructType([types.StructField("packed", types.BinaryType())])
 
 
@@ -52,7 +54,8 @@ class Job:
     """All that a worker needs to know; small, and the same for every micro-batch of a query.
 
     `refused_before`: (topic, partition) -> offset below which bad records are in the dead letters already. `brokers`: where the
-    headers of a bad record are read, "" if the records bring their own.
+    headers of a bad record are read, "" if the records bring their own. `published_to`: (partition, stream time in ms) of the
+    last values of earlier queries.
     """
 
     topics: Topics
@@ -62,18 +65,35 @@ class Job:
     started_ms: int = 0
     refused_before: tuple[tuple[str, int, int], ...] = ()
     brokers: str = ""
+    published_to: tuple[tuple[int, int], ...] = ()
 
 
-def computed_traits(records: DataFrame, job: Job) -> DataFrame:
+def computed_traits(records: DataFrame, job: Job, published: DataFrame | None = None) -> DataFrame:
     """The records to publish: changed values and dead letters.
 
-    Shape:  in `sources.RECORDS`, headers only where the job has no brokers; out `sinks.OUTPUT`.
+    Shape:  in `sources.RECORDS`, headers only where the job has no brokers; `published` as `published_users` returns it, read by
+            the first micro-batch; out `sinks.OUTPUT`.
     Units:  `timestamp_ms` epoch ms. State only where `records` is a stream.
     """
     fields = [field.name for field in RECORDS.fields if field.name != "headers" or not job.brokers]
     chunks = records.select(*fields).mapInArrow(_match(job), _CHUNKS)
-    packed = chunks.groupBy("partition").transformWithState(_Processor(job), _PACKED, "Update", "None")
+    before = None if published is None else published.groupBy("partition")
+    packed = chunks.groupBy("partition").transformWithState(_Processor(job), _PACKED, "Update", "None", before)
     return packed.mapInArrow(unpack, OUTPUT)
+
+
+def published_users(values: DataFrame) -> DataFrame:
+    """Return (partition, users): packs of the users that these records of `profiles.aggregates` are about."""
+    return values.select("partition", "key").mapInArrow(_pack_users, _USERS)
+
+
+def _pack_users(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        users: dict[int, dict[str, None]] = {}
+        for partition, key in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            users.setdefault(partition, {})[key.decode()] = None
+        encoded = [msgspec.msgpack.encode(list(names)) for names in users.values()]
+        yield pa.RecordBatch.from_pydict({"partition": list(users), "users": encoded}, _USERS_IN_ARROW)
 
 
 def _match(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -143,6 +163,16 @@ class _Processor(StatefulProcessor):
         collect_rarely()
         self._plans = _plans(self._job.definitions)
         self._encode = computed_encoder(self._job.wire.codec(self._job.topics.aggregates))
+        self._published_to = dict(self._job.published_to)
+
+    def handleInitialState(  # noqa: N802 - Spark's name
+        self,
+        key: Any,  # noqa: ARG002 - Spark's name
+        initialState: Any,  # noqa: N803 - Spark's name
+        timerValues: Any,  # noqa: ARG002, N803 - Spark's name
+    ) -> None:
+        """One pack of `published_users`; kept until the partition has input."""
+        self._store.put_published(initialState["users"])
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
@@ -152,7 +182,7 @@ class _Processor(StatefulProcessor):
     ) -> Iterator[Row]:
         """One partition's part of a micro-batch."""
         outputs = OutputBatches()
-        folding = PartitionFold(self._plans, self._store)
+        folding = PartitionFold(self._plans, self._store, self._published_to.get(key[0], 0))
         for row in rows:
             chunk = msgspec.msgpack.decode(row["chunk"], type=Chunk)
             folding.take(chunk)
@@ -182,6 +212,7 @@ class _SparkStore:
         self._clock = handle.getValueState("clock", "state binary")
         self._users = handle.getMapState("users", "user string", "state binary")
         self._slots = handle.getMapState("slots", "start long, exponent int", "users binary")
+        self._published = handle.getListState("published", "users binary")
 
     def clock(self) -> Clock:
         found = self._clock.get()
@@ -209,3 +240,11 @@ class _SparkStore:
             self._slots.updateValue(tuple(slot), (msgspec.msgpack.encode(users),))
         elif self._slots.containsKey(tuple(slot)):
             self._slots.removeKey(tuple(slot))
+
+    def put_published(self, users: bytes) -> None:
+        self._published.appendValue((bytes(users),))
+
+    def take_published(self) -> Iterator[str]:
+        for (users,) in self._published.get():
+            yield from msgspec.msgpack.decode(bytes(users), type=list[str])
+        self._published.clear()

@@ -15,6 +15,7 @@ from starling_spark.groups import GroupOffsets
 from starling_spark.profiles.catalogue import TraitCatalogue
 from starling_spark.profiles.job import Parts, ProfilesJob
 from starling_spark.profiles.positions import GroupPositions
+from starling_spark.profiles.published import Published
 from starling_spark.profiles.queries import Place
 from starling_spark.profiles.settings import ProfilesSettings
 from starling_spark.profiles.transform import Job, Topics
@@ -33,8 +34,10 @@ def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
     group = GroupOffsets(settings.kafka.brokers, settings.profiles_group)
     spark, close_spark = _opened_once(settings)
     metrics = Metrics(CollectorRegistry())
-    parts = Parts(catalogue, GroupPositions(group), spark, metrics)
-    job = ProfilesJob(parts, _place(settings), _job(settings, registry))
+    plain = _job(settings, registry)
+    published = Published(settings.kafka.brokers, plain.topics, registry.codec(plain.topics.aggregates, "AggregateComputed"))
+    parts = Parts(catalogue, GroupPositions(group), published, spark, metrics)
+    job = ProfilesJob(parts, _place(settings), plain)
     health = HealthServer((settings.http.host, settings.http.port), metrics.registry, alive=dict, ready=job.checks)
     health.start()
     try:
@@ -44,6 +47,7 @@ def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
         health.stop()
         catalogue.stop()
         close_spark()
+        published.close()
         group.close()
 
 

@@ -179,6 +179,13 @@ class Instance:
         self.producer.produce(self.topics[topic], value, key, headers=headers)
         assert self.producer.flush(30) == 0
 
+    def delete_records(self) -> None:
+        """What retention does: of all events and clock records none is left."""
+        places = [TopicPartition(self.topics[name], number, -1) for name in ("events", "clock") for number in range(PARTITIONS)]
+        admin = AdminClient({"bootstrap.servers": self.brokers})
+        for deleted in admin.delete_records(places).values():
+            deleted.result()
+
     # -- what came of it
 
     def settle(self, seconds: float = 300.0) -> None:

@@ -171,6 +171,42 @@ def test_killed_amid_late_events_and_a_change_it_ends_as_if_all_had_come_at_once
     assert differences(instance.values(), MIXED, events, until_ms) == []
 
 
+def test_values_from_deleted_records_are_withdrawn_at_a_stream_time_that_does_not_go_back(instance: Instance) -> None:
+    until_ms = START_MS + 29 * DAY_MS
+    instance.define("spent", SPENT_30D)
+    instance.define("orders", ORDERS)
+    instance.start()
+    wait_for(instance.is_ready, 120, instance.log_tail)
+    for user in ("ann", "bob"):
+        instance.event(user, START_MS, revenue=10)
+    instance.advance(until_ms)
+    instance.settle()
+    for user in ("ann", "bob"):
+        instance.event(user, START_MS + 1, revenue=5)
+    instance.settle()
+    assert instance.values() == {(user, key): value for user in ("ann", "bob") for key, value in (("spent", 15), ("orders", 2))}
+    before = len(instance.read("aggregates"))
+    instance.delete_records()
+    instance.event("bob", START_MS + DAY_MS, revenue=1)
+    instance.event("ann", START_MS + DAY_MS, "Page Viewed")
+    instance.define("skus", {"event": "*", "measure": {"distinct": "sku"}})
+    instance.settle()
+    values = {pair: value for pair, value in instance.values().items() if value is not None}
+    assert values == {("bob", "spent"): 1, ("bob", "orders"): 1}
+    again = [one.record["as_of"] for one in instance.read("aggregates")[before:]]
+    assert again
+    assert set(again) == {until_ms}
+    # What the first micro-batch alone reads is no obstacle to later ones, or to a restart.
+    for total in (2, 3):
+        instance.event("bob", START_MS + 2 * DAY_MS, revenue=1)
+        instance.settle()
+        assert instance.values()[("bob", "orders")] == total
+        assert instance.stop() == 0
+        instance.start()
+    instance.settle()
+    assert len(instance.read("aggregates")) == before + len(again) + 4
+
+
 def test_with_the_wall_clock_a_window_ends_by_itself(instance: Instance) -> None:
     instance.define("recent", {"event": "Order Completed", "within": "20s"})
     instance.start(STARLING_CLOCK="wall")

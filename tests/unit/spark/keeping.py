@@ -39,6 +39,7 @@ class MemoryStore:
         self.kept_clock = Clock()
         self.users: dict[str, bytes] = {}
         self.slots: dict[Slot, list[str]] = {}
+        self.published: list[str] = []
 
     def clock(self) -> Clock:
         return self.kept_clock
@@ -64,23 +65,32 @@ class MemoryStore:
         else:
             self.slots.pop(slot, None)
 
+    def take_published(self) -> list[str]:
+        taken, self.published = self.published, []
+        return taken
+
 
 class Partition:
     """One partition over many micro-batches. Events are (user, time, name, properties)."""
 
-    def __init__(self, *definitions: Definition) -> None:
+    def __init__(self, *definitions: Definition, published_to_ms: int = 0) -> None:
         self.plans = compile_traits(traits(*definitions))
+        self.published_to_ms = published_to_ms
         self.store = MemoryStore()
         self._batches = 0
 
     def batch(self, events: Iterable[tuple[str, int, str, Mapping[str, Any]]], now_ms: int = 0) -> list[Computed]:
         """What a micro-batch with these events tells; under the event clock, moved on to `now_ms` at the end."""
+        return self.fold([self.chunk(events, now_ms)])
+
+    def chunk(self, events: Iterable[tuple[str, int, str, Mapping[str, Any]]], now_ms: int = 0) -> Chunk:
+        """As `batch`, not folded yet."""
         chunk = Chunk(0, "c-clock", {}, [])
         for user, time_ms, name, properties in events:
             chunk.now_ms = max(chunk.now_ms, time_ms)
             self.hit(chunk, user, event(name, time_ms, properties))
         chunk.now_ms = max(chunk.now_ms, now_ms)
-        return self.fold([chunk])
+        return chunk
 
     def hit(self, chunk: Chunk, user: str, happened: Event) -> None:
         """Put an event into a chunk, at the chunk's stream time."""
@@ -92,7 +102,7 @@ class Partition:
 
     def fold(self, chunks: Sequence[Chunk]) -> list[Computed]:
         self._batches += 1
-        folding = PartitionFold(self.plans, self.store)
+        folding = PartitionFold(self.plans, self.store, self.published_to_ms)
         for chunk in chunks:
             folding.take(chunk)
         return list(folding.finish(1_000_000 * self._batches))

@@ -1,0 +1,271 @@
+"""A profile has the values of the definitions in force, whatever earlier queries published."""
+
+import copy
+import json
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from starling_common.outcome import Refused
+from starling_common.values import split_key
+from starling_items.computed import fold_computed
+from starling_items.profile import Profile
+from starling_spark.profiles.definitions import Definitions
+from starling_spark.profiles.folding import Computed
+from tests.unit.spark.evaluator import Evaluator
+from tests.unit.spark.keeping import DAY_MS, START_MS, Partition
+
+Event = tuple[str, int, str, Mapping[str, Any]]
+BUY = {"event": "buy"}
+SPENT_30D = {**BUY, "measure": {"sum": "amount"}, "within": "30d"}
+DOCUMENTS: Sequence[Mapping[str, Any]] = [
+    SPENT_30D,
+    BUY,
+    {**BUY, "within": "7d"},
+    {**BUY, "measure": {"max": "amount"}, "within": "7d", "where": {"property": "amount", "op": "gte", "value": 20}},
+    {**BUY, "measure": {"last": "sku"}, "between_ago": ["20d", "5d"]},
+    {"event": "*", "measure": {"distinct": "sku"}, "within": "12d"},
+    {"event": "*", "measure": {"days": True}, "calendar": "last_month"},
+    {"event": "refund", "measure": {"first": "amount"}},
+    {"measure": {"ratio": {"of": {"event": "refund", "within": "30d"}, "to": {**BUY, "within": "30d"}}}},
+]
+
+
+class Read(NamedTuple):
+    """Some records of the partition: events, then a clock record unless `clock_ms` is 0."""
+
+    events: Sequence[Event]
+    clock_ms: int
+
+
+class Installation:
+    """One partition: its topics, the query in force, and the profiles as the normalizer keeps them."""
+
+    def __init__(self) -> None:
+        self.history: list[Read] = []
+        self.definitions = Definitions()
+        self.versions: dict[str, int] = {}
+        self.documents: dict[str, Mapping[str, Any]] = {}
+        self.profiles: dict[str, Profile] = {}
+        self.published_to_ms = 0
+        self.events_are_deleted = False
+        self.query = Partition()
+
+    def define(self, key: str, document: Mapping[str, Any]) -> None:
+        """A new trait, or a new version."""
+        self.versions[key] = self.versions.get(key, 0) + 1
+        self.documents[key] = document
+        self._change(key, "DEFINED")
+
+    def archive(self, key: str) -> None:
+        del self.documents[key]
+        self._change(key, "ARCHIVED")
+
+    def _change(self, key: str, action: str) -> None:
+        text = json.dumps(self.documents.get(key, BUY))
+        self.definitions.apply({"workspace": "w", "key": key, "version": self.versions[key], "action": action, "document": text})
+
+    def start(self) -> None:
+        """A query of the definitions in force: all that the topics have is its first micro-batch."""
+        self.query = Partition(*self.definitions.in_force(), published_to_ms=self.published_to_ms)
+        if self.events_are_deleted:
+            self.query.store.published.extend(self.profiles)
+        self._publish(self.query.fold([self.query.chunk(*read) for read in self.history]))
+
+    def take(self, read: Read) -> None:
+        self.history.append(read)
+        self._publish(self.query.batch(*read))
+
+    def take_and_crash(self, read: Read) -> None:
+        """The micro-batch is published; the state is as before it."""
+        self.history.append(read)
+        kept, self.query.store = self.query.store, copy.deepcopy(self.query.store)
+        self._publish(self.query.batch(*read))
+        self.query.store = kept
+
+    def restart(self) -> None:
+        """The micro-batch is done again."""
+        self._publish(self.query.batch(*self.history[-1]))
+
+    def _publish(self, computed: Sequence[Computed]) -> None:
+        for one in computed:
+            self.published_to_ms = max(self.published_to_ms, one.as_of)
+            workspace, user_id = split_key(one.user.encode())
+            record = {
+                "received_at": one.received_at,
+                "workspace": workspace,
+                "user_id": user_id,
+                "event_id": "e",
+                "trait_key": one.trait.key,
+                "trait_version": one.trait.version,
+                "value": one.value,
+                "as_of": one.as_of,
+                "correlation_id": one.correlation_id,
+            }
+            outcome = fold_computed(record, one.user.encode(), self.profiles.setdefault(one.user, Profile()))
+            assert not isinstance(outcome, Refused)
+
+    def differences(self) -> list[tuple[str, str, Any, Any]]:
+        """(user, trait, value, expected) wherever a profile is not what all events of the topic come to; None and 0 are one."""
+        evaluator = Evaluator(self.documents)
+        for events, clock_ms in self.history:
+            for event in events:
+                evaluator.on_event(*event)
+            evaluator.now_ms = max(evaluator.now_ms, clock_ms)
+        now_ms = self.query.store.kept_clock.now_ms
+        expected = {(user, key): value for user in evaluator.states for key, value in evaluator.values(user, now_ms).items()}
+        found = {
+            (name.removeprefix("w/"), key): value
+            for name, profile in self.profiles.items()
+            for key, value in json.loads(profile.traits_json).get("computed", {}).items()
+        }
+        pairs = {pair: (found.get(pair), expected.get(pair)) for pair in {**found, **expected}}
+        return [(*pair, *both) for pair, both in pairs.items() if both[0] != both[1] and any(both)]
+
+
+def buy(user: str, time_ms: int, amount: int) -> Event:
+    return user, time_ms, "buy", {"amount": amount}
+
+
+@pytest.fixture
+def installation() -> Installation:
+    """`a` has bought for 100, and `spent_30d` says so."""
+    made = Installation()
+    made.define("spent_30d", SPENT_30D)
+    made.start()
+    made.take(Read([buy("a", START_MS, 100)], 0))
+    assert computed(made) == {"spent_30d": 100}
+    return made
+
+
+def computed(installation: Installation, user: str = "a") -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(installation.profiles[f"w/{user}"].traits_json).get("computed", {})
+    return values
+
+
+def test_a_window_that_ends_while_another_trait_is_added_is_withdrawn(installation: Installation) -> None:
+    installation.define("refunds", {"event": "refund"})
+    installation.history.append(Read([("a", START_MS + 45 * DAY_MS, "seen", {})], 0))
+    installation.start()
+    assert computed(installation) == {}
+
+
+def test_a_value_of_a_version_that_returned_is_withdrawn(installation: Installation) -> None:
+    installation.define("spent_30d", {"event": "refund"})
+    installation.define("spent_30d", SPENT_30D)
+    installation.history.append(Read([], START_MS + 45 * DAY_MS))
+    installation.start()
+    assert computed(installation) == {}
+
+
+def test_a_value_of_a_micro_batch_that_was_not_completed_is_withdrawn(installation: Installation) -> None:
+    installation.take_and_crash(Read([buy("b", START_MS, 7)], 0))
+    assert computed(installation, "b") == {"spent_30d": 7}
+    installation.define("refunds", {"event": "refund"})
+    installation.history.append(Read([], START_MS + 45 * DAY_MS))
+    installation.start()
+    assert computed(installation, "b") == {}
+
+
+def test_a_value_whose_events_are_deleted_is_withdrawn(installation: Installation) -> None:
+    installation.take(Read([("b", START_MS + DAY_MS, "refund", {})], 0))
+    del installation.history[0]
+    installation.events_are_deleted = True
+    installation.define("refunds", {"event": "refund"})
+    installation.start()
+    assert (computed(installation), computed(installation, "b")) == ({}, {"refunds": 1})
+    assert installation.query.store.users.keys() == {"w/b"}
+
+
+def test_stream_time_does_not_go_back_where_clock_records_are_deleted(installation: Installation) -> None:
+    installation.take(Read([buy("b", START_MS + DAY_MS, 1)], START_MS + 30 * DAY_MS))
+    installation.history[-1] = Read(installation.history[-1].events, 0)
+    installation.define("spent_30d", {**SPENT_30D, "within": "29d"})
+    installation.start()
+    assert installation.query.store.kept_clock.now_ms == START_MS + 30 * DAY_MS
+    assert (computed(installation), computed(installation, "b")) == ({}, {})
+
+
+def test_an_event_without_the_property_publishes_nothing(installation: Installation) -> None:
+    installation.define("skus", {**BUY, "measure": {"distinct": "sku"}})
+    installation.start()
+    assert computed(installation) == {"spent_30d": 100}
+
+
+class Life:
+    """An installation over many changes of its traits, by chance."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.installation = Installation()
+        self.now_ms = START_MS
+        self.added = 0
+        self.change()
+        self.installation.start()
+
+    def read(self) -> Read:
+        chance = self.chance
+        events = [self.event() for _ in range(chance.choice([0, 1, 3, 10]))]
+        clock_ms = 0 if events and chance.random() < 0.7 else self.now_ms + chance.choice([0, DAY_MS, 20 * DAY_MS])
+        self.now_ms = max(self.now_ms, clock_ms)
+        return Read(events, clock_ms)
+
+    def event(self) -> Event:
+        """Some are late, some lack a property."""
+        chance = self.chance
+        self.now_ms += chance.choice([0, 1, DAY_MS // 3, 2 * DAY_MS])
+        time_ms = self.now_ms - chance.choice([0, 0, 1, 3 * DAY_MS, 40 * DAY_MS])
+        properties = {"amount": chance.randrange(50)} | chance.choice([{}, {"sku": "a"}, {"sku": "b"}, {"sku": "c"}])
+        return f"u{chance.randrange(6)}", time_ms, chance.choice(["buy", "buy", "refund", "seen"]), properties
+
+    def change(self) -> None:
+        chance, known = self.chance, list(self.installation.documents)
+        what = chance.choice(["add", "add", "revise", "archive"]) if known else "add"
+        if what == "archive" and len(known) > 1:
+            self.installation.archive(chance.choice(known))
+            return
+        self.added += what != "revise"
+        self.installation.define(chance.choice(known) if what == "revise" else f"t{self.added}", chance.choice(DOCUMENTS))
+
+    def crash(self) -> None:
+        """In the midst of a micro-batch; the definitions may change before the process starts again."""
+        self.installation.take_and_crash(self.read())
+        if self.chance.random() < 0.5:
+            self.installation.restart()
+        else:
+            self.change()
+            self.installation.start()
+
+    def reread(self) -> None:
+        """Under changed definitions, at times without old records, at times twice since the first one was killed."""
+        chance, history = self.chance, self.installation.history
+        for _ in range(chance.choice([1, 1, 2])):
+            self.change()
+        if chance.random() < 0.2:
+            history[:] = [Read(events, 0) for events, _ in history]
+        if chance.random() < 0.2:
+            del history[: chance.randrange(len(history) + 1)]
+            self.installation.events_are_deleted = True
+        for _ in range(chance.choice([1, 1, 2])):
+            history.append(self.read())
+            self.installation.start()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_profiles_equal_a_fold_over_all_events_whenever_traits_change(seed: int) -> None:
+    life = Life(seed)
+    changed = 0
+    for _ in range(60):
+        before = {name: profile.traits_json for name, profile in life.installation.profiles.items()}
+        step = life.chance.random()
+        if step < 0.6:
+            life.installation.take(life.read())
+        elif step < 0.7:
+            life.crash()
+        else:
+            life.reread()
+            changed += sum(life.installation.profiles[name].traits_json != text for name, text in before.items())
+        assert life.installation.differences() == []
+    assert changed > 10
