@@ -48,7 +48,7 @@ check: setup ## style, types and the direction of imports, in under a minute
 	@.venv/bin/lint-imports --no-logo
 
 proto: setup ## the classes of schemas/proto anew, after a change there
-	@$(PYTHON) -m grpc_tools.protoc -I schemas/proto --python_out=libs/common/starling_common/wire --pyi_out=libs/common/starling_common/wire schemas/proto/ingest.proto
+	@$(PYTHON) -m grpc_tools.protoc -I schemas/proto --python_out=libs/common/starling_common/wire --pyi_out=libs/common/starling_common/wire schemas/proto/ingest.proto schemas/proto/ingest_envelope.proto
 
 format: setup ## put all code into the house style
 	@.venv/bin/ruff format --quiet $(SOURCES)

@@ -8,6 +8,7 @@ import msgspec
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.wire import ReceivedItem
 from starling_ingest.item import Shared, Wrong, judge, salvage
+from starling_ingest.request import MAX_BODY_BYTES
 
 MAX_ITEMS: Final = 2500
 """Of one batch (contract, part 3)."""
@@ -27,14 +28,10 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What one body held. `write_key` is the body's own, which counts only when the request names none elsewhere.
-
-    All items and faults are in one form: Protocol Buffers where `protobuf`, else JSON.
-    """
+    """What one body held. All items and faults are in one form: Protocol Buffers where `protobuf`, else JSON."""
 
     items: list[ReceivedItem]
     faults: list[Fault]
-    write_key: str | None
     protobuf: bool = False
 
 
@@ -44,7 +41,6 @@ class _Keyed(msgspec.Struct, rename="camel"):
 
 class _Batch(msgspec.Struct, rename="camel"):
     batch: list[msgspec.Raw]
-    write_key: str | None = None
     sent_at: str | None = None
     context: dict[str, msgspec.Raw] | None = None
     integrations: dict[str, msgspec.Raw] | None = None
@@ -55,22 +51,30 @@ _decode_keyed = msgspec.json.Decoder(_Keyed).decode
 _decode_batch = msgspec.json.Decoder(_Batch).decode
 
 
+def body_write_key(body: bytes) -> Outcome[str | None]:
+    """The `writeKey` of a JSON body; nothing else of the body is kept or judged."""
+    try:
+        return Done(_decode_keyed(body).write_key)
+    except msgspec.ValidationError:
+        return _not_json(body) or Refused("wrong_type", "the body: expected a JSON object whose writeKey, if any, is text")
+    except UnicodeDecodeError:
+        return _NOT_UTF8
+    except (msgspec.DecodeError, RecursionError):
+        return _not_json(body) or _NOT_UTF8
+
+
 def accept_single(body: bytes, kind: str) -> Outcome[Reading]:
     """The body of `/v1/<kind>`: one item. An unusable one is a fault of the reading; `Refused` means no JSON object."""
     if not _is_utf8(body):
         return _NOT_UTF8
     judged = judge(body, kind)
-    if isinstance(judged, ReceivedItem) and b'"writeKey"' not in body:
-        return Done(Reading([judged], [], None))
+    if isinstance(judged, ReceivedItem):
+        return Done(Reading([judged], []))
     if (refused := _not_json(body)) is not None:
         return refused
-    try:
-        write_key = _decode_keyed(body).write_key
-    except msgspec.ValidationError:
-        return Refused("wrong_type", "the body: expected a JSON object whose writeKey, if any, is text")
-    if isinstance(judged, Wrong):
-        return Done(Reading([], [_fault(0, judged, body, "")], write_key))
-    return Done(Reading([judged], [], write_key))
+    if not body.lstrip().startswith(b"{"):
+        return Refused("wrong_type", "the body: expected a JSON object")
+    return Done(Reading([], [_fault(0, judged, body, "")]))
 
 
 def accept_batch(body: bytes) -> Outcome[Reading]:
@@ -83,30 +87,41 @@ def accept_batch(body: bytes) -> Outcome[Reading]:
         return _not_json(body) or Refused("wrong_type", _envelope_message(error))
     except (msgspec.DecodeError, RecursionError):
         return _not_json(body) or _NOT_UTF8
-    return wrong_count(len(envelope.batch)) or Done(_read_items(envelope))
+    shared = Shared.of(envelope.context, envelope.integrations, envelope.sent_at)
+    return over_limits(len(envelope.batch), len(body), shared.size_bytes) or Done(_read_items(envelope.batch, shared))
 
 
-def wrong_count(items: int) -> Refused | None:
-    """Why a batch of so many items is refused whole; None when it is not."""
+def over_limits(items: int, body_bytes: int, shared_bytes: int) -> Refused | None:
+    """Why a batch is refused whole; None when it is not.
+
+    `shared_bytes` is the weight of the batch's context and integrations. They are written into every item, so they count once
+    an item; the body holds them once already.
+    """
     if not items:
         return Refused("empty_batch", "/batch: expected at least one item")
     if items > MAX_ITEMS:
         return Refused("too_many_items", f"/batch: {items} items, at most {MAX_ITEMS} fit one request: send several")
+    expanded_bytes = body_bytes + (items - 1) * shared_bytes
+    if expanded_bytes > MAX_BODY_BYTES:
+        return Refused(
+            "body_too_large",
+            f"the body is {expanded_bytes} bytes with the batch's context and integrations ({shared_bytes} bytes) in each of its"
+            f" {items} items, at most {MAX_BODY_BYTES} fit: put less into the batch's context or send fewer items in a request",
+        )
     return None
 
 
-def _read_items(envelope: _Batch) -> Reading:
+def _read_items(batch: list[msgspec.Raw], shared: Shared) -> Reading:
     items: list[ReceivedItem] = []
     faults: list[Fault] = []
-    shared = Shared.of(envelope.context, envelope.integrations, envelope.sent_at)
-    for index, part in enumerate(envelope.batch):
+    for index, part in enumerate(batch):
         raw = bytes(part)
         judged = judge(raw, None, shared)
         if isinstance(judged, Wrong):
             faults.append(_fault(index, judged, raw, f"/batch/{index}"))
         else:
             items.append(judged)
-    return Reading(items, faults, envelope.write_key)
+    return Reading(items, faults)
 
 
 def _fault(index: int, wrong: Wrong, raw: bytes, at: str) -> Fault:

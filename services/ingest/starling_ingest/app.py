@@ -15,24 +15,28 @@ from starling_common.outcome import Done, Outcome, Refused
 from starling_common.topics import INGEST_KINDS
 from starling_common.wire import PROTOBUF, Receipt
 from starling_ingest import answers, request
-from starling_ingest.accept import Reading, accept_batch, accept_single
+from starling_ingest.accept import Reading, accept_batch, accept_single, body_write_key
 from starling_ingest.answers import Answer
 from starling_ingest.counts import Counts
 from starling_ingest.identifiers import Identifiers
 from starling_ingest.intake import Intake, Origin, QueueFull
 from starling_ingest.limits import RateLimits
-from starling_ingest.messages import accept_batch_message, accept_single_message
+from starling_ingest.messages import accept_batch_message, accept_single_message, message_write_key
 
 BROKER_RETRY_SECONDS: Final = 5
 QUEUE_RETRY_SECONDS: Final = 1
 _DRAINED_BYTES: Final = 4 * 2**20
-"""Of a body that is too large, so much is read and dropped before the answer: a client that is still writing would not see it."""
+"""Read and dropped at most of a body that is refused unread: a client that is still writing would not see the answer."""
 
 _POST: Final = "POST, OPTIONS"
 _GET: Final = "GET, OPTIONS"
 _BROWSER_SETTINGS: Final = re.compile(r"/v1/projects/([^/]+)/settings")
 _WELL: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-_NO_KEY: Final = "no write key: send it as the user name of HTTP Basic, as X-Write-Key, as ?writeKey= or as writeKey in the body"
+_NO_KEY: Final = Refused(
+    "unknown_write_key",
+    "no write key: send it as the user name of HTTP Basic, as X-Write-Key, as ?writeKey= or as writeKey in the body",
+)
+_UNKNOWN_KEY: Final = Refused("unknown_write_key", "this write key is not known here")
 
 
 class Scope(Protocol):
@@ -139,37 +143,42 @@ class App:
     async def _items(self, route: Route, scope: Scope, exchange: Exchange) -> tuple[Answer, float]:
         headers = scope.headers
         correlation_id = request.correlation_id(headers, self._identifiers)
+        key = request.write_key(headers, scope.query_string)
+        if key is not None and key not in self._doorway.write_keys:
+            await _drain(exchange)
+            return answers.refused(_UNKNOWN_KEY, correlation_id), time.perf_counter()
         length = headers.get("content-length")
         fits = length is not None and length.isdecimal() and int(length) <= request.MAX_WIRE_BYTES
         packed = await exchange() if fits else await _read(exchange)
         started = time.perf_counter()
-        read = self._reading(route, headers, packed)
-        if isinstance(read, Refused):
-            return answers.refused(read, correlation_id), started
-        key = request.write_key(headers, scope.query_string) or read.write_key
-        workspace = self._doorway.write_keys.get(key or "")
-        if workspace is None:
-            why = Refused("unknown_write_key", "this write key is not known here" if key else _NO_KEY)
-            return answers.refused(why, correlation_id), started
+        body = request.too_large() if packed is None else request.unpack(packed, headers.get("content-encoding"))
+        if not isinstance(body, Done):
+            return answers.refused(_as_refused(body), correlation_id), started
+        # The type counts only where the body is no JSON object: clients send JSON under any name. No message begins like one.
+        protobuf = body.value[:1] != b"{" and (headers.get("content-type") or "").startswith(PROTOBUF)
+        workspace = self._workspace(key, body.value, route, protobuf=protobuf)
+        if isinstance(workspace, Refused):
+            return answers.refused(workspace, correlation_id), started
+        read = _reading(route, body.value, protobuf=protobuf)
+        if not isinstance(read, Done):
+            return answers.refused(_as_refused(read), correlation_id), started
         receipt = Receipt(
-            workspace, route.imported, correlation_id, _address(scope.client), headers.get("user-agent"), self._doorway.edge
+            workspace, route.imported, correlation_id, _address(scope.client), request.user_agent(headers), self._doorway.edge
         )
         return await self._take(
-            read, Origin(receipt, scope.path, request.traceparent(headers, self._identifiers)), started
+            read.value, Origin(receipt, scope.path, request.traceparent(headers, self._identifiers)), started
         ), started
 
-    def _reading(self, route: Route, headers: request.Headers, packed: bytes | None) -> Reading | Refused:
-        if packed is None:
-            return request.too_large()
-        body = request.unpack(packed, headers.get("content-encoding"))
-        if not isinstance(body, Done):
-            return _as_refused(body)
-        # The type counts only where the body is no JSON object: clients send JSON under any name. No message begins like one.
-        if body.value[:1] != b"{" and (headers.get("content-type") or "").startswith(PROTOBUF):
-            read = accept_batch_message(body.value) if route.kind is None else accept_single_message(body.value, route.kind)
-        else:
-            read = accept_batch(body.value) if route.kind is None else accept_single(body.value, route.kind)
-        return read.value if isinstance(read, Done) else _as_refused(read)
+    def _workspace(self, key: str | None, body: bytes, route: Route, *, protobuf: bool) -> str | Refused:
+        """The workspace of the key; where headers and query name no key, of the body's `writeKey`."""
+        if key is None:
+            found = message_write_key(body, route.kind) if protobuf else body_write_key(body)
+            if not isinstance(found, Done):
+                return _as_refused(found)
+            key = found.value
+        if not key:
+            return _NO_KEY
+        return self._doorway.write_keys.get(key, _UNKNOWN_KEY)
 
     async def _take(self, reading: Reading, origin: Origin, now_seconds: float) -> Answer:
         correlation_id = origin.receipt.correlation_id
@@ -211,7 +220,7 @@ class App:
 
     def _browser_settings(self, key: str, scope: Scope, correlation_id: str) -> Answer:
         if key not in self._doorway.write_keys:
-            return answers.refused(Refused("unknown_write_key", "this write key is not known here"), correlation_id)
+            return answers.refused(_UNKNOWN_KEY, correlation_id)
         name = request.host(scope.headers, scope.authority)
         if name is None:
             return answers.failed(400, "bad_host", "the Host header is no host name", correlation_id)
@@ -230,6 +239,21 @@ async def _read(exchange: Exchange) -> bytes | None:
         elif size > _DRAINED_BYTES:
             return None
     return b"".join(parts) if size <= request.MAX_WIRE_BYTES else None
+
+
+async def _drain(exchange: Exchange) -> None:
+    """Read and drop a body, so that a client that is still writing sees the answer."""
+    size = 0
+    async for chunk in exchange:
+        size += len(chunk)
+        if size > _DRAINED_BYTES:
+            return
+
+
+def _reading(route: Route, body: bytes, *, protobuf: bool) -> Outcome[Reading]:
+    if protobuf:
+        return accept_batch_message(body) if route.kind is None else accept_single_message(body, route.kind)
+    return accept_batch(body) if route.kind is None else accept_single(body, route.kind)
 
 
 def _told(reading: Reading, correlation_id: str) -> Answer:

@@ -6,8 +6,17 @@ What lies inside properties, traits and context is not looked at here; the norma
 import uuid
 
 from starling_common.outcome import Done, Outcome, Refused
-from starling_common.wire import Batch, DecodeError, Item, ReceivedItem, instant_text, lay_under, read_batch, read_item
-from starling_ingest.accept import Fault, Reading, told, wrong_count
+from starling_common.wire import (
+    DecodeError,
+    Item,
+    OpenBatch,
+    ReceivedItem,
+    batch_write_key,
+    item_write_key,
+    open_batch,
+    read_item,
+)
+from starling_ingest.accept import Fault, Reading, over_limits, told
 from starling_ingest.item import (
     KINDS,
     MAX_ITEM_BYTES,
@@ -21,45 +30,54 @@ from starling_ingest.item import (
 )
 
 
+def message_write_key(body: bytes, kind: str | None) -> Outcome[str | None]:
+    """The `write_key` of an `Item`, or of a `Batch` where `kind` is None; nothing else of the body is parsed."""
+    try:
+        return Done(batch_write_key(body) if kind is None else item_write_key(body))
+    except DecodeError as error:
+        return Refused(error.code, str(error))
+
+
 def accept_single_message(body: bytes, kind: str) -> Outcome[Reading]:
     """The body of `/v1/<kind>`: an `Item`. An unusable one is a fault of the reading; `Refused` means no `Item`."""
     try:
         item = read_item(body)
     except DecodeError as error:
         return Refused(error.code, str(error))
-    write_key = item.write_key or None
-    judged = _wrong_traits(item) or _judged(item, kind, None, body)
+    judged = _judged(item, kind, None, body)
     if isinstance(judged, Wrong):
-        return Done(Reading([], [_fault(0, judged, item, body, "")], write_key, protobuf=True))
-    return Done(Reading([judged], [], write_key, protobuf=True))
+        return Done(Reading([], [_fault(0, judged, item, body, "")], protobuf=True))
+    return Done(Reading([judged], [], protobuf=True))
 
 
 def accept_batch_message(body: bytes) -> Outcome[Reading]:
     """The body of `/v1/batch`: a `Batch`."""
     try:
-        batch = read_batch(body)
-        sent_at = instant_text(batch.sent_at, "sentAt") if batch.HasField("sent_at") else None
+        batch = open_batch(body)
     except DecodeError as error:
         return Refused(error.code, str(error))
-    return wrong_count(len(batch.batch)) or Done(_read_items(batch, sent_at))
+    return over_limits(len(batch.items), len(body), len(batch.shared)) or _read_items(batch)
 
 
-def _read_items(batch: Batch, sent_at: str | None) -> Reading:
+def _read_items(batch: OpenBatch) -> Outcome[Reading]:
     items: list[ReceivedItem] = []
     faults: list[Fault] = []
-    for index, item in enumerate(batch.batch):
-        raw = item.SerializeToString()
-        wrong = _wrong_traits(item)
-        lay_under(item, batch)
-        judged = wrong or _judged(item, None, sent_at, item.SerializeToString())
+    for index, raw in enumerate(batch.items):
+        try:
+            item = read_item(raw)
+        except DecodeError as error:
+            return Refused(error.code, f"/batch/{index}: {error}")
+        judged = _judged(item, None, batch.sent_at, batch.shared + raw)
         if isinstance(judged, Wrong):
             faults.append(_fault(index, judged, item, raw, f"/batch/{index}"))
         else:
             items.append(judged)
-    return Reading(items, faults, batch.write_key or None, protobuf=True)
+    return Done(Reading(items, faults, protobuf=True))
 
 
 def _judged(item: Item, kind: str | None, sent_at: str | None, raw: bytes) -> ReceivedItem | Wrong:
+    if (wrong := _wrong_traits(item)) is not None:
+        return wrong
     if len(raw) > MAX_ITEM_BYTES:
         return item_too_large(len(raw))
     user_id, anonymous_id = item.user_id or None, item.anonymous_id or None

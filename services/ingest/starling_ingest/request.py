@@ -16,6 +16,8 @@ MAX_BODY_BYTES: Final = 512 * 1024
 MAX_WIRE_BYTES: Final = MAX_BODY_BYTES + 1024
 """Packed: what cannot be packed grows by a few bytes."""
 
+MAX_USER_AGENT_CHARACTERS: Final = 512
+
 _CORRELATION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
@@ -49,6 +51,12 @@ def traceparent(headers: Headers, identifiers: Identifiers) -> str:
     """The sender's trace context, if it is a valid one; else a new one."""
     sent = headers.get("traceparent")
     return sent if sent and _TRACEPARENT.fullmatch(sent) else identifiers.traceparent()
+
+
+def user_agent(headers: Headers) -> str | None:
+    """The sender's name of itself, cut where it is long: every record of the request carries it."""
+    sent = headers.get("user-agent")
+    return sent[:MAX_USER_AGENT_CHARACTERS] if sent else sent
 
 
 def host(headers: Headers, authority: str | None) -> str | None:

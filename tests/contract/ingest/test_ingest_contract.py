@@ -82,6 +82,10 @@ def test_a_partly_bad_batch(stack: Stack, client: httpx.Client) -> None:
         ("/v1/batch", b'{"a":"' + b"x" * 700_000 + b'"}', {}, 413, "body_too_large"),
         ("/v1/batch", gzip.compress(b" " * 700_000), {"Content-Encoding": "gzip"}, 413, "body_too_large"),
         ("/v1/batch", {"batch": [GOOD] * 2501}, {}, 413, "too_many_items"),
+        ("/v1/batch", {"batch": [GOOD] * 2000, "context": {"a": "x" * 300}}, {}, 413, "body_too_large"),
+        ("/v1/batch", {"batch": [], "writeKey": "key"}, {"X-Write-Key": "wrong"}, 401, "unknown_write_key"),
+        ("/v1/batch", b"x" * 700_000, {"X-Write-Key": "wrong"}, 401, "unknown_write_key"),
+        ("/v1/batch", b"no gzip", {"X-Write-Key": "wrong", "Content-Encoding": "gzip"}, 401, "unknown_write_key"),
         ("/v1/track", {**GOOD, "properties": {"a": "x" * 33_000}}, {}, 400, "item_too_large"),
         ("/v1/track", b"\n\x09abc", {"Content-Type": "application/x-protobuf"}, 400, "bad_protobuf"),
         ("/v1/batch", b"\n\x03abc", {"Content-Type": "application/x-protobuf"}, 400, "bad_protobuf"),
@@ -99,6 +103,31 @@ def test_every_error_is_a_problem_that_clients_can_read(
     assert (problem["success"], problem["code"], problem["status"]) == (False, code, status)
     assert problem["message"]
     assert post(client, "/v1/track", GOOD).status_code == 200
+
+
+WIDE = Batch(batch=[Item()] * 2_400, context=struct(**{f"k{number}": None for number in range(30_000)})).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"), [({}, 401, "unknown_write_key"), ({"X-Write-Key": "key"}, 413, "body_too_large")]
+)
+def test_the_context_of_a_batch_is_not_copied_into_its_items_before_they_are_counted(
+    edge: EdgeProcess, client: httpx.Client, headers: dict[str, str], status: int, code: str
+) -> None:
+    client.post("/v1/batch", content=b"\n\x00", headers={"X-Write-Key": "key", "Content-Type": "application/x-protobuf"})
+    before = edge.peak_memory_bytes()
+    answer = client.post("/v1/batch", content=WIDE, headers={"Content-Type": "application/x-protobuf", **headers})
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert edge.peak_memory_bytes() - before < 32 * len(WIDE)
+
+
+def test_a_packed_batch_with_a_common_context_is_bounded_by_what_it_becomes(client: httpx.Client) -> None:
+    packed = gzip.compress(json.dumps({"batch": [GOOD] * 2_400, "context": {"a": "x" * 28_000}}).encode())
+    assert len(packed) < 14_000
+    answer = post(client, "/v1/batch", packed, **{"Content-Encoding": "gzip"})
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+    assert "put less into the batch's context or send fewer items" in answer.json()["message"]
+    assert post(client, "/v1/batch", {"batch": [GOOD] * 100, "context": {"a": "x" * 1_000}}).status_code == 200
 
 
 MESSAGES = {

@@ -26,6 +26,11 @@ class EdgeProcess:
     url: str
     log: Path
 
+    def peak_memory_bytes(self) -> int:
+        """The most memory that it has held at once."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
     def stop(self) -> int:
         """Ask it to end; the exit code."""
         self.process.send_signal(signal.SIGTERM)

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starling_common.instants import parse_instant
-from starling_common.outcome import Done, Refused
+from starling_common.outcome import Done, Outcome, Refused
 from starling_common.settings import Clock
 from starling_common.topics import INGEST_KINDS
 from starling_common.wire import Batch, Item
-from starling_ingest.accept import Reading, accept_batch, accept_single
-from starling_ingest.messages import accept_batch_message, accept_single_message
+from starling_ingest.accept import Reading, accept_batch, accept_single, body_write_key
+from starling_ingest.messages import accept_batch_message, accept_single_message, message_write_key
 from starling_items.enrich import Product
 from starling_items.pipeline import FOLD, READ, run
 from starling_items.work import Rules, Work
@@ -71,11 +71,7 @@ def told(reading: Reading | Refused) -> Any:
         (fault.index, fault.message_id, fault.code, fault.message.partition(", got")[0], fault.identifier)
         for fault in reading.faults
     ]
-    return (
-        [(item.kind, item.message_id, item.user_id, item.anonymous_id) for item in reading.items],
-        faults,
-        reading.write_key or None,
-    )
+    return [(item.kind, item.message_id, item.user_id, item.anonymous_id) for item in reading.items], faults
 
 
 def became(reading: Reading) -> list[Any]:
@@ -111,14 +107,24 @@ def agree(as_json: Reading | Refused, packed: Reading | Refused) -> None:
         assert became(packed) == became(as_json)
 
 
+def agree_on_key(as_json: Outcome[str | None], packed: Outcome[str | None]) -> None:
+    assert isinstance(as_json, Done)
+    assert isinstance(packed, Done)
+    assert (packed.value or None) == (as_json.value or None)
+
+
 @settings(max_examples=400)
 @given(st.sampled_from(INGEST_KINDS), items)
 def test_a_call(kind: str, item: dict[str, Any]) -> None:
     as_json = accept_single(json.dumps(item).encode(), kind)
-    agree(value_of(as_json), value_of(accept_single_message(message(Item, item), kind)))
+    packed = message(Item, item)
+    agree(value_of(as_json), value_of(accept_single_message(packed, kind)))
+    agree_on_key(body_write_key(json.dumps(item).encode()), message_write_key(packed, kind))
 
 
 @settings(max_examples=200)
 @given(batches)
 def test_a_batch(batch: dict[str, Any]) -> None:
-    agree(value_of(accept_batch(json.dumps(batch).encode())), value_of(accept_batch_message(message(Batch, batch))))
+    as_json, packed = json.dumps(batch).encode(), message(Batch, batch)
+    agree(value_of(accept_batch(as_json)), value_of(accept_batch_message(packed)))
+    agree_on_key(body_write_key(as_json), message_write_key(packed, None))

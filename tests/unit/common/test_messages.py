@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,18 @@ from google.protobuf import json_format
 from google.protobuf.struct_pb2 import Value
 from grpc_tools import protoc
 
-from starling_common.wire import Batch, DecodeError, Item, batch_of_one, item_json, read_batch, read_item
+from starling_common.wire import (
+    Batch,
+    DecodeError,
+    Item,
+    batch_of_one,
+    batch_write_key,
+    item_json,
+    item_write_key,
+    open_batch,
+    read_item,
+)
+from starling_common.wire.ingest_envelope_pb2 import BatchEnvelope, ItemEnvelope
 
 ROOT = Path(__file__).parents[3]
 EVERYTHING = {
@@ -25,8 +37,8 @@ EVERYTHING = {
 def test_the_generated_classes_are_those_of_the_proto_file(tmp_path: Path) -> None:
     library = Path(protoc.__file__).parent / "_proto"
     arguments = ["protoc", f"-I{ROOT / 'schemas/proto'}", f"-I{library}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
-    assert protoc.main([*arguments, str(ROOT / "schemas/proto/ingest.proto")]) == 0
-    for name in ("ingest_pb2.py", "ingest_pb2.pyi"):
+    assert protoc.main([*arguments, *(str(ROOT / f"schemas/proto/{name}.proto") for name in ("ingest", "ingest_envelope"))]) == 0
+    for name in ("ingest_pb2.py", "ingest_pb2.pyi", "ingest_envelope_pb2.py", "ingest_envelope_pb2.pyi"):
         assert (ROOT / "libs/common/starling_common/wire" / name).read_text() == (tmp_path / name).read_text(), "run `make proto`"
 
 
@@ -100,7 +112,7 @@ def test_what_has_no_json_says_why(data: bytes, code: str, place: str) -> None:
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 20_000])
 def test_a_batch_of_one(size: int) -> None:
     item = Item(event="x" * size) if size else Item()
-    assert list(read_batch(batch_of_one(item.SerializeToString())).batch) == [item]
+    assert list(Batch.FromString(batch_of_one(item.SerializeToString())).batch) == [item]
 
 
 def test_objects_may_nest_as_deep_as_the_normalizer_reads() -> None:
@@ -109,3 +121,40 @@ def test_objects_may_nest_as_deep_as_the_normalizer_reads() -> None:
         value = {"a": value}
     item = json_format.ParseDict({"properties": value}, Item())
     assert read_item(item.SerializeToString()) == item
+
+
+def test_the_envelopes_have_the_numbers_of_the_messages_they_are_views_of() -> None:
+    for view, whole in ((ItemEnvelope, Item), (BatchEnvelope, Batch)):
+        for name, field in view.DESCRIPTOR.fields_by_name.items():
+            assert field.number == whole.DESCRIPTOR.fields_by_name[name].number
+
+
+def test_the_write_key_is_found_beside_items_that_are_no_messages() -> None:
+    assert batch_write_key(b"\x0a\x03abc" + Batch(write_key="key").SerializeToString()) == "key"
+    assert item_write_key(b"\x42\x03abc" + Item(write_key="key").SerializeToString()) == "key"
+    assert batch_write_key(b"") is None
+    assert item_write_key(b"") is None
+
+
+@pytest.mark.parametrize("read", [batch_write_key, item_write_key, open_batch])
+def test_bytes_that_are_no_message_say_so(read: Callable[[bytes], object]) -> None:
+    with pytest.raises(DecodeError) as told:
+        read(b"\x0a\x05abc")
+    assert told.value.code == "bad_protobuf"
+
+
+@pytest.mark.parametrize("name", ["context", "integrations"])
+def test_a_batch_has_objects_for_its_items(name: str) -> None:
+    tag = {"context": b"\x1a", "integrations": b"\x22"}[name]
+    with pytest.raises(DecodeError) as told:
+        open_batch(tag + b"\x03abc")
+    assert told.value.code == "bad_protobuf"
+
+
+def test_what_a_batch_holds_for_all_its_items_merges_under_each_items_own() -> None:
+    batch = Batch(batch=[Item(event="e", context={"ip": "1", "app": {"version": "2"}}), Item(event="e")])
+    first, second = Batch(context={"ip": "2", "app": {"name": "x"}}), Batch(context={"os": "y"}, integrations={"All": True})
+    opened = open_batch(batch.SerializeToString() + first.SerializeToString() + second.SerializeToString())
+    own, bare = [json.loads(item_json(opened.shared + item)) for item in opened.items]
+    assert own == {"event": "e", "context": {"ip": "1", "app": {"version": "2"}, "os": "y"}, "integrations": {"All": True}}
+    assert bare["context"] == {"ip": "2", "app": {"name": "x"}, "os": "y"}

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.wire import ReceivedItem
-from starling_ingest.accept import MAX_ITEMS, Fault, Reading, accept_batch, accept_single
+from starling_ingest.accept import MAX_ITEMS, Fault, Reading, accept_batch, accept_single, body_write_key
 from starling_ingest.item import MAX_DEPTH, MAX_ITEM_BYTES
+from starling_ingest.request import MAX_BODY_BYTES
 
 TRACK = {"type": "track", "event": "Order Completed", "userId": "u-1", "messageId": "m-1"}
 
@@ -207,7 +208,6 @@ def test_a_body_that_is_no_json(accept: Any, body: bytes, code: str, message: st
         (b'{"batch":[]}', "empty_batch", "/batch: expected at least one item"),
         (b'{"batch":[{}],"sentAt":5}', "wrong_type", "/sentAt: expected text, got a number"),
         (b'{"batch":[{}],"context":[]}', "wrong_type", "/context: expected an object, got a list"),
-        (b'{"batch":[{}],"writeKey":1}', "wrong_type", "/writeKey: expected text, got a number"),
         (b'{"batch":[' + b",".join([b"{}"] * (MAX_ITEMS + 1)) + b"]}", "too_many_items", "2501 items, at most 2500"),
     ],
 )
@@ -221,11 +221,52 @@ def test_the_largest_batch_is_taken() -> None:
     assert len(batch(*[TRACK] * MAX_ITEMS).items) == MAX_ITEMS
 
 
-def test_the_write_key_in_the_body_is_told_even_if_the_item_is_wrong() -> None:
-    assert batch(TRACK, writeKey="k").write_key == "k"
-    assert reading(accept_single(b'{"writeKey":"k","userId":"u","event":"e"}', "track")).write_key == "k"
-    assert reading(accept_single(b'{"writeKey":"k","userId":[]}', "track")).write_key == "k"
-    assert refusal(accept_single(b'{"writeKey":5,"userId":"u","event":"e"}', "track")).code == "wrong_type"
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        (b'{"writeKey":"k","userId":[]}', "k"),
+        (b'{"batch":5,"writeKey":"k"}', "k"),
+        (b'{"writeKey":null}', None),
+        (b"{}", None),
+    ],
+)
+def test_the_write_key_of_a_body_is_found_whatever_else_it_holds(body: bytes, key: str | None) -> None:
+    assert body_write_key(body) == Done(key)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"writeKey":5}', "wrong_type"),
+        (b"[]", "wrong_type"),
+        (b"hello", "not_json"),
+        (b'{"writeKey":"\xff"}', "not_json"),
+        (b'{"a":' + b"[" * 100_000, "too_deep"),
+    ],
+)
+def test_a_body_in_which_no_key_can_be_looked_up_says_why(body: bytes, code: str) -> None:
+    found = body_write_key(body)
+    assert isinstance(found, Refused)
+    assert found.code == code
+
+
+@pytest.mark.parametrize("name", ["context", "integrations"])
+def test_a_batch_weighs_what_it_is_with_its_context_in_every_item(name: str) -> None:
+    envelope = {name: {"a": "x" * 4_000}}
+    one, shared = (json.dumps({"batch": items, **envelope}).encode() for items in ([TRACK], [TRACK] * 2))
+    each = (
+        len(shared) - len(one) + len(json.dumps({"context": {}, "integrations": {}, name: envelope[name]}, separators=(",", ":")))
+    )
+    fit = 1 + (MAX_BODY_BYTES - len(one)) // each
+    assert len(batch(*[TRACK] * fit, **envelope).items) == fit
+    refused = refusal(accept_batch(json.dumps({"batch": [TRACK] * (fit + 1), **envelope}).encode()))
+    assert refused.code == "body_too_large"
+    assert f"{fit + 1} items, at most {MAX_BODY_BYTES} fit: put less into the batch's context" in refused.message
+
+
+def test_a_context_of_one_item_counts_once() -> None:
+    (fault,) = batch(TRACK, context={"a": "x" * 300_000}).faults
+    assert fault.code == "item_too_large"
 
 
 def test_a_single_body_that_is_no_object_is_a_refusal() -> None:

@@ -84,6 +84,12 @@ def test_headers_are_those_of_the_request(edge: Edge) -> None:
     assert edge.received()[0]["user_agent"] == "shop/1"
 
 
+def test_a_long_user_agent_is_cut(edge: Edge) -> None:
+    edge.ask("POST", "/v1/track", GOOD, headers={"x-write-key": "key", "user-agent": "x" * 60_000})
+    edge.ask("POST", "/v1/track", GOOD)
+    assert [found["user_agent"] for found in edge.received()] == ["x" * 512, None]
+
+
 def test_a_partly_bad_batch_is_taken_and_its_rest_is_dead(edge: Edge) -> None:
     answer = edge.ask("POST", "/v1/batch", {"batch": [GOOD, BAD, 3]})
     assert answer.status == 200
@@ -135,6 +141,7 @@ def test_a_batch_of_bad_items_only_is_400(edge: Edge) -> None:
         (b'{"batch":[' + b",".join([b"1"] * 2501) + b"]}", {}, 413, "too_many_items"),
         (b"{}", {"content-encoding": "gzip"}, 400, "bad_gzip"),
         (gzip.compress(b"\0" * 1_000_000), {"content-encoding": "gzip"}, 413, "body_too_large"),
+        (b'{"batch":[' + b",".join([b"{}"] * 2000) + b'],"context":{"a":"' + b"x" * 300 + b'"}}', {}, 413, "body_too_large"),
         (b"{}", {"content-encoding": "br"}, 400, "unsupported_encoding"),
         (b"\n\x05hello", {"content-type": "application/x-protobuf"}, 400, "bad_protobuf"),
     ],
@@ -218,6 +225,47 @@ def test_only_a_known_key_comes_in(edge: Edge, headers: dict[str, str], query: s
             is_problem(answer, 401, "unknown_write_key")
         assert answer.status == status
     assert len(edge.log.records) == (0 if status == 401 else 2)
+
+
+UNREADABLE = [
+    b"not json",
+    b"x" * 600_000,
+    b'{"batch":5}',
+    b'{"batch":[],"writeKey":"key"}',
+    gzip.compress(b"{}")[:-1],
+]
+
+
+@pytest.mark.parametrize("body", UNREADABLE)
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-protobuf"])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_an_unknown_key_is_refused_before_the_body_is_judged(edge: Edge, body: bytes, content_type: str, chunked: bool) -> None:
+    headers = {"content-encoding": "gzip", "content-type": content_type}
+    answer = edge.ask("POST", "/v1/batch", body, chunked=chunked, headers=headers, query_string="writeKey=wrong")
+    is_problem(answer, 401, "unknown_write_key")
+    assert answer.bytes_read == len(body)
+
+
+def test_a_huge_body_with_an_unknown_key_is_not_read_to_its_end(edge: Edge) -> None:
+    answer = edge.ask("POST", "/v1/batch", b"x" * 50_000_000, headers={"x-write-key": "wrong"})
+    is_problem(answer, 401, "unknown_write_key")
+    assert answer.bytes_read < 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b'{"batch":5}', 401, "unknown_write_key"),
+        (b'{"batch":[]}', 401, "unknown_write_key"),
+        (b'{"batch":[' + b",".join([b"1"] * 2501) + b'],"writeKey":"wrong"}', 401, "unknown_write_key"),
+        (b'{"batch":[],"writeKey":"key"}', 400, "empty_batch"),
+        (b'{"writeKey":5}', 400, "wrong_type"),
+        (b"not json", 400, "not_json"),
+        (b"x" * 600_000, 413, "body_too_large"),
+    ],
+)
+def test_of_a_body_that_has_to_name_the_key_only_the_key_is_judged_first(edge: Edge, body: bytes, status: int, code: str) -> None:
+    is_problem(edge.ask("POST", "/v1/batch", body, headers={}), status, code)
 
 
 def test_the_rate_limit_is_429_with_the_time_to_wait() -> None:

@@ -8,7 +8,8 @@ from google.protobuf import json_format
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.wire import Batch, Item, item_json, read_item
 from starling_ingest.accept import MAX_ITEMS, Reading
-from starling_ingest.messages import accept_batch_message, accept_single_message
+from starling_ingest.item import MAX_ITEM_BYTES
+from starling_ingest.messages import accept_batch_message, accept_single_message, message_write_key
 
 GOOD = {"type": "track", "messageId": "m-1", "userId": "ada", "event": "Buy", "timestamp": "2026-01-01T00:00:00Z"}
 
@@ -28,7 +29,7 @@ def test_a_call_goes_on_as_it_came() -> None:
     reading = read(accept_single_message(body, "track"))
     (found,) = reading.items
     assert (found.kind, found.message_id, found.user_id, found.anonymous_id, found.item) == ("track", "m-1", "ada", None, body)
-    assert (reading.faults, reading.write_key) == ([], "key")
+    assert reading.faults == []
 
 
 def test_a_field_of_a_later_version_is_kept() -> None:
@@ -94,6 +95,10 @@ def test_an_item_of_a_batch_says_what_it_is(kind: str) -> None:
         (b"no message", "bad_protobuf"),
         (b"", "empty_batch"),
         (Batch(batch=[item()] * (MAX_ITEMS + 1)).SerializeToString(), "too_many_items"),
+        (Batch(batch=[item()] * 200, context={"a": "x" * 3_000}).SerializeToString(), "body_too_large"),
+        (Batch(batch=[item()] * 200, integrations={"a": "x" * 3_000}).SerializeToString(), "body_too_large"),
+        (b"\x1a\x03abc" + Batch(batch=[item()]).SerializeToString(), "bad_protobuf"),
+        (Batch(batch=[item()]).SerializeToString() + b"\x0a\x03\x0a\xff", "bad_protobuf"),
         (b"\x12\x0b\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01" + Batch(batch=[item()]).SerializeToString(), "bad_timestamp"),
     ],
 )
@@ -101,6 +106,35 @@ def test_a_body_that_is_no_batch_is_refused_whole(body: bytes, code: str) -> Non
     refused = accept_batch_message(body)
     assert isinstance(refused, Refused)
     assert refused.code == code
+
+
+def test_an_item_weighs_what_it_is_with_the_context_of_its_batch() -> None:
+    context = {"note": "x" * (MAX_ITEM_BYTES - 300)}
+    small, large = item(), item(messageId="m-2", properties={"a": "y" * 300})
+    reading = read(accept_batch_message(Batch(batch=[small, large], context=context).SerializeToString()))
+    assert len(reading.items) == 1
+    assert [(fault.code, fault.message_id, fault.item) for fault in reading.faults] == [
+        ("item_too_large", "m-2", large.SerializeToString())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "key"),
+    [
+        (item(writeKey="key").SerializeToString(), "track", "key"),
+        (Batch(batch=[Item()], write_key="key").SerializeToString(), None, "key"),
+        (Batch(batch=[item(writeKey="other")]).SerializeToString(), None, None),
+    ],
+)
+def test_the_write_key_of_a_message(body: bytes, kind: str | None, key: str | None) -> None:
+    assert message_write_key(body, kind) == Done(key)
+
+
+@pytest.mark.parametrize("kind", ["track", None])
+def test_a_body_in_which_no_key_can_be_looked_up_says_why(kind: str | None) -> None:
+    found = message_write_key(b"no message", kind)
+    assert isinstance(found, Refused)
+    assert found.code == "bad_protobuf"
 
 
 def test_a_body_that_is_nested_too_deeply_is_refused_whole() -> None:

@@ -1,7 +1,7 @@
 """Adapter: the Protocol Buffers form of ingest items (`schemas/proto/ingest.proto`) <-> the JSON that means the same."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -11,7 +11,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from starling_common.wire.basics import base128_bytes
 from starling_common.wire.codec import DecodeError
-from starling_common.wire.ingest_pb2 import Batch, Item
+from starling_common.wire.ingest_envelope_pb2 import BatchEnvelope, ItemEnvelope
+from starling_common.wire.ingest_pb2 import Item
 
 PROTOBUF: Final = "application/x-protobuf"
 """The `Content-Type`; parameters may follow it."""
@@ -19,6 +20,8 @@ PROTOBUF: Final = "application/x-protobuf"
 Json: TypeAlias = dict[str, Any]
 
 _BATCH_FIELD_1: Final = b"\x0a"
+_ITEM_CONTEXT: Final = b"\x42"
+_ITEM_INTEGRATIONS: Final = b"\x4a"
 _MAX_WHOLE: Final = 2**53
 
 _TEXTS: Final = {
@@ -37,27 +40,48 @@ def read_item(data: bytes) -> Item:
         raise _broken("Item", error) from error
 
 
-def read_batch(data: bytes) -> Batch:
-    """Raises: DecodeError when the bytes are no `Batch`, or one of its items is none."""
+class OpenBatch(msgspec.Struct, frozen=True):
+    """A `Batch` whose items are still bytes, as sent.
+
+    `shared` holds the batch's context and integrations in the encoding of an `Item`: in front of an item's bytes it merges them
+    under the item's own, member by member of the first level, because a later map entry replaces an earlier one of that name.
+    """
+
+    items: Sequence[bytes]
+    shared: bytes
+    sent_at: str | None
+
+
+def open_batch(data: bytes) -> OpenBatch:
+    """Read a `Batch` in time and memory in proportion to its bytes.
+
+    Raises: DecodeError when the bytes are no `Batch`, or its context or integrations are no objects; the items are not looked at.
+    """
+    batch = _read_batch_envelope(data)
+    shared = _field(_ITEM_CONTEXT, batch.context) + _field(_ITEM_INTEGRATIONS, batch.integrations)
     try:
-        return Batch.FromString(data)
+        Item.FromString(shared)
     except _NoMessage as error:
         raise _broken("Batch", error) from error
+    return OpenBatch(batch.batch, shared, instant_text(batch.sent_at, "sentAt") if batch.HasField("sent_at") else None)
+
+
+def item_write_key(data: bytes) -> str | None:
+    """The `write_key` of an `Item`, of which nothing else is parsed. Raises: DecodeError when the bytes are no message."""
+    try:
+        return ItemEnvelope.FromString(data).write_key or None
+    except _NoMessage as error:
+        raise _broken("Item", error) from error
+
+
+def batch_write_key(data: bytes) -> str | None:
+    """The `write_key` of a `Batch`, of which nothing nested is parsed. Raises: DecodeError when the bytes are no message."""
+    return _read_batch_envelope(data).write_key or None
 
 
 def batch_of_one(item: bytes) -> bytes:
     """The `Batch` of a single item, whose bytes need not be readable."""
     return _BATCH_FIELD_1 + base128_bytes(len(item)) + item
-
-
-def lay_under(item: Item, batch: Batch) -> None:
-    """Give the item what the batch says for all and it does not say itself, member by member of the first level."""
-    for name in ("context", "integrations"):
-        if batch.HasField(name):
-            own = getattr(item, name).fields
-            for key, value in getattr(batch, name).fields.items():
-                if key not in own:
-                    own[key].CopyFrom(value)
 
 
 def item_json(data: bytes) -> str:
@@ -124,6 +148,20 @@ def _value(value: Value, place: str) -> Any:
     if kind is None:
         raise DecodeError("bad_protobuf", f"{place}: the Value holds nothing: set its null_value, or leave it out")
     return _READ[kind](value, place)
+
+
+def _read_batch_envelope(data: bytes) -> BatchEnvelope:
+    try:
+        return BatchEnvelope.FromString(data)
+    except _NoMessage as error:
+        raise _broken("Batch", error) from error
+
+
+def _field(tag: bytes, occurrences: Sequence[bytes]) -> bytes:
+    if not occurrences:
+        return b""
+    merged = b"".join(occurrences)
+    return tag + base128_bytes(len(merged)) + merged
 
 
 def _broken(what: str, error: Exception) -> DecodeError:
