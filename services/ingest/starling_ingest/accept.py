@@ -17,7 +17,7 @@ _NO_NUMBER: Final = re.compile(rb"-?(?:NaN|Infinity)")
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One item that cannot be used. `item` is its bytes as sent; `identifier` is the id it would have been keyed by."""
+    """One item that cannot be used. `item` is its bytes as sent; `identifier` is the id that its dead letter is keyed by."""
 
     index: int
     message_id: str | None

@@ -14,6 +14,9 @@ MAX_ITEM_BYTES: Final = 32 * 1024
 
 MAX_MESSAGE_ID_CHARACTERS: Final = 100
 
+MAX_ID_BYTES: Final = 512
+"""Of each id and of an event's name, in UTF-8 (contract, part 7). Later stages keep them in keys of records and of state."""
+
 MAX_DEPTH: Final = 64
 """Of nested objects and lists: far beyond any real event, and far below what would trouble a later reader's stack."""
 
@@ -126,7 +129,8 @@ def judge(raw: bytes, kind: str | None, shared: Shared = NOTHING_SHARED) -> Rece
     kind = kind or KINDS.get(item.type or "")
     if kind is None:
         return no_kind(item.type)
-    wrong = what_is_missing(kind, item, user_id or anonymous_id) or _what_is_too_much(raw, item)
+    has_number = _has_number(item)
+    wrong = what_is_missing(kind, item, user_id or anonymous_id) or _what_is_too_much(raw, item, has_number=has_number)
     if wrong is not None:
         return wrong
     return ReceivedItem(
@@ -134,7 +138,7 @@ def judge(raw: bytes, kind: str | None, shared: Shared = NOTHING_SHARED) -> Rece
         item.message_id or str(uuid.uuid4()),
         user_id,
         anonymous_id,
-        _completed(raw, item, shared) if shared.size_bytes or _has_number(item) else raw,
+        _completed(raw, item, shared) if shared.size_bytes or has_number else raw,
         None if item.sent_at else shared.sent_at,
     )
 
@@ -146,7 +150,7 @@ def salvage(raw: bytes) -> tuple[str | None, str | None]:
     except (msgspec.DecodeError, RecursionError):
         return None, None
     message_id, user_id, anonymous_id = (_text_of(members.get(name)) for name in ("messageId", "userId", "anonymousId"))
-    return message_id, user_id or anonymous_id
+    return message_id, dead_letter_id(user_id or anonymous_id)
 
 
 def what_is_missing(kind: str, item: Said, identifier: str | None) -> Wrong | None:
@@ -178,10 +182,31 @@ def _no_alias(item: Said) -> Wrong | None:
     return None
 
 
-def message_id_too_long(message_id: str) -> Wrong:
-    """The fault of an item whose id has more than `MAX_MESSAGE_ID_CHARACTERS`."""
-    length = len(message_id)
-    return Wrong("message_id_too_long", "/messageId", f"{length} characters, at most {MAX_MESSAGE_ID_CHARACTERS} are kept")
+def what_is_too_long(raw: bytes, item: Said) -> Wrong | None:
+    """A message id, another id or an event's name that is over its limit; `raw` is the item in either form."""
+    message_id = item.message_id
+    if message_id is not None and len(message_id) > MAX_MESSAGE_ID_CHARACTERS:
+        many = len(message_id)
+        return Wrong("message_id_too_long", "/messageId", f"{many} characters, at most {MAX_MESSAGE_ID_CHARACTERS} are kept")
+    # No text is longer than its item, and a character has at most 4 bytes: nearly every item passes without the loop.
+    if (
+        len(raw) <= MAX_ID_BYTES
+        or len(f"{item.user_id}{item.anonymous_id}{item.group_id}{item.previous_id}{item.event}") <= MAX_ID_BYTES // 4
+    ):
+        return None
+    values = (item.user_id, item.anonymous_id, item.group_id, item.previous_id, item.event)
+    for name, value in zip((*_IDS, "event"), values, strict=True):
+        if isinstance(value, str) and (size := len(value.encode())) > MAX_ID_BYTES:
+            code, cure = (
+                ("event_too_long", "send the rest as properties") if name == "event" else ("id_too_long", "send a hash of it")
+            )
+            return Wrong(code, f"/{name}", f"{size} bytes of UTF-8, at most {MAX_ID_BYTES} fit: {cure}")
+    return None
+
+
+def dead_letter_id(identifier: str | None) -> str | None:
+    """The id that a dead letter is keyed by; none where it is too long for a key."""
+    return None if identifier is None or len(identifier.encode()) > MAX_ID_BYTES else identifier
 
 
 def item_too_large(size_bytes: int) -> Wrong:
@@ -189,11 +214,10 @@ def item_too_large(size_bytes: int) -> Wrong:
     return Wrong("item_too_large", "", f"{size_bytes} bytes with the batch's context, at most {MAX_ITEM_BYTES} fit")
 
 
-def _what_is_too_much(raw: bytes, item: Said) -> Wrong | None:
-    message_id = item.message_id
-    if message_id is not None and len(message_id) > MAX_MESSAGE_ID_CHARACTERS:
-        return message_id_too_long(message_id)
-    if _has_number(item) and (name := _rounded(item)):
+def _what_is_too_much(raw: bytes, item: Said, *, has_number: bool) -> Wrong | None:
+    if (wrong := what_is_too_long(raw, item)) is not None:
+        return wrong
+    if has_number and (name := _rounded(item)):
         return Wrong("id_too_large", f"/{name}", "a number beyond 2^53 loses digits on its way: send it as text")
     # Brackets are counted in one sweep of memory; only an item with many of them is looked at closely.
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _depth(raw) > MAX_DEPTH:

@@ -20,13 +20,13 @@ from starling_ingest.accept import Fault, Reading, over_limits, told
 from starling_ingest.item import (
     KINDS,
     MAX_ITEM_BYTES,
-    MAX_MESSAGE_ID_CHARACTERS,
     Said,
     Wrong,
+    dead_letter_id,
     item_too_large,
-    message_id_too_long,
     no_kind,
     what_is_missing,
+    what_is_too_long,
 )
 
 
@@ -84,17 +84,23 @@ def _judged(item: Item, kind: str | None, sent_at: str | None, raw: bytes) -> Re
     kind = kind or KINDS.get(item.type)
     if kind is None:
         return no_kind(item.type)
-    wrong = what_is_missing(kind, _said(item), user_id or anonymous_id)
+    said = _said(item)
+    wrong = what_is_missing(kind, said, user_id or anonymous_id) or what_is_too_long(raw, said)
     if wrong is not None:
         return wrong
-    if len(item.message_id) > MAX_MESSAGE_ID_CHARACTERS:
-        return message_id_too_long(item.message_id)
     message_id = item.message_id or str(uuid.uuid4())
     return ReceivedItem(kind, message_id, user_id, anonymous_id, raw, None if item.HasField("sent_at") else sent_at)
 
 
 def _said(item: Item) -> Said:
-    return Said(user_id=item.user_id, event=item.event, group_id=item.group_id, previous_id=item.previous_id)
+    return Said(
+        message_id=item.message_id,
+        user_id=item.user_id,
+        anonymous_id=item.anonymous_id,
+        group_id=item.group_id,
+        previous_id=item.previous_id,
+        event=item.event,
+    )
 
 
 def _wrong_traits(item: Item) -> Wrong | None:
@@ -105,5 +111,5 @@ def _wrong_traits(item: Item) -> Wrong | None:
 
 
 def _fault(index: int, wrong: Wrong, item: Item, raw: bytes, at: str) -> Fault:
-    message_id, identifier = item.message_id or None, item.user_id or item.anonymous_id or None
-    return Fault(index, message_id, wrong.code, told(wrong, at), raw, identifier)
+    identifier = dead_letter_id(item.user_id or item.anonymous_id or None)
+    return Fault(index, item.message_id or None, wrong.code, told(wrong, at), raw, identifier)

@@ -17,6 +17,7 @@ from tests.integration.ingest.edge_process import EdgeProcess, records, running
 
 WORKSPACE = f"t{uuid.uuid4().hex[:12]}"
 GOOD = {"type": "track", "event": "e", "userId": "u-1"}
+PROTOBUF = {"Content-Type": "application/x-protobuf"}
 BAD = {"type": "track", "userId": "u-1"}
 
 
@@ -87,6 +88,12 @@ def test_a_partly_bad_batch(stack: Stack, client: httpx.Client) -> None:
         ("/v1/batch", b"x" * 700_000, {"X-Write-Key": "wrong"}, 401, "unknown_write_key"),
         ("/v1/batch", b"no gzip", {"X-Write-Key": "wrong", "Content-Encoding": "gzip"}, 401, "unknown_write_key"),
         ("/v1/track", {**GOOD, "properties": {"a": "x" * 33_000}}, {}, 400, "item_too_large"),
+        ("/v1/track", {**GOOD, "userId": "é" * 257}, {}, 400, "id_too_long"),
+        ("/v1/track", {**GOOD, "anonymousId": "a" * 513}, {}, 400, "id_too_long"),
+        ("/v1/group", {"userId": "u", "groupId": "g" * 513}, {}, 400, "id_too_long"),
+        ("/v1/alias", {"userId": "u", "previousId": "p" * 513}, {}, 400, "id_too_long"),
+        ("/v1/track", {**GOOD, "event": "e" * 513}, {}, 400, "event_too_long"),
+        ("/v1/batch", Batch(batch=[Item(type="page", user_id="u" * 513)]).SerializeToString(), PROTOBUF, 400, "id_too_long"),
         ("/v1/track", b"\n\x09abc", {"Content-Type": "application/x-protobuf"}, 400, "bad_protobuf"),
         ("/v1/batch", b"\n\x03abc", {"Content-Type": "application/x-protobuf"}, 400, "bad_protobuf"),
         ("/v1/track", b"\n\x03abc", {"Content-Type": "application/x-protobuf"}, 400, "missing_id"),
@@ -103,6 +110,17 @@ def test_every_error_is_a_problem_that_clients_can_read(
     assert (problem["success"], problem["code"], problem["status"]) == (False, code, status)
     assert problem["message"]
     assert post(client, "/v1/track", GOOD).status_code == 200
+
+
+def test_an_id_that_is_too_long_is_a_rejected_item_whose_dead_letter_has_a_small_key(stack: Stack, client: httpx.Client) -> None:
+    mark = f"{WORKSPACE}/{uuid.uuid4().hex}"
+    batch = [{**GOOD, "userId": "u" * 512}, {**GOOD, "userId": "u" * 30_000, "messageId": mark}]
+    answer = post(client, "/v1/batch", {"batch": batch}).json()
+    assert (answer["accepted"], [bad["code"] for bad in answer["rejected"]]) == (1, ["id_too_long"])
+    assert answer["rejected"][0]["message"].startswith("/batch/1/userId: 30000 bytes of UTF-8, at most 512 fit")
+    dead = Registry(stack.registry_url).codec("ingest.dlq", "DeadLetter")
+    letters = [(message.key(), dead.decode(message.value() or b"")) for message in records(stack.brokers, "ingest.dlq", WORKSPACE)]
+    assert [(key, letter["key"]) for key, letter in letters if mark.encode() in letter["value"]] == [(None, None)]
 
 
 WIDE = Batch(batch=[Item()] * 2_400, context=struct(**{f"k{number}": None for number in range(30_000)})).SerializeToString()

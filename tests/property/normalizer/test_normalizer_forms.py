@@ -37,7 +37,7 @@ objects = st.none() | st.dictionaries(text | st.sampled_from(["product_id", "com
 instants = st.none() | st.sampled_from(
     ["2025-12-31T23:59:59Z", "2026-01-01T00:00:00.123456Z", "1969-12-31T23:59:59Z", "2026-01-01T09:30:00.250+09:00"]
 )
-ids = st.none() | st.just("") | st.sampled_from(["ada", "bob", "é", "x" * 1_001])
+ids = st.none() | st.just("") | st.sampled_from(["ada", "bob", "é", "é" * 256, "x" * 513])
 items = st.fixed_dictionaries(
     {"messageId": st.sampled_from(["m-1", "m" * 100, "m" * 101]), "userId": ids | st.just("ada")},
     optional={

@@ -81,6 +81,18 @@ def test_a_missing_message_id_is_made_and_never_the_same() -> None:
         ("page", {"userId": {"id": 1}}, "wrong_type", "/userId: expected text or a whole number, got an object"),
         ("page", {"userId": 2**53}, "id_too_large", "/userId: a number beyond 2^53"),
         ("group", {"userId": "u", "groupId": -(2**80)}, "id_too_large", "/groupId: a number beyond 2^53"),
+        ("page", {"userId": "u" * 513}, "id_too_long", "/userId: 513 bytes of UTF-8, at most 512 fit: send a hash of it"),
+        ("page", {"userId": "é" * 257}, "id_too_long", "/userId: 514 bytes"),
+        ("page", {"userId": "u", "anonymousId": "\U0001f600" * 129}, "id_too_long", "/anonymousId: 516 bytes"),
+        ("group", {"userId": "u", "groupId": "g" * 600}, "id_too_long", "/groupId: 600 bytes"),
+        ("track", {"userId": "u", "event": "e", "groupId": "g" * 600}, "id_too_long", "/groupId: 600 bytes"),
+        ("alias", {"userId": "u", "previousId": "p" * 513}, "id_too_long", "/previousId: 513 bytes"),
+        (
+            "track",
+            {"userId": "u", "event": "e" * 513},
+            "event_too_long",
+            "/event: 513 bytes of UTF-8, at most 512 fit: send the rest",
+        ),
         ("page", {"userId": "u", "messageId": 5}, "wrong_type", "/messageId: expected text, got a number"),
         ("page", {"userId": "u", "messageId": "x" * 101}, "message_id_too_long", "/messageId: 101 characters, at most 100"),
         ("page", {"userId": "u", "timestamp": 1700000000}, "wrong_type", "/timestamp: expected text, got a number"),
@@ -128,6 +140,21 @@ def test_a_fault_keeps_the_ids_that_can_be_told() -> None:
     assert (fault.message_id, fault.identifier) == ("m", "a")
     (fault,) = batch({"type": "track", "userId": [[]], "messageId": {"a": 1}}).faults
     assert (fault.message_id, fault.identifier) == (None, None)
+
+
+@pytest.mark.parametrize("longest", ["u" * 512, "é" * 256, "\U0001f600" * 128])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_ids_and_events_have_up_to_512_bytes(longest: str, ascii_only: bool) -> None:
+    fields = dict.fromkeys(("userId", "anonymousId", "groupId", "previousId", "event"), longest)
+    (item,) = reading(accept_single(json.dumps(fields, ensure_ascii=ascii_only).encode(), "alias")).items
+    assert item.user_id == longest
+
+
+@pytest.mark.parametrize("fields", [{"userId": "u" * 513}, {"userId": "u" * 30_000, "anonymousId": "a", "event": 1}])
+def test_a_fault_is_not_keyed_by_an_id_that_is_too_long(fields: dict[str, Any]) -> None:
+    fault = single("page", messageId="m", **fields)
+    assert isinstance(fault, Fault)
+    assert (fault.message_id, fault.identifier) == ("m", None)
 
 
 @pytest.mark.parametrize(("sent", "kept"), [(0, "0"), (42, "42"), (-7, "-7"), (2**53 - 1, str(2**53 - 1)), ("42", "42")])

@@ -71,6 +71,11 @@ def test_a_bad_item_of_a_batch_is_kept_as_it_was_sent() -> None:
         ("alias", {}, "missing_previous_id"),
         ("alias", {"previousId": "bob", "userId": "", "anonymousId": "a-1"}, "missing_id"),
         ("track", {"messageId": "m" * 101}, "message_id_too_long"),
+        ("track", {"userId": "u" * 513}, "id_too_long"),
+        ("track", {"anonymousId": "é" * 257}, "id_too_long"),
+        ("group", {"groupId": "g" * 513}, "id_too_long"),
+        ("alias", {"previousId": "p" * 513}, "id_too_long"),
+        ("track", {"event": "e" * 513}, "event_too_long"),
         ("track", {"properties": {"a": "x" * 33_000}}, "item_too_large"),
         ("identify", {"context": {"traits": "pro"}}, "wrong_type"),
     ],
@@ -79,6 +84,16 @@ def test_an_unusable_call_is_a_fault(kind: str, members: dict[str, Any], code: s
     reading = read(accept_single_message(item(**members).SerializeToString(), kind))
     assert [fault.code for fault in reading.faults] == [code]
     assert reading.items == []
+
+
+def test_ids_and_events_have_up_to_512_bytes() -> None:
+    longest = dict.fromkeys(("userId", "anonymousId", "groupId", "previousId", "event"), "é" * 256)
+    assert len(read(accept_single_message(item(**longest).SerializeToString(), "alias")).items) == 1
+
+
+def test_a_fault_is_not_keyed_by_an_id_that_is_too_long() -> None:
+    (fault,) = read(accept_single_message(item(userId="u" * 30_000, event="").SerializeToString(), "track")).faults
+    assert (fault.code, fault.identifier) == ("missing_event", None)
 
 
 @pytest.mark.parametrize("kind", ["", "merge"])
