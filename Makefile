@@ -13,7 +13,7 @@ ORACLE_CASES ?= 8000
 ORACLE_SEED ?= random
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
 
-.PHONY: help setup demo test docs faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
+.PHONY: help setup demo test guides docs faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -29,6 +29,9 @@ test: setup ## all tests, on real parts
 
 docs: setup ## the documentation as a site in out/site; fails on a broken link
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+
+guides: setup ## each tutorial and guide, followed in a shell without settings; make test leaves out the guides of the Spark jobs
+	@STARLING_GUIDES=all $(PYTHON) -m pytest tests/system/test_guides.py
 
 faults: setup ## every fault, more than 200 of them in half an hour, under load on real parts; FAULTS="--seed 7" repeats a run
 	@$(PYTHON) -m tests.faults.run $(FAULTS)

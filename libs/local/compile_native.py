@@ -53,7 +53,8 @@ def compiler() -> str | None:
 
 def fingerprint() -> str:
     """Of all that goes into the result: the sources beside those that are compiled, what compiles them, and for which Python."""
-    found = hashlib.sha256(f"{sys.version} {version('mypy')} {compiler()}".encode())
+    # The path of the compiler depends on the order of PATH, which differs between shells.
+    found = hashlib.sha256(f"{sys.version} {version('mypy')} {Path(compiler() or '').name}".encode())
     places = {(ROOT / package / module).parent for package, modules in MODULES.items() for module in modules}
     for source in (Path(__file__), *sorted(source for place in places for source in place.glob("*.py"))):
         found.update(source.relative_to(ROOT).as_posix().encode() + b"\0" + source.read_bytes())
