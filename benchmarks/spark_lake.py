@@ -32,13 +32,13 @@ from starling_common.settings import Http, Kafka, SchemaRegistry
 from starling_common.topics import BEHAVIOUR
 from starling_common.wire import Registry
 from starling_local.runtime import runtime_jars
-from starling_spark.decoding import Reading, decoded
-from starling_spark.lake.batches import LakeWriter, Source
-from starling_spark.lake.iceberg import Lake, iceberg_config
-from starling_spark.lake.settings import LakeSettings
-from starling_spark.lake.tables import TABLES
-from starling_spark.session import open_session
-from starling_spark.sources import kafka_records, kafka_spans
+from starling_spark.jobs.lake.batches import LakeWriter, Source
+from starling_spark.kafka.decoding import Reading, decoded
+from starling_spark.kafka.sources import kafka_records, kafka_spans
+from starling_spark.lakehouse.iceberg import Lake, iceberg_config
+from starling_spark.lakehouse.settings import LakeSettings
+from starling_spark.lakehouse.tables import TABLES
+from starling_spark.session.spark import open_session
 
 EXECUTORS: Final = (1, 2)
 EXECUTOR_MB: Final = 1024

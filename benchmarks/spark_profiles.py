@@ -30,15 +30,15 @@ from starling_common.settings import Clock, Http, Kafka, SchemaRegistry
 from starling_common.topics import AGGREGATES, BEHAVIOUR, CLOCK
 from starling_common.wire import FieldReader, Registry
 from starling_local.runtime import runtime_jars
-from starling_spark.codec import Wire, agree, collect_rarely
-from starling_spark.profiles.definitions import Definition
-from starling_spark.profiles.matches import EVENT_FIELDS
-from starling_spark.profiles.queries import Batch, Place, Tell, TraitQuery
-from starling_spark.profiles.transform import Job, Topics
-from starling_spark.query_metrics import QueryMetrics
-from starling_spark.session import open_session
-from starling_spark.settings import SparkSettings
-from starling_spark.sources import kafka_records
+from starling_spark.jobs.profiles.definitions import Definition
+from starling_spark.jobs.profiles.matches import EVENT_FIELDS
+from starling_spark.jobs.profiles.queries import Batch, Place, Tell, TraitQuery
+from starling_spark.jobs.profiles.transform import Job, Topics
+from starling_spark.kafka.codec import Wire, agree, collect_rarely
+from starling_spark.kafka.sources import kafka_records
+from starling_spark.session.query_metrics import QueryMetrics
+from starling_spark.session.settings import SparkSettings
+from starling_spark.session.spark import open_session
 
 DEFINITIONS: Final = (5, 50, 200)
 DAYS: Final = 90

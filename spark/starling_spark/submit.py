@@ -1,6 +1,6 @@
-"""What `spark-submit` is given: `spark-submit … submit.py JOB [WORDS…]` runs `python -m starling_spark.JOB WORDS…` as the driver.
+"""Entry point for spark-submit: `submit.py JOB [WORDS…]` runs `python -m starling_spark.jobs.JOB WORDS…` as the driver.
 
-With `STARLING_SPARK_MASTER` empty the job takes the master that was submitted to.
+With `STARLING_SPARK_MASTER` empty the job uses the master of the submission.
 """
 
 import runpy
@@ -11,8 +11,8 @@ def main(words: list[str]) -> None:
     """Raises: SystemExit with what the job says."""
     if not words:
         raise SystemExit("say which job: lake, lake_upkeep, profiles, views, backfill, audience_report, replay or reprocess")
-    sys.argv = [f"starling_spark.{words[0]}", *words[1:]]
-    runpy.run_module(f"starling_spark.{words[0]}", run_name="__main__", alter_sys=True)
+    sys.argv = [f"starling_spark.jobs.{words[0]}", *words[1:]]
+    runpy.run_module(f"starling_spark.jobs.{words[0]}", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

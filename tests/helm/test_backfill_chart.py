@@ -9,7 +9,7 @@ import yaml
 
 from starling_api import backfill_kubernetes, backfill_side
 from starling_api.settings import ApiSettings
-from starling_spark.backfill.settings import BackfillSettings
+from starling_spark.jobs.backfill.settings import BackfillSettings
 
 CHART = Path(__file__).parents[2] / "helm/starling"
 TEMPLATE = (CHART / "templates/backfill.yaml").read_text()

@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 
 from starling_common.settings import Http, Kafka, SchemaRegistry
 from starling_local.runtime import runtime_jars
-from starling_spark.lake.iceberg import iceberg_config
-from starling_spark.lake.settings import LakeSettings
-from starling_spark.session import open_session
-from starling_spark.settings import SparkSettings
+from starling_spark.lakehouse.iceberg import iceberg_config
+from starling_spark.lakehouse.settings import LakeSettings
+from starling_spark.session.settings import SparkSettings
+from starling_spark.session.spark import open_session
 
 _HERE = Path(__file__).parent
 

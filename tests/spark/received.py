@@ -14,7 +14,7 @@ from starling_items.profile import Profile
 from starling_items.work import Rules
 from starling_normalizer.agents import Normalizer, World, normalizer_service
 from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, received
-from starling_spark.codec import Carried, Wire
+from starling_spark.kafka.codec import Carried, Wire
 from starling_stream.testing import Fed, MemoryTask
 
 PARTITIONS = 2

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from starling_common.instants import parse_instant
 from starling_local.demo.dataset import load_purchases
 from starling_local.demo.expected import END_MS, expected_changes
-from starling_spark.audience_report.transform import Calendar, days, overlap, retention
-from starling_spark.memberships import CHANGES, stays, turns
+from starling_spark.history.memberships import CHANGES, stays, turns
+from starling_spark.jobs.audience_report.transform import Calendar, days, overlap, retention
 from tests.spark.audience import pandas_days, pandas_overlap, pandas_retention
 
 UTC = Calendar(parse_instant("2026-03-10T12:00:00Z"), {})

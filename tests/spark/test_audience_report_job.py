@@ -24,14 +24,14 @@ from starling_common.testing import own_keyspace
 from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Registry
-from starling_spark import feed
-from starling_spark.audience_report.job import Asked, report
-from starling_spark.audience_report.settings import AudienceReportSettings
-from starling_spark.audience_report.wiring import report_wire
-from starling_spark.lake.batches import LakeWriter, Source
-from starling_spark.lake.iceberg import Lake
-from starling_spark.lake.tables import TABLES, renamed
-from starling_spark.sources import kafka_past
+from starling_spark.history import feed
+from starling_spark.jobs.audience_report.job import Asked, report
+from starling_spark.jobs.audience_report.settings import AudienceReportSettings
+from starling_spark.jobs.audience_report.wiring import report_wire
+from starling_spark.jobs.lake.batches import LakeWriter, Source
+from starling_spark.kafka.sources import kafka_past
+from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.tables import TABLES, renamed
 from tests.conftest import Stack
 from tests.spark.conftest import spark_settings
 

@@ -18,11 +18,11 @@ from starling_rules.definitions import Definitions, fold
 from starling_rules.history import PAST
 from starling_rules.ledger import DONE, RUNNING, Run, Share
 from starling_segments import UserState, decode_state, encode_state
-from starling_spark.backfill.folding import Place, gathered
-from starling_spark.backfill.kept import KeptPast
-from starling_spark.backfill.planning import Assignment, assignments, wanted
-from starling_spark.backfill.reading import PastGone, PastReader
-from starling_spark.backfill.wiring import in_a_worker
+from starling_spark.jobs.backfill.folding import Place, gathered
+from starling_spark.jobs.backfill.history import KeptPast
+from starling_spark.jobs.backfill.planning import Assignment, assignments, wanted
+from starling_spark.jobs.backfill.reading import PastGone, PastReader
+from starling_spark.jobs.backfill.wiring import in_a_worker
 from starling_stream.processor import Inbound
 from tests.conftest import Stack
 from tests.spark.test_replay import Told, happened

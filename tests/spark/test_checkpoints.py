@@ -15,16 +15,16 @@ from starling_common.metrics import Metrics
 from starling_common.settings import Clock, Kafka
 from starling_common.topics import BEHAVIOUR
 from starling_common.wire import Registry
-from starling_spark.codec import agree
-from starling_spark.lake import job as lake_job
-from starling_spark.lake.batches import LakeWriter, Source
-from starling_spark.lake.iceberg import Lake
-from starling_spark.lake.tables import TABLES, renamed
-from starling_spark.profiles import queries, traits
-from starling_spark.profiles.definitions import Definition
-from starling_spark.profiles.queries import Place, Tell, TraitQuery
-from starling_spark.profiles.transform import Job, Topics
-from starling_spark.query_metrics import QueryMetrics
+from starling_spark.jobs.lake import job as lake_job
+from starling_spark.jobs.lake.batches import LakeWriter, Source
+from starling_spark.jobs.profiles import queries, traits
+from starling_spark.jobs.profiles.definitions import Definition
+from starling_spark.jobs.profiles.queries import Place, Tell, TraitQuery
+from starling_spark.jobs.profiles.transform import Job, Topics
+from starling_spark.kafka.codec import agree
+from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.tables import TABLES, renamed
+from starling_spark.session.query_metrics import QueryMetrics
 from tests.conftest import Stack
 from tests.integration.spark.instance import PARTITIONS, RECORDS, Instance, wait_for
 from tests.integration.spark.lake_instance import LakeInstance, behaviour

@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from starling_common.topics import BEHAVIOUR
 from starling_common.wire import Codec, Item, RegistryUnavailable, schema_text
-from starling_spark.lake.batches import LakeWriter, Source
-from starling_spark.lake.by_rows import by_rows
-from starling_spark.lake.data_files import RecordsGone
-from starling_spark.lake.iceberg import Lake, LakeBroken
-from starling_spark.lake.tables import QUARANTINE, TABLES
-from starling_spark.lake.upkeep import Keeping, keep_up
-from starling_spark.sources import RECORDS
+from starling_spark.jobs.lake.batches import LakeWriter, Source
+from starling_spark.jobs.lake.by_rows import by_rows
+from starling_spark.kafka.sources import RECORDS
+from starling_spark.lakehouse.data_files import RecordsGone
+from starling_spark.lakehouse.iceberg import Lake, LakeBroken
+from starling_spark.lakehouse.maintenance import Keeping, keep_up
+from starling_spark.lakehouse.tables import QUARANTINE, TABLES
 
 USED = tuple(table for table in TABLES if table.name in {"ingest_items", "behaviour_events"})
 """Each table takes a second to make."""

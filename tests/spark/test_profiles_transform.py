@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from starling_common.settings import Clock
-from starling_spark.codec import Carried, Wire
-from starling_spark.profiles.definitions import Definition
-from starling_spark.profiles.transform import Job, Topics, computed_traits
-from starling_spark.session import JarMissing, open_session
-from starling_spark.sources import RECORDS
+from starling_spark.jobs.profiles.definitions import Definition
+from starling_spark.jobs.profiles.transform import Job, Topics, computed_traits
+from starling_spark.kafka.codec import Carried, Wire
+from starling_spark.kafka.sources import RECORDS
+from starling_spark.session.spark import JarMissing, open_session
 from tests.spark.conftest import spark_settings
 
 DAY_MS = 86_400_000

@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from starling_common.settings import Clock
 from starling_common.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
 from starling_common.values import record_key
-from starling_spark.memberships import CHANGES, PAIR, members, stays, turns
-from starling_spark.replay.about import segments, setting
-from starling_spark.replay.comparing import differences, table
-from starling_spark.replay.past import FIELDS, PAST, of_people, reached, timed
-from starling_spark.replay.states import states
+from starling_spark.history.memberships import CHANGES, PAIR, members, stays, turns
+from starling_spark.history.past import FIELDS, PAST, of_people, reached, timed
+from starling_spark.jobs.replay.comparing import differences, table
+from starling_spark.jobs.replay.manifest import segments, setting
+from starling_spark.jobs.replay.states import states
 from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter
 
 DAY_MS = 86_400_000

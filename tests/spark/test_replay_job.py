@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 
 from starling_common.settings import Clock, Kafka, SchemaRegistry
 from starling_common.topics import BEHAVIOUR, MEMBERSHIP, PROFILE, SEGMENT_DEFINITIONS
-from starling_spark.lake.iceberg import Lake
-from starling_spark.replay.diff import diff, diff_profiles
-from starling_spark.replay.job import NoSuchReplay, about, replay
-from starling_spark.replay.place import TOPICS, Place
-from starling_spark.replay.settings import ReplaySettings
-from starling_spark.replay.wiring import located, replay_wire
+from starling_spark.jobs.replay.diff import diff, diff_profiles
+from starling_spark.jobs.replay.job import NoSuchReplay, about, replay
+from starling_spark.jobs.replay.place import TOPICS, Place
+from starling_spark.jobs.replay.settings import ReplaySettings
+from starling_spark.jobs.replay.wiring import located, replay_wire
+from starling_spark.lakehouse.iceberg import Lake
 from tests.conftest import Stack
 from tests.spark.conftest import spark_settings
 from tests.spark.test_replay import at, happened

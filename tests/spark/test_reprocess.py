@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from starling_common.settings import Clock
 from starling_common.topics import INGEST_TOPICS
 from starling_items.enrich import Product
-from starling_spark.decoding import Reading, decoded
-from starling_spark.lake.tables import ORIGIN, TABLES, LakeTable
-from starling_spark.lake.transform import columns, read, refused, rows
-from starling_spark.reprocess import raw
-from starling_spark.reprocess.folding import Making
-from starling_spark.reprocess.results import results, with_instants
-from starling_spark.sources import RECORDS
+from starling_spark.jobs.lake.transform import columns, read, refused, rows
+from starling_spark.jobs.reprocess import raw
+from starling_spark.jobs.reprocess.folding import Making
+from starling_spark.jobs.reprocess.results import results, with_instants
+from starling_spark.kafka.decoding import Reading, decoded
+from starling_spark.kafka.sources import RECORDS
+from starling_spark.lakehouse.tables import ORIGIN, TABLES, LakeTable
 from tests.spark.received import WIRE, Past, lived
 
 TABLE = {one.name: one for one in TABLES}

@@ -14,18 +14,18 @@ from starling_common.topics import BEHAVIOUR, INGEST_TOPICS, PROFILE
 from starling_items.item import Track
 from starling_items.pipeline import STAGES, Stages, Step
 from starling_items.work import Rules, Work
-from starling_spark.lake.batches import LakeWriter, Source
-from starling_spark.lake.iceberg import Lake
-from starling_spark.lake.in_force import EVENT_TABLES, covered, event_rows
-from starling_spark.lake.tables import TABLES
-from starling_spark.replay.past import corrected_rows
-from starling_spark.reprocess import commands, job
-from starling_spark.reprocess.folding import Making
-from starling_spark.reprocess.job import NotPossible, NotThere, begun, reprocess, switched
-from starling_spark.reprocess.place import Place, Tables
-from starling_spark.reprocess.plan import Plan
-from starling_spark.reprocess.settings import ReprocessSettings
-from starling_spark.sources import RECORDS
+from starling_spark.history.past import corrected_rows
+from starling_spark.jobs.lake.batches import LakeWriter, Source
+from starling_spark.jobs.reprocess import commands, job
+from starling_spark.jobs.reprocess.folding import Making
+from starling_spark.jobs.reprocess.job import NotPossible, NotThere, begun, reprocess, switched
+from starling_spark.jobs.reprocess.place import Place, Tables
+from starling_spark.jobs.reprocess.plan import Plan
+from starling_spark.jobs.reprocess.settings import ReprocessSettings
+from starling_spark.kafka.sources import RECORDS
+from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.in_force import EVENT_TABLES, covered, event_rows
+from starling_spark.lakehouse.tables import TABLES
 from tests.spark.conftest import lake_settings
 from tests.spark.received import WIRE, Past, lived, registry
 

@@ -15,12 +15,12 @@ from starling_common.kafka import consumer_config, producer_config
 from starling_common.settings import Kafka
 from starling_common.topics import AGGREGATES, BEHAVIOUR, PRODUCTS
 from starling_items.enrich import Product
-from starling_spark.codec import Wire
-from starling_spark.lake.iceberg import Lake
-from starling_spark.reprocess.catalog import products_now
-from starling_spark.reprocess.place import REACHED, Place
-from starling_spark.reprocess.reach import first_missing
-from starling_spark.reprocess.settings import ReprocessSettings
+from starling_spark.jobs.reprocess.catalog import products_now
+from starling_spark.jobs.reprocess.place import REACHED, Place
+from starling_spark.jobs.reprocess.reach import first_missing
+from starling_spark.jobs.reprocess.settings import ReprocessSettings
+from starling_spark.kafka.codec import Wire
+from starling_spark.lakehouse.iceberg import Lake
 from tests.conftest import Stack
 from tests.spark.conftest import lake_settings
 from tests.spark.received import CODECS, WIRE

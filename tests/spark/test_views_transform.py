@@ -14,14 +14,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from starling_common.wire import schema_text
 from starling_local.demo.dataset import Purchase, load_purchases
 from starling_local.demo.scenario import product_id, properties
-from starling_spark.codec import Carried, Wire
-from starling_spark.columns import columns_of
-from starling_spark.dead_letters import dead_letters
-from starling_spark.decoding import Reading
-from starling_spark.sources import RECORDS
-from starling_spark.views.catalogue import views
-from starling_spark.views.defined.sales_by_product_region import VIEW
-from starling_spark.views.transform import events, read, totals
+from starling_spark.jobs.views.catalogue import views
+from starling_spark.jobs.views.defined.sales_by_product_region import VIEW
+from starling_spark.jobs.views.transform import events, read, totals
+from starling_spark.kafka.codec import Carried, Wire
+from starling_spark.kafka.columns import columns_of
+from starling_spark.kafka.dead_letters import dead_letters
+from starling_spark.kafka.decoding import Reading
+from starling_spark.kafka.sources import RECORDS
 
 HOUR_MS = 3_600_000
 NOON_MS = 1_700_049_600_000

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from starling_spark.worker_daemon import without_archives
+from starling_spark.session.worker_daemon import without_archives
 
 
 def test_a_worker_begins_with_all_libraries_read_and_never_looks_into_archives(spark: SparkSession) -> None:
     def told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        read = {"pandas", "starling_spark.profiles.transform"} <= sys.modules.keys()
+        read = {"pandas", "starling_spark.jobs.profiles.transform"} <= sys.modules.keys()
         for _ in batches:
             pass
         archives = [place for place in sys.path_importer_cache if "pyspark" in place and (".zip" in place or ".jar" in place)]
@@ -33,7 +33,7 @@ def test_a_worker_begins_with_all_libraries_read_and_never_looks_into_archives(s
             .mapInArrow(told, "parent string, read boolean, archives array<string>, exempt long")
             .collect()
         )
-        assert "starling_spark.worker_daemon" in row["parent"]
+        assert "starling_spark.session.worker_daemon" in row["parent"]
         assert row["read"]
         assert row["archives"] == []
         assert row["exempt"] > 50_000

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from starling_common.kafka import consumer_config, producer_config
 from starling_common.topics import BEHAVIOUR, DELIVERY, PROFILE, load_catalogue
 from starling_common.wire import Registry
-from starling_spark.lake.batches import LakeWriter, Source
-from starling_spark.lake.iceberg import Lake
-from starling_spark.lake.tables import TABLES, renamed
-from starling_spark.sources import kafka_past
+from starling_spark.jobs.lake.batches import LakeWriter, Source
+from starling_spark.kafka.sources import kafka_past
+from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.tables import TABLES, renamed
 from tests.conftest import Stack
 from tests.unit.segmenter.segmenting import _CODECS as CODECS
 

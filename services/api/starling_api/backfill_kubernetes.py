@@ -32,7 +32,7 @@ def job_body(shape: JobShape) -> client.V1Job:
     container = client.V1Container(
         name="backfill",
         image=shape.image,
-        command=["python", "-m", "starling_spark.backfill"],
+        command=["python", "-m", "starling_spark.jobs.backfill"],
         env=[client.V1EnvVar(name=name, value=value) for name, value in sorted(shape.environment.items())],
         env_from=sources,
         resources=client.V1ResourceRequirements(

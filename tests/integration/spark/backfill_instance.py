@@ -42,7 +42,7 @@ class BackfillInstance:
         }
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "starling_spark.backfill"], env=environment, stdout=log, stderr=log, cwd=self._directory
+                [sys.executable, "-m", "starling_spark.jobs.backfill"], env=environment, stdout=log, stderr=log, cwd=self._directory
             )
         self._started.append(process)
         return process

@@ -98,7 +98,7 @@ class Instance:
         }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "starling_spark.profiles"], env=environment, stdout=log, stderr=log, cwd=self.directory
+                [sys.executable, "-m", "starling_spark.jobs.profiles"], env=environment, stdout=log, stderr=log, cwd=self.directory
             )
 
     @property

@@ -19,7 +19,7 @@ from starling_common.kafka import consumer_config, producer_config
 from starling_common.testing import Service, eventually, running
 from starling_common.wire import Codec, Registry
 from starling_local.runtime import runtime_jars
-from starling_spark.lake.tables import TABLES
+from starling_spark.lakehouse.tables import TABLES
 from tests.conftest import Stack
 from tests.integration.spark.iceberg_files import table_rows
 
@@ -82,7 +82,7 @@ class LakeInstance:
             "TZ": "Asia/Tokyo",
             **more,
         }
-        with running("starling_spark.lake", environment, self.directory / "lake.log", ready=False) as service:
+        with running("starling_spark.jobs.lake", environment, self.directory / "lake.log", ready=False) as service:
             if ready:
                 eventually(lambda: is_ready(service), PATIENCE_SECONDS)
             yield service

@@ -74,7 +74,7 @@ class ViewsInstance:
             "TZ": "Asia/Tokyo",
             **more,
         }
-        with running("starling_spark.views", environment, self.directory / "views.log", ready=False) as service:
+        with running("starling_spark.jobs.views", environment, self.directory / "views.log", ready=False) as service:
             if ready:
                 eventually(lambda: is_ready(service), PATIENCE_SECONDS)
             yield service

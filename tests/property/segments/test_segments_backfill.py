@@ -19,8 +19,8 @@ from starling_rules.backfills import Backfill, Part
 from starling_rules.history import PAST
 from starling_rules.ledger import RUNNING, Run, Share
 from starling_segments import UserState, decode_state, encode_state
-from starling_spark.backfill.folding import gathered
-from starling_spark.backfill.planning import assignments, wanted
+from starling_spark.jobs.backfill.folding import gathered
+from starling_spark.jobs.backfill.planning import assignments, wanted
 from starling_stream.processor import Inbound
 from tests.property.segments.oracle import Happened, Oracle
 from tests.property.segments.oracle import Seen as Announced

@@ -214,7 +214,7 @@ def test_the_job_in_a_cluster() -> None:
         assert Cluster.job is not None
         (container,) = Cluster.job["spec"]["template"]["spec"]["containers"]
         assert Cluster.job["metadata"]["name"] == "starling-backfill"
-        assert container["command"] == ["python", "-m", "starling_spark.backfill"]
+        assert container["command"] == ["python", "-m", "starling_spark.jobs.backfill"]
         assert container["envFrom"] == [{"configMapRef": {"name": "starling"}}, {"secretRef": {"name": "starling-secrets"}}]
         assert (job.is_running(), job.has_failed()) == (True, False)
         Cluster.job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}

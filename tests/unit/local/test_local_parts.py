@@ -119,7 +119,7 @@ def test_lake_and_views_are_there_when_asked_for() -> None:
     jars = Host("python", HOME, (Path("kafka.jar"),), (Path("iceberg.jar"),))
     lake, views = service_parts(HOME, asked, jars)[-2:]
     assert (lake.env["STARLING_SPARK_JARS"], views.env["STARLING_SPARK_JARS"]) == ("kafka.jar,iceberg.jar", "kafka.jar")
-    assert lake.command[-1] == "starling_spark.lake"
+    assert lake.command[-1] == "starling_spark.jobs.lake"
     assert lake.ports != views.ports
 
 

@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from starling_spark.profiles.definitions import Definition, Trait, read_definitions
-from starling_spark.profiles.folding import Chunk, Clock, Computed, PartitionFold, UserHits
-from starling_spark.profiles.matches import Event
-from starling_spark.profiles.plans import compile_traits
-from starling_spark.profiles.wheel import Slot
+from starling_spark.jobs.profiles.definitions import Definition, Trait, read_definitions
+from starling_spark.jobs.profiles.folding import Chunk, Clock, Computed, PartitionFold, UserHits
+from starling_spark.jobs.profiles.matches import Event
+from starling_spark.jobs.profiles.plans import compile_traits
+from starling_spark.jobs.profiles.wheel import Slot
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000

@@ -14,8 +14,8 @@ from starling_rules.backfills import Backfill, Part
 from starling_rules.history import PAST
 from starling_rules.ledger import RUNNING, Run, Share
 from starling_segments import UserState, decode_state, encode_state
-from starling_spark.backfill.folding import gathered
-from starling_spark.backfill.planning import Assignment, assignments, lost, wanted, with_lake
+from starling_spark.jobs.backfill.folding import gathered
+from starling_spark.jobs.backfill.planning import Assignment, assignments, lost, wanted, with_lake
 from starling_stream.processor import Inbound
 from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter
 

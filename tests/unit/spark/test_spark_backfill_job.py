@@ -14,9 +14,9 @@ from starling_common.topics import BEHAVIOUR
 from starling_rules.backfills import EVERYWHERE, Backfill, Part, to_json
 from starling_rules.definitions import Definitions, fold
 from starling_rules.ledger import ASKED, CANCELLED, DONE, FAILED, PARTITION, PAUSED, RUN, RUNNING, Run, Share, applied, report
-from starling_spark.backfill.job import BackfillJob, Means
-from starling_spark.backfill.planning import Assignment
-from starling_spark.backfill.positions import Cut
+from starling_spark.jobs.backfill.job import BackfillJob, Means
+from starling_spark.jobs.backfill.planning import Assignment
+from starling_spark.jobs.backfill.positions import Cut
 
 
 @dataclass

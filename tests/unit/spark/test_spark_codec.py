@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from starling_common.wire import UnknownSchema, schema_text
-from starling_spark import codec
-from starling_spark.codec import NO_ID, BatchReader, Carried, Refusal, Wire
+from starling_spark.kafka import codec
+from starling_spark.kafka.codec import NO_ID, BatchReader, Carried, Refusal, Wire
 
 OWN, NEWER, UNKNOWN = 7, 8, 4_000_000_000
 PRODUCT = {"workspace": "w", "product_id": "p", "category": "c", "price": 1.5, "brand": None, "name": "n", "listed_at": 5}

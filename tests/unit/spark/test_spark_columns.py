@@ -8,7 +8,7 @@ from pyspark.sql import types
 
 from starling_common.topics import load_catalogue
 from starling_common.wire import schema_text
-from starling_spark.columns import columns_of, row_of
+from starling_spark.kafka.columns import columns_of, row_of
 
 
 def schema(*fields: dict[str, Any]) -> str:

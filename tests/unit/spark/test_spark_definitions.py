@@ -7,10 +7,10 @@ import pytest
 
 from starling_segments import Measure
 from starling_segments.tree import Calendar
-from starling_spark.groups import end_offsets
-from starling_spark.profiles.definitions import Definition, Definitions, fingerprint, read_definitions
-from starling_spark.profiles.matches import BadEvent, Event
-from starling_spark.profiles.plans import compile_traits
+from starling_spark.jobs.profiles.definitions import Definition, Definitions, fingerprint, read_definitions
+from starling_spark.jobs.profiles.matches import BadEvent, Event
+from starling_spark.jobs.profiles.plans import compile_traits
+from starling_spark.kafka.groups import end_offsets
 from tests.unit.spark.keeping import defined, event, traits
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from starling_common.settings import Clock
 from starling_common.wire import DecodeError
-from starling_spark.codec import Carried, Wire
-from starling_spark.profiles.folding import Computed, Refusal
-from starling_spark.profiles.matches import ChunkBuilder, Reading
-from starling_spark.profiles.outputs import RECORDS_A_PACK, OutputBatches, computed_encoder, unpack
-from starling_spark.profiles.plans import compile_traits
-from starling_spark.sources import Raw
+from starling_spark.jobs.profiles.folding import Computed, Refusal
+from starling_spark.jobs.profiles.matches import ChunkBuilder, Reading
+from starling_spark.jobs.profiles.outputs import RECORDS_A_PACK, OutputBatches, computed_encoder, unpack
+from starling_spark.jobs.profiles.plans import compile_traits
+from starling_spark.kafka.codec import Carried, Wire
+from starling_spark.kafka.sources import Raw
 from tests.unit.spark.keeping import ORDERS, START_MS, defined, traits
 
 EVENTS: Mapping[bytes, tuple[Any, ...]] = {

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from starling_local.cli import build_app
 from starling_local.errors import NotPossible
-from starling_spark.reprocess.__main__ import _said, _words
-from starling_spark.reprocess.commands import Words, switch
-from starling_spark.reprocess.plan import Plan, cut_of, groups, rules_hash, table
+from starling_spark.jobs.reprocess.__main__ import _said, _words
+from starling_spark.jobs.reprocess.commands import Words, switch
+from starling_spark.jobs.reprocess.plan import Plan, cut_of, groups, rules_hash, table
 
 PLAN = Plan(
     name="spring", rules="r", catalog="then", begun_at_ms=1, snapshots={"ingest_items": 7}, cut={0: 5_000_000, 1: 9_000_000, 2: 1}

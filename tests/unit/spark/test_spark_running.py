@@ -10,11 +10,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from starling_common.metrics import Metrics
-from starling_spark.groups import end_offsets
-from starling_spark.profiles.positions import GroupPositions
-from starling_spark.query_metrics import QueryMetrics, watermark_lag_seconds
-from starling_spark.running import Running, Watched, slowest
-from starling_spark.views.job import moved, observed_times
+from starling_spark.jobs.profiles.positions import GroupPositions
+from starling_spark.jobs.views.job import moved, observed_times
+from starling_spark.kafka.groups import end_offsets
+from starling_spark.session.query_metrics import QueryMetrics, watermark_lag_seconds
+from starling_spark.session.running import Running, Watched, slowest
 
 
 def progress(batch: int = 3, **more: Any) -> str:

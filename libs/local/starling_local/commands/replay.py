@@ -11,7 +11,7 @@ from starling_local.stack.jobs import run_job
 replay_app = typer.Typer(invoke_without_command=True, help="Memberships as of an instant, worked out again from history.")
 
 _NAME = "replay"
-_MODULE = "starling_spark.replay"
+_MODULE = "starling_spark.jobs.replay"
 _DIFFERENT = 1
 
 

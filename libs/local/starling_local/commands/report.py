@@ -32,7 +32,7 @@ def audience_report(
             raise NotPossible("nothing has happened yet: there is nothing to report")
         words = ["--until", instant, *(("--out", parquet, "--overwrite") if parquet else ())]
         say(f"computing the report up to {instant} (log: {instance.log_file('audience-report')})")
-        run_job(instance, "audience-report", "starling_spark.audience_report", words)
+        run_job(instance, "audience-report", "starling_spark.jobs.audience_report", words)
         heads, rows = {}, {}
         for part in _PARTS:
             heads[part], rows[part] = api.report(part)

@@ -14,7 +14,7 @@ reprocess_app = typer.Typer(
 )
 
 _NAME = "reprocess"
-_MODULE = "starling_spark.reprocess"
+_MODULE = "starling_spark.jobs.reprocess"
 _DIFFERENT = 1
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]

@@ -44,7 +44,7 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
         _single("api", data_dir, ports, shared | _backfill(data_dir, options, host), host),
         *_workers("delivery", data_dir, options, shared, host),
     ]
-    jobs = [("spark", "starling_spark.profiles"), ("lake", "starling_spark.lake"), ("views", "starling_spark.views")]
+    jobs = [("spark", "starling_spark.jobs.profiles"), ("lake", "starling_spark.jobs.lake"), ("views", "starling_spark.jobs.views")]
     wanted = {"spark": options.spark, "lake": options.lake, "views": options.views}
     return [*parts, *(_spark(name, module, data_dir, ports, shared, host) for name, module in jobs if wanted[name])]
 

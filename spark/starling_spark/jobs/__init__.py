@@ -1,0 +1,1 @@
+"""The Spark jobs, a package each; a job never imports another one."""

@@ -1,0 +1,28 @@
+"""Run once: `python -m starling_spark.jobs.audience_report --until INSTANT [--out URI]`."""
+
+import argparse
+import sys
+
+from starling_common.instants import parse_instant
+from starling_common.logs import configure_logs
+from starling_spark.jobs.audience_report.job import Asked
+from starling_spark.jobs.audience_report.settings import AudienceReportSettings
+from starling_spark.jobs.audience_report.wiring import run_report
+
+
+def main() -> int:
+    """0 when the API answers with the new report."""
+    words = argparse.ArgumentParser(prog="audience_report", description="Size, entries, exits, retention and overlap of segments.")
+    words.add_argument("--until", type=parse_instant, required=True, metavar="INSTANT", help="ISO 8601; stream time")
+    words.add_argument("--out", metavar="URI", help="a directory for Parquet: days, retention, overlap")
+    words.add_argument("--overwrite", action="store_true", help="replace what is in --out")
+    given = words.parse_args()
+    settings = AudienceReportSettings()
+    configure_logs("audience-report", settings.log_level, sys.stderr)
+    counts = run_report(settings, Asked(given.until, given.out, given.overwrite))
+    sys.stdout.write(" ".join(f"{part}={rows}" for part, rows in counts.items()) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

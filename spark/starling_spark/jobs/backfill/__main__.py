@@ -1,0 +1,23 @@
+"""Run until no segment waits for its past any more: `python -m starling_spark.jobs.backfill`."""
+
+import signal
+from threading import Event
+
+from starling_common.logs import configure_logs
+from starling_spark.jobs.backfill.settings import BackfillSettings
+from starling_spark.jobs.backfill.wiring import backfill_job
+
+
+def main() -> None:
+    """SIGTERM or SIGINT: it stops at once, and is gone on with at the next start."""
+    settings = BackfillSettings()
+    configure_logs("backfill", settings.log_level)
+    stopping = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    with backfill_job(settings) as job:
+        job.run(stopping)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Edge: one task, in a worker of Spark. The past of a partition is folded by the plan of the language, its states are written."""
+
+import pickle
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import chain
+from typing import Any, Final, TypeAlias
+from zlib import crc32
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from starling_common.instants import wall_clock_micros
+from starling_common.kafka import producer_config
+from starling_common.topics import BACKFILL_STATES, BACKFILLS, load_catalogue
+from starling_common.wire import Codec, Registry
+from starling_rules.backfills import Part, Stored, states_of
+from starling_rules.history import StreamTime, fold_past, in_order
+from starling_rules.inputs import PastFormats, build_past_formats
+from starling_rules.ledger import DONE, PARTITION, RUNNING, Share, report, report_key
+from starling_segments import UserState, decode_state, encode_state
+from starling_spark.jobs.backfill.history import KeptRecords
+from starling_spark.jobs.backfill.planning import Assignment, leaves_of
+from starling_spark.jobs.backfill.reading import PastReader
+from starling_stream.processor import Decoded, Inbound
+
+Read: TypeAlias = Callable[..., Iterator[Inbound]]
+"""As `reading.PastReader.records`: topic, partition, two offsets -> the records from the one up to and without the other."""
+
+
+SHARE: Final = "share BINARY"
+"""What `fold_kept` gives, as Spark names its columns."""
+
+_NOTHING: Final = Part(inputs={}, stream_time_ms=0, first=0, end=0, users=0)
+
+
+class StatesGone(Exception):
+    """What a pass was to go on from is not kept any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker finds the world. `topic_prefix`: before the topics' names, where installations share a broker."""
+
+    brokers: str
+    registry_url: str
+    report_seconds: float
+    topic_prefix: str = ""
+
+
+def folded(assignment: Assignment, place: Place, kept: Iterable[pa.RecordBatch] = ()) -> Share:
+    """Read, fold and write one partition; its share, done. A repeat is safe: the last state of a user counts.
+
+    `kept`: what the lake gives of it (`kept.KeptPast.rows`).
+    Raises: KafkaException, RegistryUnavailable, SchemaMissing, PastGone.
+    """
+    formats = _formats(place.registry_url, place.topic_prefix)
+    states = StateWriter(place, assignment, formats.states)
+    teller = Teller(assignment, states.producer, formats.reports, place)
+    loaded, stream_time_ms = 0, 0
+    with _repeatable(kept, assignment.slices) as batches:
+        for number in range(assignment.slices):
+            mine = _slice(number, assignment.slices)
+            reader = PastReader(place.brokers, formats.decode, teller.told, mine, place.topic_prefix)
+            silent = PastReader(place.brokers, formats.decode, lambda _records: None, mine, place.topic_prefix)
+            base = _base(assignment, silent.records)
+            loaded += len(base)
+            from_lake = KeptRecords(batches(), teller.told, mine).records()
+            past, stream_time_ms = gathered(assignment, reader.records, base, from_lake)
+            states.write(past, keep_all=assignment.in_order)
+    if assignment.base is not None and loaded != assignment.base.users:
+        raise StatesGone(
+            f"{loaded} of {assignment.base.users} states of {assignment.run.base} are left: cancel and resume this run"
+        )
+    part = states.part(assignment.share.inputs, stream_time_ms)
+    records = teller.records // assignment.slices
+    return replace(assignment.share, state=DONE, records_done=records, records_total=records, part=part)
+
+
+@contextmanager
+def _repeatable(batches: Iterable[pa.RecordBatch], times: int) -> Iterator[Callable[[], Iterable[pa.RecordBatch]]]:
+    """What Spark gives once can be asked for as often as there are slices: it is written to a file meanwhile."""
+    if times == 1:
+        yield lambda: batches
+        return
+    with tempfile.TemporaryFile() as file:
+        writer: pa.RecordBatchStreamWriter | None = None
+        for batch in batches:
+            writer = writer or pa.ipc.new_stream(file, batch.schema)
+            writer.write_batch(batch)
+        if writer is not None:
+            writer.close()
+
+        def again() -> Iterable[pa.RecordBatch]:
+            file.seek(0)
+            return () if writer is None else pa.ipc.open_stream(file)
+
+        yield again
+
+
+def _slice(number: int, slices: int) -> Callable[[bytes], bool] | None:
+    return None if slices == 1 else lambda key: crc32(key) % slices == number
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """The bytes that a task reads and writes."""
+
+    past: PastFormats
+    states: Codec
+    reports: Codec
+
+    def decode(self, topic: str, value: bytes) -> Decoded:
+        """A record of the past, or a state. Raises: DecodeError."""
+        if topic != BACKFILL_STATES:
+            return self.past.decode(topic, value)
+        record = self.states.decode(value)
+        return Decoded(Stored(record["run"], record["state"]), record["recorded_at"], None)
+
+
+@cache
+def _formats(registry_url: str, prefix: str) -> Formats:
+    """Asked for once in a worker, which does many partitions."""
+    registry, topics = Registry(registry_url), load_catalogue().topics
+
+    def codec(topic: str) -> Codec:
+        return registry.codec(prefix + topic, topics[topic].schema)
+
+    return Formats(build_past_formats(codec), codec(BACKFILL_STATES), codec(BACKFILLS))
+
+
+def _base(assignment: Assignment, read: Read) -> dict[bytes, UserState]:
+    """What the run before it left of this slice."""
+    part, before = assignment.base, assignment.run.base
+    if part is None or before is None:
+        return {}
+    records = read(BACKFILL_STATES, assignment.share.number, part.first, part.end)
+    found = states_of(before, ((record.key, record.value) for record in records if record.value is not None))
+    return {key: decode_state(state) for key, state in found.items()}
+
+
+def gathered(
+    assignment: Assignment, read: Read, base: dict[bytes, UserState] | None = None, kept: Iterable[Inbound] = ()
+) -> tuple[dict[bytes, UserState], int]:
+    """By key, what the partition's past left in the run's leaves; and stream time after it.
+
+    `base`: gone on with; `kept`: what the lake gives of it, and `read` is not asked for.
+    """
+    rules = assignment.rules()
+    share, leaves, before = assignment.share, leaves_of(assignment.run, rules), assignment.base or _NOTHING
+    inputs = [kept] if assignment.kept else []
+    for topic in assignment.topics:
+        first, until = before.inputs.get(topic, 0), share.inputs.get(topic, 0)
+        more = {"is_there": True} if topic in assignment.starts else {}
+        inputs.append(read(topic, share.number, assignment.starts.get(topic, first), until, **more))
+    # In order time begins with the first record; else a window ends up the same, and what it has left behind need not be kept.
+    stream_time = StreamTime(assignment.clock, before.stream_time_ms if assignment.in_order else share.stream_time_ms)
+    past = fold_past(_merged(inputs, assignment), leaves, rules, stream_time, base)
+    return past, stream_time.so_far_ms
+
+
+def _merged(inputs: list[Iterable[Inbound]], assignment: Assignment) -> Iterable[Inbound]:
+    """As they were folded; of one topic the lake has what came first."""
+    return in_order(inputs) if len(assignment.topics) > 1 else chain.from_iterable(inputs)
+
+
+@dataclass
+class StateWriter:
+    """Writes the states of one partition, and knows where they lie."""
+
+    place: Place
+    assignment: Assignment
+    codec: Codec
+    producer: Producer = field(init=False)
+    _users: int = 0
+    _first: int | None = None
+    _end: int = 0
+    _failed: KafkaError | None = None
+
+    def __post_init__(self) -> None:
+        more = {"linger.ms": 50, "queue.buffering.max.kbytes": 65_536}
+        self.producer = Producer(producer_config(self.place.brokers, **more))
+
+    def write(self, past: dict[bytes, UserState], *, keep_all: bool) -> None:
+        """Returns when the broker has them. `keep_all`: those too of which no leaf keeps anything. Raises: KafkaException."""
+        run, number = self.assignment.run.name, self.assignment.share.number
+        for key, state in past.items():
+            if not (keep_all or state.accumulators or state.waiting):
+                continue
+            self._users += 1
+            value = self.codec.encode({"recorded_at": wall_clock_micros(), "run": run, "state": encode_state(state)})
+            self._produce(key, value, number)
+        self._flush()
+
+    def part(self, inputs: Any, stream_time_ms: int) -> Part:
+        """What was written."""
+        self._flush()
+        return Part(dict(inputs), stream_time_ms, self._first or 0, self._end, self._users)
+
+    def _produce(self, key: bytes, value: bytes, number: int) -> None:
+        topic = self.place.topic_prefix + BACKFILL_STATES
+        while True:
+            try:
+                self.producer.produce(topic, value, key, number, on_delivery=self._delivered)
+            except BufferError:
+                self.producer.poll(0.5)
+            else:
+                self.producer.poll(0)
+                return
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failed = error
+            return
+        offset = message.offset() or 0
+        self._first = offset if self._first is None else min(self._first, offset)
+        self._end = max(self._end, offset + 1)
+
+    def _flush(self) -> None:
+        left = self.producer.flush(120)
+        if self._failed is not None or left:
+            raise KafkaException(self._failed or KafkaError(KafkaError._TIMED_OUT, f"{left} states were not acknowledged"))  # noqa: SLF001
+
+
+class Teller:
+    """Says now and then how far the partition is. That nobody hears it is no reason to stop."""
+
+    def __init__(self, assignment: Assignment, producer: Producer, codec: Codec, place: Place) -> None:
+        self.records = 0
+        self._assignment = assignment
+        self._producer = producer
+        self._codec = codec
+        self._place = place
+        self._told_at = time.monotonic()
+
+    def told(self, records: int) -> None:
+        """So many more were read."""
+        self.records += records
+        now = time.monotonic()
+        if now - self._told_at < self._place.report_seconds:
+            return
+        self._told_at = now
+        done = self.records // self._assignment.slices
+        share = replace(self._assignment.share, records_done=min(done, self._assignment.share.records_total))
+        record = report(self._assignment.run, PARTITION, RUNNING, wall_clock_micros(), share)
+        self._producer.produce(self._place.topic_prefix + BACKFILLS, self._codec.encode(record), report_key(record))
+        self._producer.poll(0)
+
+
+def fold_all(assignments: Iterable[Assignment], place: Place) -> Iterable[Share]:
+    """As Spark calls it, for the assignments of one of its partitions."""
+    return (folded(assignment, place) for assignment in assignments)
+
+
+def fold_kept(batches: Iterable[pa.RecordBatch], assignment: Assignment, place: Place) -> Iterator[pa.RecordBatch]:
+    """The same for one assignment, beside whose topics the lake has some of its past; the share comes pickled, as `SHARE`."""
+    yield pa.RecordBatch.from_pydict({"share": [pickle.dumps(folded(assignment, place, batches))]})

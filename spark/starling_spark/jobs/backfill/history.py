@@ -1,0 +1,74 @@
+"""Adapter: what the lake has of a partition's past: asked for by the driver, read row by row in a worker."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, Window, functions
+
+from starling_spark.history.past import FIELDS, lake_rows
+from starling_spark.history.records import past_record
+from starling_spark.jobs.backfill.planning import Stretch
+from starling_spark.lakehouse.iceberg import Lake
+from starling_spark.lakehouse.in_force import PAST_TABLES
+from starling_stream.processor import Inbound
+
+Stretches: TypeAlias = Mapping[str, Stretch]
+"""Topic -> what is taken of the lake and not of the topic."""
+
+_TOPICS: Final = tuple(FIELDS)
+_SO_FAR: Final = "so_far"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPast:
+    """The lake as the driver of the job sees it. `prefix`: before the topics' names, where installations share a broker."""
+
+    spark: SparkSession
+    lake: Lake
+    prefix: str = ""
+
+    def ends(self, partition: int) -> dict[str, int]:
+        """Topic -> the first offset of that partition that the lake has not. Raises: LakeBroken."""
+        tables = {topic: table for topic, table in PAST_TABLES.items() if self.lake.exists(table)}
+        return {topic: self.lake.position(table).get((self.prefix + topic, partition), 0) for topic, table in tables.items()}
+
+    def rows(self, partition: int, stretches: Stretches) -> DataFrame:
+        """`replay.past.PAST` of these stretches of one partition, in one task, in the order of a merge of the topics."""
+        rows = reduce(DataFrame.unionByName, [self._rows(partition, topic, stretch) for topic, stretch in stretches.items()])
+        rows, order = rows.repartition(1), ["offset"]
+        if len(stretches) > 1:
+            # A merge takes what came first of those at the topics' heads: behind a later record an earlier one has to wait.
+            so_far = Window.partitionBy("place").orderBy("offset").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+            rows = rows.withColumn(_SO_FAR, functions.max("received_at").over(so_far)).repartition(1)
+            order = [_SO_FAR, "place", "offset"]
+        return rows.sortWithinPartitions(*order)
+
+    def _rows(self, partition: int, topic: str, stretch: Stretch) -> DataFrame:
+        table = self.spark.table(self.lake.name(PAST_TABLES[topic]))
+        first = functions.col("offset") >= stretch.first
+        return lake_rows(table, topic, FIELDS[topic], {partition: stretch.end}).where(first)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecords:
+    """Arrow batches of `KeptPast.rows` -> records. `told`, `mine`: as a `reading.PastReader` takes them."""
+
+    batches: Iterable[pa.RecordBatch]
+    told: Callable[[int], None]
+    mine: Callable[[bytes], bool] | None = None
+
+    def records(self) -> Iterator[Inbound]:
+        """Each once, in the order of the rows."""
+        for batch in self.batches:
+            for row in batch.to_pylist():
+                key, topic = row["key"] or b"", _TOPICS[row["place"]]
+                if not key:
+                    continue  # refused when it came
+                # Of another slice: it moves stream time all the same.
+                value = past_record(row) if self.mine is None or self.mine(key) else None
+                moment = row["instant_ms"]
+                yield Inbound(topic, row["partition"], row["offset"], key, value, row["received_at"], moment, (), b"")
+            self.told(batch.num_rows)

@@ -1,0 +1,44 @@
+"""Wiring: settings to the running job."""
+
+from contextlib import ExitStack
+from functools import partial
+from threading import Event
+
+from prometheus_client import CollectorRegistry
+
+from starling_common.health import HealthServer
+from starling_common.metrics import Metrics
+from starling_common.wire import Registry
+from starling_spark.jobs.lake.batches import LakeWriter, Source
+from starling_spark.jobs.lake.job import Batches, start
+from starling_spark.kafka.groups import GroupOffsets
+from starling_spark.kafka.sources import kafka_spans
+from starling_spark.lakehouse.access import lake_tables, opened, upkeep_of
+from starling_spark.lakehouse.settings import LakeSettings
+from starling_spark.session.query_metrics import QueryMetrics
+from starling_spark.session.running import Follower, Running
+
+
+def run_lake(settings: LakeSettings, stopping: Event) -> None:
+    """The streaming job, until `stopping`.
+
+    Raises: StreamingQueryException, WarehouseInUse, JarMissing, RegistryUnavailable, SchemaMissing, OSError.
+    """
+    metrics, group = Metrics(CollectorRegistry()), GroupOffsets(settings.kafka.brokers, settings.lake_group)
+    follower = Follower(group)
+    health = HealthServer(
+        (settings.http.host, settings.http.port), metrics.registry, alive=dict, ready=lambda: {"query": follower.problem()}
+    )
+    with ExitStack() as stack:
+        stack.callback(group.close)
+        health.start()
+        stack.callback(health.stop)
+        spark, lake = stack.enter_context(opened(settings))
+        tables = lake_tables(settings)
+        again = partial(kafka_spans, spark, settings.kafka.brokers)
+        writer = LakeWriter(lake, tables, Source(Registry(settings.registry.url), settings.registry.url), again)
+        with_headers = not writer.open().is_directory
+        upkeep = upkeep_of(lake, tables, settings, metrics)
+        batches = Batches(writer, upkeep, metrics, settings.lake_upkeep_minutes * 60)
+        query = start(spark, settings, tables, batches, headers=with_headers)
+        follower.follow([Running(query, QueryMetrics(metrics, "lake"))], stopping, settings.lake_stop_seconds)

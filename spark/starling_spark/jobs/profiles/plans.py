@@ -1,0 +1,44 @@
+"""Pure core: computed traits -> for each workspace one plan that matches, folds and reads all of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from starling_segments import MeasurePlan, compile_measures
+from starling_segments.measuring import Reading
+from starling_spark.jobs.profiles.definitions import Trait
+
+
+@dataclass(frozen=True, slots=True)
+class TraitPlan:
+    """The traits of one workspace. A trait's index is its place in `traits`; numbers are those of `measures`.
+
+    `readings`: one a trait, None where it has no measure. `concerned`: number of a leaf or mark -> the traits it concerns.
+    """
+
+    traits: tuple[Trait, ...]
+    measures: MeasurePlan
+    readings: tuple[Reading | None, ...]
+    concerned: tuple[tuple[int, ...], ...]
+
+
+def compile_traits(traits: Sequence[Trait]) -> Mapping[str, TraitPlan]:
+    """By workspace."""
+    by_workspace: dict[str, list[Trait]] = {}
+    for trait in traits:
+        by_workspace.setdefault(trait.workspace, []).append(trait)
+    return {workspace: _plan(tuple(group)) for workspace, group in by_workspace.items()}
+
+
+def _plan(traits: tuple[Trait, ...]) -> TraitPlan:
+    marks = [(index, selector) for index, trait in enumerate(traits) for selector in trait.former]
+    measured = [index for index, trait in enumerate(traits) if trait.measure is not None]
+    measures = compile_measures(
+        [trait.measure for trait in traits if trait.measure is not None], [selector for _, selector in marks]
+    )
+    readings: list[Reading | None] = [None] * len(traits)
+    concerned: list[list[int]] = [[] for _ in measures.leaves] + [[index] for index, _ in marks]
+    for index, reading in zip(measured, measures.readings, strict=True):
+        readings[index] = reading
+        for number in dict.fromkeys(reading.leaves):
+            concerned[number].append(index)
+    return TraitPlan(traits, measures, tuple(readings), tuple(map(tuple, concerned)))

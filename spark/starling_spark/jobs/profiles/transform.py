@@ -1,0 +1,250 @@
+"""Computed traits as DataFrame in, DataFrame out: no session, no broker.
+
+State is in Spark's RocksDB state store, by Kafka partition and in it by user. It is not grouped by user, because a
+window must end at its partition's own stream time (as everywhere in the product), in the very micro-batch that
+brought that time: Spark's watermark is one for the whole query, drops what is late though it may still be inside a
+window, and fires timers only one batch later. A partition's clock and its wheel of due users lie beside its users.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, types
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from starling_common.instants import wall_clock_micros
+from starling_common.settings import Clock as ClockMode
+from starling_common.wire import FieldReader
+from starling_spark.jobs.profiles.definitions import Definition, read_definitions
+from starling_spark.jobs.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal
+from starling_spark.jobs.profiles.matches import EVENT_FIELDS, ChunkBuilder, Reading
+from starling_spark.jobs.profiles.outputs import OutputBatches, computed_encoder, unpack
+from starling_spark.jobs.profiles.plans import TraitPlan, compile_traits
+from starling_spark.jobs.profiles.wheel import Slot
+from starling_spark.kafka.codec import Wire, collect_rarely
+from starling_spark.kafka.dead_letters import letter
+from starling_spark.kafka.refused_headers import HeadersAgain
+from starling_spark.kafka.sinks import OUTPUT
+from starling_spark.kafka.sources import RECORDS, Raw
+
+STAGE = "profiles"
+_CHUNKS = types.StructType([types.StructField("partition", types.IntegerType()), types.StructField("chunk", types.BinaryType())])
+_CHUNKS_IN_ARROW = pa.schema([("partition", pa.int32()), ("chunk", pa.binary())])
+_USERS = types.StructType([types.StructField("partition", types.IntegerType()), types.StructField("users", types.BinaryType())])
+_USERS_IN_ARROW = pa.schema([("partition", pa.int32()), ("users", pa.binary())])
+_PACKED = types.StructType([types.StructField("packed", types.BinaryType())])
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What the job reads and writes."""
+
+    events: str
+    clock: str
+    aggregates: str
+    dead_letters: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that a worker needs to know; small, and the same for every micro-batch of a query.
+
+    `refused_before`: (topic, partition) -> offset below which bad records are in the dead letters already. `brokers`: where the
+    headers of a bad record are read, "" if the records bring their own. `published_to`: (partition, stream time in ms) of the
+    last values of earlier queries.
+    """
+
+    topics: Topics
+    wire: Wire
+    clock: ClockMode
+    definitions: tuple[Definition, ...] = ()
+    started_ms: int = 0
+    refused_before: tuple[tuple[str, int, int], ...] = ()
+    brokers: str = ""
+    published_to: tuple[tuple[int, int], ...] = ()
+
+
+def computed_traits(records: DataFrame, job: Job, published: DataFrame | None = None) -> DataFrame:
+    """The records to publish: changed values and dead letters.
+
+    Shape:  in `sources.RECORDS`, headers only where the job has no brokers; `published` as `published_users` returns it, read by
+            the first micro-batch; out `sinks.OUTPUT`.
+    Units:  `timestamp_ms` epoch ms. State only where `records` is a stream.
+    """
+    fields = [field.name for field in RECORDS.fields if field.name != "headers" or not job.brokers]
+    chunks = records.select(*fields).mapInArrow(_match(job), _CHUNKS)
+    before = None if published is None else published.groupBy("partition")
+    packed = chunks.groupBy("partition").transformWithState(_Processor(job), _PACKED, "Update", "None", before)
+    return packed.mapInArrow(unpack, OUTPUT)
+
+
+def published_users(values: DataFrame) -> DataFrame:
+    """Return (partition, users): packs of the users that these records of `profiles.aggregates` are about."""
+    return values.select("partition", "key").mapInArrow(_pack_users, _USERS)
+
+
+def _pack_users(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        users: dict[int, dict[str, None]] = {}
+        for partition, key in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            users.setdefault(partition, {})[key.decode()] = None
+        encoded = [msgspec.msgpack.encode(list(names)) for names in users.values()]
+        yield pa.RecordBatch.from_pydict({"partition": list(users), "users": encoded}, _USERS_IN_ARROW)
+
+
+def _match(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def match(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        collect_rarely()
+        plans = _plans(job.definitions)
+        reading = _reading(job, plans)
+        for batch in batches:
+            chunks = _chunks(batch, ChunkBuilder(reading, plans))
+            encoded = [msgspec.msgpack.encode(chunk) for chunk in chunks.values()]
+            yield pa.RecordBatch.from_pydict({"partition": list(chunks), "chunk": encoded}, _CHUNKS_IN_ARROW)
+
+    return match
+
+
+def _chunks(batch: pa.RecordBatch, builder: ChunkBuilder) -> Mapping[int, Chunk]:
+    def whole(place: int) -> Raw:
+        return Raw(*(column[place].as_py() for column in batch.columns))
+
+    # Hot: keys, which only a dead letter needs, stay in Arrow.
+    columns = [batch.column(name).to_pylist() for name in ("topic", "partition", "timestamp_ms", "value")]
+    for place, (topic, partition, timestamp_ms, value) in enumerate(zip(*columns, strict=True)):
+        builder.add(topic, partition, timestamp_ms, value, partial(whole, place))
+    return builder.chunks()
+
+
+@cache
+def _plans(definitions: tuple[Definition, ...]) -> Mapping[str, TraitPlan]:
+    return compile_traits(read_definitions(definitions)[0])
+
+
+def _reading(job: Job, plans: Mapping[str, TraitPlan]) -> Reading:
+    topics, wire = job.topics, job.wire
+    dead_letter = wire.codec(topics.dead_letters)
+    before = {(topic, partition): offset for topic, partition, offset in job.refused_before}
+    again = HeadersAgain(job.brokers)
+
+    def refuse(raw: Raw, code: str, message: str) -> Refusal | None:
+        if raw.offset < before.get((raw.topic or "", raw.partition), 0):
+            return None
+        if job.brokers:
+            raw = raw._replace(headers=again.of(raw.topic or "", raw.partition, raw.offset))
+        told = letter(raw, STAGE, code, message)
+        return Refusal(raw.key, dead_letter.encode(told), raw.timestamp_ms, told["correlation_id"] or "")
+
+    read_event = FieldReader(wire.codec(topics.events), (*EVENT_FIELDS, *_more_fields(plans)))
+    read_clock = FieldReader(wire.codec(topics.clock), ("instant", "correlation_id"))
+    not_before_ms = job.started_ms if job.clock is ClockMode.WALL else 0
+    return Reading(topics.events, job.clock, not_before_ms, read_event, read_clock, refuse)
+
+
+def _more_fields(plans: Mapping[str, TraitPlan]) -> tuple[str, ...]:
+    if any(plan.measures.reads_traits for plan in plans.values()):
+        return "context", "traits"
+    return ("context",) if any(plan.measures.reads_context for plan in plans.values()) else ()
+
+
+class _Processor(StatefulProcessor):
+    """Spark's edge to `PartitionFold`: the key is a Kafka partition."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state; called in the worker, before any key."""
+        self._store = _SparkStore(handle)
+        collect_rarely()
+        self._plans = _plans(self._job.definitions)
+        self._encode = computed_encoder(self._job.wire.codec(self._job.topics.aggregates))
+        self._published_to = dict(self._job.published_to)
+
+    def handleInitialState(  # noqa: N802 - Spark's name
+        self,
+        key: Any,  # noqa: ARG002 - Spark's name
+        initialState: Any,  # noqa: N803 - Spark's name
+        timerValues: Any,  # noqa: ARG002, N803 - Spark's name
+    ) -> None:
+        """One pack of `published_users`; kept until the partition has input."""
+        self._store.put_published(initialState["users"])
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        rows: Any,
+        timerValues: Any,  # noqa: ARG002, N803 - Spark's name
+    ) -> Iterator[Row]:
+        """One partition's part of a micro-batch."""
+        outputs = OutputBatches()
+        folding = PartitionFold(self._plans, self._store, self._published_to.get(key[0], 0))
+        for row in rows:
+            chunk = msgspec.msgpack.decode(row["chunk"], type=Chunk)
+            folding.take(chunk)
+            for refusal in chunk.refused:
+                outputs.add(self._refused(refusal))
+        for computed in folding.finish(wall_clock_micros()):
+            outputs.add(self._computed(key[0], computed))
+        for packed in outputs.packed():
+            yield Row(packed=packed)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _refused(self, refusal: Refusal) -> tuple[Any, ...]:
+        topic = self._job.topics.dead_letters
+        return topic, -1, refusal.key, refusal.value, refusal.timestamp_ms, refusal.correlation_id
+
+    def _computed(self, partition: int, computed: Computed) -> tuple[Any, ...]:
+        key, topic = computed.user.encode(), self._job.topics.aggregates
+        return topic, partition, key, self._encode(computed), computed.received_at // 1000, computed.correlation_id
+
+
+class _SparkStore:
+    """Adapter: `folding.Store` over Spark's state variables of the current key."""
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._clock = handle.getValueState("clock", "state binary")
+        self._users = handle.getMapState("users", "user string", "state binary")
+        self._slots = handle.getMapState("slots", "start long, exponent int", "users binary")
+        self._published = handle.getListState("published", "users binary")
+
+    def clock(self) -> Clock:
+        found = self._clock.get()
+        return Clock() if found is None else msgspec.msgpack.decode(bytes(found[0]), type=Clock)
+
+    def put_clock(self, clock: Clock) -> None:
+        self._clock.update((msgspec.msgpack.encode(clock),))
+
+    def user(self, user: str) -> bytes | None:
+        found = self._users.getValue((user,))
+        return None if found is None else bytes(found[0])
+
+    def put_user(self, user: str, state: bytes | None) -> None:
+        if state is None:
+            self._users.removeKey((user,))
+        else:
+            self._users.updateValue((user,), (state,))
+
+    def slot(self, slot: Slot) -> list[str]:
+        found = self._slots.getValue(tuple(slot))
+        return [] if found is None else msgspec.msgpack.decode(bytes(found[0]), type=list[str])
+
+    def put_slot(self, slot: Slot, users: list[str]) -> None:
+        if users:
+            self._slots.updateValue(tuple(slot), (msgspec.msgpack.encode(users),))
+        elif self._slots.containsKey(tuple(slot)):
+            self._slots.removeKey(tuple(slot))
+
+    def put_published(self, users: bytes) -> None:
+        self._published.appendValue((bytes(users),))
+
+    def take_published(self) -> Iterator[str]:
+        for (users,) in self._published.get():
+            yield from msgspec.msgpack.decode(bytes(users), type=list[str])
+        self._published.clear()

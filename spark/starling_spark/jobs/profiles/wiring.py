@@ -1,0 +1,95 @@
+"""Wiring: settings to the running job."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from confluent_kafka.admin import AdminClient
+from prometheus_client import CollectorRegistry
+from pyspark.sql import SparkSession
+
+from starling_common.health import HealthServer
+from starling_common.metrics import Metrics
+from starling_common.wire import Registry
+from starling_spark.jobs.profiles.catalogue import TraitCatalogue
+from starling_spark.jobs.profiles.job import Parts, ProfilesJob
+from starling_spark.jobs.profiles.positions import GroupPositions
+from starling_spark.jobs.profiles.published import Published
+from starling_spark.jobs.profiles.queries import Place
+from starling_spark.jobs.profiles.settings import ProfilesSettings
+from starling_spark.jobs.profiles.transform import Job, Topics
+from starling_spark.kafka.codec import agree
+from starling_spark.kafka.groups import GroupOffsets
+from starling_spark.session.spark import open_session
+
+
+@contextmanager
+def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
+    """The job, with its catalogue read and its health answered; all is closed at the end.
+
+    Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing, OSError.
+    """
+    topic = settings.profiles_definitions_topic
+    registry = Registry(settings.registry.url)
+    catalogue = TraitCatalogue(settings.kafka.brokers, topic, registry.codec(topic, "DefinitionChanged"))
+    group = GroupOffsets(settings.kafka.brokers, settings.profiles_group)
+    spark, close_spark = _opened_once(settings)
+    metrics = Metrics(CollectorRegistry())
+    plain = _job(settings, registry)
+    published = Published(settings.kafka.brokers, plain.topics, registry.codec(plain.topics.aggregates, "AggregateComputed"))
+    parts = Parts(catalogue, GroupPositions(group), published, spark, metrics)
+    job = ProfilesJob(parts, _place(settings), plain)
+    health = HealthServer((settings.http.host, settings.http.port), metrics.registry, alive=dict, ready=job.checks)
+    health.start()
+    try:
+        catalogue.start()
+        yield job
+    finally:
+        health.stop()
+        catalogue.stop()
+        close_spark()
+        published.close()
+        group.close()
+
+
+def _opened_once(settings: ProfilesSettings) -> tuple[Callable[[], SparkSession], Callable[[], None]]:
+    opened: list[SparkSession] = []
+
+    def spark() -> SparkSession:
+        if not opened:
+            opened.append(open_session("profiles", settings))
+        return opened[0]
+
+    def close() -> None:
+        for session in opened:
+            session.stop()
+
+    return spark, close
+
+
+def _job(settings: ProfilesSettings, registry: Registry) -> Job:
+    topics = Topics(
+        events=settings.profiles_events_topic,
+        clock=settings.profiles_clock_topic,
+        aggregates=settings.profiles_aggregates_topic,
+        dead_letters=settings.profiles_dead_letters_topic,
+    )
+    records = {
+        topics.events: "BehaviourEvent",
+        topics.clock: "ClockAdvanced",
+        topics.aggregates: "AggregateComputed",
+        topics.dead_letters: "DeadLetter",
+    }
+    return Job(topics, agree(registry, settings.registry.url, records.items()), settings.clock)
+
+
+def _place(settings: ProfilesSettings) -> Place:
+    topic = settings.profiles_events_topic
+    admin = AdminClient({"bootstrap.servers": settings.kafka.brokers})
+    partitions = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
+    return Place(
+        brokers=settings.kafka.brokers,
+        partitions=partitions,
+        checkpoints=settings.checkpoint_dir.absolute() / "profiles",
+        state_partitions=settings.spark_state_partitions,
+        trigger_seconds=settings.profiles_trigger_seconds,
+    )

@@ -1,0 +1,106 @@
+"""Profiles by a replay, and as the events of that time carry them: DataFrame in, DataFrame out.
+
+Every event says what its profile was when it was normalised; a replay folds profiles of the records that changed them. So the two
+come by different ways, and also tell what a reprocessing would change.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, functions, types
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from starling_common.topics import BEHAVIOUR, PROFILE
+from starling_spark.history.past import FIELDS, ORDER
+
+CARRIED: Final[Mapping[str, tuple[str, ...]]] = {**FIELDS, BEHAVIOUR: (*FIELDS[BEHAVIOUR], "traits")}
+"""As `past.FIELDS`, with the profile on every event."""
+
+EXAMPLES: Final = 5
+_PERSON: Final = ("workspace", "user_id")
+_PROFILE: Final = ("traits", "anonymous_ids", "group_id")
+_TOPICS: Final = list(FIELDS)
+_JUDGED: Final = types.StructType([types.StructField("user_id", types.StringType()), types.StructField("what", types.StringType())])
+_SIDES: Final = ("same", "differ", "only_live", "only_replayed")
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileDifferences:
+    """How many people's profiles are the same, differ, or are known on one side alone; of those some are named."""
+
+    same: int
+    differ: int
+    only_live: int
+    only_replayed: int
+    examples: Sequence[str]
+
+    @property
+    def is_none(self) -> bool:
+        """Both sides say the same."""
+        return not (self.differ or self.only_live or self.only_replayed)
+
+
+def live_profiles(past: DataFrame, until_ms: int) -> DataFrame:
+    """What each person's last events say. Shape: in as `past.timed`, of `CARRIED`; out `workspace`, `user_id`, `traits`, …"""
+    is_profile = functions.col("place") == _TOPICS.index(PROFILE)
+    theirs = past.where(~functions.col("refused") & (functions.col("stream_ms") <= until_ms)).where(
+        functions.col("place").isin(_TOPICS.index(PROFILE), _TOPICS.index(BEHAVIOUR))
+    )
+    order, key = functions.struct(*ORDER), functions.decode("key", "utf-8")
+    last = theirs.groupBy("partition", key.alias("person")).agg(
+        functions.max_by(functions.struct("traits", "anonymous_ids"), order).alias("last"),
+        functions.max_by(functions.struct("group_id"), functions.when(is_profile, order)).alias("account"),
+    )
+    return last.select(
+        functions.substring_index("person", "/", 1).alias("workspace"),
+        functions.expr("substring(person, instr(person, '/') + 1)").alias("user_id"),
+        "last.traits",
+        "last.anonymous_ids",
+        "account.group_id",
+    )
+
+
+def profile_differences(live: DataFrame, replayed: DataFrame) -> ProfileDifferences:
+    """Compare them, as JSON where they are JSON. Who is known by a list alone has no profile, and plays no part. Reads both.
+
+    Shape: in as `live_profiles` gives, and `states.STATES`.
+    """
+    says = "traits != '{}' OR size(anonymous_ids) > 0 OR group_id IS NOT NULL"
+    told = replayed.select(*_PERSON, functions.struct(*_PROFILE).alias("replayed"), functions.expr(says).alias("says"))
+    both = live.select(*_PERSON, functions.struct(*_PROFILE).alias("live")).join(told, [*_PERSON], "full")
+    judged = both.where("live IS NOT NULL OR says").select("user_id", "live", "replayed").mapInArrow(_judge, _JUDGED)
+    some = functions.slice(functions.sort_array(functions.collect_set("user_id")), 1, EXAMPLES)
+    counted = judged.groupBy("what").agg(functions.count("*").alias("count"), some.alias("some")).collect()
+    found = {row["what"]: row for row in counted}
+    same, differ, only_live, only_replayed = (found[side]["count"] if side in found else 0 for side in _SIDES)
+    examples = [one for side in _SIDES[1:] if side in found for one in found[side]["some"]][:EXAMPLES]
+    return ProfileDifferences(same, differ, only_live, only_replayed, examples)
+
+
+def line(found: ProfileDifferences) -> str:
+    """For people."""
+    told = f"profiles: {found.same} are the same, {found.differ} differ"
+    alone = f", {found.only_live} only live, {found.only_replayed} only replayed"
+    return told + alone + (f", for example {' '.join(found.examples)}" if found.examples else "") + "\n"
+
+
+def _judge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    shape = to_arrow_schema(_JUDGED)
+    for batch in batches:
+        rows = [{"user_id": row["user_id"], "what": _side(row["live"], row["replayed"])} for row in batch.to_pylist()]
+        yield pa.RecordBatch.from_pylist(rows, shape)
+
+
+def _side(live: Mapping[str, object] | None, replayed: Mapping[str, object] | None) -> str:
+    if live is None or replayed is None:
+        return "only_replayed" if live is None else "only_live"
+    return "same" if _plain(live) == _plain(replayed) else "differ"
+
+
+def _plain(profile: Mapping[str, object]) -> tuple[object, ...]:
+    """What can be compared: traits whatever the order of their names, `1` and `1.0` apart; no account is no account."""
+    traits = msgspec.json.encode(msgspec.json.decode(str(profile["traits"] or "{}")), order="sorted")
+    return traits, profile["anonymous_ids"] or [], profile["group_id"] or None

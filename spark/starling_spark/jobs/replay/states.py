@@ -1,0 +1,112 @@
+"""Edge: people's past as Arrow batches -> their states, in the Python workers of Spark; one person at a time is in memory."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, types
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from starling_common.values import split_key
+from starling_rules.events import Reported
+from starling_segments import Plan, UserState, decode_state
+from starling_spark.history.records import Happened, past_record
+from starling_spark.jobs.replay.accounts import KEPT, depth, heard, kept_row, said
+from starling_spark.jobs.replay.folding import Folded, InForce, folded
+from starling_spark.jobs.replay.setting import Setting
+
+STATES: Final = types.StructType(
+    [
+        types.StructField("workspace", types.StringType()),
+        types.StructField("user_id", types.StringType()),
+        types.StructField("anonymous_ids", types.ArrayType(types.StringType())),
+        types.StructField("traits", types.StringType()),
+        types.StructField("group_id", types.StringType()),
+        types.StructField(
+            "memberships",
+            types.ArrayType(
+                types.StructType(
+                    [
+                        types.StructField("segment_key", types.StringType()),
+                        types.StructField("segment_version", types.IntegerType()),
+                        types.StructField("entered_ms", types.LongType()),
+                    ]
+                )
+            ),
+        ),
+    ]
+)
+"""A person known at the instant; of `memberships` only those that they are in. `traits` is JSON text."""
+
+Make: TypeAlias = Callable[[int, bytes, UserState, Plan], dict[str, Any]]
+"""Partition, key, state and plan of a person -> a row."""
+
+_BATCH: Final = 2_000
+
+
+def states(people: DataFrame, setting: Setting) -> DataFrame:
+    """Shape: in as `past.of_people`; out `STATES`. Where segments ask about accounts, folds the past at once."""
+    rounds = max((_depth(InForce(setting.records[:count])) for count, _ in setting.partitions.values()), default=0)
+    if not rounds:
+        return people.mapInArrow(_folder(setting, _shown_row, STATES), STATES)
+    kept = people.mapInArrow(_folder(setting, kept_row, KEPT), KEPT)
+    for _ in range(rounds):
+        kept = heard(said(kept.localCheckpoint()), setting)  # it is read more than once, and the past is long
+    return kept.mapInArrow(_show, STATES)
+
+
+def _depth(in_force: InForce) -> int:
+    return max((depth(rules.plan) for rules in in_force.rules.values()), default=0)
+
+
+def _folder(setting: Setting, made: Make, out: types.StructType) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = (row for batch in batches for row in batch.to_pylist())
+        shape, people = to_arrow_schema(out), _people(rows, setting, made)
+        while some := list(islice(people, _BATCH)):
+            yield pa.RecordBatch.from_pylist(some, shape)
+
+    return fold
+
+
+def _people(rows: Iterable[Mapping[str, Any]], setting: Setting, made: Make) -> Iterator[dict[str, Any]]:
+    in_force = cache(lambda count: InForce(setting.records[:count]))
+    for (partition, key), past in groupby(rows, key=itemgetter("partition", "key")):
+        definitions, now_ms = setting.partitions[partition]
+        rules = in_force(definitions).of(key)
+        state = folded(key, (Folded(one, row["stream_ms"]) for row in past if (one := happened(row)) is not None), rules, now_ms)
+        if state.known:  # everything of the others was refused
+            yield made(partition, key, state, rules.plan)
+
+
+def _shown_row(_partition: int, key: bytes, state: UserState, _plan: Plan) -> dict[str, Any]:
+    return _shown(key, state)
+
+
+def _show(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    shape = to_arrow_schema(STATES)
+    for batch in batches:
+        rows = [_shown(row["key"], decode_state(row["state"])) for row in batch.select(["key", "state"]).to_pylist()]
+        yield pa.RecordBatch.from_pylist(rows, shape)
+
+
+def happened(row: Mapping[str, Any]) -> Happened | None:
+    """A row as `past.timed` gives it, as a segment sees it; None: it sees nothing. The clock's are nobody's, and none of them."""
+    found = past_record(row)
+    return found.at(row["instant_ms"]) if isinstance(found, Reported) else found
+
+
+def _shown(key: bytes, state: UserState) -> dict[str, Any]:
+    workspace, user_id = split_key(key)
+    inside = [(key, one) for key, one in sorted(state.memberships.items()) if one.member]
+    return {
+        "workspace": workspace,
+        "user_id": user_id,
+        "anonymous_ids": list(state.anonymous_ids),
+        "traits": state.traits_json,
+        "group_id": None if state.belongs is None else state.belongs.account,
+        "memberships": [{"segment_key": key, "segment_version": one.version, "entered_ms": one.entered_at} for key, one in inside],
+    }

@@ -1,0 +1,169 @@
+"""Edge: one reprocessing, from the raw items of the lake into event tables of its own, some partitions after others."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import Final
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, functions
+
+import starling_items
+from starling_common.instants import wall_clock_ms
+from starling_common.logs import log
+from starling_common.settings import Clock
+from starling_common.topics import INGEST_TOPICS
+from starling_spark.jobs.reprocess import raw
+from starling_spark.jobs.reprocess.folding import Making
+from starling_spark.jobs.reprocess.place import Place, Tables
+from starling_spark.jobs.reprocess.plan import Catalog, Plan, cut_of, groups, rules_hash
+from starling_spark.jobs.reprocess.reach import first_missing
+from starling_spark.jobs.reprocess.results import Ask, origin_columns, results, with_instants
+from starling_spark.kafka.decoding import Reading, decoded
+from starling_spark.lakehouse import in_force
+from starling_spark.lakehouse.in_force import Corrected
+from starling_spark.lakehouse.tables import QUARANTINE, QUARANTINE_COLUMNS
+
+ITEMS, EVENTS, CHANGES = "ingest_items", "behaviour_events", "profile_changes"
+
+_EVENT_COLUMNS: Final[Mapping[str, str]] = {EVENTS: "behaviour", CHANGES: "profile"}
+"""Table -> the column of the results that goes into it."""
+
+
+class NotThere(Exception):
+    """There is no such reprocessing, or the lake has nothing to make one of."""
+
+
+class NotPossible(Exception):
+    """It would harm what is there; the text says what to do."""
+
+
+def planned(place: Place, name: str, catalog: Catalog) -> Plan:
+    """Look at what is at hand: which snapshots are read, and up to when each partition has everything.
+
+    Raises: NotThere, KafkaException.
+    """
+    now_ms = wall_clock_ms()
+    before_ms = now_ms - round(place.settings.reprocess_settle_seconds * 1000)
+    found = place.lake.reached(ITEMS, before_ms) if place.lake.exists(ITEMS) else None
+    if found is None:
+        raise NotThere(f"the lake has no items that were there {place.settings.reprocess_settle_seconds:g} s ago")
+    snapshots, taken = {ITEMS: found[0]}, dict(found[1])
+    for table in (EVENTS, CHANGES):
+        there = place.lake.reached(table) if place.lake.exists(table) else None
+        if there is not None:
+            snapshots[table] = there[0]
+            taken |= there[1]
+    # After the items: a batch is in their table first, and what is refused of it comes then.
+    refused = place.lake.snapshot(QUARANTINE) if place.lake.exists(QUARANTINE) else None
+    snapshots |= {} if refused is None else {QUARANTINE: refused}
+    cut = cut_of(first_missing(place, taken), before_ms)
+    return Plan(name=name, rules=rules(), catalog=catalog, begun_at_ms=now_ms, snapshots=snapshots, cut=cut)
+
+
+def begun(place: Place, wanted: Callable[[], Plan], name: str, *, overwrite: bool) -> Plan:
+    """The plan to work on: that of a run that was killed, or a new one with empty tables. Raises: NotPossible."""
+    tables, now = Tables(place, name), in_force.corrected(place.lake)
+    there = tables.plan()
+    if there is not None and not overwrite:
+        if there.is_done:
+            raise NotPossible(f"{name} is there already: take another name, or --overwrite")
+        if there.rules != rules():
+            raise NotPossible(f"{name} was begun under other rules: --overwrite it")
+        return there
+    if now is not None and now.name == name:
+        raise NotPossible(f"{name} is in force: take another name, or switch to another one first")
+    made = wanted()
+    tables.make(made)
+    return made
+
+
+def reprocess(place: Place, plan: Plan, making: Making, told: Callable[[Plan], None] = lambda _: None) -> Plan:
+    """Fold what is not done yet; `told` hears of each step. Raises: whatever a task failed with."""
+    tables, products = Tables(place, plan.name), place.spark.sparkContext.broadcast(dict(making.products))
+    bare = replace(making, products={})
+    try:
+        for some in groups(plan.left(), place.settings.reprocess_partitions_at_once):
+            began = time.monotonic()
+            counts = _written(tables, _made(place, plan, some, making.clock, lambda: replace(bare, products=products.value)), some)
+            plan = plan.with_done(counts)
+            tables.tell(plan)
+            log(__name__).info(
+                "partitions_done", partitions=some, left=len(plan.left()), seconds=round(time.monotonic() - began, 1)
+            )
+            told(plan)
+        return plan
+    finally:
+        products.destroy()
+
+
+def switched(place: Place, name: str | None) -> Corrected | None:
+    """Put its tables in force, or the lake's own; what was in force before. Raises: NotThere, NotPossible."""
+    before = in_force.corrected(place.lake)
+    if name is None:
+        in_force.switch(place.lake, None)
+        return before
+    plan = Tables(place, name).plan()
+    if plan is None:
+        raise NotThere(f"there is no reprocessing {name!r}")
+    if not plan.is_done:
+        raise NotPossible(f"{name} is not finished: `starling reprocess --into {name}` goes on with it")
+    in_force.switch(place.lake, Corrected(name, dict(plan.cut)))
+    return before
+
+
+def all_given(place: Place, plan: Plan) -> DataFrame:
+    """`raw.raw_columns` of all that the normalizer was given up to the cut."""
+    prefix, of = place.settings.lake_topic_prefix, plan.snapshots
+    found = [raw.items(place.lake.rows(ITEMS, of[ITEMS]), prefix)]
+    if QUARANTINE in of:
+        found.append(raw.quarantined(_read_again(place, of[QUARANTINE]), prefix))
+    if CHANGES in of:
+        found.append(raw.computed(place.lake.rows(CHANGES, of[CHANGES])))
+    given = raw.up_to(reduce(DataFrame.unionByName, found), plan.cut)
+    return raw.with_products(given, place.lake.rows(EVENTS, of[EVENTS])) if EVENTS in of and plan.catalog == "then" else given
+
+
+def _read_again(place: Place, snapshot: int) -> DataFrame:
+    topics = [place.topic(topic) for topic in INGEST_TOPICS]
+    refused = place.lake.rows(QUARANTINE, snapshot).where(functions.col("origin_topic").isin(*topics))
+    records = refused.selectExpr(
+        "origin_topic AS topic", "origin_partition AS partition", "origin_offset AS offset",
+        "unix_millis(origin_timestamp) AS timestamp_ms", "origin_key AS key", "value", "headers",
+    )  # fmt: skip
+    return decoded(records, Reading.plain(place.wire, topics[0]))
+
+
+def _made(place: Place, plan: Plan, partitions: list[int], clock: Clock, making: Ask) -> DataFrame:
+    given = all_given(place, plan).where(functions.col("origin_partition").isin(*partitions))
+    instants = with_instants(given, making) if clock is Clock.EVENT else given
+    return results(raw.of_people(raw.timed(instants, clock)), place.wire, making)
+
+
+def _written(tables: Tables, made: DataFrame, partitions: list[int]) -> dict[int, dict[str, int]]:
+    made = made.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counts: dict[int, dict[str, int]] = {number: {} for number in partitions}
+        for row in made.groupBy("origin_partition", "outcome").count().collect():
+            counts[row["origin_partition"]][row["outcome"]] = row["count"]
+        for table, column in _EVENT_COLUMNS.items():
+            rows = made.where(f"{column} IS NOT NULL").select(f"{column}.*", *origin_columns())
+            tables.append(table, rows, partitions)
+        tables.append(QUARANTINE, _refused(made), partitions)
+        return counts
+    finally:
+        made.unpersist()
+
+
+def _refused(made: DataFrame) -> DataFrame:
+    why = [functions.col(f"refused.{name}") for name in ("code", "message", "schema_id")]
+    headers = functions.lit(None).cast(QUARANTINE_COLUMNS["headers"].dataType).alias("headers")
+    rows = made.where("refused IS NOT NULL").select(*origin_columns(), "value", headers, *why)
+    return rows.select(*QUARANTINE_COLUMNS.fieldNames())
+
+
+def rules() -> str:
+    """A hash of the stages as they are installed."""
+    return rules_hash(Path(starling_items.__file__).parent)

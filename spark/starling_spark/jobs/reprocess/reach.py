@@ -1,0 +1,68 @@
+"""Adapter: up to when everything is at hand: what was received is in the lake, and what became of it too."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import functions
+
+from starling_common.kafka import consumer_config, watermarks
+from starling_common.topics import INGEST_TOPICS
+from starling_spark.jobs.reprocess.place import REACHED, Place
+from starling_spark.kafka.sources import kafka_past
+from starling_spark.lakehouse.in_force import EVENT_TABLES
+from starling_spark.lakehouse.positions import Position
+
+Ends = Mapping[tuple[str, int], int]
+
+_TIMEOUT_SECONDS: Final = 30.0
+
+
+def first_missing(place: Place, taken: Position) -> dict[int, int | None]:
+    """Partition -> when the first record was received (epoch ms) that the lake or the normalizer lacks; None: there is none.
+
+    `taken`: how far the items and events at hand go. Reads the ends of the topics, from there on. Raises: KafkaException.
+    """
+    starts = _starts(place, taken)
+    topics = [place.topic(topic) for topic in REACHED]
+    found = kafka_past(place.spark, place.settings.kafka.brokers, topics, _as_json(starts))
+    firsts = found.groupBy("partition").agg(functions.min("timestamp_ms").alias("first")).collect()
+    first = {row["partition"]: row["first"] for row in firsts}
+    ingest = {place.topic(topic) for topic in INGEST_TOPICS}
+    return {partition: first.get(partition) for topic, partition in starts if topic in ingest}
+
+
+def _starts(place: Place, lake: Position) -> dict[tuple[str, int], int]:
+    """The first offset of each partition that is not taken by the lake, or not by the normalizer."""
+    consumer = Consumer(consumer_config(place.settings.kafka.brokers, place.settings.reprocess_normalizer_group))
+    try:
+        starts: dict[tuple[str, int], int] = {}
+        for topic in REACHED:
+            name = place.topic(topic)
+            parts = [TopicPartition(name, number) for number in _partitions(consumer, name)]
+            read = {} if topic in EVENT_TABLES else _committed(consumer, parts)
+            for part in parts:
+                low, high = watermarks(consumer, name, part.partition, _TIMEOUT_SECONDS)
+                kept = lake.get((name, part.partition), 0) if topic in INGEST_TOPICS or topic in EVENT_TABLES else high
+                taken = min(kept, read.get(part.partition, kept))
+                starts[name, part.partition] = min(max(taken, low), high)
+        return starts
+    finally:
+        consumer.close()
+
+
+def _committed(consumer: Consumer, parts: Sequence[TopicPartition]) -> dict[int, int]:
+    found = consumer.committed(list(parts), timeout=_TIMEOUT_SECONDS)
+    return {one.partition: max(one.offset, 0) for one in found}
+
+
+def _partitions(consumer: Consumer, topic: str) -> list[int]:
+    return sorted(consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic].partitions)
+
+
+def _as_json(starts: Ends) -> str:
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in starts.items():
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(topics)

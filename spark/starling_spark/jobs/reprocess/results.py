@@ -1,0 +1,119 @@
+"""Edge: rows as Arrow batches -> what became of each, in Spark's Python workers; one person's profile at a time is in memory."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from itertools import groupby, islice, tee
+from operator import itemgetter
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, functions, types
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from starling_common.topics import BEHAVIOUR, PROFILE, load_catalogue
+from starling_common.wire import schema_text
+from starling_spark.jobs.reprocess.folding import Made, Making, event_time_ms, made_of
+from starling_spark.jobs.reprocess.raw import PLACE, raw_columns
+from starling_spark.kafka.codec import NO_ID, Wire
+from starling_spark.kafka.columns import columns_of, row_of
+from starling_spark.kafka.decoding import REFUSED
+
+Batches = Iterable[pa.RecordBatch]
+Ask = Callable[[], Making]
+"""Called in a worker, where a catalog that was broadcast is at hand."""
+
+_BATCH: Final = 2_000
+
+
+@cache
+def result_columns() -> types.StructType:
+    """`raw.PLACE`, the outcome, and of `behaviour`, `profile` and `refused` the one that became of the row, if any.
+
+    `value`: the record as it was, where it was refused.
+    """
+    return types.StructType(
+        [
+            *PLACE.fields,
+            types.StructField("outcome", types.StringType()),
+            types.StructField("behaviour", columns_of(_schema(BEHAVIOUR))),
+            types.StructField("profile", columns_of(_schema(PROFILE))),
+            types.StructField("value", types.BinaryType()),
+            types.StructField("refused", REFUSED),
+        ]
+    )
+
+
+def with_instants(raw: DataFrame, making: Ask) -> DataFrame:
+    """In: `raw.raw_columns`; out: the same with `instant_ms`."""
+    out = types.StructType([*raw_columns().fields, types.StructField("instant_ms", types.LongType())])
+    return raw.mapInArrow(_reader(out, making), out)
+
+
+def results(people: DataFrame, wire: Wire, making: Ask) -> DataFrame:
+    """A row for each. In: as `raw.of_people`; out: `result_columns`."""
+    return people.mapInArrow(_folder(wire, making), result_columns())
+
+
+def _reader(out: types.StructType, making: Ask) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def read(batches: Batches) -> Iterator[pa.RecordBatch]:
+        shape, given = to_arrow_schema(out), making()
+        for batch in batches:
+            rows = batch.select(["origin_key", "item", "products"]).to_pylist()
+            columns = [*batch.columns, pa.array([event_time_ms(row, given) for row in rows], pa.int64())]
+            cast = [one if one.type == field.type else one.cast(field.type) for one, field in zip(columns, shape, strict=True)]
+            yield pa.RecordBatch.from_arrays(cast, schema=shape)
+
+    return read
+
+
+def _folder(wire: Wire, making: Ask) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def fold(batches: Batches) -> Iterator[pa.RecordBatch]:
+        rows = (row for batch in batches for row in batch.to_pylist())
+        shape, found = to_arrow_schema(result_columns()), _results(rows, wire, making())
+        while some := list(islice(found, _BATCH)):
+            yield pa.RecordBatch.from_pylist(some, shape)
+
+    return fold
+
+
+def _results(rows: Iterable[Mapping[str, Any]], wire: Wire, making: Making) -> Iterator[dict[str, Any]]:
+    columns = {topic: _columns(topic) for topic in (BEHAVIOUR, PROFILE)}
+    for (_, key), past in groupby(rows, key=itemgetter("origin_partition", "origin_key")):
+        own, folded = tee(past)
+        for row, made in zip(own, made_of(key, folded, making), strict=True):
+            yield {
+                **{name: row[name] for name in PLACE.fieldNames()},
+                "outcome": made.outcome,
+                "behaviour": made.behaviour and columns[BEHAVIOUR](made.behaviour),
+                "profile": made.profile and columns[PROFILE](made.profile),
+                **_refusal(row, made, wire),
+            }
+
+
+def _columns(topic: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    names, values = columns_of(_schema(topic)).fieldNames(), row_of(_schema(topic))
+    return lambda event: dict(zip(names, values(event), strict=True))
+
+
+def _refusal(row: Mapping[str, Any], made: Made, wire: Wire) -> dict[str, Any]:
+    if made.refused is None:
+        return {"value": None, "refused": None}
+    value, schema_id = row["value"], NO_ID
+    if row["refused"] is not None:
+        schema_id = row["refused"]["schema_id"]
+    elif row["item"] is not None:
+        value, schema_id = wire.codec(row["origin_topic"]).encode(row["item"]), wire.of(row["origin_topic"]).schema_id
+    refused = {"code": made.refused.code, "message": made.refused.message, "schema_id": schema_id}
+    return {"value": value, "refused": refused}
+
+
+def origin_columns() -> list[Any]:
+    """Of a result: the columns `lake.tables.ORIGIN`."""
+    kept = [functions.col(name) for name in PLACE.fieldNames() if name != "origin_micros"]
+    kept.insert(3, functions.timestamp_micros("origin_micros").alias("origin_timestamp"))
+    return kept
+
+
+@cache
+def _schema(topic: str) -> str:
+    return schema_text(load_catalogue().topics[topic].schema)

@@ -1,0 +1,24 @@
+"""What an operator may turn of the job `views`."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from starling_common.settings import Cassandra
+from starling_spark.session.settings import SparkSettings
+
+
+class ViewsSettings(SparkSettings):
+    """Settings of `python -m starling_spark.jobs.views`."""
+
+    cassandra: Cassandra
+    views_trigger_seconds: Annotated[float, Field(gt=0, le=86_400, description="shortest time between micro-batches")] = 5.0
+    views_batch_records: Annotated[int, Field(ge=100, description="of one micro-batch at most")] = 200_000
+    views_lateness_days: Annotated[
+        int | None,
+        Field(ge=1, le=36_500, description="how much later than the newest event one may come and still count; unset: any"),
+    ] = None
+    views_stop_seconds: Annotated[float, Field(gt=0, description="how long a micro-batch may take to end at a stop")] = 25.0
+    views_group: str = "starling-views"
+    views_dead_letters_topic: str = "views.dlq"
+    views_topic_prefix: Annotated[str, Field(description="of the topics' names, where installations share a broker")] = ""

@@ -1,0 +1,55 @@
+"""Wiring: settings to the running job."""
+
+from contextlib import ExitStack
+from threading import Event
+
+from prometheus_client import CollectorRegistry
+
+from starling_common.database import Database
+from starling_common.health import HealthServer
+from starling_common.metrics import Metrics
+from starling_common.wire import Registry
+from starling_spark.jobs.views.catalogue import views
+from starling_spark.jobs.views.job import Place, start_refusals, start_view
+from starling_spark.jobs.views.settings import ViewsSettings
+from starling_spark.jobs.views.store import ViewStore
+from starling_spark.jobs.views.view import View
+from starling_spark.kafka.codec import Wire, agree
+from starling_spark.kafka.groups import GroupOffsets
+from starling_spark.session.running import Follower
+from starling_spark.session.spark import open_session
+
+
+def run_views(settings: ViewsSettings, stopping: Event) -> None:
+    """All views, until `stopping`.
+
+    Raises: StreamingQueryException, JarMissing, RegistryUnavailable, SchemaMissing, DatabaseUnavailable, KafkaException, OSError.
+    """
+    metrics, group = Metrics(CollectorRegistry()), GroupOffsets(settings.kafka.brokers, settings.views_group)
+    follower, database, wanted = Follower(group), Database(settings.cassandra), views()
+    health = HealthServer(
+        (settings.http.host, settings.http.port),
+        metrics.registry,
+        alive=dict,
+        ready=lambda: {"queries": follower.problem(), "database": database.problem()},
+    )
+    topics = sorted({settings.views_topic_prefix + view.topic for view in wanted})
+    with ExitStack() as stack:
+        stack.callback(group.close)
+        stack.callback(database.close)
+        health.start()
+        stack.callback(health.stop)
+        wire = _wire(settings, wanted)
+        history = group.ends(topics)
+        spark = open_session("views", settings)
+        stack.callback(spark.stop)
+        place = Place(spark, settings, wire, max(1 + number for _, number in history), history, metrics)
+        queries = [start_view(place, view, ViewStore(database, view)) for view in wanted]
+        queries += [start_refusals(place, topic) for topic in topics]
+        follower.follow(queries, stopping, settings.views_stop_seconds)
+
+
+def _wire(settings: ViewsSettings, wanted: tuple[View, ...]) -> Wire:
+    records = {settings.views_topic_prefix + view.topic: view.record for view in wanted}
+    records[settings.views_dead_letters_topic] = "DeadLetter"
+    return agree(Registry(settings.registry.url), settings.registry.url, records.items())

@@ -1,0 +1,1 @@
+"""Kafka topics as DataFrames and back: sources, decoding, sinks, dead letters and consumer-group offsets."""

@@ -1,0 +1,42 @@
+"""Adapter: a Spark session with the lake's catalog, its tables as this installation names them, and their maintenance."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from starling_common.metrics import Metrics
+from starling_spark.lakehouse.iceberg import Lake, iceberg_config, local_warehouse
+from starling_spark.lakehouse.maintenance import Keeping, keep_up
+from starling_spark.lakehouse.settings import LakeSettings
+from starling_spark.lakehouse.tables import QUARANTINE, TABLES, LakeTable, renamed
+from starling_spark.lakehouse.warehouse_lock import held
+from starling_spark.session.spark import open_session
+
+
+@contextmanager
+def opened(settings: LakeSettings) -> Iterator[tuple[SparkSession, Lake]]:
+    """Open a session with the lake's catalog and lock the warehouse. Raises: WarehouseInUse, JarMissing."""
+    with held(local_warehouse(settings)):
+        spark = open_session("lake", settings, iceberg_config(settings))
+        try:
+            yield spark, Lake(spark, settings.lake_namespace)
+        finally:
+            spark.stop()
+
+
+def lake_tables(settings: LakeSettings) -> tuple[LakeTable, ...]:
+    """Return the tables, with the topic prefix of this installation."""
+    return renamed(TABLES, settings.lake_topic_prefix)
+
+
+def upkeep_of(lake: Lake, tables: Sequence[LakeTable], settings: LakeSettings, metrics: Metrics) -> Callable[[], None]:
+    """Return a function that maintains all tables once and records the seconds that each takes."""
+    keeping = Keeping(settings.lake_keep_hours, settings.lake_orphan_hours)
+    names = [*(table.name for table in tables), QUARANTINE]
+
+    def upkeep() -> None:
+        for table, seconds in keep_up(lake, names, keeping).items():
+            metrics.gauge("starling_lake_upkeep_seconds").labels(table).set(seconds)
+
+    return upkeep
