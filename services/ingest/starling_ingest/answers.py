@@ -12,6 +12,7 @@ HeaderList = list[tuple[str, str]]
 
 _CORS: Final = ("access-control-allow-origin", "*")
 _EXPOSED: Final = ("access-control-expose-headers", "X-Correlation-Id, Retry-After")
+_HEADERS: Final = "Authorization, Content-Type, Content-Encoding, X-Retry-Count, X-Write-Key, X-Correlation-Id, Traceparent"
 _JSON: Final = ("content-type", "application/json")
 _PROBLEM: Final = ("content-type", PROBLEM_JSON)
 _STATUS: Final = {"body_too_large": 413, "too_many_items": 413, "unknown_write_key": 401, "not_yet": 501}
@@ -29,7 +30,7 @@ class Answer(msgspec.Struct, frozen=True):
 def accepted(correlation_id: str) -> Answer:
     """Every item is in. The id was checked or made here: it needs no escaping."""
     body = f'{{"success":true,"correlationId":"{correlation_id}"}}'.encode()
-    return Answer(200, [_JSON, _CORS, ("x-correlation-id", correlation_id)], body)
+    return Answer(200, [_JSON, _CORS, _EXPOSED, ("x-correlation-id", correlation_id)], body)
 
 
 def partly_accepted(count: int, faults: list[Fault], correlation_id: str) -> Answer:
@@ -70,26 +71,36 @@ def wrong_method(allow: str, correlation_id: str) -> Answer:
     return Answer(405, [*answer.headers, ("allow", allow)], answer.body)
 
 
-def preflight(allow: str) -> Answer:
-    """What a browser asks before it sends to another origin."""
+def preflight(allow: str, asked: str | None) -> Answer:
+    """The answer to a browser that asks whether it may send to another origin; every header name that it asks for is allowed.
+
+    No request carries cookies that count here, so a header can do no harm; clients add names of their own with every version.
+    """
     headers = [
         _CORS,
         ("access-control-allow-methods", allow),
-        (
-            "access-control-allow-headers",
-            "Authorization, Content-Type, Content-Encoding, X-Retry-Count, X-Write-Key, X-Correlation-Id, Traceparent",
-        ),
+        ("access-control-allow-headers", asked or _HEADERS),
         ("access-control-max-age", "86400"),
+        ("vary", "Access-Control-Request-Headers"),
         ("allow", allow),
     ]
     return Answer(204, headers, b"")
 
 
 def browser_settings(write_key: str, api_host: str, scheme: str) -> Answer:
-    """The document that the browser client fetches before it sends anything."""
+    """The document that Segment's browser client fetches before it sends anything."""
     segment = {"apiKey": write_key, "apiHost": api_host, "protocol": scheme}
-    body = _encode({"integrations": {"Segment.io": segment}, "plan": {}, "edgeFunction": {}})
-    return Answer(200, [_JSON, _CORS, ("cache-control", "public, max-age=300")], body)
+    # Without a host of its own, the client sends its metrics to Segment.
+    settings = {"integrations": {"Segment.io": segment}, "plan": {}, "edgeFunction": {}, "metrics": {"host": api_host}}
+    return _document(settings)
+
+
+def source_config(write_key: str) -> Answer:
+    """The document that RudderStack's browser client fetches first: no device destinations, no reports of its own."""
+    off = {"enabled": False}
+    config = {"statsCollection": {"errors": off, "metrics": off}}
+    source = {"id": write_key, "name": "starling", "enabled": True, "config": config, "destinations": []}
+    return _document({"source": source})
 
 
 def plain(status: int, content_type: str, body: bytes) -> Answer:
@@ -99,3 +110,7 @@ def plain(status: int, content_type: str, body: bytes) -> Answer:
 
 def _rejected(faults: list[Fault]) -> list[dict[str, Any]]:
     return [{"index": f.index, "messageId": f.message_id, "code": f.code, "message": f.message} for f in faults]
+
+
+def _document(value: dict[str, Any]) -> Answer:
+    return Answer(200, [_JSON, _CORS, _EXPOSED, ("cache-control", "public, max-age=300")], _encode(value))

@@ -29,8 +29,11 @@ _DRAINED_BYTES: Final = 4 * 2**20
 """Read and dropped at most of a body that is refused unread: a client that is still writing would not see the answer."""
 
 _POST: Final = "POST, OPTIONS"
-_GET: Final = "GET, OPTIONS"
+_GET: Final = "GET, HEAD, OPTIONS"
 _BROWSER_SETTINGS: Final = re.compile(r"/v1/projects/([^/]+)/settings")
+_SOURCE_CONFIG: Final = frozenset({"/sourceConfig", "/sourceConfig/"})
+_CLIENT_METRICS: Final = "/v1/m"
+"""Segment's browser client posts counters of its own there, without a key."""
 _WELL: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _NO_KEY: Final = Refused(
     "unknown_write_key",
@@ -62,7 +65,7 @@ class Exchange(Protocol):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A path that takes items. `kind` is None where the body is a batch; `name` is its long form, for metrics."""
+    """A path that takes items. `kind` is None where the body is a batch; `name` is its long form, for metrics and dead letters."""
 
     name: str
     kind: str | None
@@ -85,6 +88,10 @@ def _routes() -> dict[str, Route]:
     routes["/v1/batch"] = Route("/v1/batch", None)
     # The browser client calls every path by its first letter.
     routes |= {f"/v1/{path[4]}": route for path, route in routes.items()}
+    # Where RudderStack's browser client sends on unload, and where Jitsu's sends from browsers and from servers.
+    routes["/beacon/v1/batch"] = routes["/v1/batch"]
+    for kind in INGEST_KINDS:
+        routes[f"/api/s/{kind}"] = routes[f"/api/s/s2s/{kind}"] = routes[f"/v1/{kind}"]
     return routes | {"/v1/import": Route("/v1/import", None, imported=True)}
 
 
@@ -133,6 +140,8 @@ class App:
         route = ROUTES.get(scope.path)
         if route is None or scope.method != "POST":
             name, answer = self._page(scope)
+            if name == _CLIENT_METRICS:
+                await _drain(exchange)
             exchange.response_bytes(answer.status, answer.headers, answer.body)
             self._counts.answered(name, str(answer.status), None)
             return
@@ -143,8 +152,10 @@ class App:
     async def _items(self, route: Route, scope: Scope, exchange: Exchange) -> tuple[Answer, float]:
         headers = scope.headers
         correlation_id = request.correlation_id(headers, self._identifiers)
-        key = request.write_key(headers, scope.query_string)
-        if key is not None and key not in self._doorway.write_keys:
+        write_keys = self._doorway.write_keys
+        key = request.write_key(headers, scope.query_string, write_keys)
+        workspace = None if key is None else write_keys.get(key)
+        if key is not None and workspace is None:
             await _drain(exchange)
             return answers.refused(_UNKNOWN_KEY, correlation_id), time.perf_counter()
         length = headers.get("content-length")
@@ -156,9 +167,11 @@ class App:
             return answers.refused(_as_refused(body), correlation_id), started
         # The type counts only where the body is no JSON object: clients send JSON under any name. No message begins like one.
         protobuf = body.value[:1] != b"{" and (headers.get("content-type") or "").startswith(PROTOBUF)
-        workspace = self._workspace(key, body.value, route, protobuf=protobuf)
-        if isinstance(workspace, Refused):
-            return answers.refused(workspace, correlation_id), started
+        if workspace is None:
+            found = self._workspace(body.value, route, protobuf=protobuf)
+            if isinstance(found, Refused):
+                return answers.refused(found, correlation_id), started
+            workspace = found
         read = _reading(route, body.value, protobuf=protobuf)
         if not isinstance(read, Done):
             return answers.refused(_as_refused(read), correlation_id), started
@@ -166,19 +179,15 @@ class App:
             workspace, route.imported, correlation_id, _address(scope.client), request.user_agent(headers), self._doorway.edge
         )
         return await self._take(
-            read.value, Origin(receipt, scope.path, request.traceparent(headers, self._identifiers)), started
+            read.value, Origin(receipt, route.name, request.traceparent(headers, self._identifiers)), started
         ), started
 
-    def _workspace(self, key: str | None, body: bytes, route: Route, *, protobuf: bool) -> str | Refused:
-        """The workspace of the key; where headers and query name no key, of the body's `writeKey`."""
-        if key is None:
-            found = message_write_key(body, route.kind) if protobuf else body_write_key(body)
-            if not isinstance(found, Done):
-                return _as_refused(found)
-            key = found.value
-        if not key:
-            return _NO_KEY
-        return self._doorway.write_keys.get(key, _UNKNOWN_KEY)
+    def _workspace(self, body: bytes, route: Route, *, protobuf: bool) -> str | Refused:
+        """The workspace of the body's `writeKey`, where headers and query name no key."""
+        key = message_write_key(body, route.kind) if protobuf else body_write_key(body)
+        if not isinstance(key, Done):
+            return _as_refused(key)
+        return self._doorway.write_keys.get(key.value, _UNKNOWN_KEY) if key.value else _NO_KEY
 
     async def _take(self, reading: Reading, origin: Origin, now_seconds: float) -> Answer:
         correlation_id = origin.receipt.correlation_id
@@ -202,30 +211,50 @@ class App:
     def _page(self, scope: Scope) -> tuple[str, Answer]:
         correlation_id = request.correlation_id(scope.headers, self._identifiers)
         path = scope.path
-        found = _BROWSER_SETTINGS.fullmatch(path)
-        if path not in ROUTES and path not in _WELL and found is None:
+        name = _page_name(path)
+        if name is None:
             return "other", answers.failed(404, "no_such_path", "nothing is served at this path", correlation_id)
-        name = "/v1/projects/{writeKey}/settings" if found else ROUTES[path].name if path in ROUTES else path
-        allow = _POST if path in ROUTES else _GET
+        posted = path in ROUTES or path == _CLIENT_METRICS
+        allow = _POST if posted else _GET
         if scope.method == "OPTIONS":
-            return name, answers.preflight(allow)
-        if path in ROUTES or scope.method != "GET":
+            return name, answers.preflight(allow, request.asked_headers(scope.headers))
+        if scope.method not in (("POST",) if posted else ("GET", "HEAD")):
             return name, answers.wrong_method(allow, correlation_id)
-        return name, self._browser_settings(found[1], scope, correlation_id) if found else self._wellness(path)
+        if posted:
+            return name, answers.accepted(correlation_id)
+        if path in _WELL:
+            return name, self._wellness(path)
+        return name, self._document(path, scope, correlation_id)
 
     def _wellness(self, path: str) -> Answer:
         if path == "/metrics":
             return answers.plain(200, *self._counts.exposition())
         return answers.plain(*checks_answer(self._doorway.alive() if path == "/healthz" else self._doorway.ready()))
 
-    def _browser_settings(self, key: str, scope: Scope, correlation_id: str) -> Answer:
-        if key not in self._doorway.write_keys:
-            return answers.refused(_UNKNOWN_KEY, correlation_id)
+    def _document(self, path: str, scope: Scope, correlation_id: str) -> Answer:
+        """What a browser client fetches before it sends anything."""
+        found = _BROWSER_SETTINGS.fullmatch(path)
+        key = found[1] if found else request.write_key(scope.headers, scope.query_string, self._doorway.write_keys)
+        if key is None or key not in self._doorway.write_keys:
+            return answers.refused(_UNKNOWN_KEY if key else _NO_KEY, correlation_id)
+        if found is None:
+            return answers.source_config(key)
         name = request.host(scope.headers, scope.authority)
         if name is None:
             return answers.failed(400, "bad_host", "the Host header is no host name", correlation_id)
         scheme = "https" if scope.headers.get("x-forwarded-proto") == "https" else scope.scheme
         return answers.browser_settings(key, f"{name}/v1", scheme)
+
+
+def _page_name(path: str) -> str | None:
+    """What metrics call a path; None where nothing is served."""
+    if path in ROUTES:
+        return ROUTES[path].name
+    if path in _SOURCE_CONFIG:
+        return "/sourceConfig"
+    if path in _WELL or path == _CLIENT_METRICS:
+        return path
+    return "/v1/projects/{writeKey}/settings" if _BROWSER_SETTINGS.fullmatch(path) else None
 
 
 async def _read(exchange: Exchange) -> bytes | None:

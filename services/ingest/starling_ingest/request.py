@@ -4,6 +4,7 @@ import base64
 import binascii
 import re
 import zlib
+from collections.abc import Container
 from typing import Final, Protocol
 from urllib.parse import parse_qs
 
@@ -20,6 +21,8 @@ MAX_USER_AGENT_CHARACTERS: Final = 512
 
 _CORRELATION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_HEADER_NAMES: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:[ \t]*,[ \t]*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*")
+_MAX_ASKED_CHARACTERS: Final = 2048
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 
 
@@ -29,16 +32,25 @@ class Headers(Protocol):
     def get(self, key: str) -> str | None: ...  # noqa: D102 - as of a mapping
 
 
-def write_key(headers: Headers, query: str) -> str | None:
-    """The key as the request names it outside its body: Basic user name, then `X-Write-Key`, then `?writeKey=`."""
+def write_key(headers: Headers, query: str, known: Container[str]) -> str | None:
+    """The key as the request names it outside its body: HTTP Basic, then `X-Write-Key`, then `?writeKey=`.
+
+    Basic names `user:password` where that is a known key, else `user`: most clients send a key as the user name, with any password.
+    """
     authorization = headers.get("authorization")
-    if authorization and (user := _basic_user(authorization)):
-        return user
+    if authorization and (credentials := _basic(authorization)) and (user := credentials.partition(":")[0]):
+        return credentials if credentials in known else user
     if key := headers.get("x-write-key"):
         return key
     if query:
         return next(iter(parse_qs(query).get("writeKey", ())), None)
     return None
+
+
+def asked_headers(headers: Headers) -> str | None:
+    """The header names for which a preflight asks; None where it asks for none, or for what are no names."""
+    asked = headers.get("access-control-request-headers")
+    return asked if asked and len(asked) <= _MAX_ASKED_CHARACTERS and _HEADER_NAMES.fullmatch(asked) else None
 
 
 def correlation_id(headers: Headers, identifiers: Identifiers) -> str:
@@ -100,11 +112,11 @@ def _gunzip(body: bytes) -> Outcome[bytes]:
     return Done(out)
 
 
-def _basic_user(authorization: str) -> str | None:
+def _basic(authorization: str) -> str | None:
     scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() != "basic":
         return None
     try:
-        return base64.b64decode(credentials.strip(), validate=True).decode().partition(":")[0] or None
+        return base64.b64decode(credentials.strip(), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None

@@ -207,6 +207,12 @@ def test_what_a_browser_asks_for(edge: EdgeProcess, client: httpx.Client) -> Non
     preflight = client.options("/v1/t", headers={"Origin": "https://shop.example", "Access-Control-Request-Method": "POST"})
     assert preflight.is_success
     assert preflight.headers["access-control-allow-origin"] == "*"
+    asked = client.options("/v1/t", headers={"Access-Control-Request-Headers": "anonymousid,rsa-retry-attempt,sentat"})
+    assert asked.headers["access-control-allow-headers"] == "anonymousid,rsa-retry-attempt,sentat"
+    assert asked.headers["vary"] == "Access-Control-Request-Headers"
+    head = client.head("/sourceConfig/?view=ad", headers={"X-Write-Key": "key"})
+    assert (head.status_code, head.content) == (200, b"")
+    assert client.post("/v1/m", content=b'{"series":[]}').json()["success"] is True
     wrong = client.get("/v1/track")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST, OPTIONS")
 
@@ -223,4 +229,5 @@ def test_a_workspace_that_sends_too_much_is_told_when_to_come_back(stack: Stack,
             answer = post(client, "/v1/track", GOOD)
         assert answer.status_code == 429
         assert 0 < int(answer.headers["retry-after"]) <= 11
+        assert "Retry-After" in answer.headers["access-control-expose-headers"]
         assert answer.json()["code"] == "rate_limited"

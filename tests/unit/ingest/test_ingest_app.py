@@ -212,6 +212,11 @@ def test_a_packed_body_is_unpacked(edge: Edge, chunked: bool) -> None:
         ({"authorization": "Basic " + base64.b64encode(b"nobody:").decode(), "x-write-key": "key"}, "", GOOD, 401),
         ({"authorization": "Basic " + base64.b64encode(b"key:").decode(), "x-write-key": "wrong"}, "", GOOD, 200),
         ({"x-write-key": "id:secret"}, "", {**GOOD, "writeKey": "id:***"}, 200),
+        ({"authorization": "Basic " + base64.b64encode(b"id:secret").decode()}, "", {**GOOD, "writeKey": "id:***"}, 200),
+        ({"authorization": "Basic " + base64.b64encode(b"key:secret").decode()}, "", GOOD, 200),
+        ({"x-write-key": "key:secret"}, "", GOOD, 401),
+        ({"x-write-key": "id"}, "", GOOD, 401),
+        ({}, "", {**GOOD, "writeKey": "id:***"}, 401),
         ({}, "writeKey=key", {**GOOD, "writeKey": "wrong"}, 200),
         ({}, "", {**GOOD, "writeKey": "key"}, 200),
         ({}, "", {**GOOD, "writeKey": None}, 401),
@@ -340,7 +345,13 @@ def test_a_browser_may_ask_first(edge: Edge, path: str) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
-    [("GET", "/v1/track", "POST, OPTIONS"), ("PUT", "/v1/b", "POST, OPTIONS"), ("POST", "/readyz", "GET, OPTIONS")],
+    [
+        ("GET", "/v1/track", "POST, OPTIONS"),
+        ("PUT", "/v1/b", "POST, OPTIONS"),
+        ("POST", "/readyz", "GET, HEAD, OPTIONS"),
+        ("GET", "/v1/m", "POST, OPTIONS"),
+        ("POST", "/sourceConfig", "GET, HEAD, OPTIONS"),
+    ],
 )
 def test_a_wrong_method_is_told_the_right_one(edge: Edge, method: str, path: str, allow: str) -> None:
     answer = edge.ask(method, path)
@@ -354,10 +365,82 @@ def test_any_other_path_is_404(edge: Edge, path: str) -> None:
         is_problem(edge.ask(method, path), 404, "no_such_path")
 
 
+def test_a_preflight_allows_what_it_asks_for(edge: Edge) -> None:
+    asked = {"access-control-request-headers": "anonymousid,authorization,sentat"}
+    answer = edge.ask("OPTIONS", "/v1/track", headers=asked)
+    assert answer.headers["access-control-allow-headers"] == "anonymousid,authorization,sentat"
+    assert answer.headers["vary"] == "Access-Control-Request-Headers"
+    other = edge.ask("OPTIONS", "/v1/track", headers={"access-control-request-headers": "no names"})
+    assert "Authorization" in other.headers["access-control-allow-headers"]
+
+
+def test_every_answer_lets_browsers_read_when_to_come_back(edge: Edge) -> None:
+    requests = [
+        ("POST", "/v1/track", GOOD), ("POST", "/v1/batch", {"batch": [GOOD, BAD]}), ("POST", "/v1/track", BAD),
+        ("POST", "/v1/m", {}), ("GET", "/sourceConfig", b""), ("GET", "/v1/projects/key/settings", b""),
+        ("GET", "/nowhere", b""), ("GET", "/v1/track", b""),
+    ]  # fmt: skip
+    answers = [edge.ask(*request) for request in requests]
+    answers.append(edge.ask("POST", "/v1/track", GOOD, headers={}))
+    edge.log.full = QueueFull("full")
+    answers.append(edge.ask("POST", "/v1/track", GOOD))
+    edge.log.full, edge.log.away = None, BrokerUnavailable("gone")
+    answers.append(edge.ask("POST", "/v1/track", GOOD))
+    edge.log.away = RuntimeError("a bug")
+    answers.append(edge.ask("POST", "/v1/track", GOOD))
+    assert [answer.status for answer in answers] == [200, 200, 400, 200, 200, 200, 404, 405, 401, 429, 503, 500]
+    assert all("Retry-After" in answer.headers["access-control-expose-headers"] for answer in answers)
+    assert all(answer.headers["access-control-allow-origin"] == "*" for answer in answers)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("path", ["/sourceConfig", "/sourceConfig/"])
+def test_rudderstacks_client_gets_its_configuration(edge: Edge, method: str, path: str) -> None:
+    answer = edge.ask(method, path, headers={}, query_string="p=npm&writeKey=key")
+    assert answer.json() == {
+        "source": {
+            "id": "key",
+            "name": "starling",
+            "enabled": True,
+            "config": {"statsCollection": {"errors": {"enabled": False}, "metrics": {"enabled": False}}},
+            "destinations": [],
+        }
+    }
+    is_problem(edge.ask(method, path, headers={}), 401, "unknown_write_key")
+    is_problem(edge.ask(method, path, headers={"x-write-key": "wrong"}), 401, "unknown_write_key")
+
+
+@pytest.mark.parametrize(("kind", "fields"), [("track", GOOD), ("page", {"userId": "u-1"}), ("identify", {"anonymousId": "a-1"})])
+def test_jitsus_paths_are_those_of_the_kinds(edge: Edge, kind: str, fields: dict[str, Any]) -> None:
+    for path in (f"/api/s/{kind}", f"/api/s/s2s/{kind}"):
+        assert edge.ask("POST", path, fields, headers={"x-write-key": "id:secret"}).status == 200
+    assert [record.topic for record in edge.log.records] == [f"ingest.{kind}"] * 2
+
+
+@pytest.mark.parametrize("path", ["/api/s/track", "/beacon/v1/batch"])
+def test_a_bad_item_of_such_a_path_can_be_repeated_from_its_dead_letter(edge: Edge, path: str) -> None:
+    body = {"batch": [BAD]} if path == "/beacon/v1/batch" else BAD
+    is_problem(edge.ask("POST", path, body, headers={}, query_string="writeKey=key"), 400, "missing_event")
+    (letter,) = edge.dead()
+    again, _ = repeated(letter)
+    is_problem(edge.ask("POST", letter["origin_topic"], again), 400, "missing_event")
+    assert edge.dead()[1]["value"] == letter["value"]
+
+
+def test_metrics_of_a_client_are_counted_and_dropped(edge: Edge) -> None:
+    answer = edge.ask("POST", "/v1/m", b'{"series":[{"type":"Counter"}]}', headers={"content-type": "text/plain"})
+    assert answer.status == 200
+    assert answer.bytes_read == 31
+    assert edge.log.records == []
+    assert edge.ask("POST", "/v1/m", b"x" * 50_000_000, headers={}).bytes_read < 5_000_000
+    assert edge.registry.get_sample_value("starling_ingest_requests_total", {"path": "/v1/m", "status": "200"}) == 2
+
+
 def test_the_browser_client_gets_its_settings(edge: Edge) -> None:
     answer = edge.ask("GET", "/v1/projects/key/settings")
     assert answer.status == 200
     assert answer.json()["integrations"]["Segment.io"] == {"apiKey": "key", "apiHost": "edge.example/v1", "protocol": "http"}
+    assert answer.json()["metrics"] == {"host": "edge.example/v1"}
     secure = edge.ask("GET", "/v1/projects/key/settings", headers={"host": "e:1", "x-forwarded-proto": "https"})
     assert secure.json()["integrations"]["Segment.io"]["protocol"] == "https"
     is_problem(edge.ask("GET", "/v1/projects/nobody/settings"), 401, "unknown_write_key")

@@ -31,6 +31,8 @@ def code(outcome: Outcome[bytes]) -> str:
     [
         ({"authorization": basic("a:"), "x-write-key": "b"}, "writeKey=c", "a"),
         ({"authorization": basic("a:secret")}, "", "a"),
+        ({"authorization": basic("id:secret"), "x-write-key": "b"}, "", "id:secret"),
+        ({"authorization": basic("id:other")}, "", "id"),
         ({"authorization": basic("a")}, "", "a"),
         ({"authorization": "basic " + basic("a:")[6:]}, "", "a"),
         ({"authorization": basic(":"), "x-write-key": "b"}, "writeKey=c", "b"),
@@ -44,7 +46,17 @@ def code(outcome: Outcome[bytes]) -> str:
     ],
 )
 def test_the_key_is_looked_for_in_the_order_of_the_contract(headers: dict[str, str], query: str, key: str | None) -> None:
-    assert request.write_key(headers, query) == key
+    assert request.write_key(headers, query, {"id:secret"}) == key
+
+
+@pytest.mark.parametrize("asked", ["authorization", "anonymousid,sentat", "AnonymousId, Rsa-Retry-Attempt", "x-a ,\tx-b"])
+def test_header_names_that_a_preflight_asks_for(asked: str) -> None:
+    assert request.asked_headers({"access-control-request-headers": asked}) == asked
+
+
+@pytest.mark.parametrize("asked", [None, "", ",", "a,", "a b", "a:b", "a\r\nb", "é", "a," * 2000 + "a"])
+def test_what_are_no_header_names_is_not_repeated(asked: str | None) -> None:
+    assert request.asked_headers({} if asked is None else {"access-control-request-headers": asked}) is None
 
 
 @pytest.mark.parametrize("sent", ["abc-123", "a" * 100, "req:1.2_3"])
