@@ -7,15 +7,13 @@ from typing import Final
 import msgspec
 
 from starling_common.topics import INGEST_KINDS
+from starling_common.values import MAX_ID_BYTES, is_longer
 from starling_common.wire import ReceivedItem
 
 MAX_ITEM_BYTES: Final = 32 * 1024
 """Of one item, as sent and with the batch's context under its own (contract, part 3)."""
 
 MAX_MESSAGE_ID_CHARACTERS: Final = 100
-
-MAX_ID_BYTES: Final = 512
-"""Of each id and of an event's name, in UTF-8 (contract, part 7). Later stages keep them in keys of records and of state."""
 
 MAX_DEPTH: Final = 64
 """Of nested objects and lists: far beyond any real event, and far below what would trouble a later reader's stack."""
@@ -206,7 +204,7 @@ def what_is_too_long(raw: bytes, item: Said) -> Wrong | None:
 
 def dead_letter_id(identifier: str | None) -> str | None:
     """The id that a dead letter is keyed by; none where it is too long for a key."""
-    return None if identifier is None or len(identifier.encode()) > MAX_ID_BYTES else identifier
+    return None if identifier is None or is_longer(identifier, MAX_ID_BYTES) else identifier
 
 
 def item_too_large(size_bytes: int) -> Wrong:
