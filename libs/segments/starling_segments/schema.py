@@ -54,7 +54,7 @@ def trait_schema() -> Schema:
         "name": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
         "timezone": {"type": ["string", "null"], "description": "IANA name; default UTC"},
     }
-    every = {"anyOf": [_measures(gives) for gives in dict.fromkeys(kind.gives for kind in MEASURES.values())]}
+    every = {"anyOf": [_measures(gives) for gives in _types()]}
     one = {"event": _ref("event_name"), "where": _ref("event_filter"), "measure": every}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -71,11 +71,13 @@ def _definitions() -> dict[str, Schema]:
     return {
         "condition": {
             "description": f"A tree of at most {MAX_LEAVES} leaves, groups at most {MAX_DEPTH} deep",
-            "anyOf": [*_groups("condition"), *(_ref("ratio" if name == "measure" else name) for name in LEAF_READERS)],
+            "anyOf": [*_refs(_groups("condition")), *(_ref("ratio" if name == "measure" else name) for name in LEAF_READERS)],
         },
-        "trait": _with_predicate(
-            {"trait": _PATH, "held_for": _ref("duration"), "held_less_than": _ref("duration")}, ["trait"], _predicates(OPERATORS)
-        ),
+        **_groups("condition"),
+        "trait": _with_predicate({"trait": _PATH, "held_for": _ref("duration"), "held_less_than": _ref("duration")}, ["trait"]),
+        "predicate": {"anyOf": _predicates(OPERATORS)},
+        "items_predicate": _items_predicate(),
+        **{_fitting(gives): {"anyOf": _predicates(_operators_of(gives))} for gives in _types() if gives != ANY_TYPE},
         "event": _event(),
         "ratio": _ratio(),
         "measured": _measured(),
@@ -84,22 +86,28 @@ def _definitions() -> dict[str, Schema]:
         "segment": _object({"segment": {"type": "string", "pattern": KEY_PATTERN}}, ["segment"]),
         "list": _object({"list": {"type": "string"}}, ["list"]),
         "bucket": _object({"bucket": _bucket()}, ["bucket"]),
-        "account": _object(
-            {"account": _object({"match": {"enum": [*MATCHES]}, "where": _ref("condition")}, ["match", "where"])}, ["account"]
-        ),
+        "account": _object({"account": _ref("account_users")}, ["account"]),
+        "account_users": _object({"match": {"enum": [*MATCHES]}, "where": _ref("condition")}, ["match", "where"]),
         "everyone": _object({"everyone": {"const": True}}, ["everyone"]),
         "events": _object({"event": _ref("event_name"), "where": _ref("event_filter")}, ["event"]),
         "event_name": {"type": "string", "minLength": 1, "maxLength": MAX_EVENT_NAME_CHARACTERS},
         "duration": dict(operands.DURATION.schema),
-        "event_filter": {
-            "anyOf": [
-                *_groups("event_filter"),
-                *(_with_predicate({source: _PATH}, [source], _predicates(OPERATORS)) for source in EVENT_SOURCES),
-                *(_object({source: _PATH, **_compared()}, [source, "op", "value"]) for source in EVENT_SOURCES),
-            ]
-        },
-        "item_filter": {"anyOf": [*_groups("item_filter"), _with_predicate({"item": _PATH}, [], _predicates(OPERATORS))]},
+        **_event_filters(),
+        **_item_filters(),
     }
+
+
+def _event_filters() -> dict[str, Schema]:
+    parts = _groups("event_filter")
+    parts |= {f"event_{source}": _with_predicate({source: _PATH}, [source]) for source in EVENT_SOURCES}
+    compared = {source: _object({source: _PATH, **_compared()}, [source, "op", "value"]) for source in EVENT_SOURCES}
+    parts |= {f"event_{source}_compared": one for source, one in compared.items()}
+    return {"event_filter": {"anyOf": _refs(parts)}, **parts}
+
+
+def _item_filters() -> dict[str, Schema]:
+    parts = _groups("item_filter") | {"item": _with_predicate({"item": _PATH}, [])}
+    return {"item_filter": {"anyOf": _refs(parts)}, **parts}
 
 
 def _ref(name: str) -> Schema:
@@ -110,40 +118,67 @@ def _object(properties: dict[str, Schema], required: list[str]) -> Schema:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def _groups(part: str) -> list[Schema]:
-    return [_object({kind: _parts(kind, part)}, [kind]) for kind in GROUP_KINDS]
+def _refs(names: Iterable[str]) -> list[Schema]:
+    return [_ref(name) for name in names]
+
+
+def _groups(part: str) -> dict[str, Schema]:
+    """The groups of a part by name: code generators need a name for each alternative of a recursive type."""
+    return {f"{part}_{kind}": _object({kind: _parts(kind, part)}, [kind]) for kind in GROUP_KINDS}
 
 
 def _parts(kind: GroupKind, part: str) -> Schema:
     return _ref(part) if kind == "not" else {"type": "array", "items": _ref(part), "minItems": 1, "maxItems": MAX_PARTS}
 
 
-def _with_predicate(own: dict[str, Schema], required: list[str], predicates: list[Schema]) -> Schema:
+def _with_predicate(own: dict[str, Schema], required: list[str]) -> Schema:
     return {
         "type": "object",
         "properties": own,
         "required": required,
-        "anyOf": predicates,
+        "anyOf": [_ref("predicate")],
         "unevaluatedProperties": False,
     }
 
 
+def _types() -> list[str]:
+    """The types of value that measures give."""
+    return list(dict.fromkeys(kind.gives for kind in MEASURES.values()))
+
+
+def _operators_of(gives: str) -> list[str]:
+    return [name for name, operator in OPERATORS.items() if gives == ANY_TYPE or gives in operator.fits]
+
+
+def _fitting(gives: str) -> str:
+    """The name of the predicates that fit values of that type."""
+    return "predicate" if gives == ANY_TYPE else f"{gives}_predicate"
+
+
 def _predicates(operators: Iterable[str]) -> list[Schema]:
-    """One alternative for each shape of operand."""
+    """One alternative for each shape of operand. Filters of items are recursive, and have a name for that."""
     alike: dict[str, tuple[Schema, list[str], list[str]]] = {}
+    filtering = False
     for name in operators:
+        if OPERATORS[name].filters:
+            filtering = True
+            continue
         properties, required = _operand(OPERATORS[name])
         shape = json.dumps(properties, sort_keys=True)
         alike.setdefault(shape, (properties, required, []))[2].append(name)
-    return [
+    found = [
         {"properties": {"op": {"enum": names}, **properties}, "required": ["op", *required]}
         for properties, required, names in alike.values()
     ]
+    return [*found, _ref("items_predicate")] if filtering else found
+
+
+def _items_predicate() -> Schema:
+    names = [name for name, operator in OPERATORS.items() if operator.filters]
+    return {"type": "object", "properties": {"op": {"enum": names}, "where": _ref("item_filter")}, "required": ["op", "where"]}
 
 
 def _operand(operator: Operator) -> tuple[Schema, list[str]]:
-    if operator.filters:
-        return {"where": _ref("item_filter")}, ["where"]
     if operator.operand is operands.NOTHING:
         return {}, []
     case: Schema = {"ignore_case": {"type": "boolean"}} if operator.ignores_case else {}
@@ -227,17 +262,14 @@ def _event() -> Schema:
     """An event measure; without `op` it is a count of at least 1."""
     own = {"event": _ref("event_name"), "where": _ref("event_filter")}
     bare = {"properties": {"op": False, "value": False, "measure": {"const": "count"}}}
-    by_type: list[Schema] = []
-    for gives in dict.fromkeys(kind.gives for kind in MEASURES.values()):
-        fitting = [name for name, operator in OPERATORS.items() if gives == ANY_TYPE or gives in operator.fits]
-        required = [] if gives == NUMBER else ["measure"]
-        by_type += [
-            {
-                "properties": {"measure": _measures(gives), **predicate["properties"]},
-                "required": [*required, *predicate["required"]],
-            }
-            for predicate in _predicates(fitting)
-        ]
+    by_type = [
+        {
+            "properties": {"measure": _measures(gives)},
+            "required": [] if gives == NUMBER else ["measure"],
+            "anyOf": [_ref(_fitting(gives))],
+        }
+        for gives in _types()
+    ]
     return {
         "type": "object",
         "properties": own,

@@ -1,15 +1,18 @@
 """Edge: the HTTP app. Knows HTTP and nothing else."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from starling_api.kinds import SEGMENTS, TRAITS, WEBHOOKS
+from starling_api.openapi import openapi_document
+from starling_api.paths import EncodedSlashes
 from starling_api.problems import answer_errors
 from starling_api.requests import Services
 from starling_api.routes.about import about_routes
-from starling_api.routes.audience import profile_router, segment_router, user_router
+from starling_api.routes.audience import segment_router, user_router
 from starling_api.routes.backfills import backfill_router
 from starling_api.routes.definitions import definition_routes, lifecycle_routes
 from starling_api.routes.exports import export_router
@@ -23,6 +26,14 @@ from starling_api.telemetry import Telemetry
 from starling_api.tokens import Role
 from starling_common.metrics import Metrics
 
+_DESCRIPTION: Final = """\
+Send `Authorization: Bearer <token>`. A viewer reads. A marketer also writes segments, computed traits and lists. An admin does all.
+
+Every error is `application/problem+json` with a stable `code` and a `message`. Lists are pages: pass `next_cursor` as `cursor`
+until it is null. `as_of` is the stream time that an answer reflects. A write takes `Idempotency-Key`, so that it is safe to
+repeat, and `If-Match` with the ETag of the resource, so that no change is lost.
+"""
+
 
 def build_app(
     services: Services, metrics: Metrics, ready: Callable[[], Mapping[str, str | None]], cors_origins: Sequence[str] = ()
@@ -31,7 +42,8 @@ def build_app(
     app = FastAPI(
         title="Starling",
         version="1",
-        summary="Segments, their members, computed traits and webhooks",
+        summary="Segments, their members, computed traits, lists and webhooks",
+        description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -54,14 +66,25 @@ def build_app(
         export_router,
         backfill_router,
         later_routes(),
-        profile_router,
     )
     for router in routers:
         app.include_router(router)
-    answer_errors(app)
+    answer_errors(app, [route for router in routers for route in router.routes])
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # as FastAPI documents it
     if cors_origins:
         app.add_middleware(
-            CORSMiddleware, allow_origins=list(cors_origins), allow_methods=["*"], allow_headers=["*"], expose_headers=["ETag"]
+            CORSMiddleware,
+            allow_origins=list(cors_origins),
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["ETag", "X-Correlation-Id", "Retry-After"],
         )
+    app.add_middleware(EncodedSlashes)
     app.add_middleware(Telemetry, metrics=metrics)
     return app
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        app.openapi_schema = openapi_document(app)
+    return app.openapi_schema

@@ -1,39 +1,38 @@
-"""Edge: the shapes of what is asked about segments and users, for `/openapi.json`."""
+"""Edge: the shapes of previews, diffs, explanations and exports, for `/openapi.json`."""
 
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from starling_api.views import INSTANT, EventView, ProfileView
-from starling_segments import json_schema
+from starling_api.views import INSTANT, AsOf, EventView, ProfileView
 
 
 class EstimateView(BaseModel):
-    """How many users, and some of them."""
+    """A number of users, and a sample of them."""
 
     estimate: int
-    low: int = Field(description="with `high`: holds the true number in 95 of 100 cases")
-    high: int
-    sample: list[str] = Field(description="ids of at most 20 of them")
+    low: int = Field(description="Lower end of the 95 % confidence interval")
+    high: int = Field(description="Upper end of the 95 % confidence interval")
+    sample: list[str] = Field(description="Up to 20 user ids")
 
 
-class AskedView(BaseModel):
-    """How an answer about many users came about."""
+class SurveyView(BaseModel):
+    """How the numbers of an answer were found."""
 
-    exact: bool = Field(description="every user was asked, and nothing limits the answer")
-    users: int = Field(description="about how many users there are")
-    asked: int = Field(description="how many of them were asked: drawn by lot, unless all were")
-    limits: list[str] = Field(description="why the numbers may be wrong beyond their interval; empty when they cannot be")
-    as_of: str | None = Field(description="stream time that the answer reflects; null before the first event")
+    exact: bool = Field(description="True when every user was evaluated and there are no limitations")
+    users: int = Field(description="Estimated number of all users")
+    asked: int = Field(description="Number of users that were evaluated: all of them, or a random sample")
+    limits: list[str] = Field(description="Limitations that the confidence interval does not cover")
+    as_of: AsOf
     took_ms: int
 
 
-class PreviewView(EstimateView, AskedView):
-    """How many users a segment would have."""
+class PreviewView(EstimateView, SurveyView):
+    """The number of users that a segment would have."""
 
 
-class DiffView(AskedView):
-    """Who would enter, leave and stay under a changed condition."""
+class DiffView(SurveyView):
+    """The users who would enter, leave and stay under a changed condition."""
 
     key: str
     enter: EstimateView
@@ -42,49 +41,42 @@ class DiffView(AskedView):
 
 
 class PastMembershipView(BaseModel):
-    """A user and a segment that the user is or was in."""
+    """A segment that a user is or was in."""
 
     segment: str
     version: int
-    status: Literal["ENTERED", "EXITED"] = Field(description="the last change")
+    status: Literal["ENTERED", "EXITED"] = Field(description="The last change")
     effective_at: str = Field(description=INSTANT)
     sequence: int
 
 
 class ExportView(BaseModel):
-    """Everything known of a user."""
+    """All data of one user."""
 
     user_id: str
-    as_of: str | None
-    profile: ProfileView | None = Field(description="null for somebody of whom only events came")
-    segments: list[PastMembershipView] = Field(description="all that the user is or was in")
-    lists: list[str] = Field(description="uploaded lists that the user is on")
-    state: dict[str, Any] | None = Field(
-        description="what the segmenter keeps: traits, memberships, and of the past what segments ask"
-    )
-    events: list[EventView] = Field(description="the newest first; kept for 30 days")
+    as_of: AsOf
+    profile: ProfileView | None = Field(description="Null for a user without a profile")
+    segments: list[PastMembershipView] = Field(description="Segments that the user is or was in")
+    lists: list[str] = Field(description="Keys of the uploaded lists with this user")
+    state: dict[str, Any] | None = Field(description="State of the segmenter: traits, memberships and aggregates")
+    events: list[EventView] = Field(description="Events of the last 30 days, the newest first")
 
 
 class NodeView(BaseModel):
     """One node of a condition."""
 
     node: str = Field(description="JSON pointer into the segment's document")
-    kind: str = Field(description="all, any, none, not, or the kind of the leaf: trait, event, sequence …")
+    kind: str = Field(description="`all`, `any`, `none`, `not`, or the kind of the condition such as `trait` or `event`")
     truth: bool
-    observed: Any = Field(description="what the truth was decided from; instants as ISO 8601")
-    next_change_at: str | None = Field(description="the earliest instant at which time alone can change it; null: never")
+    observed: Any = Field(description="The value that decided; instants as ISO 8601")
+    next_change_at: str | None = Field(description="The earliest instant of a change without a new event; null for never")
     children: list["NodeView"]
 
 
-class ExplainView(BaseModel):
-    """Why a user is in a segment or not."""
+class ExplanationView(BaseModel):
+    """The reason why a user is in a segment, or is not."""
 
     member: bool
-    paused: bool = Field(description="while the segment is, its members stay as they are, whatever the tree says")
+    paused: bool = Field(description="True while the segment is paused: its members stay as they are, whatever the tree states")
     as_of: str = Field(description=INSTANT)
     tree: NodeView
-
-
-def asked_schema() -> dict[str, Any]:
-    """The JSON Schema of a condition that is asked about."""
-    return {**json_schema(), "required": ["where"], "title": "A condition to ask about; a segment's whole document will do"}

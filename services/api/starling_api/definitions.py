@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from starling_api.errors import ReadOnly
+from starling_common.instants import format_instant
 from starling_common.read_models import ARCHIVED, COMPUTED_TRAIT, DEFINED, LIST, PAUSED, SEGMENT
 from starling_common.values import Workspace, deterministic_id
 from starling_common.wire import Record
+from starling_segments import Fault
 
 PAUSED_ACTION: Final = "PAUSED"
 _STATUS_AFTER: Final = {"ARCHIVED": ARCHIVED, PAUSED_ACTION: PAUSED}
@@ -34,6 +37,11 @@ class Definition:
     document: Mapping[str, Any]
     created_at_micros: int
     recorded_at_micros: int
+
+    @property
+    def revision(self) -> int:
+        """The number of the newest change. Changes of one key are never recorded at the same microsecond, so its time will do."""
+        return self.recorded_at_micros
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +135,11 @@ def archived(before: Change, author: Author, now_micros: int) -> Change:
     return _next(before, author, "ARCHIVED", now_micros, (before.version, before.document))
 
 
+def after(current: Definition, change: Change) -> Change:
+    """The same change, recorded after the one that the definition is from."""
+    return replace(change, recorded_at_micros=max(change.recorded_at_micros, current.recorded_at_micros + 1))
+
+
 def _next(before: Change, author: Author, action: str, now_micros: int, what: tuple[int, Mapping[str, Any]]) -> Change:
     return Change(
         workspace=before.workspace,
@@ -144,8 +157,39 @@ def _next(before: Change, author: Author, action: str, now_micros: int, what: tu
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two JSON values say the same. Python holds 1 and true for equal; the segment language does not."""
+    """Whether two JSON values are the same. To Python 1 and true are equal; to the segment language they are not."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+_IN_FORCE: Final = frozenset({"active", "backfilling"})
+
+
+def refuse_read_only(document: object, current: Definition) -> None:
+    """Compares the stored read-only fields of a body with the definition. Fields that change on their own are not compared:
+    `as_of`, `size`, `used_by`, `backfill`, and whether a segment is still backfilling.
+
+    Raises: ReadOnly with every field that differs.
+    """
+    if not isinstance(document, Mapping):
+        return
+    stored = {
+        "version": current.version,
+        "revision": current.revision,
+        "created_at": format_instant(current.created_at_micros // 1000),
+        "updated_at": format_instant(current.recorded_at_micros // 1000),
+        "disabled": bool(current.document.get("disabled", False)),
+        "disabled_because": current.document.get("disabled_because"),
+    }
+    status = document.get("status")
+    same_status = status in _IN_FORCE if current.status == DEFINED else status == current.status
+    stored["status"] = status if isinstance(status, str) and same_status else current.status
+    errors = tuple(
+        Fault(f"/{field}", "read_only", f"{field} is read-only and differs", f"{value!r}, as stored, or none")
+        for field, value in stored.items()
+        if document.get(field) is not None and not is_same(document[field], value)
+    )
+    if errors:
+        raise ReadOnly(errors)
 
 
 def segment_status(definition: Definition, in_force: Mapping[int, int | None], partitions: int) -> str:

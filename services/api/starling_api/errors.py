@@ -1,28 +1,30 @@
-"""Pure core: what can be said instead of doing what was asked. `problems.py` knows their HTTP status."""
+"""Pure core: the errors of the API. `problems.py` has their HTTP status."""
 
 from collections.abc import Sequence
 
+from starling_segments import Fault
+
 
 class ApiError(Exception):
-    """`code` is stable; the message says what is wrong and what would be right."""
+    """`code` is stable; the message names the cause and the cure."""
 
     code = "failed"
 
 
 class Unauthenticated(ApiError):
-    """No token, or none of ours."""
+    """The token is missing or unknown."""
 
     code = "unauthorized"
 
 
 class Forbidden(ApiError):
-    """The token's role may not do this."""
+    """The role of the token is too low."""
 
     code = "forbidden"
 
 
 class NotFound(ApiError):
-    """There is no such thing."""
+    """There is no such resource."""
 
     def __init__(self, what: str, key: str) -> None:
         super().__init__(f"there is no {what} {key!r} in this workspace")
@@ -30,7 +32,7 @@ class NotFound(ApiError):
 
 
 class BadRequest(ApiError):
-    """The request itself makes no sense."""
+    """The request is malformed."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -38,29 +40,39 @@ class BadRequest(ApiError):
 
 
 class TooLarge(ApiError):
-    """The body is larger than any definition."""
+    """The body is too large."""
 
     code = "too_large"
 
 
+class ReadOnly(ApiError):
+    """A change of fields that only the server writes."""
+
+    code = "read_only"
+
+    def __init__(self, errors: Sequence[Fault]) -> None:
+        super().__init__("; ".join(f"{one.pointer}: {one.message}" for one in errors))
+        self.errors = tuple(errors)
+
+
 class VersionConflict(ApiError):
-    """Somebody else was faster."""
+    """Another request changed the definition first."""
 
     code = "version_conflict"
 
-    def __init__(self, key: str, version: int) -> None:
-        super().__init__(f"{key!r} is at version {version}: read it again, then decide")
-        self.version = version
+    def __init__(self, key: str, revision: int) -> None:
+        super().__init__(f"{key!r} is at revision {revision}: read it again and repeat the change")
+        self.revision = revision
 
 
 class Archived(ApiError):
-    """What is archived stays as it is."""
+    """An archived definition cannot change."""
 
     code = "archived"
 
 
 class InUse(ApiError):
-    """Others depend on it."""
+    """Segments use it."""
 
     code = "in_use"
 
@@ -70,42 +82,42 @@ class InUse(ApiError):
 
 
 class IdempotencyKeyReused(ApiError):
-    """Same key, another request."""
+    """The key was used for another request."""
 
     code = "idempotency_key_reused"
 
 
 class AtWork(ApiError):
-    """The same thing is being done right now; ask again in a moment."""
+    """Another request is changing the same resource."""
 
     code = "at_work"
 
 
 class NotYet(ApiError):
-    """A later version of the product does this."""
+    """It is not available yet."""
 
     code = "not_yet"
 
 
 class CursorExpired(ApiError):
-    """The records after this cursor are not kept any more."""
+    """The records after this cursor have been deleted."""
 
     code = "cursor_expired"
 
 
 class TooManyStreams(ApiError):
-    """This process streams to as many as it may."""
+    """The process has no stream left."""
 
     code = "too_many_streams"
 
 
 class NotTakenOver(ApiError):
-    """The segmenter has not worked out the newest version yet; ask again in a moment."""
+    """The segmenter has not applied the newest version yet."""
 
     code = "backfilling"
 
 
 class BackfillEnded(ApiError):
-    """What is over can be turned no more."""
+    """The backfill has ended."""
 
     code = "backfill_ended"

@@ -20,6 +20,7 @@ LATEST: Final = "latest"
 MAX_LOOKED_AT: Final = 50_000
 """Records of the topic that one page looks at, other workspaces' and other segments' included; then it is cut, however full."""
 
+_MAX_OFFSET: Final = 2**63
 _SILENT_TURNS: Final = 40
 _TURN_SECONDS: Final = 0.25
 
@@ -139,7 +140,7 @@ def starting(after: str | None, spans: Sequence[Span]) -> Position:
     # Partitions that were added later are read from their first record on.
     position = found + tuple(span.first for span in spans[len(found) :])
     if any(not span.first <= offset <= span.end for offset, span in zip(position, spans, strict=True)):
-        raise CursorExpired("what came after this cursor is not kept any more: read the members, then the feed without a cursor")
+        raise CursorExpired("the records after this cursor have been deleted: read the members, then the feed without a cursor")
     return position
 
 
@@ -161,9 +162,9 @@ def shown(record: Mapping[str, Any]) -> dict[str, Any]:
 def _position_in(cursor: str) -> Position:
     try:
         name, *offsets = msgspec.json.decode(base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
-    except (ValueError, TypeError, binascii.Error, msgspec.DecodeError):
+    except (ValueError, TypeError, binascii.Error, msgspec.DecodeError, RecursionError):
         raise _bad_cursor() from None
-    if name != "feed" or not all(type(offset) is int for offset in offsets):
+    if name != "feed" or not all(type(offset) is int and 0 <= offset < _MAX_OFFSET for offset in offsets):
         raise _bad_cursor()
     return tuple(offsets)
 

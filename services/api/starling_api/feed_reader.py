@@ -55,7 +55,7 @@ class TopicFollower:
             # The offset of the next record, beyond the markers that transactions leave behind.
             return Seen(partition, offset, None)
         if error.code() == _RESET:
-            raise CursorExpired("what came after this cursor is not kept any more")
+            raise CursorExpired("the records after this cursor have been deleted: read the members, then the feed without a cursor")
         if error.fatal():
             raise KafkaException(error)
         return None  # the client reconnects by itself

@@ -16,8 +16,11 @@ from starling_segments.windows import WINDOW_FIELDS
 
 Document = dict[str, Any]
 
-READ_ONLY: Final = frozenset({"version", "status", "created_at", "updated_at", "used_by", "as_of"})
-"""What our answers carry and nobody can set; left out of what is sent back to us."""
+READ_ONLY: Final = frozenset({
+    "version", "revision", "status", "created_at", "updated_at", "used_by", "as_of", "size", "backfill",
+    "disabled", "disabled_because",
+})  # fmt: skip
+"""Fields of an answer that only the server writes. They are removed from a body; `refuse_read_only` has compared them before."""
 
 WEBHOOK_EVENTS: Final = ("entered", "exited")
 MAX_URL_CHARACTERS: Final = 2000
@@ -90,7 +93,7 @@ def read_list(document: object, known: Known) -> Document:
     faults = _key_faults(given, known) + _name_faults(given)
     description = given.get("description")
     if not isinstance(description, str | None):
-        faults += (Fault("/description", "wrong_type", "it is no text", "text, or none at all"),)
+        faults += (Fault("/description", "wrong_type", "it is not a text", "a text, or null"),)
     faults += _unknown_faults(given, LISTS.title, frozenset({"key", "name", "description"}))
     _finish(faults)
     return {"key": given["key"], "name": given.get("name") or given["key"], "description": description or ""}
@@ -125,7 +128,7 @@ def _writable(document: object) -> Any:
 def _object(document: object) -> Document:
     given = _writable(document)
     if not isinstance(given, dict):
-        raise DefinitionRefused((Fault("", "wrong_type", "it is no object", "a JSON object"),))
+        raise DefinitionRefused((Fault("", "wrong_type", "it is not an object", "a JSON object"),))
     return given
 
 
@@ -134,9 +137,9 @@ def _key_faults(given: Document, known: Known) -> tuple[Fault, ...]:
     if key is None:
         return (Fault("", "missing_field", "it has no key", f'"key": {KEY_PATTERN}'),)
     if not isinstance(key, str) or not _KEY.match(key):
-        return (Fault("/key", "bad_key", "it is no key", KEY_PATTERN),)
+        return (Fault("/key", "bad_key", "it is not a key", KEY_PATTERN),)
     if key in known.taken_keys:
-        return (Fault("/key", "key_taken", f"{key!r} is or was another's", "a key never used before"),)
+        return (Fault("/key", "key_taken", f"{key!r} is or was in use", "a key never used before"),)
     return ()
 
 
@@ -153,7 +156,7 @@ def _name_faults(given: Document) -> tuple[Fault, ...]:
     name = given.get("name")
     if name is None or (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS):
         return ()
-    return (Fault("/name", "wrong_type", "it is no name", f"text of 1 to {MAX_NAME_CHARACTERS} characters"),)
+    return (Fault("/name", "wrong_type", "it is not a name", f"text of 1 to {MAX_NAME_CHARACTERS} characters"),)
 
 
 def _url_faults(given: Document) -> tuple[Fault, ...]:
@@ -179,7 +182,7 @@ def _secret_faults(given: Document) -> tuple[Fault, ...]:
                 return ()
         except (binascii.Error, ValueError):
             pass  # not base64: no secret
-    return (Fault("/secret", "wrong_type", "it is no secret", "whsec_ and the base64 of 24 to 64 random bytes, or none at all"),)
+    return (Fault("/secret", "wrong_type", "it is not a secret", "whsec_ and the base64 of 24 to 64 random bytes, or null"),)
 
 
 def _segments_faults(given: Document, known: Known) -> tuple[Fault, ...]:
@@ -187,7 +190,7 @@ def _segments_faults(given: Document, known: Known) -> tuple[Fault, ...]:
     if segments is None:
         return ()
     if not isinstance(segments, list) or not segments:
-        return (Fault("/segments", "wrong_type", "it is no list of segments", "a list of keys; none at all for every segment"),)
+        return (Fault("/segments", "wrong_type", "it is not a list of segments", "a list of keys, or null for every segment"),)
     return tuple(
         Fault(f"/segments/{place}", "unknown_segment", f"there is no segment {key!r}", "the key of a segment")
         for place, key in enumerate(segments)
@@ -199,7 +202,7 @@ def _events_faults(given: Document) -> tuple[Fault, ...]:
     events = given.get("events")
     if events is None or (isinstance(events, list) and events and all(event in WEBHOOK_EVENTS for event in events)):
         return ()
-    return (Fault("/events", "wrong_type", "it is no list of events", "some of " + ", ".join(WEBHOOK_EVENTS)),)
+    return (Fault("/events", "wrong_type", "it is not a list of events", "a list of " + ", ".join(WEBHOOK_EVENTS)),)
 
 
 def _escaped(step: str) -> str:

@@ -97,7 +97,7 @@ class Lists:
     def members(self, workspace: str, key: str, page: PageOf) -> tuple[list[dict[str, Any]], str | None]:
         """A page of those who are on it, and the cursor of the next one. Raises: BadRequest."""
         name = f"list {key}"
-        bucket, user = page.after(name, (0, ""))
+        bucket, user = page.after(name, (0, ""), bits=(32,))
         rows, cursor = cut(
             self.store.rows(workspace, key, (bucket, user), page.limit + 1), page.limit, name, lambda row: (row.bucket, row.user_id)
         )

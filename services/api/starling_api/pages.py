@@ -23,16 +23,21 @@ class PageOf:
     limit: int
     cursor: str | None
 
-    def after(self, name: str, start: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The position in the list `name`, of the same types as `start`. Raises: BadRequest (`bad_cursor`)."""
+    def after(self, name: str, start: tuple[Any, ...], bits: tuple[int, ...] = (64,)) -> tuple[Any, ...]:
+        """The position in the list `name`, of the same types as `start`; `bits`: the size of its integers, in order.
+
+        Raises: BadRequest (`bad_cursor`).
+        """
         if self.cursor is None:
             return start
         try:
             raw = base64.urlsafe_b64decode(self.cursor.encode() + b"=" * (-len(self.cursor) % 4))
             found_name, *position = msgspec.json.decode(raw)
-        except (ValueError, TypeError, binascii.Error, msgspec.DecodeError):
+        except (ValueError, TypeError, binascii.Error, msgspec.DecodeError, RecursionError):
             found_name, position = None, []
-        if found_name != name or [type(part) for part in position] != [type(part) for part in start]:
+        numbers = [part for part in position if isinstance(part, int)]
+        fits = all(-(2 ** (size - 1)) <= number < 2 ** (size - 1) for number, size in zip(numbers, bits, strict=False))
+        if found_name != name or not fits or [type(part) for part in position] != [type(part) for part in start]:
             raise BadRequest("bad_cursor", "cursor must be the next_cursor of an earlier page of the same list, unchanged")
         return tuple(position)
 

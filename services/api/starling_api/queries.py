@@ -60,12 +60,13 @@ class Queries:
         """Every change, the oldest first. Raises: NotFound, BadRequest."""
         self._must_exist(kind, workspace, key)
         name = f"versions of {key}"
-        version, recorded_at = page.after(name, (0, 0))
+        version, recorded_at = page.after(name, (0, 0), bits=(32, 64))
         found = self.audience.versions(workspace, kind.name, key, (version, recorded_at), page.limit + 1)
         rows, cursor = cut(found, page.limit, name, lambda one: (one.version, one.recorded_at_micros))
         items = [
             {
                 "version": one.version,
+                "revision": one.recorded_at_micros,
                 "action": one.action,
                 "actor": one.actor,
                 "recorded_at": _instant(one.recorded_at_micros),
@@ -79,7 +80,7 @@ class Queries:
         """A page of members. Raises: NotFound, BadRequest."""
         self._must_exist(SEGMENTS, workspace, key)
         name = f"members of {key}"
-        bucket, user = page.after(name, (0, ""))
+        bucket, user = page.after(name, (0, ""), bits=(32,))
         # Before the rows: what they show is then at least as new as that.
         progress = self.audience.progress()
         found = self.audience.members(workspace, key, (bucket, user), page.limit + 1)
@@ -213,6 +214,7 @@ def _shown(kind: Kind, workspace: str, definition: Definition, progress: Mapping
     return {
         **_public(kind, definition.document),
         "version": definition.version,
+        "revision": definition.revision,
         "status": status,
         "created_at": _instant(definition.created_at_micros),
         "updated_at": _instant(definition.recorded_at_micros),

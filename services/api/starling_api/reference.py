@@ -1,4 +1,4 @@
-"""Pure core: the pages for people. They need nothing from anywhere else, so they work where there is no internet."""
+"""Pure core: the pages for people. They load nothing from elsewhere, so they work without the internet."""
 
 import html
 import json
@@ -17,10 +17,10 @@ def front_page() -> str:
     """Where to go from here."""
     return _page(
         "Starling",
-        "<h1>Starling</h1><p>This is the segment API. The console will be here.</p><ul>"
+        "<h1>Starling</h1><p>The segment API.</p><ul>"
         '<li><a href="/docs">Reference</a></li><li><a href="/openapi.json">OpenAPI 3.1 document</a></li>'
         '<li><a href="/v1/segment-schema.json">JSON Schema of a segment</a></li>'
-        '<li><a href="/readyz">Is it ready?</a></li><li><a href="/metrics">Metrics</a></li></ul>',
+        '<li><a href="/readyz">Readiness</a></li><li><a href="/metrics">Metrics</a></li></ul>',
     )
 
 
@@ -44,23 +44,33 @@ def _calls(openapi: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for path, item in openapi["paths"].items():
         for verb in _VERBS:
             if verb in item:
-                yield item[verb].get("tags", ["other"])[0], _call(verb, path, item[verb])
+                yield item[verb].get("tags", ["other"])[0], _call(openapi, verb, path, item[verb])
 
 
-def _call(verb: str, path: str, operation: Mapping[str, Any]) -> str:
-    parameters = ", ".join(
-        f"<code>{html.escape(one['name'])}</code> ({html.escape(one['in'])})" for one in operation.get("parameters", ())
-    )
+def _resolved(openapi: Mapping[str, Any], part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The component that a part refers to, or the part itself."""
+    if "$ref" not in part:
+        return part
+    found = openapi
+    for step in part["$ref"].removeprefix("#/").split("/"):
+        found = found[step]
+    return found
+
+
+def _call(openapi: Mapping[str, Any], verb: str, path: str, operation: Mapping[str, Any]) -> str:
+    named = (_resolved(openapi, one) for one in operation.get("parameters", ()))
+    parameters = ", ".join(f"<code>{html.escape(one['name'])}</code> ({html.escape(one['in'])})" for one in named)
     answers = "".join(
-        f"<li>{html.escape(status)}: {html.escape(answer.get('description', ''))}</li>"
+        f"<li>{html.escape(status)}: {html.escape(_resolved(openapi, answer).get('description', ''))}</li>"
         for status, answer in operation["responses"].items()
     )
     body = operation.get("requestBody")
+    content = body["content"]["application/json"] if body else {}
     return (
         f'<h3><span class="verb">{verb.upper()}</span> <code>{html.escape(path)}</code></h3>'
         f"<p>{html.escape(operation.get('summary', ''))}. {html.escape(operation.get('description', ''))}</p>"
         + (f"<p>Takes {parameters}.</p>" if parameters else "")
-        + (_schema("Body", body["content"]["application/json"]["schema"]) if body else "")
+        + (_schema("Body", _resolved(openapi, content["schema"])) + _schema("Example", content.get("example")) if body else "")
         + f"<ul>{answers}</ul>"
     )
 

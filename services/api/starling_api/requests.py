@@ -27,10 +27,12 @@ from starling_api.tokens import Caller, Role, Tokens
 from starling_api.trials import Trials
 
 MAX_BODY_BYTES: Final = 1_048_576
-_ETAG: Final = re.compile(r'(?:W/)?"?(\d{1,9})"?')
+_ETAG: Final = re.compile(r'(?:W/)?"?([0-9]{1,18})"?')
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
-_bearer = HTTPBearer(auto_error=False, description="A token of the installation; its role is viewer, marketer or admin.")
+_bearer = HTTPBearer(
+    auto_error=False, scheme_name="Token", description="A token of the installation. Its role is viewer, marketer or admin."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +110,20 @@ def parse_json(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
-        raise BadRequest("not_json", f"the body is no JSON: {cause}") from cause
+        raise BadRequest("not_json", f"the body is not JSON: {cause}") from cause
 
 
-IdempotencyKey = Annotated[str | None, Header(description="the same key gives the same answer for a day")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Makes a write safe to repeat: for a day, the same key gets the answer of the first successful request",
+    ),
+]
+IfMatch = Annotated[
+    str | None,
+    Header(alias="If-Match", description="ETag of the resource; the write is refused with 412 when it is not the current one"),
+]
 
 
 def order_by(role: Role) -> Callable[..., Write]:
@@ -131,7 +143,7 @@ def write_by(role: Role) -> Callable[..., Write]:
     def write(
         request: Request,
         caller: Annotated[Caller, Depends(at_least(role))],
-        if_match: Annotated[str | None, Header(description="ETag (= version) that must still be the newest")] = None,
+        if_match: IfMatch = None,
         idempotency_key: IdempotencyKey = None,
     ) -> Write:
         return _bare(request, caller, if_match, idempotency_key)
@@ -139,19 +151,32 @@ def write_by(role: Role) -> Callable[..., Write]:
     return write
 
 
+def order_with_body(role: Role) -> Callable[..., Write]:
+    """A dependency that gives a write with its document, to what has no versions yet."""
+
+    def order(bare: Annotated[Write, Depends(order_by(role))], body: Body) -> Write:
+        return _with_document(bare, body)
+
+    return order
+
+
 def _bare(request: Request, caller: Caller, if_match: str | None, idempotency_key: str | None) -> Write:
     print_ = hashlib.sha256(f"{request.method} {request.url.path} {if_match}\n".encode()).hexdigest()
-    return Write(author_of(request, caller), None, version_in(if_match), idempotency_key, print_)
+    return Write(author_of(request, caller), None, revision_in(if_match), idempotency_key, print_)
 
 
 def write_with_body(role: Role) -> Callable[..., Write]:
     """A dependency that gives a write with its document."""
 
     def write(bare: Annotated[Write, Depends(write_by(role))], body: Body) -> Write:
-        print_ = hashlib.sha256(bare.fingerprint.encode() + body).hexdigest()
-        return Write(bare.author, parse_json(body), bare.if_match, bare.idempotency_key, print_)
+        return _with_document(bare, body)
 
     return write
+
+
+def _with_document(bare: Write, body: bytes) -> Write:
+    print_ = hashlib.sha256(bare.fingerprint.encode() + body).hexdigest()
+    return Write(bare.author, parse_json(body), bare.if_match, bare.idempotency_key, print_)
 
 
 def author_of(request: Request, caller: Caller) -> Author:
@@ -160,19 +185,19 @@ def author_of(request: Request, caller: Caller) -> Author:
     return Author(caller.workspace, caller.name, request.state.correlation_id, trace if _TRACEPARENT.fullmatch(trace) else None)
 
 
-def version_in(if_match: str | None) -> int | None:
-    """The version in an If-Match header; None when there is none, or any (`*`) will do. Raises: BadRequest."""
+def revision_in(if_match: str | None) -> int | None:
+    """The revision in an If-Match header; None when there is none, or any (`*`) will do. Raises: BadRequest."""
     if if_match is None or if_match.strip() == "*":
         return None
     found = _ETAG.fullmatch(if_match.strip())
     if found is None:
-        raise BadRequest("bad_if_match", 'If-Match must be the ETag of a definition, such as "3"')
+        raise BadRequest("bad_if_match", 'If-Match must be one ETag of an answer, such as "1772357400000000", or *')
     return int(found[1])
 
 
 def page_of(
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
-    cursor: Annotated[str | None, Query(max_length=40_000, description="next_cursor of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most items of the page")] = DEFAULT_LIMIT,
+    cursor: Annotated[str | None, Query(max_length=40_000, description="`next_cursor` of the previous page")] = None,
 ) -> PageOf:
     """Which page of a list."""
     return PageOf(limit, cursor)

@@ -11,10 +11,12 @@ from starling_api.definitions import (
     Author,
     Change,
     Definition,
+    after,
     archived,
     defined,
     is_same,
     paused,
+    refuse_read_only,
     resumed,
     revised,
     used_segments,
@@ -61,25 +63,25 @@ class Commands:
         found = self._settled(kind, author, kept["key"])
         if found is not None and not found.published and _repeats(found.change, change, kind):
             return found.change.definition()  # a first try got as far as its claim, and is finished now
-        raise DefinitionRefused((Fault("/key", "key_taken", f"{kept['key']!r} is or was another's", "a key never used before"),))
+        raise DefinitionRefused((Fault("/key", "key_taken", f"{kept['key']!r} is or was in use", "a key never used before"),))
 
     def revise(self, kind: Kind, author: Author, key: str, document: object, if_match: int | None) -> Definition:
         """A new version, or new words for the same one; nothing when nothing changed.
 
-        Raises: NotFound, Archived, VersionConflict, DefinitionRefused, AtWork.
+        Raises: NotFound, Archived, VersionConflict, ReadOnly, DefinitionRefused, AtWork.
         """
         for _ in range(_ATTEMPTS):
-            before = self._newest(kind, author, key, if_match)
+            before, current = self._newest(kind, author, key, if_match)
             if before.action == "ARCHIVED":
-                raise Archived(f"{key!r} is archived: define a new {kind.title} with another key")
+                raise Archived(f"{key!r} is archived: create a {kind.title} with another key")
+            refuse_read_only(document, current)
             kept = kind.read(_with_secret(kind, _with_key(document, key), before), self._known(kind, author, except_key=key))
-            change = revised(before, author, kept, kind.meaning, self.now_micros())
-            shown = self.reader.definition(author.workspace, kind.name, key)
-            if is_same(kept, before.document) and (shown is None or is_same(shown.document, kept)):
-                return before.definition()
+            if is_same(kept, before.document) and is_same(kept, current.document):
+                return current
+            change = after(current, revised(before, author, kept, kind.meaning, self.now_micros()))
             if self.claims.claim(change, before):
                 return self._carry_out(change, author)
-        raise AtWork(f"others keep changing {key!r}: try again")
+        raise AtWork(f"other requests keep changing {key!r}: send the request again")
 
     def put(self, kind: Kind, author: Author, key: str, document: object, if_match: int | None) -> tuple[bool, Definition]:
         """Define or revise, whichever it takes; whether it was made new. Raises: as both."""
@@ -103,16 +105,16 @@ class Commands:
     def archive(self, kind: Kind, author: Author, key: str, if_match: int | None) -> None:
         """The end of a definition; a second time changes nothing. Raises: NotFound, VersionConflict, InUse, AtWork."""
         for _ in range(_ATTEMPTS):
-            before = self._newest(kind, author, key, if_match)
+            before, current = self._newest(kind, author, key, if_match)
             if before.action == "ARCHIVED":
                 return
             if users := self._users_of(kind, author, key):
                 raise InUse(key, users)
-            change = archived(before, author, self.now_micros())
+            change = after(current, archived(before, author, self.now_micros()))
             if self.claims.claim(change, before):
                 self._carry_out(change, author)
                 return
-        raise AtWork(f"others keep changing {key!r}: try again")
+        raise AtWork(f"other requests keep changing {key!r}: send the request again")
 
     def known(self, kind: Kind, author: Author, except_key: str | None = None) -> Known:
         """What a definition of that kind may refer to now."""
@@ -128,23 +130,27 @@ class Commands:
 
     def _turn(self, kind: Kind, author: Author, key: str, if_match: int | None, *, to_pause: bool) -> Definition:
         for _ in range(_ATTEMPTS):
-            before = self._newest(kind, author, key, if_match)
+            before, current = self._newest(kind, author, key, if_match)
             if before.action == "ARCHIVED":
-                raise Archived(f"{key!r} is archived: there is nothing left to pause or to resume")
+                raise Archived(f"{key!r} is archived: only a segment in use can be paused or resumed")
             if (before.action == PAUSED_ACTION) is to_pause:
-                return before.definition()
-            change = (paused if to_pause else resumed)(before, author, self.now_micros())
+                return current
+            change = after(current, (paused if to_pause else resumed)(before, author, self.now_micros()))
             if self.claims.claim(change, before):
                 return self._carry_out(change, author)
-        raise AtWork(f"others keep changing {key!r}: try again")
+        raise AtWork(f"other requests keep changing {key!r}: send the request again")
 
-    def _newest(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Change:
+    def _newest(self, kind: Kind, author: Author, key: str, if_match: int | None) -> tuple[Change, Definition]:
+        """The newest change that was claimed, and the definition: another service can have published a later change of it."""
         claim = self._settled(kind, author, key)
         if claim is None:
             raise NotFound(kind.title, key)
-        if if_match is not None and if_match != claim.change.version:
-            raise VersionConflict(key, claim.change.version)
-        return claim.change
+        current, shown = claim.change.definition(), self.reader.definition(author.workspace, kind.name, key)
+        if shown is not None and shown.revision >= current.revision:
+            current = shown
+        if if_match is not None and if_match != current.revision:
+            raise VersionConflict(key, current.revision)
+        return claim.change, current
 
     def _settled(self, kind: Kind, author: Author, key: str) -> Claim | None:
         """The newest claim, published: changes of one key are published in the order in which they are claimed."""
@@ -157,7 +163,7 @@ class Commands:
                 self._finish(claim.change, author.traceparent)
                 return claim
             if self.now_micros() > deadline_micros:
-                raise AtWork(f"{key!r} is being changed by somebody else: try again in a few seconds")
+                raise AtWork(f"another request is changing {key!r}: send the request again in a few seconds")
             self.pause(_PAUSE_SECONDS)
 
     def _carry_out(self, change: Change, author: Author) -> Definition:

@@ -1,4 +1,4 @@
-"""Core: user ids out of an uploaded file, one by one: as JSON (`{"users": [ids]}`) or as CSV, an id a line."""
+"""Core: the user ids of an uploaded file, one by one: JSON (`{"users": [ids]}`), or CSV with one id in each row."""
 
 import csv
 import io
@@ -21,11 +21,11 @@ def count_ids(file: IO[bytes], *, as_csv: bool) -> int:
     """How many there are. Raises: DefinitionRefused with the first faults, BadRequest (`not_json`, `not_csv`), TooLarge."""
     found = 0
     faults: list[Fault] = []
-    for found, value in enumerate(_values(file, as_csv=as_csv), start=1):
+    for found, (pointer, value) in enumerate(_values(file, as_csv=as_csv), start=1):
         if found > MAX_IDS:
-            raise TooLarge(f"a list is uploaded with at most {MAX_IDS} ids at a time")
+            raise TooLarge(f"an upload has at most {MAX_IDS} ids: send the rest with another request")
         if not _is_id(value):
-            faults.append(Fault(f"/users/{found - 1}", "wrong_type", "it is no user id", _EXPECTED))
+            faults.append(Fault(pointer, "wrong_type", "it is not a user id", _EXPECTED))
             if len(faults) == _MOST_FAULTS:
                 break
     if faults:
@@ -35,38 +35,52 @@ def count_ids(file: IO[bytes], *, as_csv: bool) -> int:
 
 def read_ids(file: IO[bytes], *, as_csv: bool) -> Iterator[str]:
     """The ids of a file that `count_ids` has found good."""
-    for value in _values(file, as_csv=as_csv):
+    for _, value in _values(file, as_csv=as_csv):
         assert isinstance(value, str)  # noqa: S101 - the file was looked through before
         yield value
 
 
-def _values(file: IO[bytes], *, as_csv: bool) -> Iterator[object]:
+def _values(file: IO[bytes], *, as_csv: bool) -> Iterator[tuple[str, object]]:
+    """Each value with its place in the file: a JSON pointer, or the row as editors count lines."""
     file.seek(0)
-    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    # Rows are decoded in blocks: bytes that are not UTF-8 are kept as surrogates, so that the row with them can be named.
+    text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape" if as_csv else "strict", newline="")
     try:
-        yield from _csv_values(text) if as_csv else JsonUsers(text).values()
+        if as_csv:
+            yield from _csv_values(text)
+        else:
+            yield from ((f"/users/{place}", value) for place, value in enumerate(JsonUsers(text).values()))
     except UnicodeDecodeError as cause:
-        raise BadRequest("not_csv" if as_csv else "not_json", f"the body is no UTF-8: {cause}") from cause
+        raise BadRequest("not_json", f"the body is not UTF-8: {cause}") from cause
     finally:
         text.detach()  # the file is the caller's to close
 
 
-def _csv_values(text: IO[str]) -> Iterator[object]:
+def _csv_values(text: IO[str]) -> Iterator[tuple[str, object]]:
+    rows = csv.reader(text, strict=True)
     try:
-        for row in csv.reader(text, strict=True):
+        for row in rows:
+            if not all(map(_is_unicode, row)):
+                raise BadRequest("not_csv", f"row {rows.line_num}: the body is not UTF-8")
             if row and row != [""]:
-                yield row[0].strip() if len(row) == 1 else None
+                yield f"row/{rows.line_num}", row[0].strip() if len(row) == 1 else None
     except csv.Error as cause:
-        raise BadRequest("not_csv", f"the body is no CSV: {cause}") from cause
+        raise BadRequest("not_csv", f"row {rows.line_num}: the body is not CSV: {cause}") from cause
 
 
 def _is_id(value: object) -> bool:
-    if not isinstance(value, str):
-        return False
+    return isinstance(value, str) and _is_unicode(value) and 0 < len(value.encode()) <= MAX_ID_BYTES
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether there is no half of a surrogate pair in it."""
+    if text.isascii():
+        return True
     try:
-        return 0 < len(value.encode()) <= MAX_ID_BYTES
-    except UnicodeEncodeError:  # half of a surrogate pair
+        text.encode()
+    except UnicodeEncodeError:
         return False
+    return True
 
 
 class JsonUsers:
@@ -81,8 +95,8 @@ class JsonUsers:
     def values(self) -> Iterator[object]:
         """What is in the array. Raises: BadRequest (`not_json`), DefinitionRefused (another shape)."""
         if self._peek() != "{":
-            self._value()  # so that what is no JSON is told as such
-            raise _refused("", "wrong_type", "it is no object")
+            self._value()  # reports a body that is not JSON
+            raise _refused("", "wrong_type", "it is not an object")
         self._at += 1
         name = self._value()
         if name != "users":
@@ -90,7 +104,7 @@ class JsonUsers:
         self._expect(":")
         if self._peek() != "[":
             self._value()
-            raise _refused("/users", "wrong_type", "it is no list")
+            raise _refused("/users", "wrong_type", "it is not a list")
         self._at += 1
         yield from self._items()
         self._expect("}")
@@ -142,7 +156,7 @@ class JsonUsers:
         return bool(read)
 
     def _broken(self, why: str) -> BadRequest:
-        return BadRequest("not_json", f"the body is no JSON object with a list of users: {why}")
+        return BadRequest("not_json", f"the body is not a JSON object with a list of users: {why}")
 
 
 def _refused(pointer: str, code: str, what: str) -> DefinitionRefused:

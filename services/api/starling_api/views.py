@@ -1,28 +1,31 @@
-"""Edge: the shapes of answers and bodies, for `/openapi.json`."""
+"""Edge: the shapes of answers, for `/openapi.json`. `openapi.py` drops the ending `View` from each name."""
 
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from starling_common.read_models import COMPUTED_TRAIT, SEGMENT, WEBHOOK
-from starling_segments import json_schema
-from starling_segments.schema import trait_schema
+from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 
 T = TypeVar("T")
 
-INSTANT = "ISO 8601, UTC"
+INSTANT: Final = "Instant in ISO 8601, UTC"
+COMPONENT: Final = "x-component"
+"""Marks a schema that `openapi.py` replaces by a reference to the component of that name."""
+
+AsOf = Annotated[str | None, Field(description="Stream time that this answer reflects; null before the first event")]
+Where = Annotated[dict[str, Any], Field(json_schema_extra={COMPONENT: "Condition"})]
 
 
 class PageView(BaseModel, Generic[T]):
     """One page of a list."""
 
     items: list[T]
-    next_cursor: str | None = Field(description="null on the last page")
-    as_of: str | None = Field(description="stream time that the answer reflects; null before the first event")
+    next_cursor: str | None = Field(description="Cursor of the next page; null on the last page")
+    as_of: AsOf
 
 
 class MaterialisedRowView(BaseModel):
-    """Sums of one window; beside these fields there is one for each dimension and each sum of the view."""
+    """The sums of one window. The row has one more field for each dimension and each measure of the view."""
 
     model_config = {"extra": "allow"}
 
@@ -30,15 +33,15 @@ class MaterialisedRowView(BaseModel):
     window_end: str = Field(description=INSTANT)
 
 
-class MaterialisedView(PageView[MaterialisedRowView]):
-    """Rows of a materialised view."""
+class MaterialisedPageView(PageView[MaterialisedRowView]):
+    """One page of the rows of a materialised view."""
 
     view: str
     version: int
 
 
 class ReportRowView(BaseModel):
-    """One row of the report; which fields there are depends on what was asked for.
+    """One row of the audience report. Its fields depend on `show`.
 
     `days`: day, size, entries, exits, entries_by_definition, exits_by_definition. `retention`: day, days_later, entered, still.
     `overlap`: other_key, users.
@@ -49,27 +52,27 @@ class ReportRowView(BaseModel):
     segment: str
 
 
-class AudienceReportView(PageView[ReportRowView]):
-    """Rows of the audience report."""
+class AudienceReportPageView(PageView[ReportRowView]):
+    """One page of the audience report."""
 
     report: Literal["audience"]
     show: Literal["days", "retention", "overlap"]
-    timezone: str = Field(description="whose days these are")
-    records_missing: int = Field(description="records of the feed that were no longer kept when the report was made")
-    records_unreadable: int = Field(description="records of the feed that could not be read, of all workspaces; 0 unless broken")
+    timezone: str = Field(description="Time zone of the days")
+    records_missing: int = Field(description="Records of the feed that had been deleted before the report was made")
+    records_unreadable: int = Field(description="Records of the feed, of all workspaces, that could not be decoded")
 
 
-class FaultView(BaseModel):
-    """One thing wrong with a definition."""
+class FieldErrorView(BaseModel):
+    """One error in a body or a parameter."""
 
-    pointer: str = Field(description="JSON pointer to the node")
-    code: str
-    message: str
-    expected: str
+    pointer: str = Field(description="JSON pointer into the body, or a place such as `query/limit` or `row/7` of a CSV file")
+    code: str = Field(description="Stable code of the error")
+    message: str = Field(description="Description of the error")
+    expected: str = Field(description="Description of a valid value")
 
 
 class ProblemView(BaseModel):
-    """Every error, as application/problem+json."""
+    """An error (RFC 9457). `code` is stable, `message` names the cause and the cure."""
 
     type: str
     title: str
@@ -78,43 +81,51 @@ class ProblemView(BaseModel):
     code: str
     message: str
     success: Literal[False]
-    errors: list[FaultView] | None = None
+    errors: list[FieldErrorView] | None = Field(default=None, description="Every error of the body or the parameters")
+    used_by: list[str] | None = Field(default=None, description="Of `in_use`: keys of the segments that use the resource")
+    revision: int | None = Field(default=None, description="Of `version_conflict`: the current revision")
 
 
 class DefinitionView(BaseModel):
-    """What the server adds to every definition."""
+    """The fields that the server adds to every definition."""
 
     key: str
-    version: int
+    version: int = Field(description="Number of the meaning: it grows when the meaning changes, not with a new name")
+    revision: int = Field(description="Number of the change: it grows with every change; the ETag is this number in quotes")
     status: str
     created_at: str = Field(description=INSTANT)
     updated_at: str = Field(description=INSTANT)
-    used_by: list[str] | None = Field(default=None, description="of what is read by its key: the segments that are built on it")
-    as_of: str | None = Field(default=None, description="of what is read by its key: stream time that the status reflects")
+    used_by: list[str] | None = Field(
+        default=None, description="Keys of the segments that use this definition; only in the answer for one key"
+    )
+    as_of: str | None = Field(
+        default=None,
+        description="Stream time that the status reflects; only in the answer for one key",
+    )
 
 
 class BackfillView(BaseModel):
-    """How far Spark is with the past of a new version."""
+    """Progress of the Spark job that gathers the history of a new version."""
 
     run: str
     state: Literal["planned", "running", "paused", "cancelled", "failed", "done"]
-    percent: float = Field(description="of the records; at 100 each partition has yet to switch")
+    percent: float = Field(description="Share of the records read; at 100 the partitions still have to switch")
     records_done: int
     records_total: int
     started_at: str = Field(description=INSTANT)
-    estimated_end: str | None = Field(description="at the pace so far; null while it rests")
-    message: str | None = Field(description="what went wrong")
+    estimated_end: str | None = Field(description="Estimate from the rate so far; null while the run is not running")
+    message: str | None = Field(description="Error message of a failed run")
 
 
 class BackfillRunView(BackfillView):
-    """One run."""
+    """One backfill run."""
 
-    segments: dict[str, int] = Field(description="of this workspace: key -> version")
-    asked: Literal["running", "paused", "cancelled"]
+    segments: dict[str, int] = Field(description="Segments of this workspace in the run: key to version")
+    asked: Literal["running", "paused", "cancelled"] = Field(description="State that was last requested")
 
 
-class BackfillsView(BaseModel):
-    """Every run that is known."""
+class BackfillListView(BaseModel):
+    """Every known backfill run."""
 
     items: list[BackfillRunView]
 
@@ -125,9 +136,15 @@ class SegmentView(DefinitionView):
     name: str
     description: str
     timezone: str
-    where: dict[str, Any]
+    where: Where
     status: Literal["backfilling", "active", "paused", "archived"]
-    backfill: BackfillView | None = Field(default=None, description="of what is read by its key, while Spark gathers its past")
+    backfill: BackfillView | None = Field(
+        default=None, description="Progress of the backfill, while there is one; only in the answer for one key"
+    )
+
+
+class SegmentPageView(PageView[SegmentView]):
+    """One page of segments."""
 
 
 class TraitView(DefinitionView):
@@ -135,9 +152,9 @@ class TraitView(DefinitionView):
 
     name: str
     timezone: str | None = None
-    event: str | None = Field(default=None, description="a ratio has one on each side instead")
-    where: dict[str, Any] | None = None
-    measure: Any
+    event: str | None = Field(default=None, description="Event name; a ratio names one on each side instead")
+    where: dict[str, Any] | None = Field(default=None, json_schema_extra={COMPONENT: "EventFilter"})
+    measure: Any = Field(description='Name of a measure, or an object such as `{"sum": "revenue"}`')
     within: str | None = None
     between_ago: list[str] | None = None
     after: str | None = None
@@ -146,22 +163,36 @@ class TraitView(DefinitionView):
     status: Literal["active", "archived"]
 
 
+class TraitPageView(PageView[TraitView]):
+    """One page of computed traits."""
+
+
 class WebhookView(DefinitionView):
     """A webhook."""
 
     url: str
-    secret: str | None = Field(default=None, description="only in the answer that creates it")
-    segments: list[str] | None = Field(description="null: every segment")
+    secret: str | None = Field(default=None, description="Signing secret; only in the answer that creates the webhook")
+    segments: list[str] | None = Field(description="Keys of the segments to send; null sends every segment")
     events: list[Literal["entered", "exited"]]
+    disabled: bool | None = Field(default=None, description="True after the receiver has answered 410")
+    disabled_because: str | None = Field(default=None, description="Reason why deliveries have stopped")
     status: Literal["active", "disabled", "archived"]
 
 
+class WebhookPageView(PageView[WebhookView]):
+    """One page of webhooks."""
+
+
 class ListView(DefinitionView):
-    """An uploaded list, without who is on it."""
+    """An uploaded list, without its members."""
 
     name: str
     description: str
     status: Literal["active", "archived"]
+
+
+class ListPageView(PageView[ListView]):
+    """One page of uploaded lists."""
 
 
 class ListMemberView(BaseModel):
@@ -170,21 +201,30 @@ class ListMemberView(BaseModel):
     user_id: str
 
 
+class ListMemberPageView(PageView[ListMemberView]):
+    """One page of the members of a list."""
+
+
 class UploadView(BaseModel):
-    """What became of an upload."""
+    """The result of an upload."""
 
     key: str
-    users: int = Field(description="how many ids were taken, repeated ones counted each time")
+    users: int = Field(description="Number of ids in the upload; an id that occurs twice counts twice")
 
 
 class VersionView(BaseModel):
     """One change of a definition."""
 
     version: int
+    revision: int
     action: str
     actor: str
     recorded_at: str = Field(description=INSTANT)
     document: dict[str, Any]
+
+
+class VersionPageView(PageView[VersionView]):
+    """One page of the changes of a definition."""
 
 
 class MemberView(BaseModel):
@@ -192,21 +232,25 @@ class MemberView(BaseModel):
 
     user_id: str
     entered_at: str = Field(description=INSTANT)
-    sequence: int
+    sequence: int = Field(description="Number of the membership change of this user and segment")
+
+
+class MemberPageView(PageView[MemberView]):
+    """One page of the members of a segment."""
 
 
 class SizeView(BaseModel):
-    """How many members a segment has."""
+    """The number of members of a segment."""
 
     key: str
     size: int
-    entered: int
-    exited: int
-    as_of: str | None
+    entered: int = Field(description="Entries since the segment was created")
+    exited: int = Field(description="Exits since the segment was created")
+    as_of: AsOf
 
 
 class DayView(BaseModel):
-    """Entries and exits on one day (UTC), and the size at its end."""
+    """The entries and exits of one day (UTC), and the size at its end."""
 
     day: str
     entered: int
@@ -214,15 +258,19 @@ class DayView(BaseModel):
     size: int
 
 
+class DayPageView(PageView[DayView]):
+    """One page of days."""
+
+
 class ProfileView(BaseModel):
-    """What is known about one user."""
+    """The profile of one user."""
 
     user_id: str
     anonymous_ids: list[str]
     traits: dict[str, Any]
     group_id: str | None
     updated_at: str = Field(description=INSTANT)
-    as_of: str | None
+    as_of: AsOf
 
 
 class UserSegmentView(BaseModel):
@@ -231,11 +279,15 @@ class UserSegmentView(BaseModel):
     segment: str
     version: int
     entered_at: str = Field(description=INSTANT)
-    sequence: int
+    sequence: int = Field(description="Number of the membership change of this user and segment")
+
+
+class UserSegmentPageView(PageView[UserSegmentView]):
+    """One page of the segments of a user."""
 
 
 class EventView(BaseModel):
-    """One thing that a user did, or that became of a message to them."""
+    """One event of a user, or one delivery outcome."""
 
     event_id: str
     kind: Literal["track", "page", "screen", "delivery"]
@@ -243,28 +295,32 @@ class EventView(BaseModel):
     time: str = Field(description=INSTANT)
     received_at: str = Field(description=INSTANT)
     message_id: str | None
-    properties: dict[str, Any] = Field(description="of a delivery: channel, outcome, attempt and what else is known")
+    properties: dict[str, Any] = Field(description="Of a delivery: channel, outcome, attempt and further details")
     context: dict[str, Any]
     correlation_id: str
 
 
+class EventPageView(PageView[EventView]):
+    """One page of the events of a user."""
+
+
 class LookupView(BaseModel):
-    """Segments by user."""
+    """The segments of each user."""
 
     memberships: dict[str, list[str]]
-    as_of: str | None
+    as_of: AsOf
 
 
 class CauseView(BaseModel):
-    """Why a membership changed."""
+    """The cause of a membership change."""
 
     kind: Literal["EVENT", "TIMER", "DEFINITION", "MERGE", "LIST", "ERASURE", "MANUAL"]
     message_id: str | None
     event_name: str | None
 
 
-class ChangeView(BaseModel):
-    """One user entered or left one segment; the record of the topic `segments.membership` as JSON."""
+class MembershipChangeView(BaseModel):
+    """A user entered or left a segment: the record of the topic `segments.membership` as JSON."""
 
     event_id: str
     workspace: str
@@ -274,41 +330,26 @@ class ChangeView(BaseModel):
     segment_name: str
     segment_version: int
     status: Literal["ENTERED", "EXITED"]
-    sequence: int = Field(description="grows by one for each change of this user and segment")
+    sequence: int = Field(description="Number of the change of this user and segment, without gaps")
     effective_at: str = Field(description=INSTANT)
     decided_at: str = Field(description=INSTANT)
     received_at: str = Field(description=INSTANT)
     cause: CauseView
     correlation_id: str
     traits: dict[str, Any]
-    memberships: list[str]
+    memberships: list[str] = Field(description="Keys of all segments of the user after this change")
 
 
-class FeedView(PageView[ChangeView]):
-    """A page of the membership feed."""
+class FeedPageView(PageView[MembershipChangeView]):
+    """One page of the membership feed. A page with few items, or with none, can still have a next page."""
 
-    next_cursor: str | None = Field(description="null when everything there is now has been read")
-    cursor: str = Field(description="the place after this page: ask for what comes later with `after`")
-
-
-VIEWS: Final[dict[str, type[DefinitionView]]] = {SEGMENT: SegmentView, COMPUTED_TRAIT: TraitView, WEBHOOK: WebhookView}
-
-_KEY_SCHEMA: Final[dict[str, Any]] = {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,63}$"}
-_WEBHOOK_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["key", "url"],
-    "properties": {
-        "key": _KEY_SCHEMA,
-        "url": {"type": "string", "format": "uri"},
-        "secret": {"type": "string", "description": "whsec_…; made when missing"},
-        "segments": {"type": ["array", "null"], "items": {"type": "string"}, "description": "missing: every segment"},
-        "events": {"type": "array", "items": {"enum": ["entered", "exited"]}},
-    },
-}
+    next_cursor: str | None = Field(description="Cursor of the next page; null when every record of the feed has been read")
+    cursor: str = Field(description="Position after this page, also at the end of the feed: `after` of a later request")
 
 
-def body_schema(kind: str) -> dict[str, Any]:
-    """The JSON Schema of a definition as it is sent to us."""
-    if kind == WEBHOOK:
-        return _WEBHOOK_SCHEMA
-    return {SEGMENT: json_schema, COMPUTED_TRAIT: trait_schema}[kind]()
+VIEWS: Final[dict[str, type[DefinitionView]]] = {
+    SEGMENT: SegmentView, COMPUTED_TRAIT: TraitView, WEBHOOK: WebhookView, LIST: ListView,
+}  # fmt: skip
+PAGES: Final[dict[str, type[BaseModel]]] = {
+    SEGMENT: SegmentPageView, COMPUTED_TRAIT: TraitPageView, WEBHOOK: WebhookPageView, LIST: ListPageView,
+}  # fmt: skip

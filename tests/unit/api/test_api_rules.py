@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from starling_api.bodies import body_schemas
 from starling_api.definitions import Definition, plain_status, segment_status, used_segments, used_traits
 from starling_api.errors import AtWork, BadRequest, IdempotencyKeyReused
 from starling_api.idempotency import answer_once
@@ -15,10 +16,10 @@ from starling_api.kinds import TRAITS, new_secret, read_trait, read_webhook
 from starling_api.pages import PageOf, cut, make_cursor
 from starling_api.ports import Stored
 from starling_api.tokens import Role, Tokens
-from starling_api.views import body_schema
 from starling_segments import DefinitionRefused, Known
 from tests.unit.api.memory import MemoryAnswers
 
+TRAIT_BODY = {"$ref": "#/components/schemas/TraitDefinition", "components": {"schemas": body_schemas()}}
 SECRET = new_secret(b"s" * 32)
 KNOWN = Known(segments={"vips": frozenset()}, taken_keys=frozenset({"old"}))
 
@@ -136,11 +137,11 @@ def test_every_measure_and_window_can_be_a_computed_trait(document: dict[str, An
     kept = read_trait({"key": "t", **document}, KNOWN)
     assert kept.items() >= {"key": "t", "name": "t", **document}.items()
     assert document.keys() - {"key", "name"} <= TRAITS.meaning
-    Draft202012Validator(body_schema(TRAITS.name)).validate({"key": "t", **document})
+    Draft202012Validator(TRAIT_BODY).validate({"key": "t", **document})
 
 
 def test_the_promised_body_of_a_computed_trait_refuses_a_broken_one() -> None:
-    check = Draft202012Validator(body_schema(TRAITS.name))
+    check = Draft202012Validator(TRAIT_BODY)
     assert check.is_valid({"key": "t", "event": "Buy"})
     for broken in ({}, {"within": "soon"}, {"op": "gte"}, {"measure": {"median": "x"}}, {"within": "1d", "calendar": "today"}):
         assert not check.is_valid({"key": "t", **({"event": "Buy"} if broken else {}), **broken})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from starling_api.definitions import archived, revised
-from starling_api.errors import Archived, AtWork, InUse, NotFound, VersionConflict
+from starling_api.errors import Archived, AtWork, InUse, NotFound, ReadOnly, VersionConflict
 from starling_api.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.ports import Reported
 from starling_api.service import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS
@@ -47,9 +47,11 @@ def test_pausing_and_resuming_are_changes_that_are_made_once() -> None:
     commands = world.commands
     commands.define(SEGMENTS, AUTHOR, BUYERS)
     for turn, status in ((commands.hold, "paused"), (commands.resume, "defined")):
+        if_match: int | None = world.published[-1].recorded_at_micros
         for _ in range(2):
-            turned = turn(SEGMENTS, AUTHOR, "buyers", 1)
-            assert (turned.status, turned.version) == (status, 1)
+            turned = turn(SEGMENTS, AUTHOR, "buyers", if_match)
+            assert (turned.status, turned.version, turned.revision) == (status, 1, world.published[-1].recorded_at_micros)
+            if_match = None
     assert [change.action for change in world.published] == ["DEFINED", "PAUSED", "RESUMED"]
     assert world.published[1].document == world.published[0].document
     with pytest.raises(VersionConflict):
@@ -89,7 +91,7 @@ def test_a_paused_segment_stays_paused_when_it_is_revised() -> None:
     new = world.commands.revise(SEGMENTS, AUTHOR, "buyers", segment("buyers", {"everyone": True}), None)
     assert (new.version, new.status) == (2, "paused")
     assert world.published[-1].action == "PAUSED"
-    assert world.commands.resume(SEGMENTS, AUTHOR, "buyers", 2).status == "defined"
+    assert world.commands.resume(SEGMENTS, AUTHOR, "buyers", new.revision).status == "defined"
 
 
 @pytest.mark.parametrize(
@@ -113,20 +115,70 @@ def test_only_a_changed_meaning_makes_a_new_version(change: dict[str, Any], vers
 def test_saying_the_same_again_publishes_nothing() -> None:
     world = World()
     made = world.commands.define(SEGMENTS, AUTHOR, BUYERS)
-    sent_back = {**made.document, "version": 1, "status": "active", "created_at": "x", "updated_at": "y", "as_of": "z"}
+    sent_back = {**world.queries.definition(SEGMENTS, "acme", "buyers")[1], "size": 5, "backfill": {}, "status": "active"}
     assert world.commands.revise(SEGMENTS, AUTHOR, "buyers", sent_back, None) == made
     assert len(world.published) == 1
 
 
-def test_of_two_who_saw_the_same_version_the_second_loses() -> None:
+@pytest.mark.parametrize("change", [{"where": {"everyone": True}}, {"name": "Loyal buyers"}, {"description": "They come back"}])
+def test_of_two_who_saw_the_same_revision_the_second_loses(change: dict[str, Any]) -> None:
+    world = World()
+    seen = world.commands.define(SEGMENTS, AUTHOR, BUYERS).revision
+    newer = world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, **change}, if_match=seen).revision
+    assert newer > seen
+    with pytest.raises(VersionConflict) as conflict:
+        world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "name": "Others"}, if_match=seen)
+    assert conflict.value.revision == newer
+    for turn in (world.commands.archive, world.commands.hold, world.commands.resume):
+        with pytest.raises(VersionConflict):
+            turn(SEGMENTS, AUTHOR, "buyers", seen)
+
+
+def test_every_change_moves_the_revision_and_only_a_new_meaning_the_version() -> None:
+    world = World()
+    commands = world.commands
+    seen = [commands.define(SEGMENTS, AUTHOR, BUYERS)]
+    seen.append(commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "name": "Loyal"}, None))
+    seen.append(commands.hold(SEGMENTS, AUTHOR, "buyers", None))
+    seen.append(commands.resume(SEGMENTS, AUTHOR, "buyers", None))
+    seen.append(commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "where": {"everyone": True}}, None))
+    assert [one.version for one in seen] == [1, 1, 1, 1, 2]
+    assert sorted({one.revision for one in seen}) == [one.revision for one in seen]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("version", 2), ("version", "1"), ("revision", 5), ("status", "paused"), ("status", 7), ("created_at", "2020-01-01"),
+        ("updated_at", "2020-01-01"),
+    ],
+)  # fmt: skip
+def test_a_changed_read_only_field_is_refused_by_name(field: str, value: object) -> None:
     world = World()
     world.commands.define(SEGMENTS, AUTHOR, BUYERS)
-    world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "where": {"everyone": True}}, if_match=1)
-    with pytest.raises(VersionConflict) as conflict:
-        world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "timezone": "Asia/Tokyo"}, if_match=1)
-    assert conflict.value.version == 2
-    with pytest.raises(VersionConflict):
-        world.commands.archive(SEGMENTS, AUTHOR, "buyers", if_match=1)
+    read = world.queries.definition(SEGMENTS, "acme", "buyers")[1]
+    with pytest.raises(ReadOnly) as refused:
+        world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**read, "name": "Loyal", field: value}, None)
+    assert [(one.pointer, one.code) for one in refused.value.errors] == [(f"/{field}", "read_only")]
+    assert len(world.published) == 1
+
+
+def test_a_webhook_that_was_disabled_can_be_read_edited_and_sent_back() -> None:
+    """Delivery disables it in the topic, past the claims: the revision that is read must be the one that is compared."""
+    world = World()
+    made = world.commands.define(WEBHOOKS, AUTHOR, {"key": "shop", "url": "https://shop.example/hook"})
+    later = made.recorded_at_micros + 60_000_000
+    gone = {**made.document, "disabled": True, "disabled_because": "410"}
+    world.reader.shown["acme", "webhook", "shop"] = replace(made, status="disabled", document=gone, recorded_at_micros=later)
+    definition, read = world.queries.definition(WEBHOOKS, "acme", "shop")
+    assert (read["status"], read["disabled"]) == ("disabled", True)
+    with pytest.raises(ReadOnly) as refused:
+        world.commands.revise(WEBHOOKS, AUTHOR, "shop", {**read, "disabled": False}, definition.revision)
+    assert [one.pointer for one in refused.value.errors] == ["/disabled"]
+    again = world.commands.revise(WEBHOOKS, AUTHOR, "shop", {**read, "events": ["entered"]}, definition.revision)
+    assert (again.status, again.document["events"], again.document["secret"]) == ("defined", ["entered"], made.document["secret"])
+    assert "disabled" not in again.document
+    assert again.revision > later
 
 
 def test_a_race_without_if_match_is_run_again() -> None:

@@ -1,72 +1,93 @@
 """Edge: define, list, read, revise and archive; the same five routes for every kind of definition."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
+from starling_api.bodies import DEFINITIONS, UPDATES, body_of
 from starling_api.definitions import Author, Definition
 from starling_api.idempotency import answer_once
 from starling_api.kinds import Kind
 from starling_api.ports import Stored
+from starling_api.problems import problems
 from starling_api.repository import to_json
-from starling_api.requests import Page, Services, UsedServices, Viewer, Write, write_by, write_with_body
+from starling_api.requests import Page, Services, UsedServices, Viewer, Write, order_with_body, write_by, write_with_body
 from starling_api.service import Commands
 from starling_api.tokens import Role
-from starling_api.views import VIEWS, PageView, ProblemView, body_schema
+from starling_api.views import PAGES, VIEWS
 
 Endpoint = Callable[..., Response]
+IncludeArchived = Annotated[bool, Query(description="Include archived definitions")]
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ProblemView, "description": description}
-    for status, description in {
-        401: "no token",
-        403: "the role is too low",
-        404: "no such thing",
-        409: "archived, or in use",
-        412: "somebody else was faster",
-        422: "refused, with every fault",
-        503: "a store is away",
-    }.items()
-}
+COMMON: Final = (400, 401, 403, 500, 503)
+"""The errors of every route with a parameter or a body."""
 
 
 def definition_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
     """Routes under `path`. Reading needs a viewer, writing the role `writer`."""
-    router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=_problems(401, 403, 503))
-    view = VIEWS[kind.name]
-    body = {"requestBody": {"required": True, "content": {"application/json": {"schema": body_schema(kind.name)}}}}
+    router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=problems(*COMMON))
+    view, title = {200: {"model": VIEWS[kind.name]}}, kind.title
+    name = title.replace(" ", "_")
+    added, changed = body_of(DEFINITIONS[kind.name]), body_of(UPDATES[kind.name])
+    a = "An" if title[0] in "aeiou" else "A"
 
-    def add(method: str, tail: str, endpoint: Endpoint, summary: str, **more: Any) -> None:
-        router.add_api_route(tail, endpoint, methods=[method], summary=summary, operation_id=f"{method}_{path}{tail}", **more)
+    def add(method: str, tail: str, operation: str, endpoint: Endpoint, **more: Any) -> None:
+        router.add_api_route(tail, endpoint, methods=[method], operation_id=operation, **more)
 
-    created: dict[int | str, dict[str, Any]] = {201: {"model": view}, **_problems(422)}
-    add("POST", "", _define(kind, writer), f"Define a {kind.title}", status_code=201, responses=created, openapi_extra=body)
-    add("GET", "", _list(kind), f"List {kind.title}s", responses={200: {"model": PageView[view]}})  # type: ignore[valid-type]
-    add("GET", "/{key}", _read(kind), f"Read a {kind.title}", responses={200: {"model": view}, **_problems(404)})
-    revised: dict[int | str, dict[str, Any]] = {200: {"model": view}, **_problems(404, 409, 412, 422)}
-    add("PUT", "/{key}", _revise(kind, writer), f"Make a new version of a {kind.title}", responses=revised, openapi_extra=body)
-    gone = _problems(404, 409, 412)
-    add("DELETE", "/{key}", _archive(kind, writer), f"Archive a {kind.title}", status_code=204, responses=gone)
+    add(
+        "POST", "", f"create_{name}", _define(kind, writer),
+        summary=f"Create a {title}",
+        description=f"{a} {title} has a key that was never used before. The answer has its first version.",
+        status_code=201,
+        responses={201: {"model": VIEWS[kind.name], "description": "Created"}, **problems(413, 422, 501)},
+        openapi_extra=added,
+    )  # fmt: skip
+    add(
+        "GET", "", f"list_{name}s", _list(kind),
+        summary=f"List {title}s",
+        description="Sorted by key. Archived ones are left out unless `include_archived` is true.",
+        responses={200: {"model": PAGES[kind.name]}},
+    )  # fmt: skip
+    add(
+        "GET", "/{key}", f"get_{name}", _read(kind),
+        summary=f"Read a {title}",
+        description="An archived one is found too. The answer can be edited and sent back with `PUT`.",
+        responses={**view, **problems(404)},
+    )  # fmt: skip
+    add(
+        "PUT", "/{key}", f"update_{name}", _revise(kind, writer),
+        summary=f"Change a {title}",
+        description="The body replaces the whole definition. A changed meaning makes a new version. An equal one changes nothing.",
+        responses={**view, **problems(404, 409, 412, 413, 422, 501)},
+        openapi_extra=changed,
+    )  # fmt: skip
+    add(
+        "DELETE", "/{key}", f"archive_{name}", _archive(kind, writer),
+        summary=f"Archive a {title}",
+        description="An archived definition stays readable, and its key stays taken. A second time changes nothing.",
+        status_code=204,
+        responses=problems(404, 409, 412, 422),
+    )  # fmt: skip
     return router
 
 
 def lifecycle_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
-    """Pause and resume, for kinds of which something is kept up."""
-    router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=_problems(401, 403, 404, 409, 412, 503))
+    """Pause and resume, for kinds that are evaluated."""
+    router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=problems(*COMMON, 404, 409, 412, 422))
     ways = (
-        ("pause", f"Pause a {kind.title}", "Its members stay as they are, and nobody is told anything.", Commands.hold),
-        ("resume", f"Resume a {kind.title}", "It catches up: what is different then is announced.", Commands.resume),
+        ("pause", "While it is paused its members stay as they are, and the feed contains no change of it.", Commands.hold),
+        ("resume", "It catches up on what happened meanwhile, and the feed contains the changes.", Commands.resume),
     )
-    for name, summary, description, turn in ways:
+    for name, description, turn in ways:
         router.add_api_route(
             f"/{{key}}/{name}",
             _turn(kind, writer, turn),
             methods=["POST"],
-            summary=summary,
+            summary=f"{name.title()} a {kind.title}",
             description=description,
-            operation_id=f"POST_{path}/{{key}}/{name}",
+            operation_id=f"{name}_{kind.title}",
             responses={200: {"model": VIEWS[kind.name]}},
         )
     return router
@@ -84,7 +105,7 @@ def _turn(kind: Kind, writer: Role, turn: Callable[[Commands, Kind, Author, str,
 
 
 def _define(kind: Kind, writer: Role) -> Endpoint:
-    def define(services: UsedServices, write: Annotated[Write, Depends(write_with_body(writer))]) -> Response:
+    def define(services: UsedServices, write: Annotated[Write, Depends(order_with_body(writer))]) -> Response:
         def act() -> Stored:
             definition = services.commands.define(kind, write.author, write.document)
             shown = _document(services, kind, write, definition)
@@ -98,7 +119,7 @@ def _define(kind: Kind, writer: Role) -> Endpoint:
 
 
 def _list(kind: Kind) -> Endpoint:
-    def list_(services: UsedServices, caller: Viewer, page: Page, *, include_archived: bool = False) -> Response:
+    def list_(services: UsedServices, caller: Viewer, page: Page, *, include_archived: IncludeArchived = False) -> Response:
         return JSONResponse(services.queries.definitions(kind, caller.workspace, page, archived=include_archived))
 
     return list_
@@ -148,9 +169,5 @@ def answered(services: Services, write: Write, act: Callable[[], Stored]) -> Res
 
 
 def etag(definition: Definition) -> str:
-    """The version in quotes."""
-    return f'"{definition.version}"'
-
-
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: PROBLEMS[status] for status in statuses}
+    """The revision in quotes."""
+    return f'"{definition.revision}"'

@@ -1,4 +1,4 @@
-"""Edge: everything known of a user, as one JSON document that is written while it is read."""
+"""Edge: all data of a user, as one JSON document that is streamed."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -7,22 +7,24 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.responses import StreamingResponse
 
 from starling_api.asked_views import ExportView
+from starling_api.paths import USER
+from starling_api.problems import problems
 from starling_api.repository import to_json
 from starling_api.requests import UsedServices, at_least
-from starling_api.routes.definitions import PROBLEMS
+from starling_api.routes.definitions import COMMON
 from starling_api.tokens import Caller, Role
 
 export_router = APIRouter(prefix="/v1", tags=["users"])
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"model": ExportView},
-    **{status: PROBLEMS[status] for status in (401, 403, 404, 503)},
+    **problems(*COMMON, 404),
 }
 
 
-@export_router.get("/users/{user_id:path}/export", summary="Everything known about a user", responses=_ANSWERS)
+@export_router.get(USER + "/export", operation_id="export_user", summary="Export all data of a user", responses=_ANSWERS)
 def export(user_id: str, services: UsedServices, caller: Annotated[Caller, Depends(at_least(Role.ADMIN))]) -> Response:
-    """Profile, segments the user is or was in, lists, the segmenter's state and all events that are kept."""
+    """Profile, memberships, lists, the state of the segmenter and the events of the last 30 days. An admin is needed."""
     known, events = services.exports.export(caller.workspace, user_id)
     return StreamingResponse(_written(known, events), media_type="application/json")
 

@@ -7,9 +7,11 @@ from fastapi.responses import JSONResponse
 
 from starling_api.feed import LATEST, Asked, cursor_of, follow, read_page, starting
 from starling_api.pages import DEFAULT_LIMIT, MAX_LIMIT
+from starling_api.problems import problems
 from starling_api.requests import Services, UsedServices, Viewer
+from starling_api.routes.definitions import COMMON
 from starling_api.streams import EVENT_STREAM
-from starling_api.views import ChangeView, FeedView, ProblemView
+from starling_api.views import FeedPageView
 from starling_common.cassandra import DatabaseUnavailable
 from starling_common.logs import log
 
@@ -22,28 +24,36 @@ _MAX_CURSOR: Final = 40_000
 def _asked(
     caller: Viewer,
     after: Annotated[
-        str | None, Query(max_length=_MAX_CURSOR, description=f"a `cursor` of an earlier answer; `{LATEST}`: from now on")
+        str | None,
+        Query(max_length=_MAX_CURSOR, description=f"`cursor` of an earlier answer, or `{LATEST}` for the end of the feed"),
     ] = None,
-    cursor: Annotated[str | None, Query(max_length=_MAX_CURSOR, description="the same as `after`")] = None,
-    segment: Annotated[list[str] | None, Query(max_length=_MAX_SEGMENTS, description="only these segments")] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
-    last_event_id: Annotated[str | None, Header(max_length=_MAX_CURSOR, description="of a live feed: where it broke off")] = None,
+    cursor: Annotated[str | None, Query(max_length=_MAX_CURSOR, description="The same as `after`")] = None,
+    segment: Annotated[list[str] | None, Query(max_length=_MAX_SEGMENTS, description="Only changes of these segments")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most items of the page")] = DEFAULT_LIMIT,
+    last_event_id: Annotated[
+        str | None,
+        Header(alias="Last-Event-ID", max_length=_MAX_CURSOR, description="Of a live feed: id of the last event received"),
+    ] = None,
 ) -> Asked:
     return Asked(caller.workspace, frozenset(segment or ()), last_event_id or after or cursor, limit)
 
 
+_LIVE: Final = {
+    "type": "string",
+    "description": "Server-sent events: `id` is the cursor after the change, `data` a MembershipChange",
+}
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"model": FeedView, "content": {EVENT_STREAM: {"schema": ChangeView.model_json_schema()}}},
-    410: {"model": ProblemView, "description": "what came after the cursor is not kept any more"},
-    503: {"model": ProblemView, "description": "the broker is away, or too many are following live"},
+    200: {"model": FeedPageView, "content": {EVENT_STREAM: {"schema": _LIVE}}},
+    **problems(*COMMON, 410),
 }
 
 
-@feed_router.get("/feed", summary="The membership feed, as pages or live", responses=_ANSWERS)
+@feed_router.get("/feed", operation_id="read_feed", summary="Read the membership feed, as pages or live", responses=_ANSWERS)
 def feed(request: Request, services: UsedServices, asked: Annotated[Asked, Depends(_asked)]) -> Response:
-    """Every change exactly once, each user's in sequence. Without `after`: from the oldest that is kept.
+    """Every change exactly once, those of one user in sequence. Without `after` it starts with the oldest record.
 
-    With `Accept: text/event-stream` the answer never ends: one event a change, its `id` is the cursor after it.
+    A page can have few items, or none, and still have a `next_cursor`: one page scans a bounded number of records. With
+    `Accept: text/event-stream` the answer does not end: each change is an event, and its `id` is the cursor after it.
     """
     if EVENT_STREAM in request.headers.get("accept", ""):
         position = starting(asked.after, services.feed.spans())

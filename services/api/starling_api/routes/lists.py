@@ -1,4 +1,4 @@
-"""Edge: uploaded lists: the list itself, and who is on it."""
+"""Edge: uploaded lists and their members."""
 
 import hashlib
 import tempfile
@@ -9,25 +9,26 @@ from typing import IO, Annotated, Any, Final
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
+from starling_api.bodies import UPDATES, body_of, users_body
 from starling_api.definitions import Author
 from starling_api.errors import Archived, NotFound, TooLarge
 from starling_api.kinds import LISTS
 from starling_api.lists import Lists
 from starling_api.ports import Stored
+from starling_api.problems import problems
 from starling_api.repository import to_json
 from starling_api.requests import Body, Page, Services, UsedServices, Viewer, Write, parse_json, write_by
-from starling_api.routes.definitions import PROBLEMS, answered, etag
+from starling_api.routes.definitions import COMMON, IncludeArchived, answered, etag
 from starling_api.tokens import Role
-from starling_api.uploads import MAX_IDS, count_ids, read_ids
-from starling_api.views import ListMemberView, ListView, PageView, UploadView
+from starling_api.uploads import count_ids, read_ids
+from starling_api.views import ListMemberPageView, ListPageView, ListView, UploadView
 from starling_common.read_models import ARCHIVED
 
 MAX_UPLOAD_BYTES: Final = 64 * 1024 * 1024
 _IN_MEMORY_BYTES: Final = 1024 * 1024
 """A larger upload waits on disk."""
 
-_PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {status: PROBLEMS[status] for status in (401, 403, 404, 409, 503)}
-list_router = APIRouter(prefix="/v1/lists", tags=["lists"], responses=_PROBLEMS)
+list_router = APIRouter(prefix="/v1/lists", tags=["lists"], responses=problems(*COMMON))
 
 Writer = Annotated[Write, Depends(write_by(Role.MARKETER))]
 
@@ -57,52 +58,32 @@ async def _upload(request: Request, write: Writer) -> AsyncIterator[Upload]:
 
 Uploaded = Annotated[Upload, Depends(_upload)]
 
-_USERS_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["users"],
-                    "additionalProperties": False,
-                    "properties": {"users": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_IDS}},
-                }
-            },
-            "text/csv": {"schema": {"type": "string", "description": "an id a line"}},
-        },
-    }
-}
-_LIST_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 120}, "description": {"type": "string"}},
-                }
-            }
-        }
-    }
-}
-_SENT: Final[dict[int | str, dict[str, Any]]] = {200: {"model": UploadView}, 413: PROBLEMS[422], 422: PROBLEMS[422]}
+_SENT: Final[dict[int | str, dict[str, Any]]] = {200: {"model": UploadView}, **problems(404, 409, 412, 413, 422)}
+_KEPT: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ListView}, 201: {"model": ListView, "description": "Created"}}
 
 
-@list_router.get("/{key}", summary="Read a list", responses={200: {"model": ListView}})
+@list_router.get("", operation_id="list_lists", summary="List lists", responses={200: {"model": ListPageView}})
+def all_lists(services: UsedServices, caller: Viewer, page: Page, *, include_archived: IncludeArchived = False) -> Response:
+    """Sorted by key. Deleted ones are left out unless `include_archived` is true."""
+    return JSONResponse(services.queries.definitions(LISTS, caller.workspace, page, archived=include_archived))
+
+
+@list_router.get("/{key}", operation_id="get_list", summary="Read a list", responses={200: {"model": ListView}, **problems(404)})
 def read_list(key: str, services: UsedServices, caller: Viewer) -> Response:
-    """The list itself; who is on it is at `/members`."""
+    """The list without its members. The answer can be edited and sent back with `PUT`."""
     definition, shown = services.queries.definition(LISTS, caller.workspace, key)
     return JSONResponse(shown, headers={"ETag": etag(definition)})
 
 
 @list_router.put(
     "/{key}",
-    summary="Make a list, or name it anew",
-    responses={200: {"model": ListView}, 201: {"model": ListView}},
-    openapi_extra=_LIST_BODY,
+    operation_id="put_list",
+    summary="Create or rename a list",
+    responses=_KEPT | problems(409, 404, 412, 413, 422),
+    openapi_extra=body_of(UPDATES[LISTS.name], required=False),
 )
 def put_list(key: str, services: UsedServices, write: Writer, body: Body) -> Response:
-    """The body may be missing. 201 when there was no such list."""
+    """The body can be missing. The answer is 201 for a new list."""
     document = parse_json(body) if body.strip() else {}
     whole = replace(write, fingerprint=hashlib.sha256(write.fingerprint.encode() + body).hexdigest())
 
@@ -114,9 +95,15 @@ def put_list(key: str, services: UsedServices, write: Writer, body: Body) -> Res
     return answered(services, whole, act)
 
 
-@list_router.delete("/{key}", summary="Drop a list", status_code=204)
+@list_router.delete(
+    "/{key}",
+    operation_id="delete_list",
+    summary="Delete a list",
+    status_code=204,
+    responses=problems(404, 409, 412, 422),
+)
 def drop_list(key: str, services: UsedServices, write: Writer) -> Response:
-    """Nobody is on it any more. Refused while a segment asks for it."""
+    """Every user is removed from it. It is refused while a segment uses the list."""
 
     def act() -> Stored:
         services.commands.archive(LISTS, write.author, key, write.if_match)
@@ -126,30 +113,53 @@ def drop_list(key: str, services: UsedServices, write: Writer) -> Response:
     return answered(services, write, act)
 
 
-@list_router.get("/{key}/members", summary="Who is on a list", responses={200: {"model": PageView[ListMemberView]}})
+@list_router.get(
+    "/{key}/members",
+    operation_id="list_list_members",
+    summary="List the members of a list",
+    responses={200: {"model": ListMemberPageView}, **problems(404, 409)},
+)
 def list_members(key: str, services: UsedServices, caller: Viewer, page: Page) -> Response:
-    """In an order of no meaning, which stays the same from page to page."""
+    """The order is arbitrary, and the same on every page."""
     _must_exist(services, caller.workspace, key)
     as_of = services.queries.as_of()
     items, cursor = services.lists.members(caller.workspace, key, page)
     return JSONResponse({"items": items, "next_cursor": cursor, "as_of": as_of})
 
 
-@list_router.put("/{key}/members", summary="Replace who is on a list", responses=_SENT, openapi_extra=_USERS_BODY)
+@list_router.put(
+    "/{key}/members",
+    operation_id="replace_list_members",
+    summary="Replace the members of a list",
+    responses=_SENT,
+    openapi_extra=users_body(),
+)
 def replace_members(key: str, services: UsedServices, upload: Uploaded) -> Response:
-    """These and nobody else. What broke off is made whole by sending it again."""
+    """The list has exactly these users afterwards. After a failure the same upload completes it."""
     return _write(services, key, upload, Lists.replace)
 
 
-@list_router.post("/{key}/members", summary="Add users to a list", responses=_SENT, openapi_extra=_USERS_BODY)
+@list_router.post(
+    "/{key}/members",
+    operation_id="add_list_members",
+    summary="Add users to a list",
+    responses=_SENT,
+    openapi_extra=users_body(),
+)
 def add_members(key: str, services: UsedServices, upload: Uploaded) -> Response:
-    """Whoever is on it already stays on it."""
+    """Users who are on the list already stay on it."""
     return _write(services, key, upload, Lists.add)
 
 
-@list_router.delete("/{key}/members", summary="Take users off a list", responses=_SENT, openapi_extra=_USERS_BODY)
+@list_router.delete(
+    "/{key}/members",
+    operation_id="remove_list_members",
+    summary="Remove users from a list",
+    responses=_SENT,
+    openapi_extra=users_body(),
+)
 def remove_members(key: str, services: UsedServices, upload: Uploaded) -> Response:
-    """Whoever is not on it stays off it."""
+    """Users who are not on the list are ignored."""
     return _write(services, key, upload, Lists.remove)
 
 
@@ -170,4 +180,4 @@ def _must_exist(services: Services, workspace: str, key: str) -> None:
     if found is None:
         raise NotFound(LISTS.title, key)
     if found.status == ARCHIVED:
-        raise Archived(f"{key!r} is dropped: make a new list with another key")
+        raise Archived(f"{key!r} is deleted: create a list with another key")

@@ -6,28 +6,44 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from starling_api.materialised import Asked
+from starling_api.problems import problems
 from starling_api.requests import Page, UsedServices, Viewer
-from starling_api.views import MaterialisedView, ProblemView
+from starling_api.routes.definitions import COMMON
+from starling_api.views import MaterialisedPageView
 
 materialised_router = APIRouter(prefix="/v1/views", tags=["views"])
 
 _OWN: Final = {"from", "to", "limit", "cursor"}
-_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": MaterialisedView}, 404: {"model": ProblemView}}
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": MaterialisedPageView}, **problems(*COMMON, 404)}
+_DIMENSIONS: Final[dict[str, Any]] = {
+    "name": "dimensions",
+    "in": "query",
+    "description": "A value for any dimension of the view, such as `region=Berlin`",
+    "style": "form",
+    "explode": True,
+    "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+}
 
 
-@materialised_router.get("/{name}", summary="Rows of a materialised view", responses=_ANSWERS)
+@materialised_router.get(
+    "/{name}",
+    operation_id="get_view_rows",
+    summary="Read the rows of a materialised view",
+    responses=_ANSWERS,
+    openapi_extra={"parameters": [_DIMENSIONS]},
+)
 def rows(  # noqa: PLR0913, PLR0917 - the query's parameters
     name: str,
     request: Request,
     services: UsedServices,
     caller: Viewer,
     page: Page,
-    since: Annotated[str | None, Query(alias="from", description="windows that begin at this instant or later")] = None,
-    until: Annotated[str | None, Query(alias="to", description="windows that begin before this instant")] = None,
+    since: Annotated[str | None, Query(alias="from", description="Only windows that begin at this instant or later")] = None,
+    until: Annotated[str | None, Query(alias="to", description="Only windows that begin before this instant")] = None,
 ) -> Response:
-    """By window, the oldest first. Any dimension of the view may be a parameter too: `?region=Berlin`.
+    """Sorted by window, the oldest first. Every dimension of the view is a parameter too: `?region=Berlin`.
 
-    `as_of`: every event up to that stream time is in; a later one of an earlier time still corrects the rows.
+    The rows contain every event up to the stream time `as_of`. Late events still correct them.
     """
     filters = {key: value for key, value in request.query_params.items() if key not in _OWN}
     return JSONResponse(services.materialised.page(caller.workspace, name, Asked(since, until, filters), page))

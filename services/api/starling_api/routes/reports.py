@@ -5,27 +5,29 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
+from starling_api.problems import problems
 from starling_api.reports import AskedReport
 from starling_api.requests import Page, UsedServices, Viewer
-from starling_api.views import AudienceReportView, ProblemView
+from starling_api.routes.definitions import COMMON
+from starling_api.views import AudienceReportPageView
 
 report_router = APIRouter(prefix="/v1/reports", tags=["reports"])
 
-_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": AudienceReportView}, 404: {"model": ProblemView}}
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": AudienceReportPageView}, **problems(*COMMON, 404)}
 
 
-@report_router.get("/audience", summary="The audience report", responses=_ANSWERS)
+@report_router.get("/audience", operation_id="get_audience_report", summary="Read the audience report", responses=_ANSWERS)
 def audience(  # noqa: PLR0913, PLR0917 - the query's parameters
     services: UsedServices,
     caller: Viewer,
     page: Page,
-    show: Annotated[Literal["days", "retention", "overlap"], Query()] = "days",
-    segment: Annotated[str | None, Query(description="only this one")] = None,
-    since: Annotated[str | None, Query(alias="from", description="this day or later")] = None,
-    until: Annotated[str | None, Query(alias="to", description="before this day")] = None,
+    show: Annotated[Literal["days", "retention", "overlap"], Query(description="Part of the report")] = "days",
+    segment: Annotated[str | None, Query(description="Only this segment")] = None,
+    since: Annotated[str | None, Query(alias="from", description="Only this day and later ones")] = None,
+    until: Annotated[str | None, Query(alias="to", description="Only days before this one")] = None,
 ) -> Response:
-    """Of the newest report: each segment's size, entries and exits by day; who stayed; who is in two segments at once.
+    """The newest report: size, entries and exits of each segment by day, retention, or the overlap of segments.
 
-    By segment, then by day (or by the other segment). 404 before the first report was made.
+    Sorted by segment, then by day or by the other segment. The answer is 404 before the first report.
     """
     return JSONResponse(services.reports.page(caller.workspace, AskedReport(show, segment, since, until), page))

@@ -1,0 +1,156 @@
+"""Pure core: one example of each operation, for `/openapi.json`. A test checks them against the schemas."""
+
+from typing import Any, Final, NamedTuple
+
+Document = dict[str, Any]
+
+
+class Example(NamedTuple):
+    """The JSON body of a request, and of its answer. None: there is none."""
+
+    request: Any = None
+    response: Any = None
+
+
+_INSTANT: Final = "2026-03-01T09:30:00.000Z"
+_REVISION: Final = 1772357400000000
+_WHERE: Final[Document] = {"event": "Order Completed", "op": "gte", "value": 2, "within": "90d"}
+_SERVER: Final[Document] = {"version": 1, "revision": _REVISION, "status": "active", "created_at": _INSTANT, "updated_at": _INSTANT}
+
+_SEGMENT_BODY: Final[Document] = {"key": "repeat-buyers", "name": "Repeat buyers", "where": _WHERE}
+_SEGMENT: Final[Document] = {**_SEGMENT_BODY, "description": "", "timezone": "UTC", **_SERVER}
+_TRAIT_BODY: Final[Document] = {"key": "ltv", "event": "Order Completed", "measure": {"sum": "revenue"}, "within": "365d"}
+_TRAIT: Final[Document] = {**_TRAIT_BODY, "name": "ltv", **_SERVER}
+_WEBHOOK_BODY: Final[Document] = {"key": "shop", "url": "https://shop.example/hook", "segments": ["repeat-buyers"]}
+_WEBHOOK: Final[Document] = {**_WEBHOOK_BODY, "events": ["entered", "exited"], **_SERVER}
+_LIST: Final[Document] = {"key": "fair-2026", "name": "Spring fair 2026", "description": "", **_SERVER}
+_USERS: Final[Document] = {"users": ["ada", "grace"]}
+_UPLOAD: Final[Document] = {"key": "fair-2026", "users": 2}
+_CONDITION: Final[Document] = {"where": _WHERE}
+_ESTIMATE: Final[Document] = {"estimate": 2, "low": 2, "high": 2, "sample": ["ada", "grace"]}
+_NO_ONE: Final[Document] = {"estimate": 0, "low": 0, "high": 0, "sample": []}
+_SURVEY: Final[Document] = {"exact": True, "users": 120, "asked": 120, "limits": [], "as_of": _INSTANT, "took_ms": 12}
+_PROFILE: Final[Document] = {
+    "user_id": "ada", "anonymous_ids": ["a-17"], "traits": {"plan": "pro"}, "group_id": None, "updated_at": _INSTANT,
+    "as_of": _INSTANT,
+}  # fmt: skip
+_EVENT: Final[Document] = {
+    "event_id": "5b0b4a4e-66f5-5c3a-9d38-6c9c7e1b7a10", "kind": "track", "name": "Order Completed", "time": _INSTANT,
+    "received_at": _INSTANT, "message_id": "m-1", "properties": {"revenue": 30}, "context": {}, "correlation_id": "c-1",
+}  # fmt: skip
+_CHANGE: Final[Document] = {
+    "event_id": "9a3d5f57-8f0c-5a55-8c40-1f0f3f0d7c11", "workspace": "default", "user_id": "ada", "anonymous_ids": ["a-17"],
+    "segment_key": "repeat-buyers", "segment_name": "Repeat buyers", "segment_version": 1, "status": "ENTERED", "sequence": 1,
+    "effective_at": _INSTANT, "decided_at": _INSTANT, "received_at": _INSTANT,
+    "cause": {"kind": "EVENT", "message_id": "m-1", "event_name": "Order Completed"},
+    "correlation_id": "c-1", "traits": {"plan": "pro"}, "memberships": ["repeat-buyers"],
+}  # fmt: skip
+_RUN: Final[Document] = {
+    "run": "2026-03-01-1", "segments": {"repeat-buyers": 1}, "asked": "running", "state": "running", "percent": 40.0,
+    "records_done": 400_000, "records_total": 1_000_000, "started_at": _INSTANT, "estimated_end": _INSTANT, "message": None,
+}  # fmt: skip
+
+
+def _page(*items: Document, **more: Any) -> Document:
+    return {"items": list(items), "next_cursor": None, "as_of": _INSTANT, **more}
+
+
+def _definitions(name: str, plural: str, bodies: tuple[Document, Document], shown: Document) -> dict[str, Example]:
+    new, update = bodies
+    return {
+        f"create_{name}": Example(new, shown),
+        f"list_{plural}": Example(None, _page(shown)),
+        f"get_{name}": Example(None, {**shown, "used_by": [], "as_of": _INSTANT}),
+        f"update_{name}": Example(update, {**shown, "version": 2}),
+    }
+
+
+def _without_key(body: Document) -> Document:
+    return {field: value for field, value in body.items() if field != "key"}
+
+
+EXAMPLES: Final[dict[str, Example]] = {
+    **_definitions("segment", "segments", (_SEGMENT_BODY, {**_SEGMENT_BODY, "name": "Loyal buyers"}), _SEGMENT),
+    **_definitions("computed_trait", "computed_traits", (_TRAIT_BODY, _without_key(_TRAIT_BODY)), _TRAIT),
+    **_definitions("webhook", "webhooks", (_WEBHOOK_BODY, _without_key(_WEBHOOK_BODY)), _WEBHOOK),
+    "pause_segment": Example(None, {**_SEGMENT, "status": "paused"}),
+    "resume_segment": Example(None, {**_SEGMENT, "status": "backfilling"}),
+    "list_segment_versions": Example(
+        None,
+        _page({
+            "version": 1, "revision": _REVISION, "action": "DEFINED", "actor": "marketer-1f2e3d4c", "recorded_at": _INSTANT,
+            "document": _SEGMENT_BODY,
+        }),
+    ),
+    "list_segment_members": Example(None, _page({"user_id": "ada", "entered_at": _INSTANT, "sequence": 1})),
+    "get_segment_size": Example(None, {"key": "repeat-buyers", "size": 2, "entered": 3, "exited": 1, "as_of": _INSTANT}),
+    "get_segment_history": Example(None, _page({"day": "2026-03-01", "entered": 3, "exited": 1, "size": 2})),
+    "preview_segment": Example(_CONDITION, {**_ESTIMATE, **_SURVEY}),
+    "diff_segment": Example(
+        _CONDITION, {"key": "repeat-buyers", "enter": _ESTIMATE, "leave": _NO_ONE, "stay": _ESTIMATE, **_SURVEY}
+    ),
+    "list_lists": Example(None, _page(_LIST)),
+    "get_list": Example(None, {**_LIST, "used_by": [], "as_of": _INSTANT}),
+    "put_list": Example({"name": "Spring fair 2026"}, _LIST),
+    "list_list_members": Example(None, _page({"user_id": "ada"})),
+    "replace_list_members": Example(_USERS, _UPLOAD),
+    "add_list_members": Example(_USERS, _UPLOAD),
+    "remove_list_members": Example(_USERS, _UPLOAD),
+    "get_user": Example(None, _PROFILE),
+    "list_user_segments": Example(
+        None, _page({"segment": "repeat-buyers", "version": 1, "entered_at": _INSTANT, "sequence": 1})
+    ),
+    "list_user_events": Example(None, _page(_EVENT)),
+    "explain_user": Example(
+        None,
+        {
+            "member": True, "paused": False, "as_of": _INSTANT,
+            "tree": {
+                "node": "/where", "kind": "event", "truth": True, "observed": 2, "next_change_at": "2026-05-30T09:30:00.000Z",
+                "children": [],
+            },
+        },
+    ),
+    "export_user": Example(
+        None,
+        {
+            "user_id": "ada", "as_of": _INSTANT, "profile": _PROFILE, "lists": ["fair-2026"], "state": None, "events": [_EVENT],
+            "segments": [
+                {"segment": "repeat-buyers", "version": 1, "status": "ENTERED", "effective_at": _INSTANT, "sequence": 1}
+            ],
+        },
+    ),
+    "look_up_memberships": Example(
+        {"users": ["ada", "grace"], "segments": ["repeat-buyers"]},
+        {"memberships": {"ada": ["repeat-buyers"], "grace": []}, "as_of": _INSTANT},
+    ),
+    "read_feed": Example(None, _page(_CHANGE, cursor="WyJmZWVkIiwxLDBd")),
+    "get_view_rows": Example(
+        None,
+        _page(
+            {
+                "window_start": "2026-03-01T00:00:00.000Z", "window_end": "2026-03-02T00:00:00.000Z", "region": "Berlin",
+                "product_id": "p-1", "quantity": 3,
+            },
+            view="sales_by_product_region", version=1,
+        ),
+    ),
+    "get_audience_report": Example(
+        None,
+        _page(
+            {"segment": "repeat-buyers", "day": "2026-03-01", "size": 2, "entries": 3, "exits": 1},
+            report="audience", show="days", timezone="UTC", records_missing=0, records_unreadable=0,
+        ),
+    ),
+    "list_backfills": Example(None, {"items": [_RUN]}),
+    "control_backfill": Example(None, {**_RUN, "asked": "paused"}),
+}  # fmt: skip
+"""By operation. Answers without a body, and operations that are not available yet, have none."""
+
+PARAMETER_EXAMPLES: Final[dict[str, Document]] = {
+    "key": {"example": "repeat-buyers"},
+    "user_id": {"example": "ada"},
+    "name": {"example": "sales_by_product_region"},
+    "run": {"example": "2026-03-01-1"},
+    "If-Match": {"example": f'"{_REVISION}"'},
+}
