@@ -17,8 +17,8 @@ from starling_common.kafka import BrokerUnavailable
 LATEST: Final = "latest"
 """In place of a cursor: from now on."""
 
-MAX_LOOKED_AT: Final = 50_000
-"""Records of the topic that one page looks at, other workspaces' and other segments' included; then it is cut, however full."""
+MAX_SCANNED: Final = 10_000
+"""Records of the topic that one page scans, those of other workspaces and segments included. It bounds the time of a page."""
 
 _MAX_OFFSET: Final = 2**63
 _SILENT_TURNS: Final = 40
@@ -83,7 +83,10 @@ class Page(NamedTuple):
 
 
 def read_page(feed: Feed, asked: Asked) -> Page:
-    """The next changes; returns as soon as everything there was is read. Raises: BadRequest, CursorExpired, BrokerUnavailable."""
+    """The next changes; the page ends at its limit, at the end of the feed, or after `MAX_SCANNED` records.
+
+    Raises: BadRequest, CursorExpired, BrokerUnavailable.
+    """
     spans = feed.spans()
     position = list(starting(asked.after, spans))
     unread = {number: offset for number, offset in enumerate(position) if offset < spans[number].end}
@@ -97,13 +100,13 @@ def read_page(feed: Feed, asked: Asked) -> Page:
 
 def _fill(changes: list[dict[str, Any]], position: list[int], asked: Asked, source: tuple[Follower, Sequence[Span]]) -> None:
     follower, spans = source
-    looked_at = silent = 0
-    while not _is_reached(position, spans) and len(changes) < asked.limit and looked_at < MAX_LOOKED_AT:
-        found = follower.take(asked.limit, _TURN_SECONDS)
+    scanned = silent = 0
+    while not _is_reached(position, spans) and len(changes) < asked.limit and scanned < MAX_SCANNED:
+        found = follower.take(min(asked.limit, MAX_SCANNED - scanned), _TURN_SECONDS)
         silent = 0 if found else silent + 1
         if silent == _SILENT_TURNS:
             raise BrokerUnavailable("the broker did not hand out the feed's records in time")
-        looked_at += len(found)
+        scanned += len(found)
         for seen in found:
             if len(changes) == asked.limit:
                 return

@@ -1,6 +1,7 @@
 """The feed as pages: every change once, each user's in sequence, whatever else is in the topic."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -69,8 +70,21 @@ def test_segments_are_picked_and_the_place_moves_on_all_the_same() -> None:
     assert later["user_id"] == "ada"
 
 
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+def test_a_page_scans_a_bounded_number_of_records(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(feed_module, "MAX_SCANNED", 10)
+    feed = MemoryFeed()
+    feed.partitions[0].extend([("acme", change("eve", "rare" if number % 25 == 24 else "vip")) for number in range(100)])
+    pages = walk(feed, "rare", limit=limit)
+    steps = [after.position[0] - before.position[0] for before, after in itertools.pairwise(pages)]
+    assert max([pages[0].position[0], *steps]) <= 10
+    assert sum(len(page.changes) for page in pages) == 4
+    assert [page.is_last for page in pages] == [False] * (len(pages) - 1) + [True]
+    assert any(not page.changes for page in pages)  # an empty page goes on
+
+
 def test_a_page_of_others_records_is_cut_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "MAX_LOOKED_AT", 4)
+    monkeypatch.setattr(feed_module, "MAX_SCANNED", 4)
     feed = MemoryFeed()
     feed.partitions[0].extend([("other", change("eve"))] * 20 + [("acme", change("ada"))])
     pages = walk(feed, limit=3)

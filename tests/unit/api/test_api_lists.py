@@ -103,6 +103,22 @@ def test_what_is_no_list_of_ids_as_csv_is_refused(body: bytes) -> None:
         ids(body, as_csv=True)
 
 
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (b"ada\nbob,eve\n", "row/2"),
+        (b"ada\n\n\n" + b"x" * 1025, "row/4"),
+        (b"ada\nbob\n\xff\xfe\n", "row 3: "),
+        (b'ada\n"bob" x\n', "row 2: "),
+    ],
+)
+def test_a_refused_csv_names_its_row(body: bytes, named: str) -> None:
+    with pytest.raises((BadRequest, DefinitionRefused)) as refused:
+        ids(body, as_csv=True)
+    faults = getattr(refused.value, "faults", ())
+    assert named in [fault.pointer for fault in faults] or str(refused.value).startswith(named)
+
+
 def test_faults_are_told_together_and_the_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DefinitionRefused) as refused:
         ids(json.dumps({"users": ["", "ada", 7]}))
