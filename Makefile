@@ -11,9 +11,12 @@ SOURCES := libs services spark tests benchmarks
 # How many stories each of the six tests of the oracle tells (the seventh, of the backfill: half of it); a seed repeats a run.
 ORACLE_CASES ?= 8000
 ORACLE_SEED ?= random
+# Generated requests for each operation; a seed repeats a run.
+FUZZ_EXAMPLES ?= 60
+FUZZ_SEED ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
 
-.PHONY: help setup demo test guides docs faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
+.PHONY: help setup demo test guides docs fuzz-api clients faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -35,6 +38,13 @@ guides: setup ## each tutorial and guide, followed in a shell without settings; 
 
 faults: setup ## every fault, more than 200 of them in half an hour, under load on real parts; FAULTS="--seed 7" repeats a run
 	@$(PYTHON) -m tests.faults.run $(FAULTS)
+
+fuzz-api: setup ## more than 5,000 generated requests to a running API, each answer compared with the OpenAPI document
+	@STARLING_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) STARLING_FUZZ_LEAST_CASES=5000 STARLING_FUZZ_SEED=$(FUZZ_SEED) $(PYTHON) -m pytest --timeout 7200 -o faulthandler_timeout=0 tests/contract/api/test_api_fuzz.py
+
+clients: setup ## the quick start with a TypeScript and a Python client, generated from the OpenAPI document
+	@tests/contract/api/clients/setup.sh
+	@$(PYTHON) -m pytest tests/contract/api/clients/quick_start.py
 
 faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20 times each, under load, and a broker away for 30 s: three quarters of an hour
 	@$(PYTHON) -m tests.faults_spark.profiles $(FAULTS_PROFILES)

@@ -27,6 +27,8 @@ Schema = dict[str, Any]
 
 _PATH: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_PATH_CHARACTERS, "pattern": r"^[^.]+(\.[^.]+)*$"}
 
+_AREAS = {"circle": operands.CIRCLE, "box": operands.BOX}
+
 
 def json_schema() -> Schema:
     """A JSON Schema that accepts every document of the language as far as it is built."""
@@ -92,6 +94,7 @@ def _definitions() -> dict[str, Schema]:
         "events": _object({"event": _ref("event_name"), "where": _ref("event_filter")}, ["event"]),
         "event_name": {"type": "string", "minLength": 1, "maxLength": MAX_EVENT_NAME_CHARACTERS},
         "duration": dict(operands.DURATION.schema),
+        **{name: dict(area.schema) for name, area in _AREAS.items()},
         **_event_filters(),
         **_item_filters(),
     }
@@ -182,7 +185,8 @@ def _operand(operator: Operator) -> tuple[Schema, list[str]]:
     if operator.operand is operands.NOTHING:
         return {}, []
     case: Schema = {"ignore_case": {"type": "boolean"}} if operator.ignores_case else {}
-    return {"value": dict(operator.operand.schema), **case}, ["value"]
+    name = next((name for name, area in _AREAS.items() if area is operator.operand), None)
+    return {"value": dict(operator.operand.schema) if name is None else _ref(name), **case}, ["value"]
 
 
 def _compared() -> dict[str, Schema]:

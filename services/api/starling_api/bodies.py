@@ -22,7 +22,7 @@ _READ_ONLY_TYPES: Final[Mapping[str, Schema]] = {
     "version": {"type": "integer"},
     "revision": {"type": "integer"},
     "used_by": {"type": ["array", "null"], "items": {"type": "string"}},
-    "backfill": {"type": ["object", "null"]},
+    "backfill": {"anyOf": [{"$ref": f"{_COMPONENTS}Backfill"}, {"type": "null"}]},
     "disabled": {"type": ["boolean", "null"]},
     "size": {"type": ["integer", "null"]},
 }

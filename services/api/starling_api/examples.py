@@ -2,6 +2,8 @@
 
 from typing import Any, Final, NamedTuple
 
+from starling_segments.document import KEY_PATTERN
+
 Document = dict[str, Any]
 
 
@@ -146,6 +148,23 @@ EXAMPLES: Final[dict[str, Example]] = {
     "control_backfill": Example(None, {**_RUN, "asked": "paused"}),
 }  # fmt: skip
 """By operation. Answers without a body, and operations that are not available yet, have none."""
+
+_CURSOR: Final[Document] = {"pattern": "^[A-Za-z0-9_-]*$", "maxLength": 40_000}
+PARAMETER_SHAPES: Final[dict[str, Document]] = {
+    "key": {"pattern": KEY_PATTERN},
+    "user_id": {"minLength": 1, "maxLength": 512},
+    "name": {"pattern": "^[a-z][a-z0-9_]{0,63}$"},
+    "run": {"pattern": "^[A-Za-z0-9_.:-]{1,100}$"},
+    "segment": {"maxLength": 64},
+    "from": {"maxLength": 64},
+    "to": {"maxLength": 64},
+    "cursor": _CURSOR,
+    "after": _CURSOR,
+    "Last-Event-ID": _CURSOR,
+    "Idempotency-Key": {"minLength": 1, "maxLength": 255},
+    "If-Match": {"pattern": r'^(\*|(W/)?"[0-9]{1,18}")$'},
+}
+"""What a good value of a parameter looks like. The server answers others too: an unknown key is a 404, a bad cursor a 400."""
 
 PARAMETER_EXAMPLES: Final[dict[str, Document]] = {
     "key": {"example": "repeat-buyers"},

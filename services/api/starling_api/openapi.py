@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from starling_api.bodies import body_schemas
-from starling_api.examples import EXAMPLES, PARAMETER_EXAMPLES
+from starling_api.examples import EXAMPLES, PARAMETER_EXAMPLES, PARAMETER_SHAPES
 from starling_api.problems import PROBLEMS
 from starling_api.views import COMPONENT, ProblemView
 from starling_common.problem import PROBLEM_JSON, problem
@@ -94,6 +94,20 @@ def _complete(operation: Document, shared: dict[str, Document]) -> None:
         answer["headers"] = _header_references("X-Correlation-Id", *(("ETag",) if name in _TAGGED else ()))
         if example is not None and content:
             content["example"] = example.response
+        if name in _TAGGED:
+            answer["links"] = _links(operation["operationId"])
+
+
+def _links(operation_id: str) -> dict[str, Document]:
+    """The operations on the resource that an answer shows."""
+    name = operation_id.partition("_")[2]
+    writing, removing = ("put", "delete") if name == "list" else ("update", "archive")
+    names = [f"get_{name}", f"{writing}_{name}", f"{removing}_{name}"]
+    if name == "segment":
+        names += ["pause_segment", "list_segment_members", "diff_segment"]
+    if name == "list":
+        names += ["add_list_members"]
+    return {one: {"operationId": one, "parameters": {"key": "$response.body#/key"}} for one in names if one != operation_id}
 
 
 def _shared_parameter(parameter: Document, shared: dict[str, Document]) -> Document:
@@ -103,6 +117,9 @@ def _shared_parameter(parameter: Document, shared: dict[str, Document]) -> Docum
     if "null" in str(described["schema"].get("anyOf")):
         described["schema"] = described["schema"]["anyOf"][0]
     described["schema"] = {field: value for field, value in described["schema"].items() if field != "description"}
+    shape = described["schema"].get("items", described["schema"])
+    if shape.get("type") == "string" and "enum" not in shape:
+        shape |= PARAMETER_SHAPES.get(parameter["name"], {})
     name = re.sub(r"[\W_]", "", parameter["name"].title())
     number = 1
     while shared.setdefault(own := name if number == 1 else f"{name}{number}", described) != described:

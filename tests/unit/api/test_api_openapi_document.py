@@ -44,7 +44,7 @@ def found(reference: str) -> Any:
 
 def test_it_is_valid_and_of_a_size_that_tools_read() -> None:
     OpenAPIV31SpecValidator(DOCUMENT).validate()
-    assert len(json.dumps(DOCUMENT)) <= MOST_BYTES
+    assert len(json.dumps(DOCUMENT, separators=(",", ":"))) <= MOST_BYTES
 
 
 def test_every_reference_is_local_and_leads_somewhere() -> None:
@@ -98,6 +98,12 @@ def test_examples_of_problems_are_problems() -> None:
     schema = {"$ref": "#/components/schemas/Problem", "components": DOCUMENT["components"]}
     for answer in DOCUMENT["components"]["responses"].values():
         Draft202012Validator(schema).validate(answer["content"]["application/problem+json"]["example"])
+
+
+def test_links_lead_to_operations() -> None:
+    links = [link for part in walk(DOCUMENT["paths"]) for link in part.get("links", {}).values()]
+    assert {link["operationId"] for link in links} <= OPERATIONS.keys()
+    assert len(links) > 20
 
 
 def test_answers_with_a_revision_have_an_etag() -> None:
