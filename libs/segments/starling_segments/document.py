@@ -17,7 +17,12 @@ KEY_PATTERN = "^[a-z][a-z0-9_-]{0,63}$"
 MAX_NAME_CHARACTERS = 120
 SERVER_FIELDS = frozenset({"version", "status"})
 """Set by the server: a document that carries them (one that was read and is sent back) is taken without them."""
-SEGMENT_FIELDS = frozenset({"key", "name", "description", "timezone", "where"}) | SERVER_FIELDS
+LABELS = frozenset({"tags", "owner"})
+"""For people: no part of the meaning."""
+SEGMENT_FIELDS = frozenset({"key", "name", "description", "timezone", "where"}) | LABELS | SERVER_FIELDS
+MAX_TAGS = 32
+MAX_TAG_CHARACTERS = 64
+MAX_OWNER_CHARACTERS = 200
 
 _KEY = re.compile(KEY_PATTERN[:-1] + r"\Z")
 _NOBODY = Known()
@@ -36,6 +41,7 @@ def parse_segment(document: object, known: Known) -> Segment:
         key = _read_key(fields, place)
         name = _read_name(fields, place)
         description = _read_description(fields, place)
+        read_labels(fields, place)
         reading.zone = _read_zone(fields.get("timezone") or known.timezone, place.at("timezone"))
         where = _read_where(fields, place)
     finish(reading)
@@ -102,6 +108,21 @@ def _read_description(fields: Mapping[str, Any], place: Place) -> str:
         return description or ""
     place.at("description").refuse("wrong_type", "it is no text", "text")
     return ""
+
+
+def read_labels(fields: Mapping[str, Any], place: Place) -> None:
+    """Refuse tags and an owner that are not texts of a bounded length."""
+    tags, owner = fields.get("tags"), fields.get("owner")
+    if tags is not None and not (isinstance(tags, list) and len(tags) <= MAX_TAGS and all(map(_is_tag, tags))):
+        place.at("tags").refuse(
+            "wrong_type", "it is not a list of tags", f"at most {MAX_TAGS} texts of 1 to {MAX_TAG_CHARACTERS} characters"
+        )
+    if owner is not None and not (isinstance(owner, str) and 0 < len(owner) <= MAX_OWNER_CHARACTERS):
+        place.at("owner").refuse("wrong_type", "it is not an owner", f"a text of 1 to {MAX_OWNER_CHARACTERS} characters")
+
+
+def _is_tag(tag: object) -> bool:
+    return isinstance(tag, str) and 0 < len(tag) <= MAX_TAG_CHARACTERS
 
 
 def _read_zone(name: object, place: Place) -> ZoneInfo:

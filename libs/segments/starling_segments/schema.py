@@ -12,7 +12,14 @@ from typing import Any
 from starling_segments.behaviour import MAX_EVENT_NAME_CHARACTERS, MAX_PERIODS, OVER_PROPERTY
 from starling_segments.comparisons import COMPARING
 from starling_segments.conditions import LEAF_READERS, MATCHES, MAX_SALT_CHARACTERS
-from starling_segments.document import KEY_PATTERN, MAX_NAME_CHARACTERS, SEGMENT_FIELDS
+from starling_segments.document import (
+    KEY_PATTERN,
+    MAX_NAME_CHARACTERS,
+    MAX_OWNER_CHARACTERS,
+    MAX_TAG_CHARACTERS,
+    MAX_TAGS,
+    SEGMENT_FIELDS,
+)
 from starling_segments.faults import MAX_DEPTH, MAX_LEAVES
 from starling_segments.filters import EVENT_SOURCES
 from starling_segments.groups import GROUP_KINDS, MAX_PARTS
@@ -37,6 +44,7 @@ def json_schema() -> Schema:
         "name": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
         "description": {"type": ["string", "null"]},
         "timezone": {"type": ["string", "null"], "description": "IANA name; default UTC"},
+        **label_schemas(),
         "where": _ref("condition"),
         "version": {"readOnly": True},
         "status": {"readOnly": True},
@@ -47,6 +55,13 @@ def json_schema() -> Schema:
         **_object({name: fields[name] for name in fields if name in SEGMENT_FIELDS}, ["key", "name", "where"]),
         "$defs": _definitions(),
     }
+
+
+def label_schemas() -> dict[str, Schema]:
+    """The fields of a definition for people."""
+    tag = {"type": "string", "minLength": 1, "maxLength": MAX_TAG_CHARACTERS}
+    owner = {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_OWNER_CHARACTERS}
+    return {"tags": {"type": ["array", "null"], "items": tag, "maxItems": MAX_TAGS}, "owner": owner}
 
 
 def trait_schema() -> Schema:

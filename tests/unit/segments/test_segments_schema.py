@@ -23,6 +23,8 @@ LAPSING_VIPS = {
     "name": "Lapsing VIPs",
     "description": "Big spenders who stopped coming",
     "timezone": "Asia/Tokyo",
+    "tags": ["spring"],
+    "owner": "crm team",
     "where": {
         "all": [
             {"event": "Order Completed", "measure": {"sum": "revenue"}, "op": "gte", "value": 50000, "within": "365d"},
