@@ -16,7 +16,7 @@ FUZZ_EXAMPLES ?= 60
 FUZZ_SEED ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api clients faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -42,7 +42,7 @@ faults: setup ## every fault, more than 200 of them in half an hour, under load 
 fuzz-api: setup ## more than 5,000 generated requests to a running API, each answer compared with the OpenAPI document
 	@STARLING_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) STARLING_FUZZ_LEAST_CASES=5000 STARLING_FUZZ_SEED=$(FUZZ_SEED) $(PYTHON) -m pytest --timeout 7200 -o faulthandler_timeout=0 tests/contract/api/test_api_fuzz.py
 
-clients: setup ## the quick start with a TypeScript and a Python client, generated from the OpenAPI document
+api-clients: setup ## the quick start with a TypeScript and a Python client, generated from the OpenAPI document
 	@tests/contract/api/clients/setup.sh
 	@$(PYTHON) -m pytest tests/contract/api/clients/quick_start.py
 

@@ -14,7 +14,7 @@ from starling_api.requests import Services
 from starling_api.routes.about import about_routes
 from starling_api.routes.audience import segment_router, user_router
 from starling_api.routes.backfills import backfill_router
-from starling_api.routes.definitions import definition_routes, lifecycle_routes
+from starling_api.routes.definitions import batch_routes, definition_routes, lifecycle_routes
 from starling_api.routes.exports import export_router
 from starling_api.routes.feed import feed_router
 from starling_api.routes.later import later_routes
@@ -52,6 +52,7 @@ def build_app(
     routers = (
         about_routes(metrics.registry, ready),
         definition_routes(SEGMENTS, "/v1/segments", Role.MARKETER),
+        batch_routes(Role.MARKETER),
         lifecycle_routes(SEGMENTS, "/v1/segments", Role.MARKETER),
         definition_routes(TRAITS, "/v1/computed-traits", Role.MARKETER),
         # A webhook sends what is known about people to an address: not a marketer's decision.

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from starling_api.kinds import READ_ONLY
 from starling_segments import DefinitionRefused, Fault, Known, Segment, parse_segment
+from starling_segments.document import LABELS
 
 _SAYS_WHOM: Final = ("where", "timezone")
-_SAYS_NOT_WHOM: Final = frozenset({"key", "name", "description"}) | READ_ONLY
+_SAYS_NOT_WHOM: Final = frozenset({"key", "name", "description"}) | LABELS | READ_ONLY
 """What else a segment's document has: it may be sent whole."""
 
 
@@ -18,7 +19,7 @@ def asked_segment(document: object, known: Known, before: Mapping[str, Any] | No
     Raises: DefinitionRefused with all faults.
     """
     if not isinstance(document, Mapping):
-        raise DefinitionRefused((Fault("", "wrong_type", "it is no object", 'an object with "where"'),))
+        raise DefinitionRefused((Fault("", "wrong_type", "it is not an object", 'an object with "where"'),))
     named = _unused(known) if before is None else before["key"]
     given = {field: value for field, value in document.items() if field not in _SAYS_NOT_WHOM}
     faults = tuple(

@@ -39,7 +39,7 @@ class Backfills:
         concerned.sort(key=lambda run: run.started_at, reverse=True)
         return {"items": [self._listed(run, workspace) for run in concerned]}
 
-    def turn(self, workspace: str, name: str, what: str) -> Document:
+    def turn(self, workspace: str, name: str, what: str, *, dry_run: bool = False) -> Document:
         """Ask a run to `pause`, `resume` or `cancel`; it does so between two partitions. Raises: NotFound, Conflict."""
         run = self.runs().get(name)
         if run is None or not _concerns(run, workspace):
@@ -47,7 +47,8 @@ class Backfills:
         asked = _ASKED_BY[what]
         if run.state == DONE or (run.state in ENDED and asked != RUNNING):
             raise BackfillEnded(f"the backfill {name!r} is {run.state}")
-        self.ask(report(run, ASKED, asked, self.now_micros()))
+        if not dry_run:
+            self.ask(report(run, ASKED, asked, self.now_micros()))
         return self._listed(replace(run, asked=asked), workspace)
 
     def _listed(self, run: Run, workspace: str) -> Document:

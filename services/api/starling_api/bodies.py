@@ -8,12 +8,15 @@ from starling_api.uploads import MAX_IDS
 from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 from starling_segments import json_schema
 from starling_segments.document import KEY_PATTERN, MAX_NAME_CHARACTERS
-from starling_segments.schema import trait_schema
+from starling_segments.schema import label_schemas, trait_schema
 
 Schema = dict[str, Any]
 
 MAX_LOOKUP: Final = 1000
 """Users, and segments, of one look-up."""
+
+MAX_BATCH: Final = 100
+"""Segments of one batch."""
 
 _LOCAL: Final = "#/$defs/"
 _COMPONENTS: Final = "#/components/schemas/"
@@ -60,6 +63,18 @@ def body_schemas() -> dict[str, Schema]:
         "ConditionRequest": _body(
             "A condition to evaluate. A whole segment is accepted too.", {**fields, **about, **read_only()}, ["where"]
         ),
+        "SegmentBatch": _body(
+            "Segments to create or change, each with its key",
+            {
+                "segments": {
+                    "type": "array",
+                    "items": {"$ref": f"{_COMPONENTS}SegmentUpdate"},
+                    "minItems": 1,
+                    "maxItems": MAX_BATCH,
+                }
+            },
+            ["segments"],
+        ),
         **_trait_bodies(),
         "WebhookDefinition": _body("A new webhook", _WEBHOOK, ["key", "url"]),
         "WebhookUpdate": _body("A changed webhook", _WEBHOOK | read_only(), ["url"]),
@@ -89,8 +104,9 @@ _WEBHOOK: Final[dict[str, Schema]] = {
         "description": "Keys of the segments to send; null sends every segment",
     },
     "events": {"type": ["array", "null"], "items": {"enum": ["entered", "exited"]}, "minItems": 1},
+    **label_schemas(),
 }  # fmt: skip
-_LIST: Final[dict[str, Schema]] = {"key": _KEY, "name": _NAME, "description": {"type": ["string", "null"]}}
+_LIST: Final[dict[str, Schema]] = {"key": _KEY, "name": _NAME, "description": {"type": ["string", "null"]}, **label_schemas()}
 _TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_LOOKUP}
 _LOOKUP: Final[dict[str, Schema]] = {
     "users": _TEXTS,
@@ -108,8 +124,8 @@ def _trait_bodies() -> dict[str, Schema]:
     found: dict[str, Schema] = {}
     for name, schema in (("EventTrait", event), ("RatioTrait", ratio)):
         own = [field for field in schema["required"] if field != "key"]
-        found[f"{name}Definition"] = schema
-        found[f"{name}Update"] = {**schema, "properties": schema["properties"] | read_only(), "required": own}
+        found[f"{name}Definition"] = {**schema, "properties": schema["properties"] | label_schemas()}
+        found[f"{name}Update"] = {**schema, "properties": schema["properties"] | label_schemas() | read_only(), "required": own}
     for ending, description in (("Definition", "A new computed trait"), ("Update", "A changed computed trait")):
         alternatives = [{"$ref": f"{_COMPONENTS}{name}{ending}"} for name in ("EventTrait", "RatioTrait")]
         found[f"Trait{ending}"] = {"description": description, "anyOf": alternatives}

@@ -61,7 +61,7 @@ def _definitions(name: str, plural: str, bodies: tuple[Document, Document], show
     new, update = bodies
     return {
         f"create_{name}": Example(new, shown),
-        f"list_{plural}": Example(None, _page(shown)),
+        f"list_{plural}": Example(None, _page({**shown, "size": 2} if name == "segment" else shown)),
         f"get_{name}": Example(None, {**shown, "used_by": [], "as_of": _INSTANT}),
         f"update_{name}": Example(update, {**shown, "version": 2}),
     }
@@ -75,6 +75,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     **_definitions("segment", "segments", (_SEGMENT_BODY, {**_SEGMENT_BODY, "name": "Loyal buyers"}), _SEGMENT),
     **_definitions("computed_trait", "computed_traits", (_TRAIT_BODY, _without_key(_TRAIT_BODY)), _TRAIT),
     **_definitions("webhook", "webhooks", (_WEBHOOK_BODY, _without_key(_WEBHOOK_BODY)), _WEBHOOK),
+    "apply_segments": Example({"segments": [_SEGMENT_BODY]}, {"items": [_SEGMENT]}),
     "pause_segment": Example(None, {**_SEGMENT, "status": "paused"}),
     "resume_segment": Example(None, {**_SEGMENT, "status": "backfilling"}),
     "list_segment_versions": Example(
@@ -156,6 +157,7 @@ PARAMETER_SHAPES: Final[dict[str, Document]] = {
     "name": {"pattern": "^[a-z][a-z0-9_]{0,63}$"},
     "run": {"pattern": "^[A-Za-z0-9_.:-]{1,100}$"},
     "segment": {"maxLength": 64},
+    "tag": {"maxLength": 64},
     "from": {"maxLength": 64},
     "to": {"maxLength": 64},
     "cursor": _CURSOR,

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 from starling_common.topics import LIST_DEFINITIONS, SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
 from starling_segments import DefinitionRefused, Fault, Known, parse_measure, parse_segment
-from starling_segments.document import KEY_PATTERN, MAX_NAME_CHARACTERS
+from starling_segments.document import KEY_PATTERN, LABELS, MAX_NAME_CHARACTERS, read_labels
+from starling_segments.faults import Place, Reading
 from starling_segments.windows import WINDOW_FIELDS
 
 Document = dict[str, Any]
@@ -50,6 +51,7 @@ def read_segment(document: object, known: Known) -> Document:
         "name": segment.name,
         "description": segment.description,
         "timezone": segment.timezone,
+        **_labels(given),
         "where": given["where"],
     }
 
@@ -58,7 +60,9 @@ def read_trait(document: object, known: Known) -> Document:
     """`{key, name?, timezone?, event, where?, measure?, a window?}`; a ratio has no event of its own."""
     given = _object(document)
     faults = _key_faults(given, known) + _name_faults(given)
-    said = {field: value for field, value in given.items() if field not in {"key", "name"} and value is not None}
+    faults += _label_faults(given)
+    apart = {"key", "name"} | LABELS
+    said = {field: value for field, value in given.items() if field not in apart and value is not None}
     measured = {field: value for field, value in said.items() if field != "timezone"}
     timezone = said.get("timezone") or known.timezone
     try:
@@ -68,7 +72,14 @@ def read_trait(document: object, known: Known) -> Document:
     _finish(faults)
     # UTC unsaid stays unsaid, as in the documents of before there was a choice: they mean the same.
     zoned = {} if "timezone" not in said and timezone == "UTC" else {"timezone": timezone}
-    return {"key": given["key"], "name": given.get("name") or given["key"], "measure": "count", **measured, **zoned}
+    return {
+        "key": given["key"],
+        "name": given.get("name") or given["key"],
+        "measure": "count",
+        **measured,
+        **zoned,
+        **_labels(given),
+    }
 
 
 def read_webhook(document: object, known: Known) -> Document:
@@ -76,7 +87,8 @@ def read_webhook(document: object, known: Known) -> Document:
     given = _object(document)
     faults = _key_faults(given, known) + _url_faults(given) + _secret_faults(given) + _segments_faults(given, known)
     faults += _events_faults(given)
-    faults += _unknown_faults(given, WEBHOOKS.title, frozenset({"key", "url", "secret", "segments", "events"}))
+    faults += _unknown_faults(given, WEBHOOKS.title, frozenset({"key", "url", "secret", "segments", "events"}) | LABELS)
+    faults += _label_faults(given)
     _finish(faults)
     return {
         "key": given["key"],
@@ -84,6 +96,7 @@ def read_webhook(document: object, known: Known) -> Document:
         "secret": given["secret"],
         "segments": given.get("segments"),
         "events": given.get("events") or list(WEBHOOK_EVENTS),
+        **_labels(given),
     }
 
 
@@ -94,9 +107,9 @@ def read_list(document: object, known: Known) -> Document:
     description = given.get("description")
     if not isinstance(description, str | None):
         faults += (Fault("/description", "wrong_type", "it is not a text", "a text, or null"),)
-    faults += _unknown_faults(given, LISTS.title, frozenset({"key", "name", "description"}))
+    faults += _unknown_faults(given, LISTS.title, frozenset({"key", "name", "description"}) | LABELS) + _label_faults(given)
     _finish(faults)
-    return {"key": given["key"], "name": given.get("name") or given["key"], "description": description or ""}
+    return {"key": given["key"], "name": given.get("name") or given["key"], "description": description or "", **_labels(given)}
 
 
 def new_secret(random_bytes: bytes) -> str:
@@ -141,6 +154,17 @@ def _key_faults(given: Document, known: Known) -> tuple[Fault, ...]:
     if key in known.taken_keys:
         return (Fault("/key", "key_taken", f"{key!r} is or was in use", "a key never used before"),)
     return ()
+
+
+def _labels(given: Document) -> Document:
+    """Tags and owner, where they are given."""
+    return {field: given[field] for field in ("tags", "owner") if given.get(field)}
+
+
+def _label_faults(given: Document) -> tuple[Fault, ...]:
+    reading = Reading(Known())
+    read_labels(given, Place(reading))
+    return tuple(reading.faults)
 
 
 def _unknown_faults(given: Document, title: str, allowed: frozenset[str]) -> tuple[Fault, ...]:

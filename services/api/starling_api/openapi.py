@@ -94,7 +94,7 @@ def _complete(operation: Document, shared: dict[str, Document]) -> None:
         answer["headers"] = _header_references("X-Correlation-Id", *(("ETag",) if name in _TAGGED else ()))
         if example is not None and content:
             content["example"] = example.response
-        if name in _TAGGED:
+        if name in _TAGGED and operation["operationId"].startswith(("create_", "put_")):
             answer["links"] = _links(operation["operationId"])
 
 

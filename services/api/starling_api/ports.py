@@ -27,6 +27,9 @@ class Claims(Protocol):
     def claim(self, change: Change, after: Change | None) -> bool:
         """Make this the newest change, if `after` (None: nothing) still is."""
 
+    def withdraw(self, change: Change, before: Change | None) -> None:
+        """Take a claim back, if it still is the newest and unpublished: `before` (None: nothing) is the newest again."""
+
     def mark_published(self, change: Change) -> None:
         """The broker has it."""
 
@@ -171,6 +174,9 @@ class AudienceReader(Protocol):
 
     def counts(self, workspace: str, segment_key: str) -> tuple[int, int]:
         """Entries and exits, of all time."""
+
+    def sizes(self, workspace: str, keys: Sequence[str]) -> Sequence[int]:
+        """The number of members of each segment."""
 
     def days(self, workspace: str, segment_key: str) -> Sequence[Day]:
         """Days on which somebody entered or left, in order."""

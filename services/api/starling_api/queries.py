@@ -19,6 +19,31 @@ _END_OF_TIME: Final = 2**62
 """Later than any instant that an event can have."""
 
 
+SORTS: Final = tuple(sign + field for field in ("key", "name", "created_at", "updated_at") for sign in ("", "-"))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which definitions a list has, and in which order. None: all. `name` is a part of the name, in any case."""
+
+    status: str | None = None
+    tag: str | None = None
+    name: str | None = None
+    owner: str | None = None
+    archived: bool = False
+    sort: str = "key"
+
+    def passes(self, shown: Document) -> bool:
+        """Whether the list has this definition."""
+        status, name = shown["status"], str(shown.get("name", ""))
+        return (
+            (status == self.status if self.status is not None else self.archived or status != ARCHIVED)
+            and (self.tag is None or self.tag in (shown.get("tags") or ()))
+            and (self.owner is None or self.owner == shown.get("owner"))
+            and (self.name is None or self.name.casefold() in name.casefold())
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Queries:
     """What one can ask. `partitions`: how many the segmenter has. Every query may raise DatabaseUnavailable."""
@@ -42,14 +67,22 @@ class Queries:
             shown["backfill"] = backfill
         return found, shown | {"as_of": _as_of(progress)}
 
-    def definitions(self, kind: Kind, workspace: str, page: PageOf, *, archived: bool) -> Document:
-        """A page by key. Raises: BadRequest."""
-        (after,) = page.after(kind.name, ("",))
-        found = self.reader.definitions(workspace, kind.name, after)
-        wanted = [one for one in found if archived or one.status != ARCHIVED][: page.limit + 1]
-        rows, cursor = cut(wanted, page.limit, kind.name, lambda one: (one.key,))
+    def definitions(self, kind: Kind, workspace: str, page: PageOf, wanted: Filter) -> Document:
+        """A page of the definitions that pass the filter, in its order. Segments have their sizes. Raises: BadRequest."""
+        name = f"{kind.name} {wanted.sort}"
+        field, falling = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
         progress = self.audience.progress()
-        return _page([_shown(kind, workspace, one, progress, self.partitions) for one in rows], cursor, progress)
+        shown = [_shown(kind, workspace, one, progress, self.partitions) for one in self.reader.definitions(workspace, kind.name)]
+        places = {one["key"]: (str(one.get(field, "")), str(one["key"])) for one in shown if wanted.passes(one)}
+        if page.cursor is not None:
+            after = page.after(name, ("", ""))
+            places = {key: place for key, place in places.items() if (place < after if falling else place > after)}
+        found = sorted((one for one in shown if one["key"] in places), key=lambda one: places[one["key"]], reverse=falling)
+        rows, cursor = cut(found[: page.limit + 1], page.limit, name, lambda one: places[one["key"]])
+        if kind is SEGMENTS:
+            sizes = self.audience.sizes(workspace, [one["key"] for one in rows])
+            rows = [{**one, "size": size} for one, size in zip(rows, sizes, strict=True)]
+        return _page(list(rows), cursor, progress)
 
     def shown(self, kind: Kind, workspace: str, definition: Definition) -> Document:
         """The document with what the server adds to it, and without its secret."""

@@ -27,6 +27,8 @@ _LATER_CLAIM: Final = (
 _PUBLISHED: Final = (
     "UPDATE {ks}.definition_claims SET published = true WHERE workspace = ? AND kind = ? AND key = ? IF event_id = ?"
 )
+_WITHDRAW_FIRST: Final = "DELETE FROM {ks}.definition_claims WHERE workspace = ? AND kind = ? AND key = ? IF event_id = ?"
+_WITHDRAW_LATER: Final = _LATER_CLAIM.replace("published = false", "published = true")
 _UNPUBLISHED: Final = "SELECT * FROM {ks}.definition_claims WHERE published = false ALLOW FILTERING"
 
 _RESERVE: Final = (
@@ -80,20 +82,17 @@ class CassandraClaims:
 
     def claim(self, change: Change, after: Change | None) -> bool:
         """False when somebody else claimed first."""
-        identity = (change.workspace, change.kind, change.key)
-        values = (
-            change.event_id,
-            change.version,
-            change.action,
-            to_json(change.document),
-            change.actor,
-            change.correlation_id,
-            change.created_at_micros,
-            change.recorded_at_micros,
-        )
+        identity, values = _identity(change), _values(change)
         if after is None:
             return self._database.write_if(_FIRST_CLAIM, (*identity, *values))
         return self._database.write_if(_LATER_CLAIM, (*values, *identity, after.event_id))
+
+    def withdraw(self, change: Change, before: Change | None) -> None:
+        """Changes nothing when a later change is claimed already."""
+        if before is None:
+            self._database.write_if(_WITHDRAW_FIRST, (*_identity(change), change.event_id))
+        else:
+            self._database.write_if(_WITHDRAW_LATER, (*_values(before), *_identity(change), change.event_id))
 
     def mark_published(self, change: Change) -> None:
         """Changes nothing when a later change is claimed already."""
@@ -127,6 +126,23 @@ class CassandraAnswers:
     def release(self, workspace: str, idempotency_key: str) -> None:
         """The next request with that key is the first."""
         self._database.write_if(_RELEASE, (workspace, idempotency_key))
+
+
+def _identity(change: Change) -> tuple[Any, ...]:
+    return change.workspace, change.kind, change.key
+
+
+def _values(change: Change) -> tuple[Any, ...]:
+    return (
+        change.event_id,
+        change.version,
+        change.action,
+        to_json(change.document),
+        change.actor,
+        change.correlation_id,
+        change.created_at_micros,
+        change.recorded_at_micros,
+    )
 
 
 def to_json(document: Any) -> str:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -55,13 +55,14 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write as asked for. `fingerprint`: of all that decides the answer."""
+    """A requested write. `fingerprint`: of all that decides the answer. `dry_run`: it is checked and answered, not made."""
 
     author: Author
     document: Any
     if_match: int | None
     idempotency_key: str | None
     fingerprint: str
+    dry_run: bool
 
 
 def services_of(request: Request) -> Services:
@@ -120,6 +121,7 @@ IdempotencyKey = Annotated[
         description="Makes a write safe to repeat: for a day, the same key gets the answer of the first successful request",
     ),
 ]
+DryRun = Annotated[bool, Query(description="Check the request and answer as if it were made, without a change and without an ETag")]
 IfMatch = Annotated[
     str | None,
     Header(alias="If-Match", description="ETag of the resource; the write is refused with 412 when it is not the current one"),
@@ -130,9 +132,13 @@ def order_by(role: Role) -> Callable[..., Write]:
     """A dependency that gives a write without a body, to what has no versions."""
 
     def order(
-        request: Request, caller: Annotated[Caller, Depends(at_least(role))], idempotency_key: IdempotencyKey = None
+        request: Request,
+        caller: Annotated[Caller, Depends(at_least(role))],
+        idempotency_key: IdempotencyKey = None,
+        *,
+        dry_run: DryRun = False,
     ) -> Write:
-        return _bare(request, caller, None, idempotency_key)
+        return _bare(request, caller, None, idempotency_key, dry_run=dry_run)
 
     return order
 
@@ -145,8 +151,10 @@ def write_by(role: Role) -> Callable[..., Write]:
         caller: Annotated[Caller, Depends(at_least(role))],
         if_match: IfMatch = None,
         idempotency_key: IdempotencyKey = None,
+        *,
+        dry_run: DryRun = False,
     ) -> Write:
-        return _bare(request, caller, if_match, idempotency_key)
+        return _bare(request, caller, if_match, idempotency_key, dry_run=dry_run)
 
     return write
 
@@ -160,9 +168,9 @@ def order_with_body(role: Role) -> Callable[..., Write]:
     return order
 
 
-def _bare(request: Request, caller: Caller, if_match: str | None, idempotency_key: str | None) -> Write:
+def _bare(request: Request, caller: Caller, if_match: str | None, idempotency_key: str | None, *, dry_run: bool) -> Write:
     print_ = hashlib.sha256(f"{request.method} {request.url.path} {if_match}\n".encode()).hexdigest()
-    return Write(author_of(request, caller), None, revision_in(if_match), idempotency_key, print_)
+    return Write(author_of(request, caller), None, revision_in(if_match), idempotency_key, print_, dry_run)
 
 
 def write_with_body(role: Role) -> Callable[..., Write]:
@@ -176,7 +184,7 @@ def write_with_body(role: Role) -> Callable[..., Write]:
 
 def _with_document(bare: Write, body: bytes) -> Write:
     print_ = hashlib.sha256(bare.fingerprint.encode() + body).hexdigest()
-    return Write(bare.author, parse_json(body), bare.if_match, bare.idempotency_key, print_)
+    return replace(bare, document=parse_json(body), fingerprint=print_)
 
 
 def author_of(request: Request, caller: Caller) -> Author:

@@ -93,6 +93,8 @@ class DefinitionView(BaseModel):
     version: int = Field(description="Number of the meaning: it grows when the meaning changes, not with a new name")
     revision: int = Field(description="Number of the change: it grows with every change; the ETag is this number in quotes")
     status: str
+    tags: list[str] | None = Field(default=None, description="Labels, for people")
+    owner: str | None = Field(default=None, description="Person or team in charge, for people")
     created_at: str = Field(description=INSTANT)
     updated_at: str = Field(description=INSTANT)
     used_by: list[str] | None = Field(
@@ -138,9 +140,16 @@ class SegmentView(DefinitionView):
     timezone: str
     where: Where
     status: Literal["backfilling", "active", "paused", "archived"]
+    size: int | None = Field(default=None, description="Number of members; only in a list of segments")
     backfill: BackfillView | None = Field(
         default=None, description="Progress of the backfill, while there is one; only in the answer for one key"
     )
+
+
+class SegmentBatchResultView(BaseModel):
+    """The segments of a batch, in the order of the request."""
+
+    items: list[SegmentView]
 
 
 class SegmentPageView(PageView[SegmentView]):

@@ -22,7 +22,9 @@ CHECKS = (
     "response_schema_conformance,unsupported_method,allow_header_conformance,ignored_auth"
 )
 EXAMPLES = int(os.environ.get("STARLING_FUZZ_EXAMPLES", "2"))
-PHASES = "examples,coverage,fuzzing,stateful" if "STARLING_FUZZ_EXAMPLES" in os.environ else "examples,fuzzing,stateful"
+PHASES = "examples,fuzzing,stateful"
+"""Not `coverage`: it enumerates the combinations of the recursive conditions, and does not come to an end."""
+
 SEED = os.environ.get("STARLING_FUZZ_SEED", "1")
 LEAST_CASES = int(os.environ.get("STARLING_FUZZ_LEAST_CASES", "100"))
 

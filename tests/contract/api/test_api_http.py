@@ -102,7 +102,7 @@ def deep(levels: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("code", "pointer", "change"),
     [
-        pytest.param("unknown_field", "/owner", {"owner": "me"}, id="unknown_field"),
+        pytest.param("unknown_field", "/colour", {"colour": "red"}, id="unknown_field"),
         pytest.param("missing_field", "", {"name": None}, id="missing_field"),
         pytest.param("wrong_type", "/where", {"where": []}, id="wrong_type"),
         pytest.param("unknown_operator", "/where/op", {"where": {"trait": "a", "op": "like", "value": 1}}, id="unknown_operator"),

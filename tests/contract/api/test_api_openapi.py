@@ -25,7 +25,8 @@ DELETE /v1/computed-traits/{key}
 POST /v1/webhooks · GET /v1/webhooks · GET /v1/webhooks/{key} · PUT /v1/webhooks/{key} · DELETE /v1/webhooks/{key}
 POST /v1/campaigns · GET /v1/campaigns · GET /v1/campaigns/{key} · PUT /v1/campaigns/{key} · DELETE /v1/campaigns/{key}
 DELETE /v1/users/{user_id} · GET /v1/users/{user_id}/export
-GET /v1/views/{name} · GET /v1/reports/audience · GET /v1/backfills · POST /v1/backfills/{run}/{action} · GET /v1/lists
+GET /v1/views/{name} · GET /v1/reports/audience · GET /v1/backfills · POST /v1/backfills/{run}/{action}
+GET /v1/lists · POST /v1/segments:batch
 """
 
 RETURN_RATE = {"key": "r", "measure": {"ratio": {"of": {"event": "Return"}, "to": {"event": "Buy"}}}, "calendar": "last_month"}

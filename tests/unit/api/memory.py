@@ -61,6 +61,15 @@ class MemoryClaims:
         self.newest_claims[identity] = Claim(change, published=False)
         return True
 
+    def withdraw(self, change: Change, before: Change | None) -> None:
+        identity = (change.workspace, change.kind, change.key)
+        if self.newest_claims[identity].change.event_id != change.event_id:
+            return
+        if before is None:
+            del self.newest_claims[identity]
+        else:
+            self.newest_claims[identity] = Claim(before, published=True)
+
     def mark_published(self, change: Change) -> None:
         identity = (change.workspace, change.kind, change.key)
         found = self.newest_claims.get(identity)
@@ -151,6 +160,9 @@ class MemoryAudience:
 
     def counts(self, _workspace: str, _segment_key: str) -> tuple[int, int]:
         return sum(day.entered for day in self.day_rows), sum(day.exited for day in self.day_rows)
+
+    def sizes(self, workspace: str, keys: Sequence[str]) -> Sequence[int]:
+        return [entered - exited for entered, exited in (self.counts(workspace, key) for key in keys)]
 
     def days(self, _workspace: str, _segment_key: str) -> Sequence[Day]:
         return self.day_rows

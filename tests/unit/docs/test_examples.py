@@ -47,7 +47,7 @@ def test_every_computed_trait_of_the_marketers_guide_is_accepted() -> None:
 
 def test_every_call_that_answers_501_is_told() -> None:
     told = (ROOT / "docs/reference/not-yet.md").read_text()
-    missing = [one for one in LATER if f"`{one.method} {one.path.replace(':path', '')}`" not in told]
+    missing = [one for one in LATER if f"`{one.method} {one.path.replace(':id', '')}`" not in told]
     assert missing == []
 
 

@@ -38,6 +38,6 @@ def control_backfill(
     have segments of several workspaces."""
 
     def act() -> Stored:
-        return Stored(200, to_json(services.backfills.turn(write.author.workspace, run, action)), None)
+        return Stored(200, to_json(services.backfills.turn(write.author.workspace, run, action, dry_run=write.dry_run)), None)
 
     return answered(services, write, act)

@@ -1,25 +1,47 @@
 """Edge: define, list, read, revise and archive; the same five routes for every kind of definition."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
-from starling_api.bodies import DEFINITIONS, UPDATES, body_of
+from starling_api.bodies import DEFINITIONS, MAX_BATCH, UPDATES, body_of
 from starling_api.definitions import Author, Definition
 from starling_api.idempotency import answer_once
-from starling_api.kinds import Kind
+from starling_api.kinds import SEGMENTS, Kind
 from starling_api.ports import Stored
 from starling_api.problems import problems
+from starling_api.queries import Filter
 from starling_api.repository import to_json
 from starling_api.requests import Page, Services, UsedServices, Viewer, Write, order_with_body, write_by, write_with_body
 from starling_api.service import Commands
 from starling_api.tokens import Role
-from starling_api.views import PAGES, VIEWS
+from starling_api.views import PAGES, VIEWS, SegmentBatchResultView
+from starling_segments import DefinitionRefused, Fault
 
 Endpoint = Callable[..., Response]
-IncludeArchived = Annotated[bool, Query(description="Include archived definitions")]
+_MAX_TEXT: Final = 200
+
+
+def _filter_of(
+    status: Annotated[
+        Literal["backfilling", "active", "paused", "disabled", "archived"] | None, Query(description="Only this status")
+    ] = None,
+    tag: Annotated[str | None, Query(max_length=_MAX_TEXT, description="Only definitions with this tag")] = None,
+    name: Annotated[str | None, Query(max_length=_MAX_TEXT, description="Only names that contain this text, in any case")] = None,
+    owner: Annotated[str | None, Query(max_length=_MAX_TEXT, description="Only definitions of this owner")] = None,
+    sort: Annotated[
+        Literal["key", "-key", "name", "-name", "created_at", "-created_at", "updated_at", "-updated_at"],
+        Query(description="Field to sort by; `-` reverses the order"),
+    ] = "key",
+    *,
+    include_archived: Annotated[bool, Query(description="Include archived definitions")] = False,
+) -> Filter:
+    return Filter(status, tag, name, owner, include_archived, sort)
+
+
+Filtered = Annotated[Filter, Depends(_filter_of)]
 
 COMMON: Final = (400, 401, 403, 500, 503)
 """The errors of every route with a parameter or a body."""
@@ -47,7 +69,7 @@ def definition_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
     add(
         "GET", "", f"list_{name}s", _list(kind),
         summary=f"List {title}s",
-        description="Sorted by key. Archived ones are left out unless `include_archived` is true.",
+        description="Archived ones are left out unless `include_archived` is true, or `status` is `archived`.",
         responses={200: {"model": PAGES[kind.name]}},
     )  # fmt: skip
     add(
@@ -93,10 +115,45 @@ def lifecycle_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
     return router
 
 
+def batch_routes(writer: Role) -> APIRouter:
+    """Many segments in one write."""
+    router = APIRouter(tags=["segments"], responses=problems(*COMMON, 409, 413, 422, 501))
+
+    @router.post(
+        "/v1/segments:batch",
+        operation_id="apply_segments",
+        summary="Create or change many segments",
+        responses={200: {"model": SegmentBatchResultView}},
+        openapi_extra=body_of("SegmentBatch"),
+    )
+    def apply(services: UsedServices, write: Annotated[Write, Depends(order_with_body(writer))]) -> Response:
+        """All of them or none. A key that is in use is changed, another one is created. A segment can use one that comes before it.
+
+        A segment with the `revision` of an earlier answer is refused when it has changed since.
+        """
+
+        def act() -> Stored:
+            definitions = commands_for(services, write).apply(write.author, _segments_in(write.document))
+            return Stored(200, to_json({"items": [_document(services, SEGMENTS, write, one) for one in definitions]}), None)
+
+        return answered(services, write, act)
+
+    return router
+
+
+def _segments_in(document: object) -> list[object]:
+    segments = document.get("segments") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or document.keys() != {"segments"} or not isinstance(segments, list):
+        raise DefinitionRefused((Fault("", "wrong_type", "it is not a batch", 'an object with "segments": a list of segments'),))
+    if not 0 < len(segments) <= MAX_BATCH:
+        raise DefinitionRefused((Fault("/segments", "wrong_type", f"it has {len(segments)} segments", f"1 to {MAX_BATCH}"),))
+    return segments
+
+
 def _turn(kind: Kind, writer: Role, turn: Callable[[Commands, Kind, Author, str, int | None], Definition]) -> Endpoint:
     def act_on(key: str, services: UsedServices, write: Annotated[Write, Depends(write_by(writer))]) -> Response:
         def act() -> Stored:
-            definition = turn(services.commands, kind, write.author, key, write.if_match)
+            definition = turn(commands_for(services, write), kind, write.author, key, write.if_match)
             return Stored(200, to_json(_document(services, kind, write, definition)), etag(definition))
 
         return answered(services, write, act)
@@ -107,9 +164,9 @@ def _turn(kind: Kind, writer: Role, turn: Callable[[Commands, Kind, Author, str,
 def _define(kind: Kind, writer: Role) -> Endpoint:
     def define(services: UsedServices, write: Annotated[Write, Depends(order_with_body(writer))]) -> Response:
         def act() -> Stored:
-            definition = services.commands.define(kind, write.author, write.document)
+            definition = commands_for(services, write).define(kind, write.author, write.document)
             shown = _document(services, kind, write, definition)
-            if kind.hidden is not None:
+            if kind.hidden is not None and not write.dry_run:
                 shown[kind.hidden] = definition.document[kind.hidden]
             return Stored(201, to_json(shown), etag(definition))
 
@@ -119,8 +176,8 @@ def _define(kind: Kind, writer: Role) -> Endpoint:
 
 
 def _list(kind: Kind) -> Endpoint:
-    def list_(services: UsedServices, caller: Viewer, page: Page, *, include_archived: IncludeArchived = False) -> Response:
-        return JSONResponse(services.queries.definitions(kind, caller.workspace, page, archived=include_archived))
+    def list_(services: UsedServices, caller: Viewer, page: Page, wanted: Filtered) -> Response:
+        return JSONResponse(services.queries.definitions(kind, caller.workspace, page, wanted))
 
     return list_
 
@@ -136,7 +193,7 @@ def _read(kind: Kind) -> Endpoint:
 def _revise(kind: Kind, writer: Role) -> Endpoint:
     def revise(key: str, services: UsedServices, write: Annotated[Write, Depends(write_with_body(writer))]) -> Response:
         def act() -> Stored:
-            definition = services.commands.revise(kind, write.author, key, write.document, write.if_match)
+            definition = commands_for(services, write).revise(kind, write.author, key, write.document, write.if_match)
             return Stored(200, to_json(_document(services, kind, write, definition)), etag(definition))
 
         return answered(services, write, act)
@@ -147,7 +204,7 @@ def _revise(kind: Kind, writer: Role) -> Endpoint:
 def _archive(kind: Kind, writer: Role) -> Endpoint:
     def archive(key: str, services: UsedServices, write: Annotated[Write, Depends(write_by(writer))]) -> Response:
         def act() -> Stored:
-            services.commands.archive(kind, write.author, key, write.if_match)
+            commands_for(services, write).archive(kind, write.author, key, write.if_match)
             return Stored(204, "", None)
 
         return answered(services, write, act)
@@ -159,9 +216,17 @@ def _document(services: Services, kind: Kind, write: Write, definition: Definiti
     return services.queries.shown(kind, write.author.workspace, definition)
 
 
+def commands_for(services: Services, write: Write) -> Commands:
+    """The commands that the write is carried out with."""
+    return services.commands.dry() if write.dry_run else services.commands
+
+
 def answered(services: Services, write: Write, act: Callable[[], Stored]) -> Response:
-    """The answer to a write, or the one that its Idempotency-Key had before."""
-    answer = answer_once(services.answers, write.author.workspace, write.idempotency_key, write.fingerprint, act)
+    """The answer to a write, or the one that its Idempotency-Key had before. A dry run leaves the key unused."""
+    if write.dry_run:
+        answer = act()._replace(etag=None)
+    else:
+        answer = answer_once(services.answers, write.author.workspace, write.idempotency_key, write.fingerprint, act)
     headers = {} if answer.etag is None else {"ETag": answer.etag}
     if answer.status == 204:
         return Response(status_code=204, headers=headers)

@@ -18,7 +18,7 @@ from starling_api.ports import Stored
 from starling_api.problems import problems
 from starling_api.repository import to_json
 from starling_api.requests import Body, Page, Services, UsedServices, Viewer, Write, parse_json, write_by
-from starling_api.routes.definitions import COMMON, IncludeArchived, answered, etag
+from starling_api.routes.definitions import COMMON, Filtered, answered, commands_for, etag
 from starling_api.tokens import Role
 from starling_api.uploads import count_ids, read_ids
 from starling_api.views import ListMemberPageView, ListPageView, ListView, UploadView
@@ -63,9 +63,9 @@ _KEPT: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ListView}, 201: 
 
 
 @list_router.get("", operation_id="list_lists", summary="List lists", responses={200: {"model": ListPageView}})
-def all_lists(services: UsedServices, caller: Viewer, page: Page, *, include_archived: IncludeArchived = False) -> Response:
-    """Sorted by key. Deleted ones are left out unless `include_archived` is true."""
-    return JSONResponse(services.queries.definitions(LISTS, caller.workspace, page, archived=include_archived))
+def all_lists(services: UsedServices, caller: Viewer, page: Page, wanted: Filtered) -> Response:
+    """Deleted ones are left out unless `include_archived` is true, or `status` is `archived`."""
+    return JSONResponse(services.queries.definitions(LISTS, caller.workspace, page, wanted))
 
 
 @list_router.get("/{key}", operation_id="get_list", summary="Read a list", responses={200: {"model": ListView}, **problems(404)})
@@ -88,7 +88,7 @@ def put_list(key: str, services: UsedServices, write: Writer, body: Body) -> Res
     whole = replace(write, fingerprint=hashlib.sha256(write.fingerprint.encode() + body).hexdigest())
 
     def act() -> Stored:
-        made, definition = services.commands.put(LISTS, write.author, key, document, write.if_match)
+        made, definition = commands_for(services, write).put(LISTS, write.author, key, document, write.if_match)
         shown = services.queries.shown(LISTS, write.author.workspace, definition)
         return Stored(201 if made else 200, to_json(shown), etag(definition))
 
@@ -106,8 +106,9 @@ def drop_list(key: str, services: UsedServices, write: Writer) -> Response:
     """Every user is removed from it. It is refused while a segment uses the list."""
 
     def act() -> Stored:
-        services.commands.archive(LISTS, write.author, key, write.if_match)
-        services.lists.replace(write.author, key, ())
+        commands_for(services, write).archive(LISTS, write.author, key, write.if_match)
+        if not write.dry_run:
+            services.lists.replace(write.author, key, ())
         return Stored(204, "", None)
 
     return answered(services, write, act)
@@ -168,8 +169,9 @@ def _write(services: Services, key: str, upload: Upload, do: Callable[[Lists, Au
     _must_exist(services, author.workspace, key)
 
     def act() -> Stored:
-        count_ids(upload.file, as_csv=as_csv)
-        sent = do(services.lists, author, key, read_ids(upload.file, as_csv=as_csv))
+        sent = count_ids(upload.file, as_csv=as_csv)
+        if not upload.write.dry_run:
+            do(services.lists, author, key, read_ids(upload.file, as_csv=as_csv))
         return Stored(200, to_json({"key": key, "users": sent}), None)
 
     return answered(services, upload.write, act)

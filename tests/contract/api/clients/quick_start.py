@@ -1,9 +1,8 @@
-"""Clients generated from the OpenAPI document run the quick start. `make clients` installs the generators and runs this."""
+"""Clients generated from the OpenAPI document run the quick start. `make api-clients` installs the generators and runs this."""
 
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,12 @@ def run(*command: object, cwd: Path) -> str:
 
 
 @pytest.fixture
-def document(api: Service, tmp_path: Path) -> Iterator[dict[str, Any]]:
+def document(api: Service, tmp_path: Path) -> dict[str, Any]:
     """Also in the file `openapi.json`."""
     answer = httpx.get(f"{api.url}/openapi.json", trust_env=False)
     (tmp_path / "openapi.json").write_text(answer.text)
-    yield answer.json()
+    found: dict[str, Any] = answer.json()
+    return found
 
 
 def test_a_typescript_client(api: Service, document: dict[str, Any], tmp_path: Path) -> None:
