@@ -27,8 +27,10 @@ _LATER_CLAIM: Final = (
 _PUBLISHED: Final = (
     "UPDATE {ks}.definition_claims SET published = true WHERE workspace = ? AND kind = ? AND key = ? IF event_id = ?"
 )
-_WITHDRAW_FIRST: Final = "DELETE FROM {ks}.definition_claims WHERE workspace = ? AND kind = ? AND key = ? IF event_id = ?"
-_WITHDRAW_LATER: Final = _LATER_CLAIM.replace("published = false", "published = true")
+_WITHDRAW_FIRST: Final = (
+    "DELETE FROM {ks}.definition_claims WHERE workspace = ? AND kind = ? AND key = ? IF event_id = ? AND published = false"
+)
+_WITHDRAW_LATER: Final = _LATER_CLAIM.replace("published = false", "published = true") + " AND published = false"
 _UNPUBLISHED: Final = "SELECT * FROM {ks}.definition_claims WHERE published = false ALLOW FILTERING"
 
 _RESERVE: Final = (

@@ -50,6 +50,37 @@ class ClaimsContract:
         assert found is not None
         assert (found.change, found.published) == (second, False)
 
+    def test_a_withdrawn_claim_leaves_what_was_before_it(self, claims: Claims, workspace: str) -> None:
+        author = Author(Workspace(workspace), "marketer-1", "correlation-1")
+        first = first_change(workspace, {"everyone": True})
+        claims.claim(first, None)
+        claims.withdraw(first, None)
+        assert claims.newest(workspace, "segment", "vip") is None
+        assert claims.claim(first, None)
+        claims.mark_published(first)
+        second = archived(first, author, 0)
+        claims.claim(second, first)
+        claims.withdraw(second, first)
+        found = claims.newest(workspace, "segment", "vip")
+        assert found is not None
+        assert (found.change, found.published) == (first, True)
+        assert claims.claim(second, first)
+
+    def test_what_is_published_or_superseded_is_not_withdrawn(self, claims: Claims, workspace: str) -> None:
+        author = Author(Workspace(workspace), "marketer-1", "correlation-1")
+        first = first_change(workspace, {"everyone": True})
+        claims.claim(first, None)
+        claims.mark_published(first)
+        claims.withdraw(first, None)
+        second = archived(first, author, 0)
+        assert claims.claim(second, first)
+        claims.withdraw(first, None)
+        claims.mark_published(second)
+        claims.withdraw(second, first)
+        found = claims.newest(workspace, "segment", "vip")
+        assert found is not None
+        assert (found.change, found.published) == (second, True)
+
     def test_workspaces_and_kinds_do_not_meet(self, claims: Claims, workspace: str) -> None:
         claims.claim(first_change(workspace, {"everyone": True}), None)
         assert claims.newest(f"{workspace}x", "segment", "vip") is None

@@ -73,6 +73,24 @@ def test_a_segment_is_paused_and_goes_on(client: Client, stack: Stack) -> None:
     assert is_problem(client.call("POST", "/v1/segments/nobody/pause"), 404, "unknown_segment")
 
 
+def test_a_batch_is_applied_as_a_whole(client: Client, stack: Stack) -> None:
+    client.call("POST", "/v1/segments", BUYERS)
+    batch = {"segments": [{**BUYERS, "where": EVERYONE}, {"key": "built", "name": "Built", "where": {"segment": "buyers"}}]}
+    broken = {"segments": [*batch["segments"], {"key": "x", "name": "X", "where": {"all": []}}]}
+    assert is_problem(client.call("POST", "/v1/segments:batch", broken), 422, "invalid_definition")
+    assert client.call("POST", "/v1/segments:batch?dry_run=true", batch).status_code == 200
+    assert client.call("GET", "/v1/segments/built").status_code == 404
+    applied = client.call("POST", "/v1/segments:batch", batch, role="marketer", Idempotency_Key="b1")
+    assert [(one["key"], one["version"]) for one in applied.json()["items"]] == [("buyers", 2), ("built", 1)]
+    assert client.call("POST", "/v1/segments:batch", batch, role="marketer", Idempotency_Key="b1").content == applied.content
+    expected = [("buyers", 1), ("buyers", 2), ("built", 1)]
+    assert [(one["key"], one["version"]) for one in published(stack, "segments.definitions", client.workspace)] == expected
+    listed = client.call("GET", "/v1/segments?sort=-key&name=b").json()["items"]
+    assert [(one["key"], one["size"], one["revision"]) for one in listed] == [
+        (one["key"], 0, one["revision"]) for one in applied.json()["items"]
+    ]
+
+
 def test_lists_are_pages(client: Client) -> None:
     for key in ("c", "a", "b"):
         client.call("POST", "/v1/segments", {"key": key, "name": key, "where": EVERYONE})

@@ -45,10 +45,12 @@ def told(stack: Stack, workspace: str, topic: str = "lists.membership") -> list[
 def test_the_life_of_a_list(client: Client, stack: Stack) -> None:
     assert is_problem(client.call("PUT", "/v1/lists/vips", {}, role="viewer"), 403, "forbidden")
     made = client.call("PUT", "/v1/lists/vips", role="marketer")
-    assert (made.status_code, made.headers["etag"], made.json()["name"], made.json()["status"]) == (201, '"1"', "vips", "active")
-    named = client.call("PUT", "/v1/lists/vips", {"name": "VIPs of the year"}, If_Match='"1"')
+    assert (made.status_code, made.json()["name"], made.json()["status"]) == (201, "vips", "active")
+    assert made.headers["etag"] == f'"{made.json()["revision"]}"'
+    named = client.call("PUT", "/v1/lists/vips", {"name": "VIPs of the year"}, If_Match=made.headers["etag"])
     assert (named.status_code, named.json()["version"], named.json()["name"]) == (200, 1, "VIPs of the year")
     assert client.call("GET", "/v1/lists/vips", role="viewer").json()["name"] == "VIPs of the year"
+    assert [one["key"] for one in client.call("GET", "/v1/lists", role="viewer").json()["items"]] == ["vips"]
     assert faults(client.call("PUT", "/v1/lists/vips", {"colour": "red", "name": 1})) == {
         ("/colour", "unknown_field"),
         ("/name", "wrong_type"),

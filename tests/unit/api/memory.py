@@ -63,7 +63,8 @@ class MemoryClaims:
 
     def withdraw(self, change: Change, before: Change | None) -> None:
         identity = (change.workspace, change.kind, change.key)
-        if self.newest_claims[identity].change.event_id != change.event_id:
+        found = self.newest_claims.get(identity)
+        if found is None or found.published or found.change.event_id != change.event_id:
             return
         if before is None:
             del self.newest_claims[identity]
