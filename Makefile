@@ -54,11 +54,12 @@ faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20
 oracle: setup ## feed, membership, preview, diff, explain and backfill against the brute-force oracle, 52,000 generated stories
 	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) $(ORACLE_TESTS)
 
-check: setup ## style, types and the direction of imports, in under a minute
+check: setup ## style, types, the direction of imports and retired words, in under a minute
 	@.venv/bin/ruff format --check --quiet $(SOURCES)
 	@.venv/bin/ruff check --quiet $(SOURCES)
 	@.venv/bin/mypy $(SOURCES)
 	@.venv/bin/lint-imports --no-logo
+	@$(PYTHON) -m tests.architecture.vocabulary
 
 proto: setup ## the classes of schemas/proto anew, after a change there
 	@$(PYTHON) -m grpc_tools.protoc -I schemas/proto --python_out=libs/common/starling_common/wire --pyi_out=libs/common/starling_common/wire schemas/proto/ingest.proto schemas/proto/ingest_envelope.proto
