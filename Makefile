@@ -12,7 +12,7 @@ SOURCES := libs services spark tests benchmarks
 ORACLE_CASES ?= 8000
 ORACLE_SEED ?= random
 # Generated requests for each operation; a seed repeats a run.
-FUZZ_EXAMPLES ?= 60
+FUZZ_EXAMPLES ?= 120
 FUZZ_SEED ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
 

@@ -17,7 +17,7 @@ from starling_common.kafka import BrokerUnavailable
 LATEST: Final = "latest"
 """In place of a cursor: from now on."""
 
-MAX_SCANNED: Final = 10_000
+MAX_SCANNED: Final = 5_000
 """Records of the topic that one page scans, those of other workspaces and segments included. It bounds the time of a page."""
 
 _MAX_OFFSET: Final = 2**63
