@@ -1,7 +1,7 @@
 """Generated requests for every operation of the OpenAPI document, and sequences of them: no 5xx, no undocumented answer.
 
-`make fuzz-api` runs the long version: it sets `STARLING_FUZZ_EXAMPLES`. One worker: of two requests that write one list at once, one
-is answered 503.
+`make fuzz-api` runs the long version: it sets `STARLING_FUZZ_EXAMPLES`. There is one worker: of two requests that write one list at
+the same time, one is answered 503.
 """
 
 import json
