@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from starling_api import backfill_kubernetes, backfill_side
+from starling_api.backfills import kubernetes, wiring
 from starling_api.settings import ApiSettings
 from starling_spark.jobs.backfill.settings import BackfillSettings
 
@@ -37,7 +37,7 @@ def test_every_value_is_used_and_every_use_has_a_value() -> None:
 
 
 def test_the_api_may_do_what_it_does_and_no_more() -> None:
-    calls = set(re.findall(r"self\._api\.(\w+?)_namespaced_job\(", inspect.getsource(backfill_kubernetes)))
+    calls = set(re.findall(r"self\._api\.(\w+?)_namespaced_job\(", inspect.getsource(kubernetes)))
     verbs = {verb for found in re.findall(r"verbs: \[([^]]*)\]", TEMPLATE) for verb in found.split(", ")}
     assert verbs == {"get" if call == "read" else call for call in calls}
-    assert re.search(r'\$job := "(.*)"', TEMPLATE).group(1) == backfill_side._JOB  # type: ignore[union-attr]
+    assert re.search(r'\$job := "(.*)"', TEMPLATE).group(1) == wiring._JOB  # type: ignore[union-attr]

@@ -13,9 +13,9 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from starling_api.pages import PageOf
-from starling_api.reports import AskedReport, Reports
-from starling_api.reports_store import CassandraReports
+from starling_api.http.pagination import PageOf
+from starling_api.reports.audience_report import AskedReport, Reports
+from starling_api.reports.store import CassandraReports
 from starling_common.database import Database
 from starling_common.instants import parse_instant
 from starling_common.kafka import producer_config

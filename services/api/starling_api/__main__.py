@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 
-from starling_api.publisher import SERVICE
+from starling_api.definitions.publisher import SERVICE
 from starling_api.settings import ApiSettings
 from starling_api.wiring import build_api
 from starling_common.logs import configure_logs

@@ -6,24 +6,24 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
-from starling_api.kinds import SEGMENTS, TRAITS, WEBHOOKS
-from starling_api.openapi import openapi_document
-from starling_api.paths import EncodedSlashes
-from starling_api.problems import answer_errors
-from starling_api.requests import Services
-from starling_api.routes.about import about_routes
-from starling_api.routes.audience import segment_router, user_router
-from starling_api.routes.backfills import backfill_router
-from starling_api.routes.definitions import batch_routes, definition_routes, lifecycle_routes
-from starling_api.routes.exports import export_router
-from starling_api.routes.feed import feed_router
-from starling_api.routes.later import later_routes
-from starling_api.routes.lists import list_router
-from starling_api.routes.materialised import materialised_router
-from starling_api.routes.reports import report_router
-from starling_api.routes.trials import trial_router
-from starling_api.telemetry import Telemetry
-from starling_api.tokens import Role
+from starling_api.backfills.routes import backfill_router
+from starling_api.definitions.kinds import SEGMENTS, TRAITS, WEBHOOKS
+from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes
+from starling_api.feed.routes import feed_router
+from starling_api.http.about import about_routes
+from starling_api.http.auth import Role
+from starling_api.http.dependencies import Services
+from starling_api.http.later import later_routes
+from starling_api.http.openapi import openapi_document
+from starling_api.http.paths import EncodedSlashes
+from starling_api.http.problems import answer_errors
+from starling_api.http.telemetry import Telemetry
+from starling_api.lists.routes import list_router
+from starling_api.preview.routes import trial_router
+from starling_api.reports.routes import report_router
+from starling_api.reports.view_routes import materialised_router
+from starling_api.users.export_routes import export_router
+from starling_api.users.routes import segment_router, user_router
 from starling_common.metrics import Metrics
 
 _DESCRIPTION: Final = """\

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from starling_api.definitions import Change, Definition
+from starling_api.definitions.definition import Change, Definition
 
 NowMicros: TypeAlias = Callable[[], int]
 Pause: TypeAlias = Callable[[float], None]

@@ -11,30 +11,30 @@ from granian.constants import Interfaces
 from granian.server.embed import Server
 
 from starling_api.app import build_app
-from starling_api.audience import CassandraAudience
-from starling_api.backfill_side import BackfillSide
-from starling_api.backfills import Backfills, Waits
-from starling_api.exports import Exports
-from starling_api.feed_reader import TopicFeed
-from starling_api.in_force import Definitions
-from starling_api.list_feed import ListFeed
-from starling_api.list_store import CassandraLists
-from starling_api.lists import Lists
-from starling_api.materialised import Materialised
-from starling_api.materialised_store import CassandraViews
-from starling_api.past_reader import CassandraPasts
-from starling_api.publisher import Publisher
-from starling_api.queries import Queries
-from starling_api.reports import Reports
-from starling_api.reports_store import CassandraReports
-from starling_api.repository import CassandraAnswers, CassandraClaims, CassandraDefinitions
-from starling_api.requests import Services
-from starling_api.service import Commands
+from starling_api.backfills.backfills import Backfills, Waits
+from starling_api.backfills.wiring import BackfillSide
+from starling_api.definitions.commands import Commands
+from starling_api.definitions.in_force import Definitions
+from starling_api.definitions.publisher import Publisher
+from starling_api.definitions.repository import CassandraAnswers, CassandraClaims, CassandraDefinitions
+from starling_api.feed.reader import TopicFeed
+from starling_api.feed.streams import Streams
+from starling_api.http.auth import Tokens
+from starling_api.http.dependencies import Services
+from starling_api.lists.lists import Lists
+from starling_api.lists.publisher import ListFeed
+from starling_api.lists.store import CassandraLists
+from starling_api.preview.past_reader import CassandraPasts
+from starling_api.preview.previews import Trials
+from starling_api.preview.state_reader import SegmenterStates
+from starling_api.reports.audience_report import Reports
+from starling_api.reports.store import CassandraReports
+from starling_api.reports.view_store import CassandraViews
+from starling_api.reports.views import Materialised
 from starling_api.settings import ApiSettings
-from starling_api.state_reader import SegmenterStates
-from starling_api.streams import Streams
-from starling_api.tokens import Tokens
-from starling_api.trials import Trials
+from starling_api.users.exports import Exports
+from starling_api.users.queries import Queries
+from starling_api.users.read_models import CassandraAudience
 from starling_common.cassandra import DatabaseUnavailable
 from starling_common.database import Database
 from starling_common.instants import wall_clock_micros

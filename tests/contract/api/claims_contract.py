@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from starling_api.definitions import Author, Change, archived, defined, revised
+from starling_api.definitions.definition import Author, Change, archived, defined, revised
 from starling_api.ports import Answers, Claims, Stored
 from starling_common.values import Workspace
 

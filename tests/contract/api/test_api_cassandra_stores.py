@@ -2,7 +2,7 @@
 
 import pytest
 
-from starling_api.repository import CassandraAnswers, CassandraClaims
+from starling_api.definitions.repository import CassandraAnswers, CassandraClaims
 from starling_common.database import Database
 from tests.contract.api.claims_contract import AnswersContract, ClaimsContract
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from starling_api.routes.later import LATER
+from starling_api.http.later import LATER
 from tests.conftest import Stack
 from tests.contract.api.answers import faults, is_problem, published
 from tests.contract.api.conftest import Client

@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from starling_api.materialised import Asked, Materialised
-from starling_api.materialised_store import CassandraViews
-from starling_api.pages import PageOf
+from starling_api.http.pagination import PageOf
+from starling_api.reports.view_store import CassandraViews
+from starling_api.reports.views import Asked, Materialised
 from starling_common.database import Database
 from starling_common.kafka import consumer_config, producer_config
 from starling_common.settings import Cassandra

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starling_api.ports import PastEvent, UserPast
-from starling_api.surveys import Candidate, Questions
+from starling_api.preview.sampling import Candidate, Questions
 from starling_common.settings import Clock
 from starling_segments import (
     Found,

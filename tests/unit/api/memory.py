@@ -6,13 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from starling_api.backfills import Backfills
-from starling_api.definitions import Author, Change, Definition
-from starling_api.exports import Exports
-from starling_api.feed import Seen, Span
-from starling_api.in_force import Definitions
-from starling_api.lists import ListRow, Lists, Told
-from starling_api.materialised import Materialised, ViewEntry, ViewRow
+from starling_api.backfills.backfills import Backfills
+from starling_api.definitions.commands import Commands
+from starling_api.definitions.definition import Author, Change, Definition
+from starling_api.definitions.in_force import Definitions
+from starling_api.feed.changes import Seen, Span
+from starling_api.feed.streams import Streams
+from starling_api.http.auth import Tokens
+from starling_api.http.dependencies import Services
+from starling_api.lists.lists import ListRow, Lists, Told
 from starling_api.ports import (
     Claim,
     Day,
@@ -26,13 +28,11 @@ from starling_api.ports import (
     Stored,
     Version,
 )
-from starling_api.queries import Queries
-from starling_api.reports import ReportRow, ReportRun, Reports
-from starling_api.requests import Services
-from starling_api.service import Commands
-from starling_api.streams import Streams
-from starling_api.tokens import Tokens
-from starling_api.trials import Trials
+from starling_api.preview.previews import Trials
+from starling_api.reports.audience_report import ReportRow, ReportRun, Reports
+from starling_api.reports.views import Materialised, ViewEntry, ViewRow
+from starling_api.users.exports import Exports
+from starling_api.users.queries import Queries
 from starling_common.kafka import BrokerUnavailable
 from starling_common.settings import Clock
 from starling_common.timezones import Timezones

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from starling_api.app import build_app
+from starling_api.http.reference import reference_page
 from starling_api.ports import Day, EventRow, MemberRow, Membership, Reported
-from starling_api.reference import reference_page
 from starling_common.cassandra import DatabaseUnavailable
 from starling_common.metrics import Metrics
 from tests.unit.api.memory import World

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from starling_api.backfill_kubernetes import JobShape, KubernetesJob
-from starling_api.backfill_runner import Runner, is_needed
-from starling_api.backfills import Waits
-from starling_api.definitions import Author
-from starling_api.in_force import Definitions as Known
-from starling_api.kinds import SEGMENTS
+from starling_api.backfills.backfills import Waits
+from starling_api.backfills.kubernetes import JobShape, KubernetesJob
+from starling_api.backfills.runner import Runner, is_needed
+from starling_api.definitions.definition import Author
+from starling_api.definitions.in_force import Definitions as Known
+from starling_api.definitions.kinds import SEGMENTS
 from starling_api.ports import Reported
 from starling_common.values import Workspace
 from starling_rules.definitions import Definitions, fold

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from starling_api.batches import INTENT
-from starling_api.definitions import Change
-from starling_api.errors import AtWork
-from starling_api.kinds import SEGMENTS
-from starling_api.service import ABANDONED_MICROS
+from starling_api.definitions.batches import INTENT
+from starling_api.definitions.commands import ABANDONED_MICROS
+from starling_api.definitions.definition import Change
+from starling_api.definitions.kinds import SEGMENTS
+from starling_api.http.errors import AtWork
 from starling_common.kafka import BrokerUnavailable
 from tests.unit.api.memory import AUTHOR, MemoryClaims, World
 from tests.unit.api.test_api_app import call

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from starling_api.estimates import Drawn, Estimate
+from starling_api.preview.estimates import Drawn, Estimate
 
 SLICES = 128
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from starling_api import feed as feed_module
-from starling_api.errors import BadRequest, CursorExpired, TooManyStreams
-from starling_api.feed import Asked, Page, Span, cursor_of, follow, read_page, starting
-from starling_api.pages import make_cursor
-from starling_api.streams import EventStream, Streams
+from starling_api.feed import changes as feed_module
+from starling_api.feed.changes import Asked, Page, Span, cursor_of, follow, read_page, starting
+from starling_api.feed.streams import EventStream, Streams
+from starling_api.http.errors import BadRequest, CursorExpired, TooManyStreams
+from starling_api.http.pagination import make_cursor
 from starling_common.kafka import BrokerUnavailable
 from tests.unit.api.memory import MemoryFeed
 

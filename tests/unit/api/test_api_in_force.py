@@ -2,7 +2,7 @@
 
 import pytest
 
-from starling_api.in_force import Running
+from starling_api.definitions.in_force import Running
 from starling_api.ports import Reported, Standing
 from starling_common.values import plan_name
 from starling_segments import Known, kept_by, parse_segment

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_api import lists as lists_module
-from starling_api import uploads
-from starling_api.errors import AtWork, BadRequest, TooLarge
-from starling_api.pages import PageOf
-from starling_api.uploads import JsonUsers, count_ids, read_ids
+from starling_api.http.errors import AtWork, BadRequest, TooLarge
+from starling_api.http.pagination import PageOf
+from starling_api.lists import lists as lists_module
+from starling_api.lists import uploads
+from starling_api.lists.uploads import JsonUsers, count_ids, read_ids
 from starling_common.kafka import BrokerUnavailable
 from starling_segments import DefinitionRefused
 from tests.unit.api.memory import AUTHOR, World

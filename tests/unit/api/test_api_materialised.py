@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from starling_api.materialised import ViewEntry, ViewRow
+from starling_api.reports.views import ViewEntry, ViewRow
 from tests.unit.api.memory import World
 from tests.unit.api.test_api_app import call
 

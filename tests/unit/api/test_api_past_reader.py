@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from starling_api.past_reader import CassandraPasts
 from starling_api.ports import PastEvent
+from starling_api.preview.past_reader import CassandraPasts
 
 MINUTE_MS = 60_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from starling_api.pages import make_cursor
+from starling_api.http.pagination import make_cursor
 from starling_api.ports import Membership
 from tests.unit.api.memory import World
 from tests.unit.api.test_api_app import SEGMENT, call, defined

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from starling_api.reports import ReportRow, ReportRun
+from starling_api.reports.audience_report import ReportRow, ReportRun
 from tests.unit.api.memory import World
 from tests.unit.api.test_api_app import call
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from starling_api.definitions import archived, revised
-from starling_api.errors import Archived, AtWork, InUse, NotFound, ReadOnly, VersionConflict
-from starling_api.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
+from starling_api.definitions.commands import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS
+from starling_api.definitions.definition import archived, revised
+from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
+from starling_api.http.errors import Archived, AtWork, InUse, NotFound, ReadOnly, VersionConflict
 from starling_api.ports import Reported
-from starling_api.service import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS
 from starling_common.kafka import BrokerUnavailable
 from starling_common.timezones import Timezones
 from starling_segments import DefinitionRefused

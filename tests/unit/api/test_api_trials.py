@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from starling_api.estimates import Estimate
 from starling_api.ports import Day, MemberRow, PastEvent, Reported, Standing
-from starling_api.surveys import Candidate, Questions, Surveyor
+from starling_api.preview.estimates import Estimate
+from starling_api.preview.sampling import Candidate, Questions, Surveyor
 from starling_common.message_events import event_name
 from starling_common.settings import Clock
 from starling_common.values import split_key
@@ -161,8 +161,8 @@ def test_while_definitions_are_taken_over_only_what_was_reported_counts_as_kept(
 
 
 def test_many_users_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("starling_api.surveys.EVERYBODY", {False: 10, True: 10})
-    monkeypatch.setattr("starling_api.surveys._ENOUGH", {False: 100, True: 100})
+    monkeypatch.setattr("starling_api.preview.sampling.EVERYBODY", {False: 10, True: 10})
+    monkeypatch.setattr("starling_api.preview.sampling._ENOUGH", {False: 100, True: 100})
     site = shop(600, buyers=BUYERS)
     site.world.states.buckets = 64
     found = site.preview({"any": [{"segment": "buyers"}, {"bucket": {"salt": "x", "from": 0, "to": 50}}]})
@@ -242,9 +242,9 @@ def test_a_diff_says_who_would_come_go_and_stay() -> None:
 
 
 def test_of_a_small_segment_everybody_is_asked_who_would_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("starling_api.surveys.EVERYBODY", {False: 30, True: 30})
-    monkeypatch.setattr("starling_api.trials.EVERYBODY", {False: 30, True: 30})
-    monkeypatch.setattr("starling_api.surveys._ENOUGH", {False: 40, True: 40})
+    monkeypatch.setattr("starling_api.preview.sampling.EVERYBODY", {False: 30, True: 30})
+    monkeypatch.setattr("starling_api.preview.previews.EVERYBODY", {False: 30, True: 30})
+    monkeypatch.setattr("starling_api.preview.sampling._ENOUGH", {False: 40, True: 40})
     site = shop(300, buyers=BUYERS)
     site.world.audience.day_rows = [Day(0, 9, 2)]
     site.world.audience.member_rows = [MemberRow(0, f"u{number}", 0, 1) for number in range(7)]

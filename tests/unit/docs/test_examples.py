@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from starling_api.asked import asked_segment
-from starling_api.kinds import LISTS, SEGMENTS, read_trait
-from starling_api.routes.later import LATER
+from starling_api.definitions.kinds import LISTS, SEGMENTS, read_trait
+from starling_api.http.later import LATER
+from starling_api.preview.request import asked_segment
 from starling_segments import Known, parse_segment
 from starling_segments.conditions import LEAF_READERS
 from tests.unit.api.memory import AUTHOR, World

@@ -1,0 +1,1 @@
+"""Backfills: how a new segment gets its history from a Spark job, and how far the job is."""

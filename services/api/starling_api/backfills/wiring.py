@@ -1,0 +1,110 @@
+"""Wiring: what the API has to do with the backfill, from its settings. Opens nothing before `start`."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kubernetes import client, config
+
+from starling_api.backfills.kubernetes import JobShape, KubernetesJob
+from starling_api.backfills.process import LocalProcess
+from starling_api.backfills.runner import Runner, Submitter
+from starling_api.backfills.topics import BackfillTopics
+from starling_api.settings import ApiSettings
+from starling_common.kafka import BrokerUnavailable
+from starling_common.logs import log
+from starling_common.topics import BACKFILLS, SEGMENT_DEFINITIONS
+from starling_common.wire import Registry, RegistryUnavailable, SchemaMissing
+from starling_rules.following import Known
+from starling_rules.ledger import Run
+
+_JOB: Final = "starling-backfill"
+_AGAIN_SECONDS: Final = 5.0
+
+
+class BackfillSide:
+    """Follows the runs, and starts jobs where the settings say so. Without the broker nothing is known of them."""
+
+    def __init__(self, settings: ApiSettings, registry: Registry) -> None:
+        self.topics = BackfillTopics(settings.kafka.brokers, registry)
+        self._settings = settings
+        self._registry = registry
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="backfills", daemon=True)
+        self._known: Known | None = None
+        self._runner: Runner | None = None
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop following, and whatever job cannot live alone."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=2)  # it may be waiting for a broker that is away; it ends with the process
+        if self._runner is not None:
+            self._runner.stop()
+        if self._known is not None:
+            self._known.stop()
+
+    def runs(self) -> Mapping[str, Run]:
+        """What is known of the runs; nothing at first, or while the broker is away."""
+        return {} if self._known is None else self._known.runs()
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._known = self._started()
+            except (BrokerUnavailable, RegistryUnavailable, SchemaMissing) as error:
+                log(__name__).warning("backfills_not_followed", error=str(error))
+                self._stopping.wait(_AGAIN_SECONDS)
+            else:
+                submitter = submitter_of(self._settings)
+                if submitter is not None and not self._stopping.is_set():
+                    self._runner = Runner(submitter, self._known.definitions, self._newest)
+                    self._runner.start()
+                return
+
+    def _started(self) -> Known:
+        definitions = self._registry.codec(SEGMENT_DEFINITIONS, "DefinitionChanged")
+        known = Known(self._settings.kafka.brokers, definitions, self._registry.codec(BACKFILLS, "BackfillReported"))
+        known.start()
+        return known
+
+    def _newest(self) -> Run | None:
+        return max(self.runs().values(), key=lambda run: run.started_at, default=None)
+
+
+def submitter_of(settings: ApiSettings) -> Submitter | None:
+    """Where the settings say that jobs run; None: somebody else starts them."""
+    if settings.backfill_runner == "process":
+        return LocalProcess({})
+    if settings.backfill_runner == "kubernetes":
+        config.load_incluster_config()  # type: ignore[no-untyped-call]
+        return KubernetesJob(client.BatchV1Api(), _shape(settings))
+    return None
+
+
+def _shape(settings: ApiSettings) -> JobShape:
+    http = settings.http
+    environment = {
+        "STARLING_INSTANCE_ID": "backfill",
+        "STARLING_HTTP__PORT": str(http.port),
+        "STARLING_CLOCK": settings.clock.value,
+    }
+    return JobShape(
+        name=_JOB,
+        namespace=settings.backfill_namespace,
+        image=settings.backfill_image,
+        environment=environment,
+        config_maps=_names(settings.backfill_config_maps),
+        secrets=_names(settings.backfill_secrets),
+        service_account=settings.backfill_service_account,
+        cpu=settings.backfill_cpu,
+        memory=settings.backfill_memory,
+    )
+
+
+def _names(text: str) -> Sequence[str]:
+    return [name for part in text.split(",") if (name := part.strip())]

@@ -1,0 +1,321 @@
+"""Core: the commands. Claim the change, publish it, wait until the read model shows it."""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from starling_api.definitions.batches import INTENT, Step, batch_in, batch_of, claim_all, publish_all, resolve, withdraw
+from starling_api.definitions.definition import (
+    PAUSED_ACTION,
+    USES,
+    Author,
+    Change,
+    Definition,
+    after,
+    archived,
+    defined,
+    is_same,
+    paused,
+    refuse_read_only,
+    resumed,
+    revised,
+    used_segments,
+    users_of,
+)
+from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, Kind, new_secret
+from starling_api.http.errors import Archived, AtWork, InUse, NotFound, ReadOnly, VersionConflict
+from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Pause, Publish
+from starling_common.read_models import ARCHIVED
+from starling_common.timezones import DEFAULT
+from starling_segments import DefinitionRefused, Fault, Known
+
+READ_YOUR_WRITES_SECONDS: Final = 3.0
+"""How long an answer waits for the read model; then it is given all the same, for the change is made."""
+
+ABANDONED_MICROS: Final = 15_000_000
+"""A claim this old that is not published has lost its author; the publisher gives up well before (see publisher.py)."""
+
+_PAUSE_SECONDS: Final = 0.02
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """What one can do with definitions. Every command may raise the `…Unavailable` of a store, and can then be repeated."""
+
+    claims: Claims
+    reader: DefinitionReader
+    publish: Publish
+    now_micros: NowMicros
+    pause: Pause
+    is_held: Callable[[str, str], bool]
+    """Whether a segment (workspace, key) is not evaluated any more."""
+    zone_of: Callable[[str], str] = lambda _workspace: DEFAULT
+    """The time zone of a workspace's segments that name none. It becomes part of the document."""
+    is_dry: bool = False
+    """Commands check everything and answer, and change nothing."""
+
+    def define(self, kind: Kind, author: Author, document: object) -> Definition:
+        """The first version. Raises: DefinitionRefused (key_taken among its faults), AtWork."""
+        known = self._known(kind, author, except_key=None)
+        kept = kind.read(_with_secret(kind, document, None), known)
+        change = defined(kind.name, author, kept, self.now_micros())
+        if self._claim(change, None):
+            return self._carry_out(change, author)
+        found = self._settled(kind, author, kept["key"])
+        if found is not None and not found.published and _repeats(found.change, change, kind):
+            return found.change.definition()  # a first try got as far as its claim, and is finished now
+        raise DefinitionRefused((Fault("/key", "key_taken", f"{kept['key']!r} is or was in use", "a key never used before"),))
+
+    def revise(self, kind: Kind, author: Author, key: str, document: object, if_match: int | None) -> Definition:
+        """A new version, or new words for the same one; nothing when nothing changed.
+
+        Raises: NotFound, Archived, VersionConflict, ReadOnly, DefinitionRefused, AtWork.
+        """
+        for _ in range(_ATTEMPTS):
+            before, current = self._newest(kind, author, key, if_match)
+            if before.action == "ARCHIVED":
+                raise Archived(f"{key!r} is archived: create a {kind.title} with another key")
+            refuse_read_only(document, current)
+            kept = kind.read(_with_secret(kind, _with_key(document, key), before), self._known(kind, author, except_key=key))
+            if is_same(kept, before.document) and is_same(kept, current.document):
+                return current
+            change = after(current, revised(before, author, kept, kind.meaning, self.now_micros()))
+            if self._claim(change, before):
+                return self._carry_out(change, author)
+        raise AtWork(f"other requests keep changing {key!r}: send the request again")
+
+    def put(self, kind: Kind, author: Author, key: str, document: object, if_match: int | None) -> tuple[bool, Definition]:
+        """Define or revise, whichever it takes; whether it was made new. Raises: as both."""
+        if if_match is None and self._settled(kind, author, key) is None:
+            return True, self.define(kind, author, _with_key(document, key))
+        return False, self.revise(kind, author, key, document, if_match)
+
+    def apply(self, author: Author, documents: Sequence[object]) -> list[Definition]:
+        """Create or change many segments, all or none; a segment can use one that comes before it.
+
+        Raises: DefinitionRefused with the errors of all of them, Archived, ReadOnly, AtWork.
+        """
+        for _ in range(_ATTEMPTS):
+            started_micros = self.now_micros()
+            steps = self._planned(author, documents)
+            batch = batch_of(author, steps, started_micros)
+            if self.is_dry or not batch.changes:
+                return [step.definition for step in steps]
+            if not claim_all(self.claims, batch):
+                continue
+            if self.now_micros() - started_micros > ABANDONED_MICROS // 2:
+                # Another process takes this batch for abandoned soon, and must not find it half published.
+                withdraw(self.claims, batch, len(batch.changes))
+                raise AtWork("the database is too slow for so many segments: send fewer of them")
+            publish_all(self.claims, self.publish, batch, author.traceparent)
+            self._wait(lambda changes=batch.changes: all(self._is_shown(change) for change, _ in changes))  # type: ignore[misc]
+            return [step.definition for step in steps]
+        raise AtWork("other requests keep changing these segments: send the request again")
+
+    def _planned(self, author: Author, documents: Sequence[object]) -> list[Step]:
+        known = self._known(SEGMENTS, author, except_key=None)
+        steps: list[Step] = []
+        errors: list[Fault] = []
+        for place, document in enumerate(documents):
+            try:
+                step = self._step(author, document, known, {step.definition.key for step in steps})
+            except DefinitionRefused as refused:
+                errors += [replace(one, pointer=f"/segments/{place}{one.pointer}") for one in refused.faults]
+                continue
+            except ReadOnly as refused:
+                raise ReadOnly([replace(one, pointer=f"/segments/{place}{one.pointer}") for one in refused.errors]) from refused
+            steps.append(step)
+            key, used = step.definition.key, used_segments(step.definition.document)
+            known = replace(known, segments={**known.segments, key: used}, taken_keys=known.taken_keys | {key})
+        if errors:
+            raise DefinitionRefused(tuple(errors))
+        return steps
+
+    def _step(self, author: Author, document: object, known: Known, taken: AbstractSet[str]) -> Step:
+        key = document.get("key") if isinstance(document, Mapping) else None
+        if not isinstance(key, str) or key in taken or self._settled(SEGMENTS, author, key) is None:
+            kept = SEGMENTS.read(document, replace(known, taken_keys=frozenset(taken)))
+            change = defined(SEGMENTS.name, author, kept, self.now_micros())
+            return Step(None, change, change.definition())
+        before, current = self._newest(SEGMENTS, author, key, None)
+        if before.action == "ARCHIVED":
+            raise Archived(f"{key!r} is archived: create a segment with another key")
+        refuse_read_only(document, current)
+        kept = SEGMENTS.read(document, replace(known, taken_keys=frozenset(taken)))
+        if is_same(kept, before.document) and is_same(kept, current.document):
+            return Step(before, None, current)
+        change = after(current, revised(before, author, kept, SEGMENTS.meaning, self.now_micros()))
+        return Step(before, change, change.definition())
+
+    def hold(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
+        """Stop evaluating, and wait until that is so; a second time changes nothing.
+
+        Raises: NotFound, Archived, VersionConflict, AtWork.
+        """
+        held = self._turn(kind, author, key, if_match, to_pause=True)
+        if not self.is_dry:
+            self._wait(lambda: self.is_held(author.workspace, key))
+        return held
+
+    def resume(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
+        """Go on evaluating; what is not paused stays as it is. Raises: NotFound, Archived, VersionConflict, AtWork."""
+        return self._turn(kind, author, key, if_match, to_pause=False)
+
+    def archive(self, kind: Kind, author: Author, key: str, if_match: int | None) -> None:
+        """The end of a definition; a second time changes nothing. Raises: NotFound, VersionConflict, InUse, AtWork."""
+        for _ in range(_ATTEMPTS):
+            before, current = self._newest(kind, author, key, if_match)
+            if before.action == "ARCHIVED":
+                return
+            if users := self._users_of(kind, author, key):
+                raise InUse(key, users)
+            change = after(current, archived(before, author, self.now_micros()))
+            if self._claim(change, before):
+                self._carry_out(change, author)
+                return
+        raise AtWork(f"other requests keep changing {key!r}: send the request again")
+
+    def known(self, kind: Kind, author: Author, except_key: str | None = None) -> Known:
+        """What a definition of that kind may refer to now."""
+        return self._known(kind, author, except_key)
+
+    def finish_abandoned(self) -> int:
+        """Publish what was claimed by somebody who then died. Gives how many."""
+        oldest_micros = self.now_micros() - ABANDONED_MICROS
+        unpublished = self.claims.unpublished()
+        batches = [batch_in(change) for change in unpublished if change.kind == INTENT]
+        in_batches = {change.event_id for batch in batches for change, _ in batch.changes}
+        abandoned = [change for change in unpublished if change.recorded_at_micros < oldest_micros]
+        finished = 0
+        for change in abandoned:
+            if change.kind == INTENT:
+                resolve(self.claims, self.publish, batch_in(change))
+            elif change.event_id not in in_batches:
+                self._finish(change, None)
+            else:
+                continue
+            finished += 1
+        return finished
+
+    def _turn(self, kind: Kind, author: Author, key: str, if_match: int | None, *, to_pause: bool) -> Definition:
+        for _ in range(_ATTEMPTS):
+            before, current = self._newest(kind, author, key, if_match)
+            if before.action == "ARCHIVED":
+                raise Archived(f"{key!r} is archived: only a segment in use can be paused or resumed")
+            if (before.action == PAUSED_ACTION) is to_pause:
+                return current
+            change = after(current, (paused if to_pause else resumed)(before, author, self.now_micros()))
+            if self._claim(change, before):
+                return self._carry_out(change, author)
+        raise AtWork(f"other requests keep changing {key!r}: send the request again")
+
+    def _newest(self, kind: Kind, author: Author, key: str, if_match: int | None) -> tuple[Change, Definition]:
+        """The newest change that was claimed, and the definition: another service can have published a later change of it."""
+        claim = self._settled(kind, author, key)
+        if claim is None:
+            raise NotFound(kind.title, key)
+        current, shown = claim.change.definition(), self.reader.definition(author.workspace, kind.name, key)
+        if shown is not None and shown.revision >= current.revision:
+            current = shown
+        if if_match is not None and if_match != current.revision:
+            raise VersionConflict(key, current.revision)
+        return claim.change, current
+
+    def _settled(self, kind: Kind, author: Author, key: str) -> Claim | None:
+        """The newest claim, published: changes of one key are published in the order in which they are claimed."""
+        deadline_micros = self.now_micros() + int(READ_YOUR_WRITES_SECONDS * 1_000_000)
+        while True:
+            claim = self.claims.newest(author.workspace, kind.name, key)
+            if claim is None or claim.published:
+                return claim
+            if self.now_micros() - claim.change.recorded_at_micros > ABANDONED_MICROS:
+                if self._resolved(claim.change):
+                    continue
+                self._finish(claim.change, author.traceparent)
+                return claim
+            if self.now_micros() > deadline_micros:
+                raise AtWork(f"another request is changing {key!r}: send the request again in a few seconds")
+            self.pause(_PAUSE_SECONDS)
+
+    def _resolved(self, change: Change) -> bool:
+        """Whether an abandoned change was part of a batch, which now is finished or taken back."""
+        batches = (batch_in(one) for one in self.claims.unpublished() if one.kind == INTENT)
+        found = next((one for one in batches if change.event_id in {part.event_id for part, _ in one.changes}), None)
+        if found is not None:
+            resolve(self.claims, self.publish, found)
+        return found is not None
+
+    def dry(self) -> "Commands":
+        """The same commands without effect."""
+        return replace(self, is_dry=True)
+
+    def _claim(self, change: Change, before: Change | None) -> bool:
+        if not self.is_dry:
+            return self.claims.claim(change, before)
+        newest = self.claims.newest(change.workspace, change.kind, change.key)
+        return (None if newest is None else newest.change.event_id) == (None if before is None else before.event_id)
+
+    def _carry_out(self, change: Change, author: Author) -> Definition:
+        if not self.is_dry:
+            self._finish(change, author.traceparent)
+            self._wait(lambda: self._is_shown(change))
+        return change.definition()
+
+    def _wait(self, is_so: Callable[[], bool]) -> None:
+        deadline_micros = self.now_micros() + int(READ_YOUR_WRITES_SECONDS * 1_000_000)
+        while not is_so() and self.now_micros() < deadline_micros:
+            self.pause(_PAUSE_SECONDS)
+
+    def _finish(self, change: Change, traceparent: str | None) -> None:
+        self.publish(change, traceparent)
+        self.claims.mark_published(change)
+
+    def _is_shown(self, change: Change) -> bool:
+        shown = self.reader.definition(change.workspace, change.kind, change.key)
+        return shown is not None and shown.recorded_at_micros >= change.recorded_at_micros
+
+    def _known(self, kind: Kind, author: Author, except_key: str | None) -> Known:
+        own = self.reader.definitions(author.workspace, kind.name)
+        segments = own if kind is SEGMENTS else self.reader.definitions(author.workspace, SEGMENTS.name)
+        traits = own if kind is TRAITS else self.reader.definitions(author.workspace, TRAITS.name)
+        lists = own if kind is LISTS else self.reader.definitions(author.workspace, LISTS.name)
+        return Known(
+            segments={one.key: used_segments(one.document) for one in segments if one.status != ARCHIVED},
+            computed_traits=frozenset(one.key for one in traits if one.status != ARCHIVED),
+            taken_keys=frozenset(one.key for one in own if one.key != except_key),
+            lists=frozenset(one.key for one in lists if one.status != ARCHIVED),
+            accounts=True,
+            timezone=self.zone_of(author.workspace),
+        )
+
+    def _users_of(self, kind: Kind, author: Author, key: str) -> list[str]:
+        if kind.name not in USES:
+            return []
+        return users_of(kind.name, key, self.reader.definitions(author.workspace, SEGMENTS.name))
+
+
+def _with_key(document: object, key: str) -> object:
+    """The key of the path holds; one in the document that says otherwise is a fault."""
+    if not isinstance(document, Mapping):
+        return document
+    if document.get("key", key) != key:
+        raise DefinitionRefused((Fault("/key", "bad_key", "a key never changes", f"{key!r}, as in the path, or none"),))
+    return {**document, "key": key}
+
+
+def _with_secret(kind: Kind, document: object, before: Change | None) -> object:
+    """Where a kind has a secret and none is given: the one it had, or a new one."""
+    if kind.hidden is None or not isinstance(document, Mapping) or document.get(kind.hidden) is not None:
+        return document
+    kept: Any = new_secret(secrets.token_bytes(32)) if before is None else before.document[kind.hidden]
+    return {**document, kind.hidden: kept}
+
+
+def _repeats(found: Change, change: Change, kind: Kind) -> bool:
+    # A secret of our own making differs from one try to the next.
+    return found.action == "DEFINED" and all(
+        is_same(found.document.get(field), value) for field, value in change.document.items() if field != kind.hidden
+    )

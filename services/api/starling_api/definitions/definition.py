@@ -1,0 +1,250 @@
+"""Pure core: what a definition is, and the rules of its versions and of its status."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from starling_api.http.errors import ReadOnly
+from starling_common.instants import format_instant
+from starling_common.read_models import ARCHIVED, COMPUTED_TRAIT, DEFINED, LIST, PAUSED, SEGMENT
+from starling_common.values import Workspace, deterministic_id
+from starling_common.wire import Record
+from starling_segments import Fault
+
+PAUSED_ACTION: Final = "PAUSED"
+_STATUS_AFTER: Final = {"ARCHIVED": ARCHIVED, PAUSED_ACTION: PAUSED}
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """On whose behalf something happens. `name` tells tokens apart without telling the token."""
+
+    workspace: Workspace
+    name: str
+    correlation_id: str
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The newest state of one definition. Times are wall clock, epoch microseconds; `status` as in the read models."""
+
+    kind: str
+    key: str
+    version: int
+    status: str
+    document: Mapping[str, Any]
+    created_at_micros: int
+    recorded_at_micros: int
+
+    @property
+    def revision(self) -> int:
+        """The number of the newest change. Changes of one key are never recorded at the same microsecond, so its time will do."""
+        return self.recorded_at_micros
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one definition: what is claimed, published and kept. Source: schemas/avro/DefinitionChanged.avsc."""
+
+    workspace: str
+    kind: str
+    key: str
+    version: int
+    action: str
+    document: Mapping[str, Any]
+    actor: str
+    correlation_id: str
+    created_at_micros: int
+    recorded_at_micros: int
+
+    @property
+    def event_id(self) -> str:
+        """The same for the same change, for ever."""
+        return deterministic_id(
+            "definition", self.workspace, self.kind, self.key, self.version, self.action, self.recorded_at_micros
+        )
+
+    def definition(self) -> Definition:
+        """The definition after this change."""
+        return Definition(
+            self.kind,
+            self.key,
+            self.version,
+            _STATUS_AFTER.get(self.action, DEFINED),
+            self.document,
+            self.created_at_micros,
+            self.recorded_at_micros,
+        )
+
+    def record(self, document_json: str) -> Record:
+        """The record for the definitions topic."""
+        return {
+            "recorded_at": self.recorded_at_micros,
+            "event_id": self.event_id,
+            "workspace": self.workspace,
+            "kind": self.kind,
+            "key": self.key,
+            "version": self.version,
+            "action": self.action,
+            "document": document_json,
+            "actor": self.actor,
+            "correlation_id": self.correlation_id,
+        }
+
+
+def defined(kind: str, author: Author, document: Mapping[str, Any], now_micros: int) -> Change:
+    """The first change of a key."""
+    return Change(
+        workspace=author.workspace,
+        kind=kind,
+        key=document["key"],
+        version=1,
+        action="DEFINED",
+        document=document,
+        actor=author.name,
+        correlation_id=author.correlation_id,
+        created_at_micros=now_micros,
+        recorded_at_micros=now_micros,
+    )
+
+
+def revised(before: Change, author: Author, document: Mapping[str, Any], meaning: frozenset[str], now_micros: int) -> Change:
+    """A new version when one of the fields in `meaning` changed, else the same version with other words.
+
+    What is paused stays paused.
+    """
+    changed = any(not is_same(before.document.get(field), document.get(field)) for field in meaning)
+    action = PAUSED_ACTION if before.action == PAUSED_ACTION else "REVISED"
+    return _next(before, author, action, now_micros, (before.version + changed, document))
+
+
+def paused(before: Change, author: Author, now_micros: int) -> Change:
+    """As it is, but not evaluated any more."""
+    return _next(before, author, PAUSED_ACTION, now_micros, (before.version, before.document))
+
+
+def resumed(before: Change, author: Author, now_micros: int) -> Change:
+    """Evaluated again."""
+    return _next(before, author, "RESUMED", now_micros, (before.version, before.document))
+
+
+def archived(before: Change, author: Author, now_micros: int) -> Change:
+    """The last change of a key."""
+    return _next(before, author, "ARCHIVED", now_micros, (before.version, before.document))
+
+
+def after(current: Definition, change: Change) -> Change:
+    """The same change, recorded after the one that the definition is from."""
+    return replace(change, recorded_at_micros=max(change.recorded_at_micros, current.recorded_at_micros + 1))
+
+
+def _next(before: Change, author: Author, action: str, now_micros: int, what: tuple[int, Mapping[str, Any]]) -> Change:
+    return Change(
+        workspace=before.workspace,
+        kind=before.kind,
+        key=before.key,
+        version=what[0],
+        action=action,
+        document=what[1],
+        actor=author.name,
+        correlation_id=author.correlation_id,
+        created_at_micros=before.created_at_micros,
+        # One more at least: the order of changes must not depend on which machine's clock is ahead.
+        recorded_at_micros=max(now_micros, before.recorded_at_micros + 1),
+    )
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same. To Python 1 and true are equal; to the segment language they are not."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+_IN_FORCE: Final = frozenset({"active", "backfilling"})
+
+
+def refuse_read_only(document: object, current: Definition) -> None:
+    """Compares the stored read-only fields of a body with the definition. Fields that change on their own are not compared:
+    `as_of`, `size`, `used_by`, `backfill`, and whether a segment is still backfilling.
+
+    Raises: ReadOnly with every field that differs.
+    """
+    if not isinstance(document, Mapping):
+        return
+    stored = {
+        "version": current.version,
+        "revision": current.revision,
+        "created_at": format_instant(current.created_at_micros // 1000),
+        "updated_at": format_instant(current.recorded_at_micros // 1000),
+        "disabled": bool(current.document.get("disabled", False)),
+        "disabled_because": current.document.get("disabled_because"),
+    }
+    status = document.get("status")
+    same_status = status in _IN_FORCE if current.status == DEFINED else status == current.status
+    stored["status"] = status if isinstance(status, str) and same_status else current.status
+    errors = tuple(
+        Fault(f"/{field}", "read_only", f"{field} is read-only and differs", f"{value!r}, as stored, or none")
+        for field, value in stored.items()
+        if document.get(field) is not None and not is_same(document[field], value)
+    )
+    if errors:
+        raise ReadOnly(errors)
+
+
+def segment_status(definition: Definition, in_force: Mapping[int, int | None], partitions: int) -> str:
+    """`active` once every partition of the segmenter works by this version; until then `backfilling`.
+
+    Shape: `in_force` maps a partition that has reported to the version it works by (None: it does not know the segment).
+    """
+    if definition.status != DEFINED:
+        return definition.status
+    reached = sum(version is not None and version >= definition.version for version in in_force.values())
+    return "active" if reached >= partitions else "backfilling"
+
+
+def plain_status(definition: Definition) -> str:
+    """The status of what no segmenter has to take over."""
+    return "active" if definition.status == DEFINED else definition.status
+
+
+def references(document: object, field: str) -> frozenset[str]:
+    """Every text under `field`, however deep: the segments (`segment`) or traits (`trait`) that a condition uses."""
+    if isinstance(document, Mapping):
+        here = frozenset({document[field]}) if isinstance(document.get(field), str) else frozenset[str]()
+        return here.union(*(references(part, field) for part in document.values()))
+    if isinstance(document, list):
+        return frozenset[str]().union(*(references(part, field) for part in document))
+    return frozenset()
+
+
+def used_lists(document: Mapping[str, Any]) -> frozenset[str]:
+    """Keys of the uploaded lists that a segment's condition names."""
+    return references(document.get("where"), "list")
+
+
+_COMPUTED: Final = "computed."
+
+
+def used_segments(document: Mapping[str, Any]) -> frozenset[str]:
+    """Keys of the segments that a segment's condition names."""
+    return references(document.get("where"), "segment")
+
+
+def used_traits(document: Mapping[str, Any]) -> frozenset[str]:
+    """Keys of the computed traits that a segment's condition names; a path below the key counts as the key."""
+    paths = references(document.get("where"), "trait")
+    return frozenset(path.removeprefix(_COMPUTED).partition(".")[0] for path in paths if path.startswith(_COMPUTED))
+
+
+USES: Final[Mapping[str, Callable[[Mapping[str, Any]], frozenset[str]]]] = {
+    SEGMENT: used_segments,
+    COMPUTED_TRAIT: used_traits,
+    LIST: used_lists,
+}
+"""Kind -> the keys of that kind that a segment's document names."""
+
+
+def users_of(kind: str, key: str, segments: Iterable[Definition]) -> list[str]:
+    """Keys of the segments that are built on this definition; the archived ones do not count."""
+    return [one.key for one in segments if one.status != ARCHIVED and key in USES[kind](one.document)]

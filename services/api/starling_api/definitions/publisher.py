@@ -1,0 +1,55 @@
+"""Adapter: definitions to their topics. Safe for use by several threads."""
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from confluent_kafka import Producer
+
+from starling_api.definitions.definition import Change
+from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
+from starling_api.definitions.repository import to_json
+from starling_common.headers import record_headers
+from starling_common.kafka import produce_and_wait, producer_config
+from starling_common.values import record_key
+from starling_common.wire import Codec, Registry
+
+SERVICE: Final = "api"
+
+_TOPICS: Final = {kind.name: kind.topic for kind in (SEGMENTS, TRAITS, WEBHOOKS, LISTS)}
+
+_GIVE_UP_MS: Final = 5000
+"""Well below the age at which another process publishes a claim for us (service.py), so that ours cannot come after theirs."""
+
+
+class Publisher:
+    """Writes definitions with acks=all."""
+
+    def __init__(self, brokers: str, registry: Registry, awaits_backfill: Callable[[Change], bool]) -> None:
+        """Opens nothing; the first change does. `awaits_backfill`: whether a change takes effect only after one."""
+        self._config = producer_config(brokers, **{"linger.ms": 0, "message.timeout.ms": _GIVE_UP_MS})
+        self._registry = registry
+        self._awaits_backfill = awaits_backfill
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._codecs: dict[str, Codec] = {}
+
+    def publish(self, change: Change, traceparent: str | None) -> None:
+        """Returns once the broker has it. Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
+        topic = _TOPICS[change.kind]
+        record = {**change.record(to_json(change.document)), "awaits_backfill": self._awaits_backfill(change)}
+        with self._lock:
+            producer = self._opened()
+            value = self._codec(topic).encode(record)
+        headers = record_headers(change.correlation_id, SERVICE, traceparent)
+        produce_and_wait(producer, topic, key=record_key(change.workspace, change.key), value=value, headers=headers)
+
+    def _opened(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer(self._config)
+        return self._producer
+
+    def _codec(self, topic: str) -> Codec:
+        if topic not in self._codecs:
+            self._codecs[topic] = self._registry.codec(topic, "DefinitionChanged")
+        return self._codecs[topic]

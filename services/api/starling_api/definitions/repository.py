@@ -1,0 +1,179 @@
+"""Adapter: definitions, claims and answers in Cassandra. Every method raises DatabaseUnavailable when there is no answer."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from starling_api.definitions.definition import Change, Definition
+from starling_api.ports import Claim, InForce, Stored
+from starling_common.database import Database, Row
+
+_DEFINITION: Final = "SELECT * FROM {ks}.definitions WHERE workspace = ? AND kind = ? AND key = ?"
+_DEFINITIONS: Final = "SELECT * FROM {ks}.definitions WHERE workspace = ? AND kind = ? AND key > ?"
+
+_EVERYWHERE: Final = "SELECT workspace, kind, key, version, status FROM {ks}.definitions"
+
+_NEWEST: Final = "SELECT * FROM {ks}.definition_claims WHERE workspace = ? AND kind = ? AND key = ?"
+_FIRST_CLAIM: Final = (
+    "INSERT INTO {ks}.definition_claims (workspace, kind, key, event_id, version, action, document, actor, correlation_id, "
+    "created_at_micros, recorded_at_micros, published) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, false) IF NOT EXISTS"
+)
+_LATER_CLAIM: Final = (
+    "UPDATE {ks}.definition_claims SET event_id = ?, version = ?, action = ?, document = ?, actor = ?, correlation_id = ?, "
+    "created_at_micros = ?, recorded_at_micros = ?, published = false WHERE workspace = ? AND kind = ? AND key = ? IF event_id = ?"
+)
+_PUBLISHED: Final = (
+    "UPDATE {ks}.definition_claims SET published = true WHERE workspace = ? AND kind = ? AND key = ? IF event_id = ?"
+)
+_WITHDRAW_FIRST: Final = (
+    "DELETE FROM {ks}.definition_claims WHERE workspace = ? AND kind = ? AND key = ? IF event_id = ? AND published = false"
+)
+_WITHDRAW_LATER: Final = _LATER_CLAIM.replace("published = false", "published = true") + " AND published = false"
+_UNPUBLISHED: Final = "SELECT * FROM {ks}.definition_claims WHERE published = false ALLOW FILTERING"
+
+_RESERVE: Final = (
+    "INSERT INTO {ks}.idempotency (workspace, idempotency_key, fingerprint, status, body) VALUES (?, ?, ?, 0, '') "
+    "IF NOT EXISTS USING TTL 60"
+)
+_FIRST_ANSWER: Final = "SELECT * FROM {ks}.idempotency WHERE workspace = ? AND idempotency_key = ?"
+_KEEP: Final = (
+    "UPDATE {ks}.idempotency USING TTL 86400 SET fingerprint = ?, status = ?, body = ?, etag = ? "
+    "WHERE workspace = ? AND idempotency_key = ? IF EXISTS"
+)
+_RELEASE: Final = "DELETE FROM {ks}.idempotency WHERE workspace = ? AND idempotency_key = ? IF EXISTS"
+
+
+class CassandraDefinitions:
+    """The read model of definitions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def definition(self, workspace: str, kind: str, key: str) -> Definition | None:
+        """The newest state that the projector has written."""
+        rows = self._database.read(_DEFINITION, (workspace, kind, key))
+        return _definition(rows[0]) if rows and _is_whole(rows[0]) else None
+
+    def definitions(self, workspace: str, kind: str, after: str = "", most: int | None = None) -> Sequence[Definition]:
+        """By key; archived ones too."""
+        rows = self._database.read(_DEFINITIONS, (workspace, kind, after))
+        return [_definition(row) for row in rows if _is_whole(row)][:most]
+
+    def everywhere(self, kind: str) -> Sequence[InForce]:
+        """Reads the whole table, a few words a definition."""
+        rows = self._database.read(_EVERYWHERE)
+        return [
+            InForce(row["workspace"], row["key"], row["version"], row["status"])
+            for row in rows
+            if row["kind"] == kind and row["version"] is not None
+        ]
+
+
+class CassandraClaims:
+    """The newest change of each key, by lightweight transactions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def newest(self, workspace: str, kind: str, key: str) -> Claim | None:
+        """Sees every claim that anybody was told of."""
+        rows = self._database.read_serially(_NEWEST, (workspace, kind, key))
+        return Claim(_change(rows[0]), bool(rows[0]["published"])) if rows else None
+
+    def claim(self, change: Change, after: Change | None) -> bool:
+        """False when somebody else claimed first."""
+        identity, values = _identity(change), _values(change)
+        if after is None:
+            return self._database.write_if(_FIRST_CLAIM, (*identity, *values))
+        return self._database.write_if(_LATER_CLAIM, (*values, *identity, after.event_id))
+
+    def withdraw(self, change: Change, before: Change | None) -> None:
+        """Changes nothing when a later change is claimed already."""
+        if before is None:
+            self._database.write_if(_WITHDRAW_FIRST, (*_identity(change), change.event_id))
+        else:
+            self._database.write_if(_WITHDRAW_LATER, (*_values(before), *_identity(change), change.event_id))
+
+    def mark_published(self, change: Change) -> None:
+        """Changes nothing when a later change is claimed already."""
+        self._database.write_if(_PUBLISHED, (change.workspace, change.kind, change.key, change.event_id))
+
+    def unpublished(self) -> Sequence[Change]:
+        """Reads the whole table: one small row a definition."""
+        return [_change(row) for row in self._database.read(_UNPUBLISHED)]
+
+
+class CassandraAnswers:
+    """Answers by idempotency key. A reservation whose request died is free again after a minute."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def reserve(self, workspace: str, idempotency_key: str, fingerprint: str) -> tuple[str, Stored] | None:
+        """None when it is ours to answer."""
+        while not self._database.write_if(_RESERVE, (workspace, idempotency_key, fingerprint)):
+            rows = self._database.read_serially(_FIRST_ANSWER, (workspace, idempotency_key))
+            if rows and rows[0]["fingerprint"] is not None:
+                row = rows[0]
+                return row["fingerprint"], Stored(row["status"] or 0, row["body"] or "", row["etag"])
+        return None
+
+    def keep(self, workspace: str, idempotency_key: str, fingerprint: str, answer: Stored) -> None:
+        """For a day."""
+        values = (fingerprint, answer.status, answer.body, answer.etag, workspace, idempotency_key)
+        self._database.write_if(_KEEP, values)
+
+    def release(self, workspace: str, idempotency_key: str) -> None:
+        """The next request with that key is the first."""
+        self._database.write_if(_RELEASE, (workspace, idempotency_key))
+
+
+def _identity(change: Change) -> tuple[Any, ...]:
+    return change.workspace, change.kind, change.key
+
+
+def _values(change: Change) -> tuple[Any, ...]:
+    return (
+        change.event_id,
+        change.version,
+        change.action,
+        to_json(change.document),
+        change.actor,
+        change.correlation_id,
+        change.created_at_micros,
+        change.recorded_at_micros,
+    )
+
+
+def to_json(document: Any) -> str:
+    """Compact and in the document's own order."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def _is_whole(row: Row) -> bool:
+    # The row's parts carry timestamps of their own: after a crash of the projector the time of creation can be there alone.
+    return row["document"] is not None
+
+
+def _definition(row: Row) -> Definition:
+    recorded_at = row["recorded_at_micros"]
+    document = msgspec.json.decode(row["document"])
+    created_at = row["created_at_micros"] or recorded_at
+    return Definition(row["kind"], row["key"], row["version"], row["status"], document, created_at, recorded_at)
+
+
+def _change(row: Row) -> Change:
+    return Change(
+        workspace=row["workspace"],
+        kind=row["kind"],
+        key=row["key"],
+        version=row["version"],
+        action=row["action"],
+        document=msgspec.json.decode(row["document"]),
+        actor=row["actor"],
+        correlation_id=row["correlation_id"],
+        created_at_micros=row["created_at_micros"],
+        recorded_at_micros=row["recorded_at_micros"],
+    )

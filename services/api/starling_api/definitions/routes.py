@@ -1,0 +1,238 @@
+"""Edge: define, list, read, revise and archive; the same five routes for every kind of definition."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Depends, Query, Response
+from fastapi.responses import JSONResponse
+
+from starling_api.definitions.commands import Commands
+from starling_api.definitions.definition import Author, Definition
+from starling_api.definitions.kinds import SEGMENTS, Kind
+from starling_api.definitions.repository import to_json
+from starling_api.http.auth import Role
+from starling_api.http.bodies import DEFINITIONS, MAX_BATCH, UPDATES, body_of
+from starling_api.http.dependencies import Page, Services, UsedServices, Viewer, Write, order_with_body, write_by, write_with_body
+from starling_api.http.idempotency import answer_once
+from starling_api.http.models import PAGES, VIEWS, SegmentBatchResultView
+from starling_api.http.problems import problems
+from starling_api.ports import Stored
+from starling_api.users.queries import Filter
+from starling_segments import DefinitionRefused, Fault
+
+Endpoint = Callable[..., Response]
+_MAX_TEXT: Final = 200
+
+
+def _filter_of(
+    status: Annotated[
+        Literal["backfilling", "active", "paused", "disabled", "archived"] | None, Query(description="Only this status")
+    ] = None,
+    tag: Annotated[str | None, Query(max_length=_MAX_TEXT, description="Only definitions with this tag")] = None,
+    name: Annotated[str | None, Query(max_length=_MAX_TEXT, description="Only names that contain this text, in any case")] = None,
+    owner: Annotated[str | None, Query(max_length=_MAX_TEXT, description="Only definitions of this owner")] = None,
+    sort: Annotated[
+        Literal["key", "-key", "name", "-name", "created_at", "-created_at", "updated_at", "-updated_at"],
+        Query(description="Field to sort by; `-` reverses the order"),
+    ] = "key",
+    *,
+    include_archived: Annotated[bool, Query(description="Include archived definitions")] = False,
+) -> Filter:
+    return Filter(status, tag, name, owner, include_archived, sort)
+
+
+Filtered = Annotated[Filter, Depends(_filter_of)]
+
+COMMON: Final = (400, 401, 403, 500, 503)
+"""The errors of every route with a parameter or a body."""
+
+
+def definition_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
+    """Routes under `path`. Reading needs a viewer, writing the role `writer`."""
+    router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=problems(*COMMON))
+    view, title = {200: {"model": VIEWS[kind.name]}}, kind.title
+    name = title.replace(" ", "_")
+    added, changed = body_of(DEFINITIONS[kind.name]), body_of(UPDATES[kind.name])
+    a = "An" if title[0] in "aeiou" else "A"
+
+    def add(method: str, tail: str, operation: str, endpoint: Endpoint, **more: Any) -> None:
+        router.add_api_route(tail, endpoint, methods=[method], operation_id=operation, **more)
+
+    add(
+        "POST", "", f"create_{name}", _define(kind, writer),
+        summary=f"Create a {title}",
+        description=f"{a} {title} has a key that was never used before. The answer has its first version.",
+        status_code=201,
+        responses={201: {"model": VIEWS[kind.name], "description": "Created"}, **problems(413, 422, 501)},
+        openapi_extra=added,
+    )  # fmt: skip
+    add(
+        "GET", "", f"list_{name}s", _list(kind),
+        summary=f"List {title}s",
+        description="Archived ones are left out unless `include_archived` is true, or `status` is `archived`.",
+        responses={200: {"model": PAGES[kind.name]}},
+    )  # fmt: skip
+    add(
+        "GET", "/{key}", f"get_{name}", _read(kind),
+        summary=f"Read a {title}",
+        description="An archived one is found too. The answer can be edited and sent back with `PUT`.",
+        responses={**view, **problems(404)},
+    )  # fmt: skip
+    add(
+        "PUT", "/{key}", f"update_{name}", _revise(kind, writer),
+        summary=f"Change a {title}",
+        description="The body replaces the whole definition. A changed meaning makes a new version. An equal one changes nothing.",
+        responses={**view, **problems(404, 409, 412, 413, 422, 501)},
+        openapi_extra=changed,
+    )  # fmt: skip
+    add(
+        "DELETE", "/{key}", f"archive_{name}", _archive(kind, writer),
+        summary=f"Archive a {title}",
+        description="An archived definition stays readable, and its key stays taken. A second time changes nothing.",
+        status_code=204,
+        responses=problems(404, 409, 412, 422),
+    )  # fmt: skip
+    return router
+
+
+def lifecycle_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
+    """Pause and resume, for kinds that are evaluated."""
+    router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=problems(*COMMON, 404, 409, 412, 422))
+    ways = (
+        ("pause", "While it is paused its members stay as they are, and the feed contains no change of it.", Commands.hold),
+        ("resume", "It catches up on what happened meanwhile, and the feed contains the changes.", Commands.resume),
+    )
+    for name, description, turn in ways:
+        router.add_api_route(
+            f"/{{key}}/{name}",
+            _turn(kind, writer, turn),
+            methods=["POST"],
+            summary=f"{name.title()} a {kind.title}",
+            description=description,
+            operation_id=f"{name}_{kind.title}",
+            responses={200: {"model": VIEWS[kind.name]}},
+        )
+    return router
+
+
+def batch_routes(writer: Role) -> APIRouter:
+    """Many segments in one write."""
+    router = APIRouter(tags=["segments"], responses=problems(*COMMON, 409, 413, 422, 501))
+
+    @router.post(
+        "/v1/segments:batch",
+        operation_id="apply_segments",
+        summary="Create or change many segments",
+        responses={200: {"model": SegmentBatchResultView}},
+        openapi_extra=body_of("SegmentBatch"),
+    )
+    def apply(services: UsedServices, write: Annotated[Write, Depends(order_with_body(writer))]) -> Response:
+        """All of them or none. A key that is in use is changed, another one is created. A segment can use one that comes before it.
+
+        A segment with the `revision` of an earlier answer is refused when it has changed since.
+        """
+
+        def act() -> Stored:
+            definitions = commands_for(services, write).apply(write.author, _segments_in(write.document))
+            return Stored(200, to_json({"items": [_document(services, SEGMENTS, write, one) for one in definitions]}), None)
+
+        return answered(services, write, act)
+
+    return router
+
+
+def _segments_in(document: object) -> list[object]:
+    segments = document.get("segments") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or document.keys() != {"segments"} or not isinstance(segments, list):
+        raise DefinitionRefused((Fault("", "wrong_type", "it is not a batch", 'an object with "segments": a list of segments'),))
+    if not 0 < len(segments) <= MAX_BATCH:
+        raise DefinitionRefused((Fault("/segments", "wrong_type", f"it has {len(segments)} segments", f"1 to {MAX_BATCH}"),))
+    return segments
+
+
+def _turn(kind: Kind, writer: Role, turn: Callable[[Commands, Kind, Author, str, int | None], Definition]) -> Endpoint:
+    def act_on(key: str, services: UsedServices, write: Annotated[Write, Depends(write_by(writer))]) -> Response:
+        def act() -> Stored:
+            definition = turn(commands_for(services, write), kind, write.author, key, write.if_match)
+            return Stored(200, to_json(_document(services, kind, write, definition)), etag(definition))
+
+        return answered(services, write, act)
+
+    return act_on
+
+
+def _define(kind: Kind, writer: Role) -> Endpoint:
+    def define(services: UsedServices, write: Annotated[Write, Depends(order_with_body(writer))]) -> Response:
+        def act() -> Stored:
+            definition = commands_for(services, write).define(kind, write.author, write.document)
+            shown = _document(services, kind, write, definition)
+            if kind.hidden is not None and not write.dry_run:
+                shown[kind.hidden] = definition.document[kind.hidden]
+            return Stored(201, to_json(shown), etag(definition))
+
+        return answered(services, write, act)
+
+    return define
+
+
+def _list(kind: Kind) -> Endpoint:
+    def list_(services: UsedServices, caller: Viewer, page: Page, wanted: Filtered) -> Response:
+        return JSONResponse(services.queries.definitions(kind, caller.workspace, page, wanted))
+
+    return list_
+
+
+def _read(kind: Kind) -> Endpoint:
+    def read(key: str, services: UsedServices, caller: Viewer) -> Response:
+        definition, shown = services.queries.definition(kind, caller.workspace, key)
+        return JSONResponse(shown, headers={"ETag": etag(definition)})
+
+    return read
+
+
+def _revise(kind: Kind, writer: Role) -> Endpoint:
+    def revise(key: str, services: UsedServices, write: Annotated[Write, Depends(write_with_body(writer))]) -> Response:
+        def act() -> Stored:
+            definition = commands_for(services, write).revise(kind, write.author, key, write.document, write.if_match)
+            return Stored(200, to_json(_document(services, kind, write, definition)), etag(definition))
+
+        return answered(services, write, act)
+
+    return revise
+
+
+def _archive(kind: Kind, writer: Role) -> Endpoint:
+    def archive(key: str, services: UsedServices, write: Annotated[Write, Depends(write_by(writer))]) -> Response:
+        def act() -> Stored:
+            commands_for(services, write).archive(kind, write.author, key, write.if_match)
+            return Stored(204, "", None)
+
+        return answered(services, write, act)
+
+    return archive
+
+
+def _document(services: Services, kind: Kind, write: Write, definition: Definition) -> dict[str, Any]:
+    return services.queries.shown(kind, write.author.workspace, definition)
+
+
+def commands_for(services: Services, write: Write) -> Commands:
+    """The commands that the write is carried out with."""
+    return services.commands.dry() if write.dry_run else services.commands
+
+
+def answered(services: Services, write: Write, act: Callable[[], Stored]) -> Response:
+    """The answer to a write, or the one that its Idempotency-Key had before. A dry run leaves the key unused."""
+    if write.dry_run:
+        answer = act()._replace(etag=None)
+    else:
+        answer = answer_once(services.answers, write.author.workspace, write.idempotency_key, write.fingerprint, act)
+    headers = {} if answer.etag is None else {"ETag": answer.etag}
+    if answer.status == 204:
+        return Response(status_code=204, headers=headers)
+    return Response(answer.body, answer.status, headers, "application/json")
+
+
+def etag(definition: Definition) -> str:
+    """The revision in quotes."""
+    return f'"{definition.revision}"'

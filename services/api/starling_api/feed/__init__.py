@@ -1,0 +1,1 @@
+"""The membership feed over HTTP: pages and server-sent events."""

@@ -1,0 +1,150 @@
+"""Adapter: the feed's topic, read by consumers that are kept at hand. Safe for use by several threads."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # public in its documentation
+
+from starling_api.feed.changes import Seen, Span
+from starling_api.http.errors import CursorExpired
+from starling_common.kafka import BrokerUnavailable, consumer_config
+from starling_common.logs import log
+from starling_common.topics import MEMBERSHIP
+from starling_common.wire import Codec, DecodeError, Record, Registry
+
+_NO_ANSWER_SECONDS: Final = 10.0
+_GROUP: Final = "starling-api-feed"
+"""Named because a consumer must be; it never joins and never commits."""
+
+_MOST_IDLE: Final = 4
+_QUEUED_KB: Final = 2048
+"""Read ahead by one consumer, so that many streams do not take much memory."""
+
+_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the library's public constant
+_RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - the library's public constant
+
+
+class TopicFollower:
+    """One consumer and its codec. One thread at a time uses it."""
+
+    def __init__(self, consumer: Consumer, codec: Codec) -> None:
+        self.consumer = consumer
+        self._codec = codec
+        self._prefix = b""
+
+    def begin(self, workspace: str, start: Mapping[int, int]) -> None:
+        """Read these partitions from these offsets on."""
+        self._prefix = f"{workspace}/".encode()
+        self.consumer.assign([TopicPartition(MEMBERSHIP, number, offset) for number, offset in start.items()])
+
+    def take(self, most: int, wait_seconds: float) -> Sequence[Seen]:
+        """Waits for the first record only. Raises: CursorExpired, KafkaException, RegistryUnavailable."""
+        first = self.consumer.poll(wait_seconds)
+        found = [] if first is None else [first, *self.consumer.consume(most - 1, 0)]
+        return [seen for message in found if (seen := self._seen(message)) is not None]
+
+    def _seen(self, message: Message) -> Seen | None:
+        error = message.error()
+        partition, offset = message.partition() or 0, message.offset() or 0
+        if error is None:
+            return Seen(partition, offset + 1, self._record(message))
+        if error.code() == _EOF:
+            # The offset of the next record, beyond the markers that transactions leave behind.
+            return Seen(partition, offset, None)
+        if error.code() == _RESET:
+            raise CursorExpired("the records after this cursor have been deleted: read the members, then the feed without a cursor")
+        if error.fatal():
+            raise KafkaException(error)
+        return None  # the client reconnects by itself
+
+    def _record(self, message: Message) -> Record | None:
+        if not (message.key() or b"").startswith(self._prefix):
+            return None
+        try:
+            return self._codec.decode(message.value() or b"")
+        except DecodeError as error:
+            origin = (message.topic(), message.partition(), message.offset())
+            log(__name__).warning("unreadable_change", origin=origin, code=error.code, reason=str(error))
+            return None
+
+
+class TopicFeed:
+    """`segments.membership`, committed records only. Nobody else's progress has to do with it."""
+
+    def __init__(self, brokers: str, registry: Registry) -> None:
+        """Opens nothing; the first call does."""
+        more = {"enable.partition.eof": True, "auto.offset.reset": "error", "queued.max.messages.kbytes": _QUEUED_KB}
+        self._config = consumer_config(brokers, _GROUP, **more, **{"fetch.wait.max.ms": 100, "log_level": 0})
+        self._brokers = brokers
+        self._registry = registry
+        self._lock = threading.Lock()
+        self._idle: list[TopicFollower] = []
+        self._admin: AdminClient | None = None
+        self._numbers: tuple[int, ...] = ()
+
+    def spans(self) -> Sequence[Span]:
+        """Asks the broker. Raises: BrokerUnavailable."""
+        try:
+            admin, numbers = self._opened()
+            parts = [TopicPartition(MEMBERSHIP, number) for number in numbers]
+            asked = [
+                admin.list_offsets(
+                    dict.fromkeys(parts, spec), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_NO_ANSWER_SECONDS
+                )
+                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+            ]
+            firsts, ends = ([int(answers[part].result(_NO_ANSWER_SECONDS).offset) for part in parts] for answers in asked)
+        except (KafkaException, TimeoutError) as cause:
+            raise BrokerUnavailable(f"{MEMBERSHIP}: {cause}") from cause
+        return [Span(*span) for span in zip(firsts, ends, strict=True)]
+
+    @contextmanager
+    def reading(self, workspace: str, start: Mapping[int, int]) -> Iterator[TopicFollower]:
+        """Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
+        follower = self._take()
+        try:
+            follower.begin(workspace, start)
+            yield follower
+            follower.consumer.unassign()
+        except KafkaException as cause:
+            follower.consumer.close()
+            raise BrokerUnavailable(f"{MEMBERSHIP}: {cause}") from cause
+        except BaseException:
+            follower.consumer.close()
+            raise
+        self._keep(follower)
+
+    def close(self) -> None:
+        """Close what is kept at hand."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for follower in idle:
+            follower.consumer.close()
+
+    def _take(self) -> TopicFollower:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        codec = self._registry.codec(MEMBERSHIP, "SegmentMembershipChanged")
+        return TopicFollower(Consumer(self._config), codec)
+
+    def _keep(self, follower: TopicFollower) -> None:
+        with self._lock:
+            if len(self._idle) < _MOST_IDLE:
+                self._idle.append(follower)
+                return
+        follower.consumer.close()
+
+    def _opened(self) -> tuple[AdminClient, Sequence[int]]:
+        with self._lock:
+            if self._admin is None:
+                self._admin = AdminClient({"bootstrap.servers": self._brokers, "log_level": 0})
+            if not self._numbers:
+                found = self._admin.list_topics(MEMBERSHIP, timeout=_NO_ANSWER_SECONDS).topics[MEMBERSHIP]
+                if found.error is not None:
+                    raise KafkaException(found.error)
+                self._numbers = tuple(sorted(found.partitions))
+            return self._admin, self._numbers

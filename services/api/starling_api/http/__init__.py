@@ -1,0 +1,1 @@
+"""HTTP for all routes: authentication, errors as problem+json, pagination, idempotency and the OpenAPI document."""

@@ -1,0 +1,156 @@
+"""Pure core: the schemas of request bodies and of the segment language, as components of the OpenAPI document."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starling_api.definitions.kinds import READ_ONLY
+from starling_api.lists.uploads import MAX_IDS
+from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
+from starling_segments import json_schema
+from starling_segments.document import KEY_PATTERN, MAX_NAME_CHARACTERS
+from starling_segments.schema import label_schemas, trait_schema
+
+Schema = dict[str, Any]
+
+MAX_LOOKUP: Final = 1000
+"""Users, and segments, of one look-up."""
+
+MAX_BATCH: Final = 100
+"""Segments of one batch."""
+
+_LOCAL: Final = "#/$defs/"
+_COMPONENTS: Final = "#/components/schemas/"
+_KEY: Final[Schema] = {"type": "string", "pattern": KEY_PATTERN}
+_READ_ONLY_TYPES: Final[Mapping[str, Schema]] = {
+    "version": {"type": "integer"},
+    "revision": {"type": "integer"},
+    "used_by": {"type": ["array", "null"], "items": {"type": "string"}},
+    "backfill": {"anyOf": [{"$ref": f"{_COMPONENTS}Backfill"}, {"type": "null"}]},
+    "disabled": {"type": ["boolean", "null"]},
+    "size": {"type": ["integer", "null"]},
+}
+"""Text or null where nothing is stated."""
+
+
+def body_of(name: str, *, required: bool = True) -> Schema:
+    """The OpenAPI entry of a route whose body is JSON of the component `name`."""
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": {"$ref": _COMPONENTS + name}}}}}
+
+
+def users_body() -> Schema:
+    """The OpenAPI entry of an upload: JSON, or CSV with an id in each row."""
+    body = body_of("UserIds")
+    body["requestBody"]["content"]["text/csv"] = {"schema": {"type": "string", "description": "One user id in each row, no header"}}
+    return body
+
+
+DEFINITIONS: Final = {SEGMENT: "SegmentDefinition", COMPUTED_TRAIT: "TraitDefinition", WEBHOOK: "WebhookDefinition"}
+"""Kind -> the component of the body that creates one."""
+UPDATES: Final = {SEGMENT: "SegmentUpdate", COMPUTED_TRAIT: "TraitUpdate", WEBHOOK: "WebhookUpdate", LIST: "ListUpdate"}
+"""Kind -> the component of the body that changes one. It has the fields of an answer too, so that an answer can be sent back."""
+
+
+def body_schemas() -> dict[str, Schema]:
+    """Every component of a request body, and those of the segment language."""
+    segment = json_schema()
+    names = _names(segment["$defs"])
+    fields = {field: schema for field, schema in segment["properties"].items() if field not in READ_ONLY}
+    about = {field: schema for field, schema in fields.items() if field in {"where", "timezone"}}
+    found = {
+        **{names[name]: schema for name, schema in segment["$defs"].items()},
+        "SegmentDefinition": _body("A new segment", fields, ["key", "name", "where"]),
+        "SegmentUpdate": _body("A changed segment", fields | read_only(), ["name", "where"]),
+        "ConditionRequest": _body(
+            "A condition to evaluate. A whole segment is accepted too.", {**fields, **about, **read_only()}, ["where"]
+        ),
+        "SegmentBatch": _body(
+            "Segments to create or change, each with its key",
+            {
+                "segments": {
+                    "type": "array",
+                    "items": {"$ref": f"{_COMPONENTS}SegmentUpdate"},
+                    "minItems": 1,
+                    "maxItems": MAX_BATCH,
+                }
+            },
+            ["segments"],
+        ),
+        **_trait_bodies(),
+        "WebhookDefinition": _body("A new webhook", _WEBHOOK, ["key", "url"]),
+        "WebhookUpdate": _body("A changed webhook", _WEBHOOK | read_only(), ["url"]),
+        "ListUpdate": _body("A new or a changed list", _LIST | read_only(), []),
+        "LookupRequest": _body("The users, and the segments, of a look-up", _LOOKUP, ["users"]),
+        "UserIds": _body("User ids", {"users": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_IDS}}, ["users"]),
+    }
+    return {name: _with_components(schema, names) for name, schema in found.items()}
+
+
+def read_only() -> dict[str, Schema]:
+    """The fields of an answer that a body may repeat."""
+    text: Schema = {"type": ["string", "null"]}
+    return {field: {**_READ_ONLY_TYPES.get(field, text), "readOnly": True} for field in sorted(READ_ONLY)}
+
+
+_NAME: Final[Schema] = {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_NAME_CHARACTERS}
+_WEBHOOK: Final[dict[str, Schema]] = {
+    "key": _KEY,
+    "url": {"type": "string", "format": "uri", "description": "Address that receives the changes, http or https"},
+    "secret": {
+        "type": ["string", "null"],
+        "description": "Signing secret: `whsec_` and the base64 of 24 to 64 bytes. The server makes one when it is missing.",
+    },
+    "segments": {
+        "type": ["array", "null"], "items": {"type": "string"}, "minItems": 1,
+        "description": "Keys of the segments to send; null sends every segment",
+    },
+    "events": {"type": ["array", "null"], "items": {"enum": ["entered", "exited"]}, "minItems": 1},
+    **label_schemas(),
+}  # fmt: skip
+_LIST: Final[dict[str, Schema]] = {"key": _KEY, "name": _NAME, "description": {"type": ["string", "null"]}, **label_schemas()}
+_TEXTS: Final[Schema] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_LOOKUP}
+_LOOKUP: Final[dict[str, Schema]] = {
+    "users": _TEXTS,
+    "segments": {**_TEXTS, "type": ["array", "null"], "description": "Keys of the segments to report; null reports every segment"},
+}
+
+
+def _body(description: str, properties: Mapping[str, Schema], required: list[str]) -> Schema:
+    body: Schema = {"description": description, "type": "object", "properties": dict(properties), "additionalProperties": False}
+    return body | ({"required": required} if required else {})
+
+
+def _trait_bodies() -> dict[str, Schema]:
+    event, ratio = trait_schema()["anyOf"]
+    found: dict[str, Schema] = {}
+    for name, schema in (("EventTrait", event), ("RatioTrait", ratio)):
+        own = [field for field in schema["required"] if field != "key"]
+        found[f"{name}Definition"] = {**schema, "properties": schema["properties"] | label_schemas()}
+        found[f"{name}Update"] = {**schema, "properties": schema["properties"] | label_schemas() | read_only(), "required": own}
+    for ending, description in (("Definition", "A new computed trait"), ("Update", "A changed computed trait")):
+        alternatives = [{"$ref": f"{_COMPONENTS}{name}{ending}"} for name in ("EventTrait", "RatioTrait")]
+        found[f"Trait{ending}"] = {"description": description, "anyOf": alternatives}
+    return found
+
+
+def _names(definitions: Mapping[str, Schema]) -> dict[str, str]:
+    """The component of each definition of the language. What can stand as a condition is called one."""
+    conditions = {one["$ref"].removeprefix(_LOCAL) for one in definitions["condition"]["anyOf"]}
+    return {
+        name: "".join(part.title() for part in name.split("_"))
+        + ("Condition" if name in conditions and not name.startswith("condition") else "")
+        for name in definitions
+    }
+
+
+def _with_components(schema: Any, names: Mapping[str, str]) -> Any:
+    """The same schema, its references made to components. `false` has no place in what code generators read."""
+    if isinstance(schema, list):
+        return [_with_components(one, names) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    if isinstance(reference := schema.get("$ref"), str) and reference.startswith(_LOCAL):
+        return {**schema, "$ref": _COMPONENTS + names[reference.removeprefix(_LOCAL)]}
+    found = {name: _with_components(one, names) for name, one in schema.items()}
+    if isinstance(properties := found.get("properties"), dict):
+        found["properties"] = {name: {"not": {}} if one is False else one for name, one in properties.items()}
+    return found

@@ -1,0 +1,214 @@
+"""Edge: what the routes are given: who asks, the body, the page, the services. FastAPI calls these."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import Depends, Header, Query, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from starling_api.backfills.backfills import Backfills
+from starling_api.definitions.commands import Commands
+from starling_api.definitions.definition import Author
+from starling_api.feed.changes import Feed
+from starling_api.feed.streams import Streams
+from starling_api.http.auth import Caller, Role, Tokens
+from starling_api.http.errors import BadRequest, Forbidden, TooLarge, Unauthenticated
+from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, PageOf
+from starling_api.lists.lists import Lists
+from starling_api.ports import Answers
+from starling_api.preview.previews import Trials
+from starling_api.reports.audience_report import Reports
+from starling_api.reports.views import Materialised
+from starling_api.users.exports import Exports
+from starling_api.users.queries import Queries
+
+MAX_BODY_BYTES: Final = 1_048_576
+_ETAG: Final = re.compile(r'(?:W/)?"?([0-9]{1,18})"?')
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+_bearer = HTTPBearer(
+    auto_error=False, scheme_name="Token", description="A token of the installation. Its role is viewer, marketer or admin."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the routes call."""
+
+    commands: Commands
+    queries: Queries
+    answers: Answers
+    tokens: Tokens
+    lists: Lists
+    feed: Feed
+    streams: Streams
+    materialised: Materialised
+    reports: Reports
+    trials: Trials
+    exports: Exports
+    backfills: Backfills
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A requested write. `fingerprint`: of all that decides the answer. `dry_run`: it is checked and answered, not made."""
+
+    author: Author
+    document: Any
+    if_match: int | None
+    idempotency_key: str | None
+    fingerprint: str
+    dry_run: bool
+
+
+def services_of(request: Request) -> Services:
+    """The services that the app was built with."""
+    found: Services = request.app.state.services
+    return found
+
+
+UsedServices = Annotated[Services, Depends(services_of)]
+
+
+def at_least(role: Role) -> Callable[..., Caller]:
+    """A dependency that gives the caller, whose role must be that or a higher one."""
+
+    def caller(services: UsedServices, sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
+        found = services.tokens.caller(sent.credentials) if sent is not None else None
+        if found is None:
+            raise Unauthenticated("send `Authorization: Bearer <token>` with a token of this installation")
+        if found.role < role:
+            raise Forbidden(f"this needs the role {role.name.lower()}, the token has {found.role.name.lower()}")
+        return found
+
+    return caller
+
+
+Viewer = Annotated[Caller, Depends(at_least(Role.VIEWER))]
+
+
+async def body_of(request: Request) -> bytes:
+    """The body's bytes. Raises: TooLarge."""
+    parts: list[bytes] = []
+    size_bytes = 0
+    async for part in request.stream():
+        size_bytes += len(part)
+        if size_bytes > MAX_BODY_BYTES:
+            raise TooLarge(f"a body has at most {MAX_BODY_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+Body = Annotated[bytes, Depends(body_of)]
+
+
+def parse_json(body: bytes) -> Any:
+    """JSON, whatever the content type says. Raises: BadRequest (`not_json`)."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
+        raise BadRequest("not_json", f"the body is not JSON: {cause}") from cause
+
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Makes a write safe to repeat: for a day, the same key gets the answer of the first successful request",
+    ),
+]
+DryRun = Annotated[bool, Query(description="Check the request and answer as if it were made, without a change and without an ETag")]
+IfMatch = Annotated[
+    str | None,
+    Header(alias="If-Match", description="ETag of the resource; the write is refused with 412 when it is not the current one"),
+]
+
+
+def order_by(role: Role) -> Callable[..., Write]:
+    """A dependency that gives a write without a body, to what has no versions."""
+
+    def order(
+        request: Request,
+        caller: Annotated[Caller, Depends(at_least(role))],
+        idempotency_key: IdempotencyKey = None,
+        *,
+        dry_run: DryRun = False,
+    ) -> Write:
+        return _bare(request, caller, None, idempotency_key, dry_run=dry_run)
+
+    return order
+
+
+def write_by(role: Role) -> Callable[..., Write]:
+    """A dependency that gives a write without a body."""
+
+    def write(
+        request: Request,
+        caller: Annotated[Caller, Depends(at_least(role))],
+        if_match: IfMatch = None,
+        idempotency_key: IdempotencyKey = None,
+        *,
+        dry_run: DryRun = False,
+    ) -> Write:
+        return _bare(request, caller, if_match, idempotency_key, dry_run=dry_run)
+
+    return write
+
+
+def order_with_body(role: Role) -> Callable[..., Write]:
+    """A dependency that gives a write with its document, to what has no versions yet."""
+
+    def order(bare: Annotated[Write, Depends(order_by(role))], body: Body) -> Write:
+        return _with_document(bare, body)
+
+    return order
+
+
+def _bare(request: Request, caller: Caller, if_match: str | None, idempotency_key: str | None, *, dry_run: bool) -> Write:
+    print_ = hashlib.sha256(f"{request.method} {request.url.path} {if_match}\n".encode()).hexdigest()
+    return Write(author_of(request, caller), None, revision_in(if_match), idempotency_key, print_, dry_run)
+
+
+def write_with_body(role: Role) -> Callable[..., Write]:
+    """A dependency that gives a write with its document."""
+
+    def write(bare: Annotated[Write, Depends(write_by(role))], body: Body) -> Write:
+        return _with_document(bare, body)
+
+    return write
+
+
+def _with_document(bare: Write, body: bytes) -> Write:
+    print_ = hashlib.sha256(bare.fingerprint.encode() + body).hexdigest()
+    return replace(bare, document=parse_json(body), fingerprint=print_)
+
+
+def author_of(request: Request, caller: Caller) -> Author:
+    """The caller, with the request's correlation id and trace context."""
+    trace = request.headers.get("traceparent", "")
+    return Author(caller.workspace, caller.name, request.state.correlation_id, trace if _TRACEPARENT.fullmatch(trace) else None)
+
+
+def revision_in(if_match: str | None) -> int | None:
+    """The revision in an If-Match header; None when there is none, or any (`*`) will do. Raises: BadRequest."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    found = _ETAG.fullmatch(if_match.strip())
+    if found is None:
+        raise BadRequest("bad_if_match", 'If-Match must be one ETag of an answer, such as "1772357400000000", or *')
+    return int(found[1])
+
+
+def page_of(
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most items of the page")] = DEFAULT_LIMIT,
+    cursor: Annotated[str | None, Query(max_length=40_000, description="`next_cursor` of the previous page")] = None,
+) -> PageOf:
+    """Which page of a list."""
+    return PageOf(limit, cursor)
+
+
+Page = Annotated[PageOf, Depends(page_of)]

@@ -1,0 +1,170 @@
+"""Edge: the OpenAPI document: what FastAPI derives from the routes, with shared components, headers, errors and examples."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from starling_api.http.bodies import body_schemas
+from starling_api.http.examples import EXAMPLES, PARAMETER_EXAMPLES, PARAMETER_SHAPES
+from starling_api.http.models import COMPONENT, ProblemView
+from starling_api.http.problems import PROBLEMS
+from starling_common.problem import PROBLEM_JSON, problem
+
+Document = dict[str, Any]
+
+_SCHEMAS: Final = "#/components/schemas/"
+_VALIDATION: Final = frozenset({"HTTPValidationError", "ValidationError"})
+_VERBS: Final = ("get", "put", "post", "delete")
+_TAGS: Final[Mapping[str, str]] = {
+    "segments": "Definitions of segments, their members and sizes, previews and diffs",
+    "computed traits": "Aggregates over events that Spark keeps in profiles; a segment refers to one as `computed.<key>`",
+    "lists": "Uploaded lists of users",
+    "users": "Profiles, memberships, events and explanations of single users",
+    "feed": "Every membership change, as pages or live",
+    "webhooks": "Addresses that receive membership changes",
+    "backfills": "Spark jobs that gather the history of new segments",
+    "views": "Materialised views",
+    "reports": "Reports made by Spark",
+    "campaigns": "Messages on entry and exit; not available yet",
+}
+_HEADERS: Final[Mapping[str, Document]] = {
+    "X-Correlation-Id": {
+        "description": "Id of this request in logs and records: the one sent, or a new one",
+        "schema": {"type": "string"},
+    },
+    "ETag": {"description": "The revision of the resource, in quotes: the value of `If-Match`", "schema": {"type": "string"}},
+    "Retry-After": {"description": "Seconds to wait before the same request is sent again", "schema": {"type": "integer"}},
+    "WWW-Authenticate": {"description": "Always `Bearer`", "schema": {"type": "string"}},
+}
+_HEADERS_OF: Final[Mapping[int, tuple[str, ...]]] = {401: ("WWW-Authenticate",), 503: ("Retry-After",)}
+_TAGGED: Final = frozenset({"Segment", "Trait", "Webhook", "List"})
+"""Answers with an ETag."""
+
+
+def openapi_document(app: FastAPI) -> Document:
+    """The whole document."""
+    found = get_openapi(
+        title=app.title,
+        version=app.version,
+        openapi_version=app.openapi_version,
+        summary=app.summary,
+        description=app.description,
+        routes=app.routes,
+        tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
+        servers=[{"url": "/", "description": "The server that this document was read from"}],
+    )
+    problem_schema = ProblemView.model_json_schema(ref_template=_SCHEMAS + "{model}")
+    derived = found["components"]["schemas"] | problem_schema.pop("$defs") | {"Problem": problem_schema}
+    schemas = {_public_name(name): schema for name, schema in derived.items() if name not in _VALIDATION}
+    found["components"]["schemas"] = schemas | body_schemas()
+    document: Document = _tidy(found)
+    parameters: dict[str, Document] = {}
+    for operation in _operations(document):
+        _complete(operation, parameters)
+    document["components"] |= {
+        "parameters": dict(sorted(parameters.items())),
+        "headers": dict(_HEADERS),
+        "responses": {entry.component: _problem_response(status) for status, entry in sorted(PROBLEMS.items())},
+    }
+    return document
+
+
+def _operations(document: Document) -> Iterator[Document]:
+    for item in document["paths"].values():
+        yield from (item[verb] for verb in _VERBS if verb in item)
+
+
+def _complete(operation: Document, shared: dict[str, Document]) -> None:
+    operation["parameters"] = [_shared_parameter(one, shared) for one in operation.get("parameters", ())]
+    if not operation["parameters"]:
+        del operation["parameters"]
+    answers = operation["responses"] = dict(sorted(operation["responses"].items()))
+    example = EXAMPLES.get(operation["operationId"])
+    if example is not None and example.request is not None:
+        operation["requestBody"]["content"]["application/json"]["example"] = example.request
+    for status, answer in answers.items():
+        if int(status) >= 400:
+            answers[status] = {"$ref": f"#/components/responses/{PROBLEMS[int(status)].component}"}
+            continue
+        content = answer.get("content", {}).get("application/json", {})
+        name = content.get("schema", {}).get("$ref", "").removeprefix(_SCHEMAS)
+        answer["headers"] = _header_references("X-Correlation-Id", *(("ETag",) if name in _TAGGED else ()))
+        if example is not None and content:
+            content["example"] = example.response
+        if name in _TAGGED and operation["operationId"].startswith(("create_", "put_")):
+            answer["links"] = _links(operation["operationId"])
+
+
+def _links(operation_id: str) -> dict[str, Document]:
+    """The operations on the resource that an answer shows."""
+    name = operation_id.partition("_")[2]
+    writing, removing = ("put", "delete") if name == "list" else ("update", "archive")
+    names = [f"get_{name}", f"{writing}_{name}", f"{removing}_{name}"]
+    if name == "segment":
+        names += ["pause_segment", "list_segment_members", "diff_segment"]
+    if name == "list":
+        names += ["add_list_members"]
+    return {one: {"operationId": one, "parameters": {"key": "$response.body#/key"}} for one in names if one != operation_id}
+
+
+def _shared_parameter(parameter: Document, shared: dict[str, Document]) -> Document:
+    """A reference to the parameter among the components; two parameters of one name that differ get two components."""
+    described = {**parameter, **PARAMETER_EXAMPLES.get(parameter["name"], {})}
+    # An absent parameter is left out, not null; and its description stands beside the schema.
+    if "null" in str(described["schema"].get("anyOf")):
+        described["schema"] = described["schema"]["anyOf"][0]
+    described["schema"] = {field: value for field, value in described["schema"].items() if field != "description"}
+    shape = described["schema"].get("items", described["schema"])
+    if shape.get("type") == "string" and "enum" not in shape:
+        shape |= PARAMETER_SHAPES.get(parameter["name"], {})
+    name = re.sub(r"[\W_]", "", parameter["name"].title())
+    number = 1
+    while shared.setdefault(own := name if number == 1 else f"{name}{number}", described) != described:
+        number += 1
+    return {"$ref": f"#/components/parameters/{own}"}
+
+
+def _problem_response(status: int) -> Document:
+    entry = PROBLEMS[status]
+    return {
+        "description": entry.description,
+        "headers": _header_references("X-Correlation-Id", *_HEADERS_OF.get(status, ())),
+        "content": {
+            PROBLEM_JSON: {
+                "schema": {"$ref": f"{_SCHEMAS}Problem"},
+                "example": problem(status, entry.code, entry.message),
+            }
+        },
+    }
+
+
+def _header_references(*names: str) -> dict[str, Document]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _public_name(name: str) -> str:
+    return name.removesuffix("View")
+
+
+def _tidy(part: Any) -> Any:
+    """Without FastAPI's generated titles, and with the references that `COMPONENT` stands for."""
+    if isinstance(part, list):
+        return [_tidy(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    if COMPONENT in part:
+        return {"$ref": _SCHEMAS + part[COMPONENT]} if "anyOf" not in part else _tidy_optional(part)
+    reference = part.get("$ref")
+    if isinstance(reference, str) and reference.startswith(_SCHEMAS):
+        return {**part, "$ref": _SCHEMAS + _public_name(reference.removeprefix(_SCHEMAS))}
+    # A title of a schema stands beside its type; the title of the document and a property of that name do not.
+    is_schema = any(name in part for name in ("type", "anyOf", "const", "enum", "$ref")) or part.keys() <= {"title", "description"}
+    return {name: _tidy(one) for name, one in part.items() if not (name == "title" and is_schema and isinstance(one, str))}
+
+
+def _tidy_optional(part: Document) -> Document:
+    kept = {name: one for name, one in part.items() if name not in {COMPONENT, "anyOf", "title"}}
+    return {**kept, "anyOf": [{"$ref": _SCHEMAS + part[COMPONENT]}, {"type": "null"}]}

@@ -1,0 +1,65 @@
+"""Edge: around every request its correlation id, its metrics, its line in the log, and the answer when we crash."""
+
+import re
+import time
+import uuid
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from starling_api.http.problems import problem_response
+from starling_common.logs import log
+from starling_common.metrics import Metrics
+
+CORRELATION_HEADER: Final = b"x-correlation-id"
+_SANE: Final = re.compile(rb"[\x21-\x7e]{1,100}")
+_PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+
+
+class Telemetry:
+    """ASGI middleware; the outermost."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._requests = metrics.counter("starling_api_requests_total")
+        self._seconds = metrics.histogram("starling_api_request_seconds")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection or message."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        correlation_id = _correlation_id(scope)
+        scope.setdefault("state", {})["correlation_id"] = correlation_id
+        seen: dict[str, int] = {}
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                seen["status"] = message["status"]
+                message["headers"] = [*message.get("headers", []), (CORRELATION_HEADER, correlation_id.encode())]
+            await send(message)
+
+        started = time.monotonic()
+        with structlog.contextvars.bound_contextvars(correlation_id=correlation_id):
+            try:
+                await self._app(scope, receive, answer)
+            except Exception:  # noqa: BLE001 - whatever it is, the client gets an answer and we get a log line
+                log(__name__).exception("crashed", method=scope["method"], path=scope["path"])
+                if "status" not in seen:
+                    message = f"the fault is ours; correlation id {correlation_id}"
+                    await problem_response(500, "internal_error", message)(scope, receive, answer)
+            self._record(scope, seen.get("status", 500), time.monotonic() - started)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "unmatched")
+        self._requests.labels(route, scope["method"], status).inc()
+        self._seconds.labels(route).observe(seconds)
+        if route not in _PROBES:
+            log(__name__).info("answered", method=scope["method"], route=route, status=status, ms=round(seconds * 1000, 1))
+
+
+def _correlation_id(scope: MutableMapping[str, Any]) -> str:
+    given = next((value for name, value in scope["headers"] if name == CORRELATION_HEADER), b"")
+    return given.decode() if _SANE.fullmatch(given) else str(uuid.uuid4())

@@ -1,0 +1,1 @@
+"""Uploaded lists: uploads, members and their routes."""

@@ -1,0 +1,1 @@
+"""The audience report and materialised views, which Spark jobs write and the API serves."""

@@ -1,0 +1,49 @@
+"""Edge: materialised views."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from starling_api.definitions.routes import COMMON
+from starling_api.http.dependencies import Page, UsedServices, Viewer
+from starling_api.http.models import MaterialisedPageView
+from starling_api.http.problems import problems
+from starling_api.reports.views import Asked
+
+materialised_router = APIRouter(prefix="/v1/views", tags=["views"])
+
+_OWN: Final = {"from", "to", "limit", "cursor"}
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": MaterialisedPageView}, **problems(*COMMON, 404)}
+_DIMENSIONS: Final[dict[str, Any]] = {
+    "name": "dimensions",
+    "in": "query",
+    "description": "A value for any dimension of the view, such as `region=Berlin`",
+    "style": "form",
+    "explode": True,
+    "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+}
+
+
+@materialised_router.get(
+    "/{name}",
+    operation_id="get_view_rows",
+    summary="Read the rows of a materialised view",
+    responses=_ANSWERS,
+    openapi_extra={"parameters": [_DIMENSIONS]},
+)
+def rows(  # noqa: PLR0913, PLR0917 - the query's parameters
+    name: str,
+    request: Request,
+    services: UsedServices,
+    caller: Viewer,
+    page: Page,
+    since: Annotated[str | None, Query(alias="from", description="Only windows that begin at this instant or later")] = None,
+    until: Annotated[str | None, Query(alias="to", description="Only windows that begin before this instant")] = None,
+) -> Response:
+    """Sorted by window, the oldest first. Every dimension of the view is a parameter too: `?region=Berlin`.
+
+    The rows contain every event up to the stream time `as_of`. Late events still correct them.
+    """
+    filters = {key: value for key, value in request.query_params.items() if key not in _OWN}
+    return JSONResponse(services.materialised.page(caller.workspace, name, Asked(since, until, filters), page))

@@ -1,1 +1,0 @@
-"""The routes, one module a subject. They know HTTP, and nothing else."""

@@ -1,0 +1,1 @@
+"""Users and members of segments: read models, queries, export and their routes."""
