@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A task's store, ready. `offsets`: the next record of each input, for those that have a committed one."""
+    """A task's store, ready. `offsets`: the next record of each input that has a committed one; of the first, where none has."""
 
     store: TaskStore
     meta: TaskMeta
@@ -87,6 +87,9 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
     consumer = Consumer(consumer_config(plan.brokers, plan.group, **_READER))
     try:
         offsets = _stable_offsets(consumer, plan, stop)
+        if not offsets:
+            # The consumer resumes at the first record there is; a unit of work that consumes none sends this offset.
+            offsets = {plan.inputs[0]: _watermarks(consumer, plan.inputs[0], plan.partition).start}
         # Whatever a committed transaction wrote lies before this, for its offsets are stable by now; its markers may still
         # be on their way, so the tail is read up to here and not only up to what is stable at the moment.
         span = span_of(plan)

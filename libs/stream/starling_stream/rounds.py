@@ -106,7 +106,7 @@ class Rounds:
         if fold.switching and self._plan is not None:
             sealed = fold.switch_slice(self._plan, task.view, self._limits.switch_keys)
             task.drained = False
-            return Step(task.partition, sealed, (), {})
+            return Step(task.partition, sealed, (), task.unmoved_offset())
         if self._is_behind(task):
             return None
         idle = None if records else task.idle_instant(now)
@@ -114,7 +114,8 @@ class Rounds:
         if records or self._has_due(task, idle) or self._reports(task, idle, now):
             sealed = fold.step(records, task.view, idle, timers)
             task.drained = sealed.drained and task.sees_timers(sealed.meta.stream_time_ms)
-            return Step(task.partition, sealed, records, task.offsets_after(records, task.drained))
+            offsets = task.offsets_after(records, task.drained) or task.unmoved_offset()
+            return Step(task.partition, sealed, records, offsets)
         return self._markers(task, now)
 
     def _has_due(self, task: Task[Any], idle: int | None) -> bool:

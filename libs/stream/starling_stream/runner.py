@@ -49,7 +49,6 @@ class _Work(NamedTuple):
 
     units: Sequence[Sealed]
     submitted: Submitted
-    offsets: Sequence[Offset]
     membership: Membership
 
 
@@ -174,8 +173,7 @@ class Runner:
             by_partition[step.partition].submitted(step.sealed)
         units = [step.sealed for step in steps if step.sealed is not None]
         offsets = [Offset(topic, step.partition, at) for step in steps for topic, at in step.offsets.items()]
-        submitted = self._parts.transactions.submit(units)
-        work = _Work(units, submitted, offsets, membership)
+        work = _Work(units, self._parts.transactions.submit(units, offsets), membership)
         done = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, work)
         done.add_done_callback(lambda _: self._wake.set())
         self._in_flight = _InFlight(steps, done, began)
@@ -183,7 +181,7 @@ class Runner:
     def _commit(self, work: _Work) -> float:
         """In the commit thread: the transaction, then the stores. Returns the seconds of the transaction."""
         began, parts = monotonic(), self._parts
-        positions = parts.transactions.commit(work.submitted, work.offsets, work.membership)
+        positions = parts.transactions.commit(work.submitted, work.membership)
         seconds = monotonic() - began
         for sealed in work.units:
             position = positions[sealed.partition]

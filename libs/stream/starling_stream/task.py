@@ -19,7 +19,10 @@ _COLD_RECORDS: Final = 1_000
 
 
 class Step(NamedTuple):
-    """One task's part of a round. `offsets`: for each input whose next offset moves, where to."""
+    """One task's part of a round. `offsets`: for each input whose next offset moves, where to.
+
+    With a unit of work there is at least one: where none moves, an input's offset is sent again as it is.
+    """
 
     partition: int
     sealed: Sealed | None
@@ -87,7 +90,7 @@ class Task(Generic[S]):
         self._fold: TaskFold[S] | None = None
 
     def run(self, below: StateView, fold: TaskFold[S], offsets: Mapping[str, int]) -> None:
-        """The store is ready; `offsets` are those committed with it. What was read before them is dropped."""
+        """The store is ready. `offsets`: where inputs resume, for one of them at least; earlier records are dropped."""
         self.phase = Phase.RUNNING
         self._below, self._fold = below, fold
         self.committed_meta = fold.meta
@@ -186,6 +189,17 @@ class Task(Generic[S]):
         }
         self._submitted.update(moved)
         return moved
+
+    def unmoved_offset(self) -> dict[str, int]:
+        """One input's next offset as the transactions so far leave it, for a unit that moves none.
+
+        The consumer group checks the generation of a transaction only where offsets are sent with it. The offset is that of the
+        last transaction submitted, not of the last one committed: the former may still be under way, and the group must not go
+        back behind it.
+        """
+        for topic, offset in self._submitted.items():
+            return {topic: offset}
+        return {}
 
     def submitted(self, sealed: Sealed | None) -> None:
         """The step is on its way to the broker: the next one reads through its changes."""

@@ -52,6 +52,7 @@ class Submitted(NamedTuple):
     """A transaction that is open. `positions`: partition -> changelog position after its unit, filled as records are delivered."""
 
     positions: dict[int, int]
+    offsets: Sequence[Offset]
     failures: list[KafkaException]
 
 
@@ -96,14 +97,22 @@ class Transactions:
         )
         self._until_done(lambda: self._open().init_transactions(30))
 
-    def submit(self, units: Sequence[Sealed]) -> Submitted:
+    def submit(self, units: Sequence[Sealed], offsets: Sequence[Offset]) -> Submitted:
         """Open a transaction and hand these units' records to the client, which sends them meanwhile; `commit` must follow.
 
         All of it Python, so it belongs to the thread that folds: two busy threads only take turns at the interpreter. It waits
         for the broker in two cases: the first record of a topic asks how many partitions that has, and a client whose queue
-        is full sends first. What goes wrong here is told by `commit`.
+        is full sends first. `commit` raises what goes wrong at the broker.
+
+        `offsets`: of each unit's partition at least one, moved or not. The group refuses a transaction of a former generation when
+        its offsets are sent, and gives a partition's offsets to its next worker only when no transaction that has some is open.
+
+        Raises: RuntimeError for a partition without an offset, before a transaction is begun.
         """
-        submitted = Submitted({}, [])
+        unfenced = {sealed.partition for sealed in units} - {offset.partition for offset in offsets}
+        if unfenced or not offsets:
+            raise RuntimeError(f"a transaction without an input offset of partitions {sorted(unfenced)}: it could not be fenced")
+        submitted = Submitted({}, offsets, [])
         try:
             self._open().begin_transaction()
             for sealed in units:
@@ -112,7 +121,7 @@ class Transactions:
             submitted.failures.append(cause)
         return submitted
 
-    def commit(self, submitted: Submitted, offsets: Sequence[Offset], membership: Membership) -> dict[int, int]:
+    def commit(self, submitted: Submitted, membership: Membership) -> dict[int, int]:
         """Make it happen; returns the changelog position of each task after it. `membership`: under which the records were read.
 
         Raises: Aborted, NotOwner, Replaced. Whatever it raises, nothing of the round is visible to anybody.
@@ -120,7 +129,7 @@ class Transactions:
         try:
             if submitted.failures:
                 raise submitted.failures[0]
-            self._commit(offsets, membership)
+            self._commit(submitted.offsets, membership)
         except KafkaException as cause:
             raise self._given_up(cause.args[0]) from cause
         self._failpoints.passed(AFTER_COMMIT)
@@ -147,11 +156,13 @@ class Transactions:
         return self._producer
 
     def _commit(self, offsets: Sequence[Offset], membership: Membership) -> None:
+        if membership.generation < 0:
+            # A group without members accepts offsets of no generation, also of a worker that it put out before.
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID, "this worker is no member of its group"))
         producer = self._open()
         positions = [TopicPartition(offset.topic, offset.partition, offset.next_offset) for offset in offsets]
-        if positions:
-            metadata = group_metadata(membership)
-            self._until_done(lambda: self._send_offsets(producer, positions, metadata))
+        metadata = group_metadata(membership)
+        self._until_done(lambda: self._send_offsets(producer, positions, metadata))
         while producer.flush(1) > 0:
             self._check_leaving()  # each record is delivered or times out by itself; a failure shows in the commit
         self._failpoints.passed(AFTER_PRODUCE)

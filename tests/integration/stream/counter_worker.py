@@ -1,19 +1,53 @@
 """A worker process for tests: the counter of `tests/unit/stream/counting.py` as a service. Settings come from the environment."""
 
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 from starling_common.settings import Clock
 from starling_common.wire import RegistryUnavailable
-from starling_stream.processor import Decoded, Service
+from starling_stream.processor import Decoded, Service, Unit
+from starling_stream.restore import Restored, restore
 from starling_stream.settings import StreamSettings
 from starling_stream.worker import run_service
-from tests.unit.stream.counting import Counter
+from tests.unit.stream.counting import Counted, Counter
+
+
+class Sleeper:
+    """Stops the process once, at its first passage of the place that `COUNTER_ASLEEP_IN` names: fire, switch or restore."""
+
+    def __init__(self, place: str | None) -> None:
+        self._place = place
+
+    def passed(self, place: str) -> None:
+        if place == self._place:
+            self._place = None
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+SLEEPER = Sleeper(os.environ.get("COUNTER_ASLEEP_IN"))
+
+
+def _restore_and_sleep(*given: Any) -> Restored:
+    """The changelog is read to its end, and the task does not run yet."""
+    restored = restore(*given)
+    SLEEPER.passed("restore")
+    return restored
 
 
 class Asking(Counter):
     """Asks the registry about every record, so to say: it is away for as long as the file `COUNTER_REGISTRY_AWAY` is there."""
+
+    def fire(self, key: bytes, unit: Unit[Counted]) -> None:
+        SLEEPER.passed("fire")
+        super().fire(key, unit)
+
+    def switch(self, key: bytes, state: Counted, unit: Unit[Counted]) -> None:
+        SLEEPER.passed("switch")
+        super().switch(key, state, unit)
 
     def decode(self, topic: str, value: bytes) -> Decoded:
         if Path(os.environ.get("COUNTER_REGISTRY_AWAY", "/nowhere")).exists():
@@ -31,7 +65,8 @@ def main() -> int:
         clock=Clock(os.environ.get("COUNTER_CLOCK", "event")),
         clock_topics=(f"{stage}.clock",),
     )
-    return run_service(service, StreamSettings())
+    with patch("starling_stream.holdings.restore", _restore_and_sleep):
+        return run_service(service, StreamSettings())
 
 
 if __name__ == "__main__":

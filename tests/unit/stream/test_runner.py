@@ -81,10 +81,10 @@ class _Slow:
     def __init__(self) -> None:
         self.begun, self.done = Event(), Event()
 
-    def submit(self, units: Sequence[Any]) -> None:
+    def submit(self, units: Sequence[Any], offsets: Sequence[Any]) -> None:
         """Nothing is sent."""
 
-    def commit(self, submitted: Any, offsets: Sequence[Any], membership: Membership) -> dict[int, int]:
+    def commit(self, submitted: Any, membership: Membership) -> dict[int, int]:
         self.begun.set()
         assert self.done.wait(30)
         return {}

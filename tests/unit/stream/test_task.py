@@ -83,9 +83,12 @@ def test_a_batch_whose_predecessor_never_came_is_not_taken() -> None:
     assert task.merge.size("in") == 6
 
 
-def test_a_clock_record_is_committed_only_when_all_timers_up_to_it_have_fired() -> None:
+@pytest.mark.parametrize(("offsets", "unmoved"), [({}, {"in": 7}), ({"clock": 0}, {"clock": 0})])
+def test_a_clock_record_is_committed_only_when_all_timers_up_to_it_have_fired(
+    offsets: dict[str, int], unmoved: dict[str, int]
+) -> None:
     rows, rounds = MemoryRows(), _rounds()
-    task = _task(rows)
+    task = _task(rows, offsets=offsets)
     others = [ReadRecord("in", 0, number, 0, b"default/%d" % number, event(number, 5), ()) for number in range(7)]
     _feed(task, "in", others, 7)
     task.announce({}, {"clock": (0, 0, 0)})
@@ -103,7 +106,43 @@ def test_a_clock_record_is_committed_only_when_all_timers_up_to_it_have_fired() 
     _feed(task, "clock", _records("clock", 0, [event(100, 2 * HOUR_MS)]), 1)
     fired = [turn() for _ in range(3)]
     assert fired == [3, 3, 1]
-    assert committed == [{"in": 7}, {}, {}, {"clock": 1}]
+    assert committed == [{"in": 7}, unmoved, unmoved, {"clock": 1}]
+
+
+def test_a_unit_that_moves_no_offset_sends_the_one_of_the_transaction_under_way() -> None:
+    """Not the committed one: the group's offset would go back, and a restart would fold the record again."""
+    rows, rounds = MemoryRows(), _rounds()
+    task = _task(rows, offsets={"in": 4})
+    task.announce({}, {"clock": (0, 0, 0)})
+    users = [ReadRecord("in", 0, 4 + number, 0, b"default/%d" % number, event(number, 5), ()) for number in range(7)]
+    _feed(task, "in", users, 11)
+    first = _step(task, rounds)
+    assert first.sealed is not None
+    assert first.offsets == {"in": 11}
+    rows.apply(first.sealed.changes)
+    task.landed(first)
+    last = ReadRecord("in", 0, 11, 0, b"default/last", event(99, 2 * HOUR_MS), ())
+    _feed(task, "in", [last], 12)
+    under_way = _step(task, rounds)
+    assert under_way.offsets == {"in": 12}
+    task.submitted(under_way.sealed)
+    following = _step(task, rounds)
+    assert following.sealed is not None
+    assert (following.sealed.fired, following.offsets) == (3, {"in": 12})
+    task.give_back([under_way, following])
+    assert task.unmoved_offset() == {"in": 11}
+
+
+def test_a_slice_of_a_plan_switch_sends_an_offset() -> None:
+    service = counting()
+    task = Task(service, 0, 1)
+    task.run(MemoryRows(), TaskFold(service, 0, TaskMeta(5, 0, b"v1")), {"in": 3})
+    rounds = Rounds(Limits(100, 10), lambda: b"v2")
+    rounds.adopt([task])
+    task.fold.begin_switch(MemoryHistory(0, TaskMeta(), []))
+    step = _step(task, rounds)
+    assert step.sealed is not None
+    assert (step.sealed.meta.plan, step.offsets) == (b"v2", {"in": 3})
 
 
 def test_timers_of_all_tasks_share_a_round_and_keep_pace_with_many_records() -> None:

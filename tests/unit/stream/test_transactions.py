@@ -1,13 +1,16 @@
-"""The group's metadata as the producer's client reads it, and the places where a worker can be made to die."""
+"""The group's metadata as the producer's client reads it, what a transaction must have, and where a worker can be made to die."""
 
+import re
 import struct
 
 import pytest
 from confluent_kafka import Consumer
 
 from starling_stream.failpoints import FAILPOINTS, Failpoints
+from starling_stream.meta import TaskMeta
+from starling_stream.ports import Sealed
 from starling_stream.settings import StreamSettings
-from starling_stream.transactions import group_metadata
+from starling_stream.transactions import Naming, Offset, Transactions, group_metadata
 from starling_stream.transport import Membership
 
 
@@ -22,6 +25,19 @@ def test_group_metadata_is_laid_out_as_the_client_itself_does(instance: str | No
 
 def test_group_metadata_carries_generation_and_member() -> None:
     assert group_metadata(Membership("g", 7, "m-1", None)) == b"CGMDv2:" + struct.pack("<i", 7) + b"g\0m-1\0\1"
+
+
+@pytest.mark.parametrize(
+    ("partitions", "offsets", "named"), [((0,), (), "[0]"), ((), (), "[]"), ((0, 1, 2), (Offset("in", 1, 5),), "[0, 2]")]
+)
+def test_a_transaction_without_an_offset_of_each_partition_is_not_begun(
+    partitions: tuple[int, ...], offsets: tuple[Offset, ...], named: str
+) -> None:
+    naming = Naming("s", "s-state-changelog", "s.dlq", b"", lambda _: b"")
+    transactions = Transactions("127.0.0.1:1", "t", 1, naming, Failpoints(None))
+    units = [Sealed(partition, TaskMeta(1), {}, (), (), 1, drained=True) for partition in partitions]
+    with pytest.raises(RuntimeError, match=re.escape(f"without an input offset of partitions {named}")):
+        transactions.submit(units, offsets)
 
 
 def test_a_failpoint_that_does_not_exist_is_refused() -> None:

@@ -1,0 +1,160 @@
+"""A worker that was stopped while another took over its partition commits nothing, even where no offset moves.
+
+The zombie stops itself in the middle of a unit of work that consumes no record, before a transaction is begun, and is resumed once
+the other worker has the partition. Its producer has a transactional id of its own, so only the group can refuse the commit.
+"""
+
+import time
+from collections import Counter
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from starling_common.kafka import consumer_config
+from starling_common.wire import Registry
+from starling_stream.failpoints import AFTER_STORE, Failpoints
+from starling_stream.meta import TaskMeta
+from starling_stream.ports import Sealed
+from starling_stream.processor import Output
+from starling_stream.transactions import Naming, NotOwner, Offset, Transactions
+from starling_stream.transport import Membership
+from tests.faults.log import read_all
+from tests.integration.stream.rig import Rig, Worker, wait_until
+from tests.integration.stream.test_worker_faults import LONG, _counts, _dead, _expected, _refused, _send
+from tests.integration.stream.test_worker_standby import COPIES, _said, _wait_for_copies
+from tests.unit.stream.counting import HOUR_MS, event
+
+USERS = {b"default/u%d" % number for number in range(40)}
+SLICED = {"STARLING_TIMERS_PER_UNIT": "4"}
+"""A wave of timers takes several transactions; the clock's offset moves with the last of them only."""
+
+
+def _quiet(rig: Rig) -> Counter[bytes]:
+    return Counter(key for _, key, value in rig.read(f"{rig.stage}.out") if value.startswith(b"quiet"))
+
+
+def _send_clock(rig: Rig) -> None:
+    rig.send_to_each_partition([(f"{rig.stage}.clock", None, event(1, 10**9))])
+
+
+def _resume(zombie: Worker) -> None:
+    """Until it is a member of the group again, or has ended: what it held is committed or refused by then."""
+    assignments = len(_said(zombie, "assigned"))
+    zombie.resume()
+    wait_until(lambda: _dead(zombie) or len(_said(zombie, "assigned")) > assignments, "the zombie to end or to rejoin")
+
+
+def _versions(rig: Rig) -> dict[bytes, list[int]]:
+    topic = f"{rig.stage}-state-changelog"
+    codec = Registry(rig.registry_url).codec(topic, "StateChanged")
+    found: dict[bytes, list[int]] = {key: [] for key in USERS}
+    for logged in read_all(rig.brokers, [topic])[topic][0]:
+        if logged.key in found:
+            found[logged.key].append(codec.decode(logged.value)["version"])
+    return found
+
+
+def test_timers_that_a_zombie_fires_are_refused(one_partition: Rig) -> None:
+    rig = one_partition
+    sent = _send(rig, 80)
+    zombie = rig.start("w0", COUNTER_ASLEEP_IN="fire", **SLICED)
+    rig.wait_settled([zombie])
+    _send_clock(rig)
+    wait_until(zombie.asleep, "the zombie to stop while it fires its first timer")
+    heir = rig.start("w1", **SLICED)
+    wait_until(rig.clock_settled, "the other worker to fire all timers")
+    assert _quiet(rig) == Counter(USERS)
+    _resume(zombie)
+    assert _quiet(rig) == Counter(USERS)
+    sent += _send(rig, 80)
+    rig.wait_settled([heir])
+    assert _counts(rig) == _expected(sent)
+
+
+def test_a_plan_switch_of_a_zombie_is_refused(one_partition: Rig) -> None:
+    rig = one_partition
+    _send(rig, 80)
+    first = rig.start("w0")
+    rig.wait_settled([first])
+    assert first.terminate() == 0
+    zombie = rig.start("w0", COUNTER_PLAN="v2", COUNTER_ASLEEP_IN="switch")
+    wait_until(zombie.asleep, "the zombie to stop while it switches its first user")
+    rig.start("w1", COUNTER_PLAN="v2")
+
+    def switches() -> int:
+        return sum(key == b"plan" for _, key, _ in rig.read(f"{rig.stage}.out"))
+
+    wait_until(lambda: switches() > 0, "the other worker to switch the partition")
+    versions = _versions(rig)
+    _resume(zombie)
+    assert (switches(), _versions(rig)) == (1, versions)
+
+
+def test_timers_that_a_zombie_fires_while_a_standby_is_promoted_are_refused(one_partition: Rig) -> None:
+    rig = one_partition
+    _send(rig, 80)
+    zombie = rig.start("w0", COUNTER_ASLEEP_IN="fire", **SLICED, **COPIES)
+    rig.wait_settled([zombie])
+    heir = rig.start("w1", COUNTER_ASLEEP_IN="restore", **SLICED, **COPIES, **LONG)
+    wait_until(heir.ready, "the other worker to be a member")
+    _wait_for_copies([heir], 1)
+    _send_clock(rig)
+    wait_until(zombie.asleep, "the zombie to stop while it fires its first timer")
+    wait_until(heir.asleep, "the other worker to have its copy up to the changelog's end")
+    zombie.resume()
+    wait_until(lambda: _refused(zombie) or _dead(zombie) or bool(_quiet(rig)), "the zombie to be refused, or to commit")
+    heir.resume()
+    wait_until(rig.clock_settled, "all timers to be fired")
+    assert _quiet(rig) == Counter(USERS)
+    assert _said(heir, "task_running")[0]["base"] == "disk"
+
+
+def test_timers_that_a_zombie_fires_by_the_wall_clock_are_refused(one_partition: Rig) -> None:
+    rig = one_partition
+    # A single event: its timer is due as soon as the task is idle, and nothing else moves an offset.
+    rig.send([(rig.inputs[0], b"default/u0", event(int(time.time() * 1e6) - 2 * HOUR_MS * 1000))])
+    zombie = rig.start("w0", COUNTER_ASLEEP_IN="fire", COUNTER_CLOCK="wall")
+    wait_until(zombie.asleep, "the zombie to stop while it fires its timer")
+    rig.start("w1", COUNTER_CLOCK="wall")
+    wait_until(lambda: bool(_quiet(rig)), "the other worker to fire the timer")
+    _resume(zombie)
+    assert _quiet(rig) == Counter([b"default/u0"])
+
+
+def _committed(rig: Rig) -> dict[str, int]:
+    consumer = Consumer(consumer_config(rig.brokers, rig.group))
+    try:
+        found = consumer.committed([TopicPartition(topic, 0) for topic in rig.inputs], timeout=30)
+        return {offset.topic: offset.offset for offset in found}
+    finally:
+        consumer.close()
+
+
+def test_a_task_that_consumed_nothing_yet_commits_where_its_input_begins(one_partition: Rig) -> None:
+    rig = one_partition
+    sent = _send(rig, 80)
+    admin = AdminClient({"bootstrap.servers": rig.brokers})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, 10) for topic in rig.inputs]).values():
+        deleted.result()
+    # The first transaction of a new task under a plan switches its users, of which there are none; records come after it.
+    switched = rig.start("w0", COUNTER_PLAN="v2", STARLING_FAILPOINT=f"{AFTER_STORE}:1")
+    wait_until(lambda: _dead(switched), "the worker to kill itself after its first transaction")
+    assert [value for _, _, value in rig.read(f"{rig.stage}.out")] == [b"v2 after 0"]
+    assert _committed(rig)[rig.inputs[0]] == 10
+    rig.wait_settled([rig.start("w0", COUNTER_PLAN="v2")])
+    assert _counts(rig) == _expected(sent[20:])
+
+
+def test_a_worker_that_is_no_member_of_its_group_commits_nothing(one_partition: Rig) -> None:
+    """aiokafka has generation -1 and no member id once it was put out of its group. A group without members would accept them."""
+    rig = one_partition
+    naming = Naming(rig.stage, f"{rig.stage}-state-changelog", f"{rig.stage}.dlq", b"\0\0\0\0\1", lambda _: b"")
+    transactions = Transactions(rig.brokers, f"{rig.group}-w0", 30, naming, Failpoints(None))
+    transactions.begin()
+    unit = Sealed(0, TaskMeta(1), {}, [Output(f"{rig.stage}.out", b"default/u0", b"quiet", 0, [])], (), 1, drained=True)
+    submitted = transactions.submit([unit], [Offset(rig.inputs[0], 0, 0)])
+    with pytest.raises(NotOwner):
+        transactions.commit(submitted, Membership(rig.group, -1, "", "w0"))
+    transactions.close()
+    assert rig.read(f"{rig.stage}.out") == []
