@@ -14,9 +14,10 @@ ORACLE_SEED ?= random
 # Generated requests for each operation; a seed repeats a run.
 FUZZ_EXAMPLES ?= 120
 FUZZ_SEED ?= 1
+EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients faults faults-spark oracle check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients faults faults-spark oracle extremes check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -53,6 +54,9 @@ faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20
 
 oracle: setup ## feed, membership, preview, diff, explain and backfill against the brute-force oracle, 52,000 generated stories
 	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) $(ORACLE_TESTS)
+
+extremes: setup ## every operator, measure and window with every extreme operand and value: hours; EXTREMES_EVERY=7 tries each seventh combination
+	@STARLING_EXTREMES_EVERY=$(EXTREMES_EVERY) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist load --timeout 0 -o faulthandler_timeout=0 tests/property/segments/test_segments_extremes.py
 
 check: setup ## style, types, the direction of imports and retired words, in under a minute
 	@.venv/bin/ruff format --check --quiet $(SOURCES)

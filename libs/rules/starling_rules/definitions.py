@@ -1,6 +1,5 @@
 """Pure core: the segments in force, as a fold over `segments.definitions`, and what each workspace makes of them."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,7 +10,7 @@ from starling_common.read_models import BACKFILL
 from starling_common.values import plan_name
 from starling_common.wire import Record
 from starling_rules.backfills import REMEMBERED, Backfill, read_backfill
-from starling_segments import LEAVES, DefinitionRefused, Known, Segment, parse_segment
+from starling_segments import LEAVES, DefinitionRefused, Known, Segment, parse_segment, read_document
 
 _PAUSED: Final = "PAUSED"
 
@@ -134,7 +133,7 @@ def fold(definitions: Definitions, record: Record) -> Outcome[Definitions]:
 def _defined(definitions: Definitions, record: Record) -> Outcome[Definitions]:
     others = {key: known for key, known in definitions.newest(record["workspace"]).items() if key != record["key"]}
     try:
-        document = json.loads(record["document"])
+        document = read_document(record["document"])
         segment = parse_segment(document, _known(document, others))
     except DefinitionRefused as refused:
         faults = "; ".join(f"{fault.pointer}: {fault.message}" for fault in refused.faults)

@@ -64,7 +64,7 @@ def unreadable(event: Behaviour, rules: Rules) -> str | None:
         _ = event.properties
         if rules.reads_context:
             _ = event.context
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return f"the event's JSON cannot be read: {error}"
     return None
 
@@ -119,5 +119,5 @@ def parse_object(text: str) -> dict[str, Any] | Refused:
     """JSON text to an object."""
     try:
         return _object.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return Refused("bad_json", f"the profile's JSON cannot be read: {error}")

@@ -1,6 +1,7 @@
 """The segment language, pure: definitions parsed, compiled to one plan, folded, evaluated and explained. No I/O, no clock."""
 
 from starling_segments.accounts import Said, belong_to, speaks, to_tell
+from starling_segments.bounds import check_bounds, read_document
 from starling_segments.compile import BrokenPlan, compile_plan
 from starling_segments.compiled import Cause, Change
 from starling_segments.document import parse_condition, parse_measure, parse_segment
@@ -64,6 +65,7 @@ __all__ = [
     "belong_to",
     "blind_spots",
     "built_on",
+    "check_bounds",
     "compile_measures",
     "compile_plan",
     "dec_hook",
@@ -81,6 +83,7 @@ __all__ = [
     "past_for",
     "plain",
     "plan_in_force",
+    "read_document",
     "speaks",
     "to_tell",
 ]

@@ -72,15 +72,15 @@ def _read_other(value: Mapping[str, Any], place: Place, scope: Scope) -> TraitVa
         place.refuse("wrong_type", "only a property or context can be compared with a trait", "a fixed value")
         return None
     refuse_unknown_fields(value, frozenset({"step", "property"}), place)
-    step, path = value["step"], value.get("property")
+    step, named = value["step"], value.get("property")
     if type(step) is not int or step not in scope.steps:
         steps = ", ".join(map(str, scope.steps)) or "no step comes before it"
         place.at("step").refuse("wrong_type", "it is no earlier step that an event meets", steps)
-    elif not paths.is_path(path):
-        code = "missing_field" if path is None else "wrong_type"
+    elif not paths.is_path(named):
+        code = "missing_field" if named is None else "wrong_type"
         place.at("property").refuse(code, "it is no path", paths.EXPECTED)
     else:
-        return StepValue(step, str(path))
+        return StepValue(step, str(named))
     return None
 
 

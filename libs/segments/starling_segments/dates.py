@@ -20,7 +20,7 @@ _INSTANT = re.compile(
 )
 # A day inside what datetime can hold, so that no timezone can push a value over the edge.
 _EARLIEST_MS = (datetime(1, 1, 2, tzinfo=UTC) - EPOCH) // _MS
-_LATEST_MS = (datetime(9999, 12, 30, tzinfo=UTC) - EPOCH) // _MS
+LAST_MS = (datetime(9999, 12, 30, tzinfo=UTC) - EPOCH) // _MS
 
 
 def to_ms(moment: datetime) -> int:
@@ -29,8 +29,8 @@ def to_ms(moment: datetime) -> int:
 
 
 def local(ms: int, zone: ZoneInfo) -> datetime:
-    """The moment as the clocks of `zone` show it."""
-    return (EPOCH + timedelta(milliseconds=ms)).astimezone(zone)
+    """The moment as the clocks of `zone` show it; before the first and after the last day there is, that day's."""
+    return (EPOCH + timedelta(milliseconds=min(max(ms, _EARLIEST_MS), LAST_MS))).astimezone(zone)
 
 
 def read_instant(value: object, zone: ZoneInfo) -> int | None:
@@ -39,7 +39,7 @@ def read_instant(value: object, zone: ZoneInfo) -> int | None:
         span = read_span(value, zone)
         return None if span is None else span[0]
     if type(value) is int or type(value) is float:
-        return int(value // 1) if _EARLIEST_MS <= value <= _LATEST_MS else None
+        return int(value // 1) if _EARLIEST_MS <= value <= LAST_MS else None
     return None
 
 
@@ -58,7 +58,7 @@ def read_span(text: str, zone: ZoneInfo) -> tuple[int, int] | None:
             return None
     except (ValueError, OverflowError):
         return None
-    return (start, end) if start >= _EARLIEST_MS and end <= _LATEST_MS else None
+    return (start, end) if start >= _EARLIEST_MS and end <= LAST_MS else None
 
 
 def anniversaries(instant: int, zone: ZoneInfo, now: int) -> list[int]:
@@ -66,7 +66,7 @@ def anniversaries(instant: int, zone: ZoneInfo, now: int) -> list[int]:
 
     29 February falls on the 28th in a year that has no 29th.
     """
-    then, year = local(instant, zone), local(min(max(now, _EARLIEST_MS), _LATEST_MS), zone).year
+    then, year = local(instant, zone), local(now, zone).year
     return [to_ms(_in_year(then, y)) for y in range(max(year - 1, 2), min(year + 5, 9998))]
 
 

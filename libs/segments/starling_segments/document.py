@@ -8,13 +8,15 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from starling_segments.behaviour import read_bare_measure
+from starling_segments.bounds import check_bounds
 from starling_segments.conditions import read_condition
-from starling_segments.faults import UTC, Known, Place, Reading, finish, refuse_unknown_fields
+from starling_segments.faults import UTC, Fault, Known, Place, Reading, finish, refuse_unknown_fields
 from starling_segments.groups import read_object
 from starling_segments.tree import Condition, Measure, Ratio, Segment
 
 KEY_PATTERN = "^[a-z][a-z0-9_-]{0,63}$"
-MAX_NAME_CHARACTERS = 120
+MAX_NAME_CHARACTERS = 200
+MAX_DESCRIPTION_BYTES = 4_096
 SERVER_FIELDS = frozenset({"version", "status"})
 """Set by the server: a document that carries them (one that was read and is sent back) is taken without them."""
 LABELS = frozenset({"tags", "owner"})
@@ -31,8 +33,9 @@ _NOBODY = Known()
 def parse_segment(document: object, known: Known) -> Segment:
     """A segment from its JSON document.
 
-    Raises: DefinitionRefused with all its faults.
+    Raises: DefinitionRefused with all its faults; those of `check_bounds` come alone.
     """
+    check_bounds(document)
     reading = Reading(known)
     place = Place(reading)
     fields = read_object(document, place, "a segment: an object") or {}
@@ -52,8 +55,9 @@ def parse_segment(document: object, known: Known) -> Segment:
 def parse_condition(where: object, timezone: str, known: Known) -> Condition:
     """A bare condition, as a preview has it; pointers start at the condition.
 
-    Raises: DefinitionRefused.
+    Raises: as `parse_segment`.
     """
+    check_bounds(where)
     reading = Reading(known)
     reading.zone = _read_zone(timezone, Place(reading).at("timezone"))
     condition = read_condition(where, Place(reading))
@@ -65,8 +69,9 @@ def parse_condition(where: object, timezone: str, known: Known) -> Condition:
 def parse_measure(document: object, timezone: str = "UTC") -> Measure | Ratio:
     """`{event, where?, measure?, a window?}`: an event measure without `op` and `value`, as a computed trait is.
 
-    Raises: DefinitionRefused.
+    Raises: as `parse_segment`.
     """
+    check_bounds(document)
     reading = Reading(_NOBODY)
     place = Place(reading)
     reading.zone = _read_zone(timezone, place.at("timezone"))
@@ -104,10 +109,21 @@ def _read_name(fields: Mapping[str, Any], place: Place) -> str:
 
 def _read_description(fields: Mapping[str, Any], place: Place) -> str:
     description = fields.get("description")
-    if description is None or isinstance(description, str):
-        return description or ""
-    place.at("description").refuse("wrong_type", "it is no text", "text")
-    return ""
+    if description is None:
+        return ""
+    if not isinstance(description, str):
+        place.at("description").refuse("wrong_type", "it is no text", "text")
+        return ""
+    place.reading.faults.extend(description_faults(description))
+    return description
+
+
+def description_faults(description: str) -> tuple[Fault, ...]:
+    """What is wrong with the `description` of a definition of any kind."""
+    size = len(description.encode())
+    if size <= MAX_DESCRIPTION_BYTES:
+        return ()
+    return (Fault("/description", "too_large", f"it has {size} bytes", f"at most {MAX_DESCRIPTION_BYTES} bytes of UTF-8"),)
 
 
 def read_labels(fields: Mapping[str, Any], place: Place) -> None:

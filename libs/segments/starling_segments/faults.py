@@ -13,7 +13,7 @@ CODES = frozenset(
     {
         "unknown_field", "missing_field", "wrong_type", "unknown_operator", "operator_does_not_fit", "bad_duration", "bad_date",
         "bad_timezone", "bad_pattern", "bad_window", "empty_group", "too_deep", "too_wide", "unknown_segment", "unknown_list",
-        "unknown_trait", "cycle", "bad_key", "key_taken", NOT_YET,
+        "unknown_trait", "cycle", "bad_key", "key_taken", "out_of_range", "bad_text", "too_large", NOT_YET,
     }
 )  # fmt: skip
 UTC = ZoneInfo("UTC")

@@ -129,7 +129,7 @@ def read_filter(node: object, place: Place, scope: Scope) -> Filter | None:
         place.at(source or "").refuse("wrong_type", "it is no path", paths.EXPECTED)
         fine = False
     if source and refers(fields.get("value")):
-        compared = read_comparison(fields, place, source, path or "", scope)
+        compared = read_comparison(fields, place, source, path if fine and path else "", scope)
         return compared if fine else None
     found = read_predicate(fields, place, frozenset({source} if source else sources))
     return Check(source, path, found) if found and source and fine else None

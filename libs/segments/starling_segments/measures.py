@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from math import isfinite
 from typing import Any
 
 from starling_segments import lifetimes, recent_measures, recent_spreads, recents, spreads
@@ -105,5 +106,8 @@ def kind_of(measure: Measure) -> MeasureKind:
 
 
 def quotient(above: Any, below: Any) -> float | None:
-    """The value of a ratio, of the values of its two sides; None where the one below is zero or there is none."""
-    return None if above is None or not below else float(above / below)
+    """The value of a ratio, of the values of its two sides; None without one of them, and where it is not a finite double."""
+    if above is None or not below:
+        return None
+    ratio = float(above / below)
+    return ratio if isfinite(ratio) else None

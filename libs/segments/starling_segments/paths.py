@@ -52,7 +52,8 @@ def walk(value: Any, parts: tuple[str, ...]) -> Any:
 def _every(items: list[Any], parts: tuple[str, ...]) -> list[Any]:
     found = [walk(item, parts) for item in items]
     if "*" in parts:
-        return [value for values in found if values is not None for value in values]
+        # An object may have a field named `*`: what lies there need not be a list.
+        return [value for values in found if type(values) is list for value in values]
     return [value for value in found if value is not None]
 
 

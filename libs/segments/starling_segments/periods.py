@@ -6,21 +6,25 @@ from datetime import date, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from starling_segments.dates import local, midnight
+from starling_segments.dates import LAST_MS, local, midnight
 from starling_segments.tree import Unit
 
 Span = tuple[int, int]
+END_MS = 253_402_300_800_000
+"""The first instant of the year 10000, which no calendar here has: the last period of each kind ends with it."""
 _AT_HAND: dict[tuple[Unit, str], tuple[Span, ...]] = {}
 """The periods last asked for: this one and its neighbours, as a rule."""
 
 
 def span_of(unit: Unit, zone: ZoneInfo, instant: int) -> Span:
-    """The period that the instant lies in."""
+    """The period that the instant lies in; after the last one each instant is a period of its own."""
     # Hot: stream time stays in one period for long, and asking a clock which one costs ten times this look.
     at_hand = _AT_HAND.get((unit, zone.key), ())
     for span in at_hand:
         if span[0] <= instant < span[1]:
             return span
+    if instant >= END_MS:
+        return instant, instant + 1
     span = _span(unit, zone, local(instant, zone).date())
     _AT_HAND[unit, zone.key] = (span, *at_hand[:3])
     return span
@@ -34,6 +38,8 @@ def day_number(instant: int, zone: ZoneInfo) -> int:
 @lru_cache(maxsize=8192)
 def _span(unit: Unit, zone: ZoneInfo, day: date) -> Span:
     first = _first_day(unit, day)
+    if first == _first_day(unit, local(LAST_MS, zone).date()):
+        return midnight(first, zone), END_MS
     return midnight(first, zone), midnight(_next_first_day(unit, first), zone)
 
 

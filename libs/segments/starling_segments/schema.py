@@ -14,6 +14,7 @@ from starling_segments.comparisons import COMPARING
 from starling_segments.conditions import LEAF_READERS, MATCHES, MAX_SALT_CHARACTERS
 from starling_segments.document import (
     KEY_PATTERN,
+    MAX_DESCRIPTION_BYTES,
     MAX_NAME_CHARACTERS,
     MAX_OWNER_CHARACTERS,
     MAX_TAG_CHARACTERS,
@@ -42,7 +43,7 @@ def json_schema() -> Schema:
     fields: dict[str, Schema] = {
         "key": {"type": "string", "pattern": KEY_PATTERN},
         "name": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
-        "description": {"type": ["string", "null"]},
+        "description": {"type": ["string", "null"], "maxLength": MAX_DESCRIPTION_BYTES},
         "timezone": {"type": ["string", "null"], "description": "IANA name; default UTC"},
         **label_schemas(),
         "where": _ref("condition"),

@@ -6,8 +6,14 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import Producer
 
 from starling_api.http.later import LATER
+from starling_common.instants import wall_clock_micros
+from starling_common.kafka import producer_config
+from starling_common.topics import SEGMENT_DEFINITIONS
+from starling_common.values import record_key
+from starling_common.wire import Registry
 from tests.conftest import Stack
 from tests.contract.api.answers import faults, is_problem, published
 from tests.contract.api.conftest import Client
@@ -174,12 +180,41 @@ def test_a_cycle_through_another_segment_is_named(client: Client) -> None:
         pytest.param(b"{", id="half"),
         pytest.param(b'{"key": NaN}', id="no number of JSON"),
         pytest.param(b'{"key": "\xff"}', id="not UTF-8"),
-        pytest.param(b'{"key": "\\ud800"}', id="half a character"),
-        pytest.param(b"[" * 100_000, id="endlessly nested"),
     ],
 )
 def test_what_is_no_json_is_said_to_be_none(client: Client, body: bytes) -> None:
     assert is_problem(client.call("POST", "/v1/segments", body), 400, "not_json")
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "code"),
+    [
+        pytest.param(b'{"key": "\\ud800"}', "/key", "bad_text", id="half a character"),
+        pytest.param(b"[" * 100_000, "", "too_deep", id="endlessly nested"),
+        pytest.param(b'{"where": {"value": [%s, 0]}}' % (b"9" * 5_000), "/where/value/0", "out_of_range", id="5,000 digits"),
+        pytest.param(b'{"where": {"value": 1e400}}', "/where/value", "out_of_range", id="no double"),
+        pytest.param(b'{"where": {"value": "%s"}}' % (b"x" * 262_144), "", "too_large", id="large"),
+    ],
+)
+def test_what_is_out_of_bounds_is_said_with_its_place(client: Client, body: bytes, pointer: str, code: str) -> None:
+    for path in ("/v1/segments", "/v1/segments/preview", "/v1/computed-traits", "/v1/webhooks"):
+        assert faults(client.call("POST", path, body)) == {(pointer, code)}
+
+
+def test_a_definition_from_elsewhere_that_cannot_be_read_hides_no_other(client: Client, stack: Stack) -> None:
+    codec = Registry(stack.registry_url).codec(SEGMENT_DEFINITIONS, "DefinitionChanged")
+    producer = Producer(producer_config(stack.brokers))
+    for number, value in enumerate(("1e400", "9" * 5_000, '"\\ud800"', "[" * 5_000 + "]" * 5_000)):
+        key = f"huge-{number}"
+        document = f'{{"key": "{key}", "name": "Huge", "where": {{"trait": "v", "op": "eq", "value": {value}}}}}'
+        fields = {"kind": "segment", "workspace": client.workspace, "key": key, "version": 1, "action": "DEFINED", "actor": "test"}
+        more = {"event_id": key, "correlation_id": key, "recorded_at": wall_clock_micros(), "document": document}
+        producer.produce(SEGMENT_DEFINITIONS, codec.encode({**fields, **more}), record_key(client.workspace, key))
+    assert producer.flush(30) == 0
+    assert client.call("POST", "/v1/segments", BUYERS).status_code == 201
+    assert client.call("GET", "/v1/segments/buyers").status_code == 200  # written after the others, and shown
+    assert [one["key"] for one in client.call("GET", "/v1/segments").json()["items"]] == ["buyers"]
+    assert is_problem(client.call("GET", "/v1/segments/huge-0"), 404, "unknown_segment")
 
 
 @pytest.mark.parametrize("body", [b"null", b"[]", b'"text"', b"5", b"{}"])

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import urllib.request
@@ -57,7 +58,9 @@ class World:
         self._numbers = itertools.count(1)
 
     def define(self, key: str, where: object, version: int = 1, action: str = "DEFINED", *, awaits_backfill: bool = False) -> None:
-        document = json.dumps({"key": key, "name": key, "where": where})
+        """As any producer may write it: nothing is checked. Text is taken as it is for JSON."""
+        condition = where if isinstance(where, str) else json.dumps(where)
+        document = f'{{"key": "{key}", "name": "{key}", "where": {condition}}}'
         fields = {"kind": "segment", "key": key, "version": version, "action": action, "document": document, "actor": "test"}
         more = {"recorded_at": wall_clock_micros(), "awaits_backfill": awaits_backfill}
         self._write(SEGMENT_DEFINITIONS, key, {**fields, **more})
@@ -204,6 +207,33 @@ def test_people_enter_by_events_and_traits_and_leave_by_time(world: World, start
     with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}/metrics", timeout=10) as answer:
         metrics = answer.read().decode()
     assert 'starling_segmenter_changes_total{cause="TIMER",status="EXITED"} 1.0' in metrics
+    assert worker.terminate() == 0
+
+
+def test_definitions_out_of_bounds_are_refused_and_the_others_go_on(world: World, start: Callable[[str], Worker]) -> None:
+    world.define("before", {"trait": "spent", "op": "gt", "value": 1})
+    values = {
+        "digits": "1" + "0" * 400,
+        "more-digits": "9" * 5_000,
+        "no-double": "1e400",
+        "text": '"\\ud800"',
+        "deep": "[" * 5_000 + "]" * 5_000,
+    }
+    for key, value in values.items():
+        world.define(key, f'{{"trait": "spent", "op": "mod", "value": [{value}, 0]}}')
+    worker = start("disk")
+    world.identify("ada", {"spent": 1.5})
+    world.define("digits", f'{{"trait": "spent", "op": "mod", "value": [{10**400}, 0]}}', version=2)
+    world.define("after", {"event": "Order Completed"})
+    world.track("ada", "Order Completed")
+    world.flush()
+    wait_until(lambda: world.feed("before") != [] and world.feed("after") != [], "ada to enter both")
+    assert [world.feed(key) for key in values] == [[]] * len(values)
+    with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}/metrics", timeout=10) as answer:
+        metrics = answer.read().decode()
+    refused = re.findall(r'starling_segmenter_definitions_refused_total\{code="(\w+)"\} (\S+)', metrics)
+    assert {code for code, count in refused if float(count)} >= {"definition_refused"}
+    assert "/where/value/0: the integer is out of range" in worker.log.read_text()
     assert worker.terminate() == 0
 
 

@@ -6,11 +6,14 @@ import math
 import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
 
 Doc = dict[str, Any]
-UNITS_MS = {"s": 1_000, "m": 60_000}
+UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+EARLIEST_MS, LATEST_MS = -62_135_510_400_000, 253_402_128_000_000
+"""2 January of the year 1 and 30 December 9999, UTC: nothing outside is a date."""
 GROUPS = frozenset({"all", "any", "none", "not"})
 NEGATIONS = {"neq": "eq", "missing": "exists", "has_none": "has_any"}
 """And `not_` before the name of any other."""
@@ -55,7 +58,7 @@ def length(text: str) -> int:
 
 
 def clock(ms: int, zone: str) -> datetime:
-    return datetime.fromtimestamp(ms / 1_000, ZoneInfo(zone))
+    return datetime.fromtimestamp(min(max(ms, EARLIEST_MS), LATEST_MS) / 1_000, ZoneInfo(zone))
 
 
 def _ms(moment: datetime) -> int:
@@ -74,18 +77,19 @@ def span(text: str, zone: str) -> tuple[int, int]:
 
 def instant(value: Any, zone: str) -> int | None:
     if is_number(value):
-        return int(value // 1)  # whole milliseconds
+        return int(value // 1) if EARLIEST_MS <= value <= LATEST_MS else None  # whole milliseconds
     try:
-        return span(value, zone)[0] if isinstance(value, str) and "-" in value else None
-    except ValueError:
+        start, end = span(value, zone) if isinstance(value, str) and "-" in value else (LATEST_MS, EARLIEST_MS)
+    except (ValueError, OverflowError):
         return None
+    return start if start >= EARLIEST_MS and end <= LATEST_MS and start < end else None
 
 
 def version(text: Any) -> tuple[Any, ...] | None:
     """What sorts as versions do; None when it is none."""
-    core, dash, pre = text.partition("-") if isinstance(text, str) else ("", "", "")
+    core, dash, pre = text.partition("-") if isinstance(text, str) and len(text) <= 256 else ("", "", "")
     numbers = core.split(".")
-    if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
+    if len(numbers) != 3 or not all(number.isdigit() for number in numbers) or (dash and not all(pre.split("."))):
         return None
     parts = [(0, int(part)) if part.isdigit() else (1, part) for part in pre.split(".")]
     return (*map(int, numbers), parts if dash else [(2,)])
@@ -112,8 +116,8 @@ def _within_km(place: Any, circle: Doc) -> bool:
 def _in_box(place: Any, box: Doc) -> bool:
     if _on_globe(place) is None or not box["south"] <= place["lat"] <= box["north"]:
         return False
-    width = (box["east"] - box["west"]) % 360
-    return bool((place["lon"] - box["west"]) % 360 <= width)
+    west = Fraction(box["west"])
+    return (Fraction(place["lon"]) - west) % 360 <= (Fraction(box["east"]) - west) % 360
 
 
 def _has(value: Any, wanted: Any) -> bool:
@@ -196,7 +200,7 @@ def _of_date(op: str, wanted: Any, t: int, n: int, zone: str) -> bool:
         return bool(span(wanted[0], zone)[0] <= t < span(wanted[1], zone)[1])
     if op == "anniversary_within_next":
         year = clock(n, zone).year
-        return any(n < _ms(_in_year(clock(t, zone), y)) <= n + length(wanted) for y in range(year - 1, year + 3))
+        return any(n < _ms(_in_year(clock(t, zone), y)) <= n + length(wanted) for y in range(max(year - 1, 2), min(year + 5, 9998)))
     if op in CALENDAR:
         return bool(CALENDAR[op](clock(t, zone)) == wanted)
     return FIXED[op](t, span(wanted, zone)) if op in FIXED else MOVING[op](t, n, length(wanted))

@@ -6,6 +6,7 @@ can change (event times, window ends, date boundaries) is a grid point, and all 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -19,6 +20,8 @@ WINDOWS = ("within", "between_ago", "after", "before", "calendar")
 MURMUR = {"one:u": 3_164_328_440, "two:u": 2_417_936_091}
 """Hashes of salt and user, from the reference implementation."""
 NEVER = (-(10**18), -1)
+LARGEST = 1e290
+"""A larger number is no amount."""
 
 Seen = tuple[str, int, str, int, str]
 """segment key, sequence, status, effective at, cause"""
@@ -216,7 +219,8 @@ class Oracle:
         above, below = (
             self.measure(side if side.keys() & set(WINDOWS) else {**side, **window}, n) for side in (ratio["of"], ratio["to"])
         )
-        return judge(where, None if above is None or not below else above / below, n, self.zone)
+        found = None if above is None or not below else above / below
+        return judge(where, None if found is None or math.isinf(found) else found, n, self.zone)
 
     def inside(self, leaf: Doc, t: int, n: int) -> bool:
         if "within" in leaf:
@@ -247,11 +251,24 @@ class Oracle:
         if "days" in measure:
             return len({clock(t, self.zone).date() for t, _, _ in found})
         kind, name = next((key, value) for key, value in measure.items() if key != "q")
-        values = [event.properties[name] for _, _, event in found if name in event.properties]
-        if kind in ("distinct", "first", "last", "most_frequent"):
+        values = [event.properties[name] for _, _, event in found if event.properties.get(name) is not None]
+        if kind == "distinct":
             return of_anything(kind, values)
-        numbers = [value for value in values if is_number(value)]
+        if kind in ("first", "last", "most_frequent"):
+            return of_anything(kind, [value for value in map(storable, values) if value is not None])
+        numbers = [float(value) for value in values if is_number(value) and abs(value) <= LARGEST]
         return of_numbers(kind, numbers, measure.get("q")) if numbers else None
+
+
+def storable(value: Any) -> Any:
+    """An integer beyond 64 bits is kept as a double, or not at all."""
+    if isinstance(value, dict):
+        return {name: storable(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [storable(part) for part in value]
+    if not isinstance(value, int) or -(2**63) <= value < 2**64:
+        return value
+    return float(value) if abs(value) < 2**1024 else None
 
 
 def of_anything(kind: str, values: list[Any]) -> Any:
@@ -274,10 +291,9 @@ def of_numbers(kind: str, numbers: list[float], q: float | None) -> float:
     if kind == "percentile":
         share = Fraction(str(q))
         return min(x for x in numbers if sum(y <= x for y in numbers) >= share * len(numbers))
-    if kind == "avg":
-        return sum(numbers) / len(numbers)
-    if kind == "sum":
-        return sum(numbers)
+    if kind in ("sum", "avg"):
+        total = float(sum(map(Fraction, numbers)))
+        return total if kind == "sum" else total / len(numbers)
     return min(numbers) if kind == "min" else max(numbers)
 
 

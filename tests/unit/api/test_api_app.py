@@ -1,6 +1,7 @@
 """The HTTP edge on stores in memory: what it does when we crash, when a store is away, and for a browser elsewhere."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,6 +99,71 @@ def test_the_first_write_after_a_lost_answer_gets_the_same_one() -> None:
 def test_roles(role: str, method: str, path: str, status: int) -> None:
     body: dict[str, Any] = {"json": SEGMENT} if method == "POST" else {}
     assert call(World(), method, path, role=role, **body).status_code == status
+
+
+HUGE = {
+    "400 digits": ("1" + "0" * 400, "out_of_range"),
+    "5,000 digits": ("9" * 5_000, "out_of_range"),
+    "2^53": (str(2**53), "out_of_range"),
+    "no double": ("-1e400", "out_of_range"),
+    "half a character": ('"\\ud800"', "bad_text"),
+}
+
+
+@pytest.mark.parametrize(("value", "code"), HUGE.values(), ids=HUGE)
+@pytest.mark.parametrize(
+    ("method", "path", "document", "pointer"),
+    [
+        (
+            "POST",
+            "/v1/segments",
+            '{"key": "s", "name": "S", "where": {"trait": "v", "op": "in", "value": [0, %s]}}',
+            "/where/value/1",
+        ),
+        ("PUT", "/v1/segments/vip", '{"name": "S", "where": {"trait": "v", "op": "mod", "value": [%s, 0]}}', "/where/value/0"),
+        ("POST", "/v1/segments/preview", '{"where": {"bucket": {"salt": "s", "from": 0, "to": %s}}}', "/where/bucket/to"),
+        ("POST", "/v1/segments/vip/diff", '{"where": {"event": "Buy", "op": "gte", "value": %s}}', "/where/value"),
+        ("POST", "/v1/computed-traits", '{"key": "t", "event": "Buy", "measure": {"percentile": "v", "q": %s}}', "/measure/q"),
+        ("POST", "/v1/webhooks", '{"key": "w", "url": "https://crm.example", "segments": [%s]}', "/segments/0"),
+        ("PUT", "/v1/lists/l", '{"name": %s}', "/name"),
+    ],
+)
+def test_a_value_that_nothing_can_hold_is_refused_with_its_place_and_its_cure(
+    method: str, path: str, document: str, pointer: str, value: str, code: str
+) -> None:
+    world = defined()
+    answer = call(world, method, path, content=document.replace("%s", value))
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_definition")
+    (fault,) = answer.json()["errors"]
+    assert (fault["pointer"], fault["code"]) == (pointer, code)
+    assert fault["expected"]
+    assert [change.version for change in world.published] == [1]
+    assert len(world.claims.newest_claims) == 1
+
+
+def test_a_definition_has_a_greatest_size_with_what_the_server_adds() -> None:
+    world = World()
+
+    def document(room: int) -> dict[str, Any]:
+        return {"key": "s", "name": "S", "where": {"trait": "v", "op": "in", "value": ["x" * 100_000, "y" * 100_000, "é" * room]}}
+
+    empty = len(json.dumps({**document(0), "description": "", "timezone": "UTC"}, separators=(",", ":")))
+    most = (262_144 - empty) // 2
+    for room in (31_500, most + 1):
+        refused = call(world, "POST", "/v1/segments", json=document(room))
+        assert (refused.status_code, [fault["code"] for fault in refused.json()["errors"]]) == (422, ["too_large"])
+    assert (world.published, world.claims.newest_claims) == ([], {})
+    assert call(world, "POST", "/v1/segments", json=document(most)).status_code == 201
+
+
+@pytest.mark.parametrize(("path", "document"), [("/v1/segments/vip", SEGMENT), ("/v1/lists/l", {})])
+def test_a_name_and_a_description_have_a_greatest_length(path: str, document: dict[str, Any]) -> None:
+    world = defined()
+    for more, pointer in (({"name": "x" * 201}, "/name"), ({"description": "é" * 2_049}, "/description")):
+        refused = call(world, "PUT", path, json={**document, **more})
+        assert [fault["pointer"] for fault in refused.json()["errors"]] == [pointer]
+    longest = {**document, "name": "x" * 200, "description": "é" * 2_048}
+    assert call(world, "PUT", path, json=longest).status_code in {200, 201}
 
 
 def defined() -> World:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
+from starling_common.instants import LATEST_MS
 from starling_common.settings import Clock
 from starling_common.topics import PROGRESS
 from starling_rules.definitions import Definitions
@@ -265,6 +266,35 @@ def test_a_definition_that_cannot_be_read_leaves_the_last_good_one_in_force() ->
     assert [refused.code for refused in segmenter.refused] == ["definition_refused", "definition_not_json"]
     assert [record["definitions"] for record in segmenter.records(PROGRESS)][-1] == {"default/keen": 1}
     assert [record["segment_version"] for record in segmenter.records()] == [1]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["1" + "0" * 400, "9" * 5_000, "1e400", '"\\ud800"', "[" * 5_000 + "]" * 5_000, '"' + "x" * 262_144 + '"'],
+    ids=["400 digits", "5,000 digits", "no double", "half a character", "nested", "large"],
+)
+def test_a_definition_out_of_bounds_is_refused_and_the_others_go_on(value: str) -> None:
+    segmenter = MemorySegmenter()
+    where = f'{{"event": "Order Completed", "where": {{"property": "v", "op": "in", "value": [{value}, 0]}}}}'
+    segmenter.record_definition("huge", f'{{"key": "huge", "name": "Huge", "where": {where}}}')
+    segmenter.define("keen", BUYERS)
+    segmenter.track("u1", "Order Completed", 1000, {"v": 1.5})
+    segmenter.identify("u1", {"v": 1.5}, at_ms=2000)
+    assert [refused.code for refused in segmenter.refused] == ["definition_refused"]
+    assert segmenter.members("keen") == {"u1"}
+
+
+def test_an_event_at_the_end_of_time_stops_nothing() -> None:
+    segmenter = MemorySegmenter()
+    for period in ("today", "yesterday", "last_week", "this_month", "this_year"):
+        segmenter.define(period, {"event": "Order Completed", "calendar": period}, timezone="Pacific/Kiritimati")
+    segmenter.track("u1", "Order Completed", LATEST_MS)
+    assert {one for one in ("today", "this_month", "this_year") if "u1" in segmenter.members(one)} == {
+        "today",
+        "this_month",
+        "this_year",
+    }
+    assert "u1" not in segmenter.members("yesterday")
 
 
 def test_a_task_stops_when_definitions_cannot_come_in_any_more() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
 
-from starling_segments import DefinitionRefused, Known, Measure, Ratio, parse_condition, parse_measure, parse_segment
+from starling_segments import DefinitionRefused, Known, Measure, Ratio, parse_condition, parse_measure, parse_segment, read_document
 from starling_segments.faults import CODES
 from starling_segments.tree import Calendar
 
@@ -43,6 +44,13 @@ def nested_nots(levels: int) -> Doc:
     return where
 
 
+def nested_lists(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 def wide(groups: int, parts: int) -> Doc:
     return {"all": [{"any": [BUY] * parts} for _ in range(groups)]}
 
@@ -52,6 +60,21 @@ RATIO = {"measure": {"ratio": {"of": BUY, "to": {"event": "Look"}}}, "op": "gt",
 MEASURED = {**BUY, "op": "gt", "value": 1}
 Row = tuple[object, str, str]
 # Each row: the document, the code, where.
+BOUNDS: list[Row] = [
+    (segment({**TRAIT, "op": "mod", "value": [10**400, 0]}), "out_of_range", "/where/value/0"),
+    (segment({**TRAIT, "op": "eq", "value": 2**53}), "out_of_range", "/where/value"),
+    (segment({**TRAIT, "op": "in", "value": ["a", -(2**53)]}), "out_of_range", "/where/value/1"),
+    (segment({**TRAIT, "op": "gt", "value": math.inf}), "out_of_range", "/where/value"),
+    (segment({**TRAIT, "op": "between", "value": [math.nan, 1]}), "out_of_range", "/where/value/0"),
+    (segment({**MEASURED, "measure": {"percentile": "v", "q": 10**5_000}}), "out_of_range", "/where/measure/q"),
+    (segment({"bucket": {"salt": "s", "from": 0, "to": 2**60}}), "out_of_range", "/where/bucket/to"),
+    (segment({"regularly": BUY, "every": "1d", "at_least": 1, "of": 10**400}), "out_of_range", "/where/of"),
+    (segment({"event": "Buy\ud800"}), "bad_text", "/where/event"),
+    (segment({"a\udfff": 1}), "bad_text", "/where"),
+    (segment(BUY, name="\ud800"), "bad_text", "/name"),
+    (segment({**TRAIT, "op": "eq", "value": nested_lists(100)}), "too_deep", "/where/value" + "/0" * 62),
+    (segment({**TRAIT, "op": "in", "value": ["x" * 40] * 6_200}), "too_large", ""),
+]
 EVENTS: list[Row] = [
     (segment({**MEASURED, "measure": {"sum": "v", "avg": "v"}}), "unknown_field", "/where/measure"),
     (segment({**MEASURED, "measure": {"percentile": "v"}}), "missing_field", "/where/measure"),
@@ -184,7 +207,8 @@ ROWS: list[Row] = [
     (segment(BUY, key=5), "bad_key", "/key"),
     (segment(BUY, key="old"), "key_taken", "/key"),
     (segment(BUY, name=""), "wrong_type", "/name"),
-    (segment(BUY, name="x" * 121), "wrong_type", "/name"),
+    (segment(BUY, name="x" * 201), "wrong_type", "/name"),
+    (segment(BUY, description="é" * 2_049), "too_large", "/description"),
     (segment(BUY, description=5), "wrong_type", "/description"),
     (segment(BUY, timezone="Mars/Olympus"), "bad_timezone", "/timezone"),
     (segment(BUY, timezone="../etc/passwd"), "bad_timezone", "/timezone"),
@@ -238,7 +262,7 @@ ROWS: list[Row] = [
     (segment({**TRAIT, "op": "contains", "value": 5}), "wrong_type", "/where/value"),
     (segment({**TRAIT, "op": "matches", "value": "a(b"}), "bad_pattern", "/where/value"),
     (segment({**TRAIT, "op": "matches", "value": "(?=a)"}), "bad_pattern", "/where/value"),
-    (segment({**TRAIT, "op": "matches", "value": "\ud800"}), "bad_pattern", "/where/value"),
+    (segment({**TRAIT, "op": "matches", "value": "\ud800"}), "bad_text", "/where/value"),
     (segment({**TRAIT, "op": "semver_gt", "value": "1.0"}), "wrong_type", "/where/value"),
     (segment({**TRAIT, "op": "mod", "value": [0, 0]}), "wrong_type", "/where/value"),
     (segment({**TRAIT, "op": "before", "value": "soon"}), "bad_date", "/where/value"),
@@ -277,6 +301,7 @@ ROWS: list[Row] = [
     (segment({"first_time": {**BUY, "within": "1d"}}), "unknown_field", "/where/first_time/within"),
     (segment({**BUY, "within": "1d", "calendar": "today"}), "bad_window", "/where"),
     (segment({**BUY, "a/b~c": 1}), "unknown_field", "/where/a~1b~0c"),
+    *BOUNDS,
     *EVENTS,
     *WINDOWS,
     *OVER_TIME,
@@ -337,8 +362,35 @@ def test_a_cycle_is_named() -> None:
 def test_the_limits_themselves_are_accepted() -> None:
     assert parse_segment(segment(nested_nots(16)), KNOWN).key == "mine"
     assert parse_segment(segment(wide(8, 32)), KNOWN).key == "mine"
-    assert parse_segment(segment({"all": [BUY] * 64}, name="x" * 120), KNOWN).key == "mine"
+    assert parse_segment(segment({"all": [BUY] * 64}, name="x" * 200, description="é" * 2_048), KNOWN).key == "mine"
     assert parse_segment(segment({**BUY, "within": "1095d"}), KNOWN).key == "mine"
+
+
+def test_the_largest_numbers_texts_and_lists_are_accepted() -> None:
+    most = 2**53 - 1
+    for value in (most, -most, 1.7976931348623157e308, -1e308, 5e-324, -0.0, 2.0**53):
+        assert parse_segment(segment({**TRAIT, "op": "eq", "value": value}), KNOWN).key == "mine"
+    assert parse_segment(segment({**TRAIT, "op": "mod", "value": [most, most - 1]}), KNOWN).key == "mine"
+    assert parse_segment(segment({**TRAIT, "op": "size_lt", "value": most}), KNOWN).key == "mine"
+    assert parse_segment(segment({**TRAIT, "op": "in", "value": ["x" * 38] * 6_300}), KNOWN).key == "mine"
+
+
+def test_what_is_out_of_bounds_is_reported_alone_and_up_to_a_hundred_times() -> None:
+    assert faults({**segment({**TRAIT, "op": "in", "value": [10**400] * 10_000}), "more": 1}) == [
+        ("out_of_range", f"/where/value/{i}") for i in range(100)
+    ]
+
+
+def test_the_text_of_a_definition() -> None:
+    assert read_document(b'{"a": [1, -0.0, 1e308, "\\u0000"]}') == {"a": [1, 0.0, 1e308, "\x00"]}
+    for text in ("", "{", '{"a": NaN}', b'"\xff"'):
+        with pytest.raises(ValueError, match=r".") as caught:
+            read_document(text)
+        assert not isinstance(caught.value, DefinitionRefused)
+    for text, code in (("9" * 5_000, "out_of_range"), ("-1e400", "out_of_range"), ("[" * 9_999 + "]" * 9_999, "too_deep")):
+        with pytest.raises(DefinitionRefused) as refused:
+            read_document(text)
+        assert [(fault.code, fault.pointer) for fault in refused.value.faults] == [(code, "")]
 
 
 def test_groups_and_leaves_inside_where_count_too() -> None:

@@ -120,6 +120,8 @@ REFUSED: list[Doc] = [
     {"event": "X", "where": {"op": "exists"}},
     {"first_time": {"event": "X", "within": "7d"}},
     {"list": 5},
+    {"trait": "v", "op": "mod", "value": [2**53, 0]},
+    {"trait": "v", "op": "size_gt", "value": 2**53},
 ]
 VALIDATOR = Draft202012Validator(json_schema())
 
@@ -147,7 +149,11 @@ def test_refuses(where: Doc) -> None:
     assert not VALIDATOR.is_valid(document(where))
 
 
-@pytest.mark.parametrize("change", [{"key": "Mine"}, {"name": ""}, {"name": "x" * 121}, {"owner": 1}, {"timezone": 5}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [{"key": "Mine"}, {"name": ""}, {"name": "x" * 201}, {"description": "x" * 4097}, {"owner": 1}, {"timezone": 5}],
+    ids=str,
+)
 def test_refuses_a_segment_with(change: Doc) -> None:
     assert not VALIDATOR.is_valid({**document({"everyone": True}), **change})
 

@@ -13,6 +13,7 @@ from typing import Any
 import re2
 
 from starling_segments import dates, durations, semver
+from starling_segments.bounds import MAX_INTEGER
 from starling_segments.faults import Place
 
 Schema = Mapping[str, Any]
@@ -80,16 +81,14 @@ def _is_range(value: Any) -> bool:
 
 
 def _is_modulus(value: Any) -> bool:
-    return _pair_of(lambda part: type(part) is int)(value) and 0 <= value[1] < value[0]
+    return _pair_of(lambda part: type(part) is int)(value) and 0 <= value[1] < value[0] <= MAX_INTEGER
 
 
-def _whole(low: int, high: int | None = None) -> Operand:
-    expected = f"a whole number from {low}" + ("" if high is None else f" to {high}")
-    bounds = {"minimum": low} if high is None else {"minimum": low, "maximum": high}
+def _whole(low: int, high: int) -> Operand:
     return _checked(
-        lambda value: type(value) is int and value >= low and (high is None or value <= high),
-        expected,
-        {"type": "integer", **bounds},
+        lambda value: type(value) is int and low <= value <= high,
+        f"a whole number from {low} to {high}",
+        {"type": "integer", "minimum": low, "maximum": high},
     )
 
 
@@ -111,14 +110,14 @@ def _read_pattern(value: Any, place: Place) -> Any:
         return None
     try:
         compile_pattern(value)
-    except (re2.error, UnicodeEncodeError) as error:
+    except re2.error as error:
         place.refuse("bad_pattern", f"RE2 cannot compile it: {error}", "a pattern in RE2 syntax")
         return None
     return value
 
 
 def compile_pattern(pattern: str) -> Any:
-    """A compiled RE2 pattern, linear in time. Raises: re2.error, UnicodeEncodeError."""
+    """A compiled RE2 pattern, linear in time. Raises: re2.error."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _PATTERN_BYTES
@@ -195,13 +194,13 @@ VERSION = _checked(
 )
 MODULUS = _checked(
     _is_modulus,
-    "[divisor, remainder]: whole numbers, 0 <= remainder < divisor",
-    _array({"type": "integer", "minimum": 0}, minItems=2, maxItems=2),
+    f"[divisor, remainder]: whole numbers, 0 <= remainder < divisor <= {MAX_INTEGER}",
+    _array({"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}, minItems=2, maxItems=2),
 )
 DATE = Operand(_read_date, _TEXT)
 DATES = Operand(_read_dates, _array(_TEXT, minItems=2, maxItems=2))
 DURATION = Operand(_read_duration, {"type": "string", "pattern": durations.DURATION_PATTERN})
-DAY, MONTH, SIZE = _whole(1, 31), _whole(1, 12), _whole(0)
+DAY, MONTH, SIZE = _whole(1, 31), _whole(1, 12), _whole(0, MAX_INTEGER)
 WEEKDAY = _checked(lambda v: _is_text(v) and v in WEEKDAYS, "one of " + ", ".join(WEEKDAYS), {"enum": [*WEEKDAYS]})
 CIRCLE = _record(
     {"lat": (-90, 90), "lon": (-180, 180), "km": (0, 20_038)},

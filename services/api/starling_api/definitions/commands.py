@@ -24,12 +24,12 @@ from starling_api.definitions.definition import (
     used_segments,
     users_of,
 )
-from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, Kind, new_secret
+from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, Document, Kind, new_secret
 from starling_api.http.errors import Archived, AtWork, InUse, NotFound, ReadOnly, VersionConflict
 from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Pause, Publish
 from starling_common.read_models import ARCHIVED
 from starling_common.timezones import DEFAULT
-from starling_segments import DefinitionRefused, Fault, Known
+from starling_segments import DefinitionRefused, Fault, Known, check_bounds
 
 READ_YOUR_WRITES_SECONDS: Final = 3.0
 """How long an answer waits for the read model; then it is given all the same, for the change is made."""
@@ -60,7 +60,7 @@ class Commands:
     def define(self, kind: Kind, author: Author, document: object) -> Definition:
         """The first version. Raises: DefinitionRefused (key_taken among its faults), AtWork."""
         known = self._known(kind, author, except_key=None)
-        kept = kind.read(_with_secret(kind, document, None), known)
+        kept = _read(kind, _with_secret(kind, document, None), known)
         change = defined(kind.name, author, kept, self.now_micros())
         if self._claim(change, None):
             return self._carry_out(change, author)
@@ -79,7 +79,7 @@ class Commands:
             if before.action == "ARCHIVED":
                 raise Archived(f"{key!r} is archived: create a {kind.title} with another key")
             refuse_read_only(document, current)
-            kept = kind.read(_with_secret(kind, _with_key(document, key), before), self._known(kind, author, except_key=key))
+            kept = _read(kind, _with_secret(kind, _with_key(document, key), before), self._known(kind, author, except_key=key))
             if is_same(kept, before.document) and is_same(kept, current.document):
                 return current
             change = after(current, revised(before, author, kept, kind.meaning, self.now_micros()))
@@ -137,14 +137,14 @@ class Commands:
     def _step(self, author: Author, document: object, known: Known, taken: AbstractSet[str]) -> Step:
         key = document.get("key") if isinstance(document, Mapping) else None
         if not isinstance(key, str) or key in taken or self._settled(SEGMENTS, author, key) is None:
-            kept = SEGMENTS.read(document, replace(known, taken_keys=frozenset(taken)))
+            kept = _read(SEGMENTS, document, replace(known, taken_keys=frozenset(taken)))
             change = defined(SEGMENTS.name, author, kept, self.now_micros())
             return Step(None, change, change.definition())
         before, current = self._newest(SEGMENTS, author, key, None)
         if before.action == "ARCHIVED":
             raise Archived(f"{key!r} is archived: create a segment with another key")
         refuse_read_only(document, current)
-        kept = SEGMENTS.read(document, replace(known, taken_keys=frozenset(taken)))
+        kept = _read(SEGMENTS, document, replace(known, taken_keys=frozenset(taken)))
         if is_same(kept, before.document) and is_same(kept, current.document):
             return Step(before, None, current)
         change = after(current, revised(before, author, kept, SEGMENTS.meaning, self.now_micros()))
@@ -295,6 +295,13 @@ class Commands:
         if kind.name not in USES:
             return []
         return users_of(kind.name, key, self.reader.definitions(author.workspace, SEGMENTS.name))
+
+
+def _read(kind: Kind, document: object, known: Known) -> Document:
+    """The document to keep. Its defaults are filled in, so that it may be larger than the one that was sent."""
+    kept = kind.read(document, known)
+    check_bounds(kept)
+    return kept
 
 
 def _with_key(document: object, key: str) -> object:

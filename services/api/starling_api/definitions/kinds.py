@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 from starling_common.topics import LIST_DEFINITIONS, SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
 from starling_segments import DefinitionRefused, Fault, Known, parse_measure, parse_segment
-from starling_segments.document import KEY_PATTERN, LABELS, MAX_NAME_CHARACTERS, read_labels
+from starling_segments.document import KEY_PATTERN, LABELS, MAX_NAME_CHARACTERS, description_faults, read_labels
 from starling_segments.faults import Place, Reading
 from starling_segments.windows import WINDOW_FIELDS
 
@@ -107,6 +107,8 @@ def read_list(document: object, known: Known) -> Document:
     description = given.get("description")
     if not isinstance(description, str | None):
         faults += (Fault("/description", "wrong_type", "it is not a text", "a text, or null"),)
+    elif description is not None:
+        faults += description_faults(description)
     faults += _unknown_faults(given, LISTS.title, frozenset({"key", "name", "description"}) | LABELS) + _label_faults(given)
     _finish(faults)
     return {"key": given["key"], "name": given.get("name") or given["key"], "description": description or "", **_labels(given)}

@@ -54,12 +54,12 @@ class CassandraDefinitions:
     def definition(self, workspace: str, kind: str, key: str) -> Definition | None:
         """The newest state that the projector has written."""
         rows = self._database.read(_DEFINITION, (workspace, kind, key))
-        return _definition(rows[0]) if rows and _is_whole(rows[0]) else None
+        return _definition(rows[0]) if rows else None
 
     def definitions(self, workspace: str, kind: str, after: str = "", most: int | None = None) -> Sequence[Definition]:
         """By key; archived ones too."""
         rows = self._database.read(_DEFINITIONS, (workspace, kind, after))
-        return [_definition(row) for row in rows if _is_whole(row)][:most]
+        return [found for row in rows if (found := _definition(row)) is not None][:most]
 
     def everywhere(self, kind: str) -> Sequence[InForce]:
         """Reads the whole table, a few words a definition."""
@@ -152,14 +152,20 @@ def to_json(document: Any) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
-def _is_whole(row: Row) -> bool:
+def stored_document(text: str) -> dict[str, Any] | None:
+    """The object in a document's text, or None if it cannot be read. The API writes no such text; another producer can."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _definition(row: Row) -> Definition | None:
     # The row's parts carry timestamps of their own: after a crash of the projector the time of creation can be there alone.
-    return row["document"] is not None
-
-
-def _definition(row: Row) -> Definition:
+    document = None if row["document"] is None else stored_document(row["document"])
+    if document is None:
+        return None
     recorded_at = row["recorded_at_micros"]
-    document = msgspec.json.decode(row["document"])
     created_at = row["created_at_micros"] or recorded_at
     return Definition(row["kind"], row["key"], row["version"], row["status"], document, created_at, recorded_at)
 

@@ -12,7 +12,17 @@ from starling_api.definitions.kinds import SEGMENTS, Kind
 from starling_api.definitions.repository import to_json
 from starling_api.http.auth import Role
 from starling_api.http.bodies import DEFINITIONS, MAX_BATCH, UPDATES, body_of
-from starling_api.http.dependencies import Page, Services, UsedServices, Viewer, Write, order_with_body, write_by, write_with_body
+from starling_api.http.dependencies import (
+    Page,
+    Services,
+    UsedServices,
+    Viewer,
+    Write,
+    order_with_body,
+    parse_json,
+    write_by,
+    write_with_body,
+)
 from starling_api.http.idempotency import answer_once
 from starling_api.http.models import PAGES, VIEWS, SegmentBatchResultView
 from starling_api.http.problems import problems
@@ -126,7 +136,7 @@ def batch_routes(writer: Role) -> APIRouter:
         responses={200: {"model": SegmentBatchResultView}},
         openapi_extra=body_of("SegmentBatch"),
     )
-    def apply(services: UsedServices, write: Annotated[Write, Depends(order_with_body(writer))]) -> Response:
+    def apply(services: UsedServices, write: Annotated[Write, Depends(order_with_body(writer, parse_json))]) -> Response:
         """All of them or none. A key that is in use is changed, another one is created. A segment can use one that comes before it.
 
         A segment with the `revision` of an earlier answer is refused when it has changed since.

@@ -25,6 +25,7 @@ from starling_api.reports.audience_report import Reports
 from starling_api.reports.views import Materialised
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
+from starling_segments import DefinitionRefused, read_document
 
 MAX_BODY_BYTES: Final = 1_048_576
 _ETAG: Final = re.compile(r'(?:W/)?"?([0-9]{1,18})"?')
@@ -114,6 +115,19 @@ def parse_json(body: bytes) -> Any:
         raise BadRequest("not_json", f"the body is not JSON: {cause}") from cause
 
 
+def parse_definition(body: bytes) -> Any:
+    """The JSON value of a definition, or of a condition to preview.
+
+    Raises: DefinitionRefused with every number and text that is out of bounds; BadRequest (`not_json`).
+    """
+    try:
+        return read_document(body)
+    except DefinitionRefused:
+        raise
+    except ValueError as cause:
+        raise BadRequest("not_json", f"the body is not JSON: {cause}") from cause
+
+
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -159,11 +173,11 @@ def write_by(role: Role) -> Callable[..., Write]:
     return write
 
 
-def order_with_body(role: Role) -> Callable[..., Write]:
-    """A dependency that gives a write with its document, to what has no versions yet."""
+def order_with_body(role: Role, parse: Callable[[bytes], Any] = parse_definition) -> Callable[..., Write]:
+    """Return a dependency for a write with its document, to a resource that has no versions yet."""
 
     def order(bare: Annotated[Write, Depends(order_by(role))], body: Body) -> Write:
-        return _with_document(bare, body)
+        return _with_document(bare, body, parse)
 
     return order
 
@@ -177,14 +191,14 @@ def write_with_body(role: Role) -> Callable[..., Write]:
     """A dependency that gives a write with its document."""
 
     def write(bare: Annotated[Write, Depends(write_by(role))], body: Body) -> Write:
-        return _with_document(bare, body)
+        return _with_document(bare, body, parse_definition)
 
     return write
 
 
-def _with_document(bare: Write, body: bytes) -> Write:
+def _with_document(bare: Write, body: bytes, parse: Callable[[bytes], Any]) -> Write:
     print_ = hashlib.sha256(bare.fingerprint.encode() + body).hexdigest()
-    return replace(bare, document=parse_json(body), fingerprint=print_)
+    return replace(bare, document=parse(body), fingerprint=print_)
 
 
 def author_of(request: Request, caller: Caller) -> Author:

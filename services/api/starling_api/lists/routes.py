@@ -15,7 +15,7 @@ from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import COMMON, Filtered, answered, commands_for, etag
 from starling_api.http.auth import Role
 from starling_api.http.bodies import UPDATES, body_of, users_body
-from starling_api.http.dependencies import Body, Page, Services, UsedServices, Viewer, Write, parse_json, write_by
+from starling_api.http.dependencies import Body, Page, Services, UsedServices, Viewer, Write, parse_definition, write_by
 from starling_api.http.errors import Archived, NotFound, TooLarge
 from starling_api.http.models import ListMemberPageView, ListPageView, ListView, UploadView
 from starling_api.http.problems import problems
@@ -84,7 +84,7 @@ def read_list(key: str, services: UsedServices, caller: Viewer) -> Response:
 )
 def put_list(key: str, services: UsedServices, write: Writer, body: Body) -> Response:
     """The body can be missing. The answer is 201 for a new list."""
-    document = parse_json(body) if body.strip() else {}
+    document = parse_definition(body) if body.strip() else {}
     whole = replace(write, fingerprint=hashlib.sha256(write.fingerprint.encode() + body).hexdigest())
 
     def act() -> Stored:

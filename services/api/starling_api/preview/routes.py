@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from starling_api.definitions.kinds import SEGMENTS
 from starling_api.definitions.routes import COMMON
 from starling_api.http.bodies import body_of
-from starling_api.http.dependencies import Body, UsedServices, Viewer, author_of, parse_json
+from starling_api.http.dependencies import Body, UsedServices, Viewer, author_of, parse_definition
 from starling_api.http.paths import USER
 from starling_api.http.problems import problems as problems_of
 from starling_api.preview.models import DiffView, ExplanationView, PreviewView
@@ -19,7 +19,7 @@ _BODY: Final = body_of("ConditionRequest")
 
 
 def _asked(body: Body) -> Any:
-    return parse_json(body)
+    return parse_definition(body)
 
 
 Asked = Annotated[Any, Depends(_asked)]

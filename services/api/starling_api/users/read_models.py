@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from starling_api.definitions.repository import stored_document
 from starling_api.ports import Day, EventRow, MemberRow, Membership, PastMembership, Profile, Reported, Version
 from starling_common.database import Database
 from starling_common.read_models import MEMBER_BUCKETS
@@ -44,7 +45,7 @@ class CassandraAudience:
         """The oldest first."""
         rows = self._database.read(_VERSIONS, (workspace, kind, key, *after, most))
         return [
-            Version(row["version"], row["action"], row["actor"], row["recorded_at_micros"], msgspec.json.decode(row["document"]))
+            Version(row["version"], row["action"], row["actor"], row["recorded_at_micros"], stored_document(row["document"]) or {})
             for row in rows
         ]
 

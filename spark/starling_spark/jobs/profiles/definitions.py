@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from starling_segments import DefinitionRefused, Measure, Ratio, parse_measure
+from starling_segments import DefinitionRefused, Measure, Ratio, parse_measure, read_document
 from starling_segments.tree import EventSelector
 
 _MEASURE_FIELDS = ("event", "where", "measure", "within", "between_ago", "after", "before", "calendar")
@@ -70,7 +70,7 @@ def read_definitions(definitions: Sequence[Definition]) -> tuple[tuple[Trait, ..
 
     def measure(definition: Definition, text: str) -> Measure | Ratio | None:
         try:
-            document = json.loads(text)
+            document = read_document(text)
             fields = {name: document[name] for name in _MEASURE_FIELDS if document.get(name) is not None}
             return parse_measure(fields, document.get("timezone") or "UTC")
         except (DefinitionRefused, ValueError, TypeError, AttributeError) as error:

@@ -53,7 +53,7 @@ class Event:
 def _json_object(field: str, text: str) -> Mapping[str, Any]:
     try:
         return _OBJECT.decode(text)
-    except msgspec.DecodeError as cause:
+    except (msgspec.DecodeError, RecursionError) as cause:
         raise BadEvent(f"{field} is no JSON object: {cause}") from cause
 
 

@@ -1,0 +1,208 @@
+"""Extreme values, and the whole way of a definition through the package with extreme users. A step that raises fails the test."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+from starling_api.preview.explanation import in_words
+from starling_common.outcome import Refused
+from starling_rules.events import parse_object
+from starling_segments import (
+    DefinitionRefused,
+    Fault,
+    Known,
+    Plan,
+    Segment,
+    UserState,
+    blind_spots,
+    compile_plan,
+    decode_state,
+    encode_state,
+    folded,
+    judged,
+    on_trial,
+    parse_segment,
+    past_for,
+    plain,
+)  # fmt: skip
+
+Doc = dict[str, Any]
+EVERY = int(os.environ.get("STARLING_EXTREMES_EVERY", "97"))
+"""Each n-th combination is tried; 1: all of them."""
+KNOWN = Known(segments={"other": frozenset()}, computed_traits=frozenset({"clv"}), lists=frozenset({"vips"}), accounts=True)
+FIRST_MS, LAST_MS = 0, 253_402_300_799_999
+"""The times that the normalizer lets through: 1970 to the end of 9999."""
+LATE_MS = LAST_MS - 86_400_000
+MID_MS = 1_774_745_990_000
+ZONES = ("UTC", "Pacific/Kiritimati", "Etc/GMT+12")
+"""Kiritimati is 14 hours ahead of UTC, the other one 12 hours behind."""
+
+INTEGERS = [
+    0, 1, -1, 2**31 - 1, 2**31, -(2**31) - 1, 2**53 - 1, -(2**53 - 1), 2**53, 2**53 + 1, -(2**53), 2**63 - 1, 2**63, -(2**63) - 1,
+    2**64, 10**18, 10**400, -(10**400), -62_135_596_800_000, LAST_MS, LAST_MS + 1,
+]  # fmt: skip
+FLOATS = [-0.0, 0.5, 1.5, 1e15, 2.0**53, 1e290, 1.1e290, 1e308, -1e308, 1.7976931348623157e308, 5e-324, -5e-324, 1e22, 1e-400]
+NO_NUMBERS = [math.inf, -math.inf, math.nan]
+DATES = [
+    "0000-01-01", "0001-01-01", "0001-01-02", "9999-12-29", "9999-12-30", "9999-12-31", "2026-02-30", "2026-03-01",
+    "0001-01-01T00:00:00+14:00", "0001-01-02T00:00:00-12:00", "9999-12-31T23:59:59.999999999Z", "9999-12-31T23:59:59-14:00",
+    "2026-03-01T00:00:00+14:00", "2026-03-01T00:00:00+23:59", "2026-03-01T00:00:00+24:00", "2026-03-01T00:00:00-99:99",
+    "2026-03-01T24:00:00Z", "2026-03-01T23:59:60Z",
+]  # fmt: skip
+DURATIONS = ["0s", "1s", "1095d", "1096d", "999999999w", "1000000000000000000d", "-1d", "9" * 5_000 + "d"]
+TEXTS = [
+    "", " ", "a", "monday", "string", "\x00", "a\x00b", "İ", "ß", "٣", "x" * 5_000, "9" * 5_000, "NaN", "1e400", "(",
+    "(a{1000}){1000}",    ".*", "1.0.0", "9" * 250 + ".0.0", "9" * 5_000 + ".0.0", "1.0.0-" + "9" * 200, "1.0.0-a..b",
+]  # fmt: skip
+NO_TEXTS = ["\ud800", "a\udfffb"]
+
+
+def nested(levels: int) -> Any:
+    """Lists and objects in turn, so many of them inside one another."""
+    value: Any = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"v": value}
+    return value
+
+
+SCALARS: list[Any] = [*INTEGERS, *FLOATS, *DATES, *DURATIONS, *TEXTS, True, False, None]
+COLLECTIONS: list[Any] = [
+    [], {}, [None], [[]], [0, 0], [1, 0], [10**400, 0], [2**53, 0], [1e308, 1e308], ["a", 1, True, None, {"v": [1]}],
+    [{"*": 5}], [{"*": "ab"}, {"*": [1]}], [[[1], 2], "ab"], {"*": {"*": 1}}, [1e308] * 300, list(range(300)),
+    {"lat": 90, "lon": -180}, {"lat": 1e308, "lon": 10**400}, {"lat": -0.0, "lon": 5e-324}, {"v": 10**400}, nested(30),
+]  # fmt: skip
+VALUES: list[Any] = [*SCALARS, *COLLECTIONS]
+"""What a trait or a property can be. The decoder of events and profiles lets no other numbers and texts through."""
+OPERANDS: list[Any] = [*VALUES, *NO_NUMBERS, *NO_TEXTS, ["\ud800"], {"\ud800": 1}, nested(100), ["a"] * 10_001]
+"""What can stand in a definition: whatever Python makes of some JSON text."""
+UNREADABLE = ["1e400", "-1e400", "NaN", "Infinity", "9" * 5_000, '"\\ud800"', '{"\\udfff": 1}', "[" * 3_000 + "]" * 3_000]
+"""JSON texts of numbers and texts that no value of a user can be."""
+
+
+def sampled(*choices: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Each n-th combination of them."""
+    for number, combination in enumerate(product(*choices)):
+        if number % EVERY == 0:
+            yield combination
+
+
+def placed_in(schema: Any, value: Any) -> Iterator[Any]:
+    """The value where an operand of that schema has a part: itself, in a list, in a pair, as each field of an object."""
+    yield value
+    for kind in schema.get("anyOf", [schema]):
+        if kind.get("type") == "array":
+            yield [value]
+            yield [value, 0]
+            yield [0, value]
+            yield [value, value]
+        fields = kind.get("properties", {})
+        for name in fields:
+            yield {**dict.fromkeys(fields, 0), name: value}
+
+
+def parsed(where: Any, zone: str = "UTC", key: str = "s") -> Segment | None:
+    """The segment; None where the definition is refused with a place and a cure for each fault."""
+    try:
+        return parse_segment({"key": key, "name": "s", "timezone": zone, "where": where}, KNOWN)
+    except DefinitionRefused as refused:
+        _check(refused.faults)
+        return None
+
+
+def _check(faults: Sequence[Fault]) -> None:
+    assert faults
+    for fault in faults:
+        assert fault.pointer.startswith("/where"), fault
+        assert fault.message, fault
+        assert fault.expected, fault
+        json.dumps([fault.pointer, fault.message, fault.expected], ensure_ascii=False).encode()
+
+
+def through_json(value: Any) -> Any:
+    """A value of a user, as the segmenter reads it."""
+    found = parse_object(json.dumps({"v": value}))
+    assert not isinstance(found, Refused), found
+    return found["v"]
+
+
+def event(properties: Doc, time_ms: int, name: str = "A") -> Any:
+    return SimpleNamespace(name=name, time_ms=time_ms, properties=properties, context=properties)
+
+
+class User:
+    """One user under a plan. The state goes through bytes after every step."""
+
+    def __init__(self, segments: Sequence[Segment], zone: str = "UTC") -> None:
+        self.segments = {segment.key: segment for segment in segments}
+        self.zone = zone
+        self.plan: Plan = compile_plan(list(segments))
+        self.state = UserState(user_id="u")
+        self.now = FIRST_MS
+        self.past: list[tuple[Any, int]] = []
+
+    @classmethod
+    def of(cls, wheres: Mapping[str, Doc], zone: str) -> User:
+        """Under those of the conditions that are accepted: a date may lie outside of the calendar of another zone."""
+        return cls([found for key, where in wheres.items() if (found := parsed(where, zone, key)) is not None], zone)
+
+    def does(self, properties: Doc, time_ms: int, name: str = "A") -> None:
+        happened = event(properties, time_ms, name)
+        self.now = max(self.now, time_ms)
+        self.past.append((happened, self.now))
+        self.steps(lambda: self.plan.on_event(self.state, happened, self.now))
+
+    def becomes(self, traits: Doc, now: int) -> None:
+        self.now = max(self.now, now)
+        self.steps(lambda: self.plan.on_profile(self.state, traits, [], self.now))
+
+    def passes(self, until: int, most: int = 20) -> None:
+        """Fire timers one by one, as far as `most` of them, then the others at once."""
+        for _ in range(most):
+            due = self.plan.next_due(self.state)
+            if due is None or due > until:
+                break
+            assert due > self.now
+            self.now = due
+            self.steps(lambda: self.plan.on_timer(self.state, self.now))
+        self.now = max(self.now, until)
+        self.steps(lambda: self.plan.on_timer(self.state, self.now))
+
+    def steps(self, act: Callable[[], object]) -> None:
+        """Take a step; store and read the state."""
+        act()
+        data = encode_state(self.state)
+        again = decode_state(data)
+        assert same(plain(again), plain(self.state))
+        self.state = decode_state(data)
+        assert encode_state(self.state) == data
+
+    def members(self) -> set[str]:
+        return {key for key, membership in self.state.memberships.items() if membership.member}
+
+    def explained(self, wheres: Mapping[str, Any]) -> None:
+        """As the API answers. The explanation agrees with the membership."""
+        for key in self.segments:
+            told = self.plan.explain(self.state, key, self.now)
+            assert told["tree"]["truth"] is told["member"] is (key in self.members()), wheres[key]
+            answer = in_words(told, {"where": wheres[key]})
+            json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()
+
+    def previewed(self, key: str) -> bool:
+        """Whether the user would be a member, by a preview of that segment that no state keeps."""
+        trial = on_trial(self.segments[key], {}, None, set())
+        past = past_for(trial, frozenset(), self.now)
+        blind_spots(trial, frozenset(), past, 86_400_000)
+        state = decode_state(encode_state(self.state))
+        memory = None if past is None else (folded(past, state, self.past, self.now), past.fresh)
+        return judged(trial, state, memory, self.now).after
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, with their types."""
+    return json.dumps(one, sort_keys=True, default=repr) == json.dumps(other, sort_keys=True, default=repr)
