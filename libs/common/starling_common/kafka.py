@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -11,7 +11,21 @@ from starling_common.headers import Headers
 from starling_common.logs import log
 from starling_common.topics import MAX_RECORD_BYTES
 
-_NO_LEADER_YET: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+T = TypeVar("T")
+
+_PASSING: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""Errors while a partition's leader or a group's coordinator changes, as after a restart of a broker. The client looks for the new
+one, and a repeated request succeeds. `KafkaError.retriable()` is false for them: it is of transactions only."""
 _AGAIN_SECONDS: Final = 0.25
 
 
@@ -71,22 +85,72 @@ def watermarks(consumer: Consumer, topic: str, partition: int, timeout_seconds: 
 
     While the brokers choose a leader it is asked again, until the time is over. Raises: KafkaException, of time too.
     """
-    deadline = time.monotonic() + timeout_seconds
-    while True:
-        left = max(_AGAIN_SECONDS, deadline - time.monotonic())
-        try:
-            found: Any = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=left, cached=False)
-        except KafkaException as cause:
-            if cause.args[0].code() not in _NO_LEADER_YET or time.monotonic() + _AGAIN_SECONDS > deadline:
-                raise
-            log(__name__).warning("no_leader_yet", topic=topic, partition=partition, error=cause.args[0].str())
-            time.sleep(_AGAIN_SECONDS)
-            continue
+
+    def ask(left_seconds: float) -> tuple[int, int]:
+        found: Any = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=left_seconds, cached=False)
         if found is None:  # so its documentation says of a time-out; whenever it was tried it raised
             told = f"no answer about partition {partition} of {topic} within {timeout_seconds:g} s"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, told))  # noqa: SLF001 - the library's public constant
         low, high = found
         return low, high
+
+    return _until_answered(ask, timeout_seconds)
+
+
+def offsets(
+    consumer: Consumer, partitions: Iterable[tuple[str, int]], which: int, timeout_seconds: float
+) -> dict[tuple[str, int], int]:
+    """Return (topic, partition) -> first offset (`which`: OFFSET_BEGINNING) or next offset (OFFSET_END), in one request a broker.
+
+    The next offset is the last stable one for a `read_committed` consumer and the high watermark for a `read_uncommitted` one.
+    The consumer need not have any partition assigned. The request is repeated during a change of leader, until the time-out.
+    Raises: KafkaException, also on a time-out.
+    """
+    # Not the admin client's `list_offsets`: it sends the leader epoch that it has cached. After a restart of the broker every
+    # later call can fail with FENCED_LEADER_EPOCH, while a consumer drops the epoch upon the first such error.
+    wanted = [TopicPartition(topic, number, which) for topic, number in partitions]
+    if not wanted:
+        return {}
+
+    def ask(left_seconds: float) -> dict[tuple[str, int], int]:
+        found = _without_errors(consumer.offsets_for_times(wanted, timeout=left_seconds))
+        return {(place.topic, place.partition): place.offset for place in found}
+
+    return _until_answered(ask, timeout_seconds)
+
+
+def committed(consumer: Consumer, places: Sequence[TopicPartition], timeout_seconds: float) -> list[TopicPartition]:
+    """Return what the consumer's group has committed of each partition, with its metadata; the offset is negative where nothing is.
+
+    The request is repeated during a change of coordinator, until the time-out. Raises: KafkaException, also on a time-out.
+    """
+    return _until_answered(
+        lambda left_seconds: _without_errors(consumer.committed(list(places), timeout=left_seconds)), timeout_seconds
+    )
+
+
+def is_passing(cause: KafkaException) -> bool:
+    """Whether the same request may succeed soon: a leader or a coordinator changes."""
+    return cause.args[0].code() in _PASSING
+
+
+def _without_errors(found: list[TopicPartition]) -> list[TopicPartition]:
+    for place in found:
+        if place.error is not None:
+            raise KafkaException(place.error)
+    return found
+
+
+def _until_answered(ask: Callable[[float], T], timeout_seconds: float) -> T:
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        try:
+            return ask(max(_AGAIN_SECONDS, deadline - time.monotonic()))
+        except KafkaException as cause:
+            if not is_passing(cause) or time.monotonic() + _AGAIN_SECONDS > deadline:
+                raise
+            log(__name__).warning("asked_again", error=cause.args[0].str())
+        time.sleep(_AGAIN_SECONDS)
 
 
 class TopicView:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from starling_common.kafka import consumer_config, watermarks
+from starling_common.kafka import committed, consumer_config, is_passing, watermarks
 from starling_common.logs import log
 from starling_stream.backing import Standing
 from starling_stream.base import Base, Choice, OnDisk, Span, choose_base
@@ -162,15 +162,12 @@ def _stable_offsets(consumer: Consumer, plan: Plan, stop: Event) -> dict[str, in
     wanted = [TopicPartition(topic, plan.partition) for topic in plan.inputs]
     while not stop.is_set():
         try:
-            found = consumer.committed(wanted, timeout=5)
+            found = committed(consumer, wanted, 5)
         except KafkaException as cause:
-            if not cause.args[0].retriable() and cause.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001
+            if not is_passing(cause) and cause.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001
                 raise
             log(__name__).warning("offsets_not_stable_yet", partition=plan.partition, error=cause.args[0].str())
             continue
-        failed = [offset.error for offset in found if offset.error is not None]
-        if failed:
-            raise KafkaException(failed[0])
         return {offset.topic: offset.offset for offset in found if offset.offset >= 0}
     raise Interrupted
 

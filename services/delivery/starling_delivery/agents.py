@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from starling_common.instants import wall_clock_ms
-from starling_common.kafka import watermarks
+from starling_common.kafka import committed, watermarks
 from starling_common.logs import log
 from starling_common.wire import Codec, DecodeError
 from starling_delivery.dispatch import Dispatcher
@@ -123,7 +123,7 @@ class RetryAgent:
             self._paused = full
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        for found in consumer.committed(partitions, timeout=30):
+        for found in committed(consumer, partitions, 30):
             low, _ = watermarks(consumer, found.topic, found.partition, 30)
             position = max(found.offset, low)
             self.room.open(found.partition, Progress.restored(position, found.metadata or ""))

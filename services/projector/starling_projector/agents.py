@@ -58,7 +58,7 @@ class Projector:
         self._batch_seconds = parts.metrics.histogram("starling_projector_batch_seconds")
 
     def run(self) -> None:
-        """Returns after `stop`, with what was read written and committed. Raises: SchemaMissing, KafkaException."""
+        """Returns after `stop`, with what was read written and committed. Raises: SchemaMissing, KafkaException, ClientFailed."""
         try:
             self._patiently(self._decoder.start)
             self._source.start()
@@ -76,6 +76,10 @@ class Projector:
     def problems(self) -> dict[str, str | None]:
         """What is not ready, by name."""
         return {"broker": self._source.problem, "stores": self._away}
+
+    def failures(self) -> dict[str, str | None]:
+        """Failed checks, by name, that only a restart of the process mends."""
+        return {"broker client": self._source.client_failure}
 
     def _turn(self) -> None:
         # While progress waits for membership, another projector may be the one who brings it: look again soon.

@@ -22,3 +22,7 @@ class ProjectorSettings(ServiceSettings):
     )
     """The group of the events is named after it."""
     batch_records: Annotated[int, Field(ge=1, le=50_000, description="most records of one batch")] = 2000
+    client_failure_seconds: Annotated[
+        float,
+        Field(gt=0, description="unanswered requests for so long, while the broker answers a new client, end the process"),
+    ] = 60.0

@@ -1,14 +1,16 @@
 """Adapter: the topics in batches; offsets are committed when their effect is in the database, markers at the end included."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # public in its documentation
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from starling_common.kafka import BrokerUnavailable, consumer_config
+from starling_common.kafka import BrokerUnavailable, committed, consumer_config, offsets
 from starling_common.logs import log
+
+T = TypeVar("T")
 
 Partition: TypeAlias = tuple[str, int]
 """Topic and number."""
@@ -19,6 +21,10 @@ _PATIENCE_MS = 900_000
 
 _SILENCE_MS = 10_000
 """How long after a crash our partitions wait for the next projector; a restart of the process takes about as long."""
+
+
+class ClientFailed(Exception):
+    """The broker answers a new client, but not the one of this process. A new process has a new client."""
 
 
 @dataclass(slots=True)
@@ -32,21 +38,24 @@ class Taken:
 class Source:
     """A consumer that reads committed records only. One thread uses it."""
 
-    def __init__(self, brokers: str, group: str, topics: Sequence[str]) -> None:
-        """Opens nothing; `start` does."""
+    def __init__(self, brokers: str, group: str, topics: Sequence[str], client_failure_seconds: float) -> None:
+        """Opens nothing; `start` does. After `client_failure_seconds` without an answer a new client sends the same request."""
         more = {"enable.partition.eof": True, "max.poll.interval.ms": _PATIENCE_MS, "session.timeout.ms": _SILENCE_MS}
         self._config = consumer_config(brokers, group, **more)
-        self._brokers = brokers
+        self._uncommitted_config = self._config | {"isolation.level": "read_uncommitted"}
+        self._client_failure_seconds = client_failure_seconds
+        self._unanswered_since: float | None = None
         self._topics = list(topics)
         self._taken: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
         self._reassigned = False
         self.problem: str | None = "not started"
+        self.client_failure: str | None = None
 
     def start(self) -> None:
         """Join the group."""
         self._consumer = Consumer(self._config)
-        self._admin = AdminClient({"bootstrap.servers": self._brokers})
+        self._uncommitted = Consumer(self._uncommitted_config)  # never joins the group
         self.problem = "no partitions yet"
         self._consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._forget, on_lost=self._forget)
 
@@ -76,27 +85,54 @@ class Source:
         self._committed |= moved
 
     def committed(self, topic: str, numbers: Iterable[int]) -> dict[int, int]:
-        """Where the whole group stands, other projectors included. Raises: BrokerUnavailable."""
+        """Where the whole group stands, other projectors included. Raises: BrokerUnavailable, ClientFailed."""
         wanted = [TopicPartition(topic, number) for number in numbers]
-        try:
-            return {part.partition: part.offset for part in self._consumer.committed(wanted, timeout=_NO_ANSWER_SECONDS)}
-        except KafkaException as cause:
-            raise BrokerUnavailable(f"{topic}: {cause}") from cause
+
+        def request(consumer: Consumer) -> dict[int, int]:
+            return {part.partition: part.offset for part in committed(consumer, wanted, _NO_ANSWER_SECONDS)}
+
+        return self._answer(topic, self._consumer, request)
 
     def ends(self, topic: str, numbers: Iterable[int]) -> dict[int, int]:
-        """The offset after the last record, transactions that are being closed included. Raises: BrokerUnavailable."""
-        wanted = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}  # type: ignore[no-untyped-call]
-        if not wanted:
-            return {}
-        try:
-            answers = self._admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED)
-            return {part.partition: int(answer.result(_NO_ANSWER_SECONDS).offset) for part, answer in answers.items()}
-        except (KafkaException, TimeoutError) as cause:
-            raise BrokerUnavailable(f"{topic}: {cause}") from cause
+        """The offset after the last record, open transactions included. Raises: BrokerUnavailable, ClientFailed."""
+        wanted = [(topic, number) for number in numbers]
+
+        def request(consumer: Consumer) -> dict[int, int]:
+            return {number: end for (_, number), end in offsets(consumer, wanted, OFFSET_END, _NO_ANSWER_SECONDS).items()}
+
+        return self._answer(topic, self._uncommitted, request)
 
     def close(self) -> None:
         """Leave the group; what was not committed is read again by whoever comes next."""
         self._consumer.close()
+        self._uncommitted.close()
+
+    def _answer(self, topic: str, consumer: Consumer, request: Callable[[Consumer], T]) -> T:
+        try:
+            answer = request(consumer)
+        except KafkaException as cause:
+            self._compare_with_new_client(topic, request)
+            raise BrokerUnavailable(f"{topic}: {cause}") from cause
+        self._unanswered_since = None
+        return answer
+
+    def _compare_with_new_client(self, topic: str, request: Callable[[Consumer], object]) -> None:
+        """Raises: ClientFailed when a new client gets the answer that this one did not get for too long."""
+        now = time.monotonic()
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        unanswered_seconds = now - self._unanswered_since
+        if unanswered_seconds < self._client_failure_seconds:
+            return
+        other = Consumer(self._uncommitted_config)
+        try:
+            request(other)
+        except KafkaException:
+            return
+        finally:
+            other.close()
+        self.client_failure = f"{topic}: no answer for {unanswered_seconds:.0f} s, but a new client has one: restart this process"
+        raise ClientFailed(self.client_failure)
 
     def _is_record(self, message: Message) -> bool:
         error = message.error()

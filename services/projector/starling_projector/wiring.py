@@ -1,6 +1,7 @@
 """Settings -> a projector and its health server; the only module that knows both."""
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from starling_common.database import Database
@@ -62,7 +63,7 @@ def build_worker(settings: ProjectorSettings) -> Worker:
     def projector(group: str, name: str) -> Projector:
         topics = stage(name).inputs
         parts = Parts(
-            source=Source(settings.kafka.brokers, group, topics),
+            source=Source(settings.kafka.brokers, group, topics, settings.client_failure_seconds),
             decoder=Decoder(registry, topics),
             store=Store(database),
             dead_letters=DeadLetters(settings.kafka.brokers, registry, metrics),
@@ -73,10 +74,14 @@ def build_worker(settings: ProjectorSettings) -> Worker:
     main = projector(settings.group, STAGE)
     events = projector(f"{settings.group}{EVENTS_GROUP_END}", EVENTS_STAGE)
     health = HealthServer(
-        # That it answers shows that the process lives; one that cannot work ends.
+        # A process that cannot work ends. The check serves a supervisor while the end takes its time.
         (settings.http.host, settings.http.port),
         metrics.registry,
-        alive=dict,
-        ready=lambda: main.problems() | {f"events {name}": problem for name, problem in events.problems().items()},
+        alive=lambda: _of_both(main.failures(), events.failures()),
+        ready=lambda: _of_both(main.problems(), events.problems()),
     )
     return Worker(main, events, health, database)
+
+
+def _of_both(main: Mapping[str, str | None], events: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {**main, **{f"events {name}": problem for name, problem in events.items()}}

@@ -4,20 +4,18 @@ Spark keeps its own positions in the checkpoint and reads by those; the group is
 """
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from starling_common.kafka import consumer_config, watermarks
+from starling_common.kafka import committed, consumer_config, watermarks
 
 Ends = Mapping[tuple[str, int], int]
 """(topic, partition) -> the first offset that is not done."""
 
 _TIMEOUT_SECONDS = 10.0
 _COORDINATOR_SECONDS = 60.0
-_COORDINATOR_MOVES = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE)
 """A broker that has just begun finds its groups' coordinators a little later."""
 
 
@@ -41,7 +39,7 @@ class GroupOffsets:
     def load(self, topics: Sequence[str]) -> Mapping[tuple[str, int], str]:
         """Ask the broker what it was told; gives the note that stands with each offset. Raises: KafkaException."""
         wanted = [TopicPartition(topic, number) for topic in topics for number in self._partitions(topic)]
-        found = self._committed(wanted)
+        found = committed(self._consumer, wanted, _COORDINATOR_SECONDS)
         self._told.update({(one.topic, one.partition): one.offset for one in found if one.offset >= 0})
         return {(one.topic, one.partition): one.metadata for one in found if one.metadata}
 
@@ -65,16 +63,6 @@ class GroupOffsets:
     def close(self) -> None:
         """Leave."""
         self._consumer.close()
-
-    def _committed(self, wanted: list[TopicPartition]) -> list[TopicPartition]:
-        deadline = time.monotonic() + _COORDINATOR_SECONDS
-        while True:
-            try:
-                return self._consumer.committed(wanted, timeout=_TIMEOUT_SECONDS)
-            except KafkaException as error:
-                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.5)
 
     def _partitions(self, topic: str) -> list[int]:
         return sorted(self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic].partitions)

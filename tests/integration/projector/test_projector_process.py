@@ -6,14 +6,15 @@ import uuid
 from typing import Any
 
 import httpx
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from starling_common.database import Database
-from starling_common.kafka import consumer_config, producer_config
+from starling_common.kafka import consumer_config, offsets, producer_config
 from starling_common.read_models import MEMBER_BUCKETS
 from starling_common.settings import Cassandra
 from starling_common.testing import eventually
-from starling_common.topics import load_catalogue
+from starling_common.topics import MEMBERSHIP, load_catalogue
+from starling_projector.source import Source
 from tests.conftest import Stack
 from tests.integration.projector.conftest import Start
 from tests.integration.projector.feed import Log
@@ -159,6 +160,27 @@ def _is_caught_up(stack: Stack, group: str) -> bool:
         return all(end is not None and (end[1] == end[0] or part.offset == end[1]) for end, part in zip(ends, done, strict=True))
     finally:
         consumer.close()
+
+
+def test_ends_lie_beyond_an_open_transaction(stack: Stack, log: Log) -> None:
+    producer = Producer(producer_config(stack.brokers, **{"transactional.id": f"test-{uuid.uuid4().hex}"}))
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(MEMBERSHIP, log.encode(MEMBERSHIP, log.membership("ada", "vip", 1)), f"{log.workspace}/ada".encode())
+    producer.flush(30)
+    source, group = Source(stack.brokers, f"test-{uuid.uuid4().hex}", [MEMBERSHIP], 60.0), f"test-{uuid.uuid4().hex}"
+    reader = Consumer(consumer_config(stack.brokers, group, **{"isolation.level": "read_uncommitted"}))
+    source.start()
+    try:
+        parts = [TopicPartition(MEMBERSHIP, number) for number in range(PARTITIONS)]
+        written = {part.partition: reader.get_watermark_offsets(part, timeout=30)[1] for part in parts}
+        assert source.ends(MEMBERSHIP, range(PARTITIONS)) == written
+        committed = offsets(source._consumer, [(MEMBERSHIP, number) for number in range(PARTITIONS)], OFFSET_END, 30)
+        assert sum(committed.values()) < sum(written.values())
+    finally:
+        producer.abort_transaction(30)
+        source.close()
+        reader.close()
 
 
 def test_progress_appears_when_what_it_tells_of_is_there(log: Log, start: Start, tables: Database) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from starling_common import kafka
-from starling_common.kafka import watermarks
+from starling_common.kafka import offsets, watermarks
 
 
 class Asked:
@@ -21,6 +21,14 @@ class Asked:
     def get_watermark_offsets(self, place: TopicPartition, timeout: float, cached: bool) -> Any:
         assert timeout > 0
         self.asked.append((place.topic, place.partition, cached))
+        return self._answer()
+
+    def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> Any:
+        assert timeout > 0
+        self.asked += [(place.topic, place.offset, False) for place in places]
+        return self._answer()
+
+    def _answer(self) -> Any:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, int):
             raise KafkaException(KafkaError(answer))
@@ -32,10 +40,44 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka, "_AGAIN_SECONDS", 0.001)
 
 
+LEADER_CHANGES = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
+
+
 def test_a_partition_without_a_leader_is_asked_about_again() -> None:
-    consumer: Any = Asked(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, (3, 9))
+    consumer: Any = Asked(*LEADER_CHANGES, (3, 9))
     assert watermarks(consumer, "t", 4, 30) == (3, 9)
-    assert consumer.asked == [("t", 4, False)] * 3
+    assert consumer.asked == [("t", 4, False)] * 5
+
+
+class Place:
+    """Stands for a partition in an answer, which can hold an error of its own."""
+
+    def __init__(self, partition: int, offset: int, code: int | None = None) -> None:
+        self.topic, self.partition, self.offset = "t", partition, offset
+        self.error = None if code is None else KafkaError(code)
+
+
+@pytest.mark.parametrize("code", LEADER_CHANGES)
+def test_offsets_are_asked_again_through_a_change_of_leader(code: int) -> None:
+    consumer: Any = Asked(code, [Place(0, 7), Place(1, -1, code)], [Place(0, 7), Place(1, 9)])
+    assert offsets(consumer, [("t", 0), ("t", 1)], OFFSET_END, 30) == {("t", 0): 7, ("t", 1): 9}
+    assert consumer.asked == [("t", OFFSET_END, False)] * 6
+
+
+def test_the_error_of_one_partition_is_no_offset() -> None:
+    consumer: Any = Asked([Place(0, 7), Place(1, -1, KafkaError.UNKNOWN_TOPIC_OR_PART)])
+    with pytest.raises(KafkaException) as raised:
+        offsets(consumer, [("t", 0), ("t", 1)], OFFSET_END, 30)
+    assert raised.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_no_partitions_have_no_offsets() -> None:
+    assert offsets(Asked(), [], OFFSET_END, 30) == {}  # type: ignore[arg-type]
 
 
 def test_when_no_leader_is_found_in_time_the_brokers_own_word_is_told() -> None:

@@ -13,7 +13,7 @@ from starling_common.wire import DecodeError, Record
 from starling_projector.agents import Parts, Projector
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
-from starling_projector.source import Source, Taken
+from starling_projector.source import ClientFailed, Source, Taken
 from starling_projector.store import Store
 from starling_projector.tallies import Counted, Tally
 
@@ -62,6 +62,7 @@ class World:
         self.away = list(away)
         self.stop_at = stop_at
         self.was_away = ""
+        self.client_failed = False
         self.problem: str | None = None
         self.problems: list[str | None] = []
         parts = Parts(
@@ -102,6 +103,8 @@ class World:
         return dict.fromkeys(numbers, 0)
 
     def ends(self, _topic: str, numbers: set[int]) -> dict[int, int]:
+        if self.client_failed:
+            raise ClientFailed
         return dict.fromkeys(numbers, 1)
 
     def close(self) -> None:
@@ -155,3 +158,11 @@ def test_progress_holds_its_own_offset_back_until_membership_is_there() -> None:
     world = World([Read("segments.progress", 8, b"!")])
     world.projector.run()
     assert world.journal == ["rows 0", "counts []", "buried 0", "committed[8]", "progress 0", "committed[8]", "closed"]
+
+
+def test_a_failed_client_ends_it_without_a_commit() -> None:
+    world = World([Read("segments.progress", 8, b"!")])
+    world.client_failed = True
+    with pytest.raises(ClientFailed):
+        world.projector.run()
+    assert world.journal == ["rows 0", "counts []", "closed"]

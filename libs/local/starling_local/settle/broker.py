@@ -1,33 +1,16 @@
 """Adapter: asks the broker how far groups are, with few and large questions."""
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from starling_common.kafka import BrokerUnavailable, consumer_config
+from starling_common.kafka import BrokerUnavailable, committed, consumer_config, offsets
 from starling_local.settle.progress import Offsets, Partition
 
 _TIMEOUT_SECONDS = 10.0
-_PAUSE_SECONDS = 0.2
-_PASSING = frozenset(
-    {
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-    }
-)
-
-_EARLIEST, _LATEST = -2, -1
-"""Asked for in place of a time, the protocol answers with the first and with the next offset.
-
-One question for all partitions; what a `read_committed` consumer is told as the next offset is the last stable one.
-"""
 
 _PROBE_GROUP = "starling-local-probe"
 """Named because a consumer must be; it never joins and never commits."""
@@ -61,15 +44,15 @@ class Offsetter:
 
     def starts(self, partitions: Iterable[Partition]) -> Offsets:
         """The first offset still kept."""
-        return self._offsets(self._consumer, partitions, _EARLIEST)
+        return self._offsets(self._consumer, partitions, OFFSET_BEGINNING)
 
     def ends(self, partitions: Iterable[Partition]) -> Offsets:
         """The last stable offset: beyond every committed record, before every open transaction."""
-        return self._offsets(self._consumer, partitions, _LATEST)
+        return self._offsets(self._consumer, partitions, OFFSET_END)
 
     def high_watermarks(self, partitions: Iterable[Partition]) -> Offsets:
         """The offset after everything written, open transactions and those just being closed included."""
-        return self._offsets(self._sees_open, partitions, _LATEST)
+        return self._offsets(self._sees_open, partitions, OFFSET_END)
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> Offsets:
         """What the group committed; a partition without a commit is left out.
@@ -80,7 +63,10 @@ class Offsetter:
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
         if not wanted:
             return {}
-        found = _patiently(lambda: self._group_offsets(group, wanted))
+        try:
+            found = committed(self._group(group), wanted, _TIMEOUT_SECONDS)
+        except KafkaException as cause:
+            raise BrokerUnavailable(f"the broker does not return the offsets of {group}: {cause}") from cause
         return {(entry.topic, entry.partition): entry.offset for entry in found if entry.offset >= 0}
 
     def holding_records(self, standing: Offsets) -> set[Partition]:
@@ -104,31 +90,15 @@ class Offsetter:
         return found
 
     def _offsets(self, consumer: Consumer, partitions: Iterable[Partition], which: int) -> Offsets:
-        asked = [TopicPartition(topic, number, which) for topic, number in partitions]
-        if not asked:
-            return {}
-        found = _patiently(lambda: consumer.offsets_for_times(asked, timeout=_TIMEOUT_SECONDS))
-        if errors := [entry.error.str() for entry in found if entry.error]:
-            raise BrokerUnavailable(f"the broker does not tell its offsets: {errors[0]}")
-        return {(entry.topic, entry.partition): entry.offset for entry in found}
+        try:
+            return offsets(consumer, partitions, which, _TIMEOUT_SECONDS)
+        except KafkaException as cause:
+            raise BrokerUnavailable(f"the broker does not return its offsets: {cause}") from cause
 
-    def _group_offsets(self, group: str, wanted: list[TopicPartition]) -> list[TopicPartition]:
+    def _group(self, group: str) -> Consumer:
         if group not in self._groups:
             self._groups[group] = self._member(group)
-        return self._groups[group].committed(wanted, timeout=_TIMEOUT_SECONDS)
+        return self._groups[group]
 
     def _member(self, group: str, **more: str) -> Consumer:
         return Consumer(consumer_config(self._brokers, group, **{"enable.partition.eof": True, "log_level": 0}, **more))
-
-
-def _patiently(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
-    """Ask again while the broker is only busy finding its feet: after a start it loads groups and elects leaders."""
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
-    while True:
-        try:
-            return ask()
-        except (KafkaException, TimeoutError) as cause:
-            passing = isinstance(cause, KafkaException) and cause.args[0].code() in _PASSING
-            if not passing or time.monotonic() >= deadline:
-                raise BrokerUnavailable(f"the broker does not tell its offsets: {cause}") from cause
-            time.sleep(_PAUSE_SECONDS)

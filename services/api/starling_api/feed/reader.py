@@ -5,12 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # public in its documentation
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from starling_api.feed.changes import Seen, Span
 from starling_api.http.errors import CursorExpired
-from starling_common.kafka import BrokerUnavailable, consumer_config
+from starling_common.kafka import BrokerUnavailable, consumer_config, offsets
 from starling_common.logs import log
 from starling_common.topics import MEMBERSHIP
 from starling_common.wire import Codec, DecodeError, Record, Registry
@@ -78,28 +77,22 @@ class TopicFeed:
         """Opens nothing; the first call does."""
         more = {"enable.partition.eof": True, "auto.offset.reset": "error", "queued.max.messages.kbytes": _QUEUED_KB}
         self._config = consumer_config(brokers, _GROUP, **more, **{"fetch.wait.max.ms": 100, "log_level": 0})
-        self._brokers = brokers
         self._registry = registry
         self._lock = threading.Lock()
         self._idle: list[TopicFollower] = []
-        self._admin: AdminClient | None = None
+        self._asking: Consumer | None = None
         self._numbers: tuple[int, ...] = ()
 
     def spans(self) -> Sequence[Span]:
         """Asks the broker. Raises: BrokerUnavailable."""
         try:
-            admin, numbers = self._opened()
-            parts = [TopicPartition(MEMBERSHIP, number) for number in numbers]
-            asked = [
-                admin.list_offsets(
-                    dict.fromkeys(parts, spec), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_NO_ANSWER_SECONDS
-                )
-                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-            ]
-            firsts, ends = ([int(answers[part].result(_NO_ANSWER_SECONDS).offset) for part in parts] for answers in asked)
-        except (KafkaException, TimeoutError) as cause:
+            consumer, numbers = self._opened()
+            parts = [(MEMBERSHIP, number) for number in numbers]
+            firsts = offsets(consumer, parts, OFFSET_BEGINNING, _NO_ANSWER_SECONDS)
+            ends = offsets(consumer, parts, OFFSET_END, _NO_ANSWER_SECONDS)
+        except KafkaException as cause:
             raise BrokerUnavailable(f"{MEMBERSHIP}: {cause}") from cause
-        return [Span(*span) for span in zip(firsts, ends, strict=True)]
+        return [Span(firsts[part], ends[part]) for part in parts]
 
     @contextmanager
     def reading(self, workspace: str, start: Mapping[int, int]) -> Iterator[TopicFollower]:
@@ -121,8 +114,9 @@ class TopicFeed:
         """Close what is kept at hand."""
         with self._lock:
             idle, self._idle = self._idle, []
-        for follower in idle:
-            follower.consumer.close()
+            asking, self._asking = self._asking, None
+        for consumer in (*(follower.consumer for follower in idle), *([asking] if asking else [])):
+            consumer.close()
 
     def _take(self) -> TopicFollower:
         with self._lock:
@@ -138,13 +132,13 @@ class TopicFeed:
                 return
         follower.consumer.close()
 
-    def _opened(self) -> tuple[AdminClient, Sequence[int]]:
+    def _opened(self) -> tuple[Consumer, Sequence[int]]:
         with self._lock:
-            if self._admin is None:
-                self._admin = AdminClient({"bootstrap.servers": self._brokers, "log_level": 0})
+            if self._asking is None:
+                self._asking = Consumer(self._config)
             if not self._numbers:
-                found = self._admin.list_topics(MEMBERSHIP, timeout=_NO_ANSWER_SECONDS).topics[MEMBERSHIP]
+                found = self._asking.list_topics(MEMBERSHIP, timeout=_NO_ANSWER_SECONDS).topics[MEMBERSHIP]
                 if found.error is not None:
                     raise KafkaException(found.error)
                 self._numbers = tuple(sorted(found.partitions))
-            return self._admin, self._numbers
+            return self._asking, self._numbers

@@ -1,12 +1,11 @@
 """Adapter: where the segmenter stands, and how much past there is before it."""
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
-from starling_common.kafka import TopicView, consumer_config, watermarks
+from starling_common.kafka import TopicView, committed, consumer_config, watermarks
 from starling_common.topics import PROGRESS
 from starling_common.wire import Codec
 
@@ -40,12 +39,10 @@ def cuts(brokers: str, group: str, topics: Iterable[str], progress: Codec) -> li
     try:
         partitions = sorted(consumer.list_topics(names[0], timeout=_TIMEOUT_SECONDS).topics[names[0]].partitions)
         places = [TopicPartition(topic, number) for topic in names for number in partitions]
-        committed: dict[int, dict[str, int]] = {number: {} for number in partitions}
-        for found in _committed(consumer, places):
-            committed[found.partition][found.topic] = max(0, found.offset)
-        return [
-            Cut(number, committed[number], _first(consumer, names, number), stream_times.get(number, 0)) for number in partitions
-        ]
+        inputs: dict[int, dict[str, int]] = {number: {} for number in partitions}
+        for found in committed(consumer, places, _TIMEOUT_SECONDS):
+            inputs[found.partition][found.topic] = max(0, found.offset)
+        return [Cut(number, inputs[number], _first(consumer, names, number), stream_times.get(number, 0)) for number in partitions]
     finally:
         consumer.close()
 
@@ -58,25 +55,6 @@ def first_left(brokers: str, topics: Mapping[str, str], partition: int) -> dict[
     finally:
         consumer.close()
     return {name: found[called] for name, called in topics.items()}
-
-
-def _committed(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
-    """A coordinator that moves is waited for. Raises: KafkaException."""
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
-    while True:
-        try:
-            return _without_errors(consumer.committed(places, timeout=_TIMEOUT_SECONDS))
-        except KafkaException as cause:
-            if not cause.args[0].retriable() or time.monotonic() > deadline:
-                raise
-        time.sleep(0.2)
-
-
-def _without_errors(found: list[TopicPartition]) -> list[TopicPartition]:
-    failed = [place.error for place in found if place.error is not None]
-    if failed:
-        raise KafkaException(failed[0])
-    return found
 
 
 def _first(consumer: Consumer, topics: Iterable[str], number: int) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions
 
-from starling_common.kafka import consumer_config, watermarks
+from starling_common.kafka import committed, consumer_config, watermarks
 from starling_common.topics import INGEST_TOPICS
 from starling_spark.jobs.reprocess.place import REACHED, Place
 from starling_spark.kafka.sources import kafka_past
@@ -53,7 +53,7 @@ def _starts(place: Place, lake: Position) -> dict[tuple[str, int], int]:
 
 
 def _committed(consumer: Consumer, parts: Sequence[TopicPartition]) -> dict[int, int]:
-    found = consumer.committed(list(parts), timeout=_TIMEOUT_SECONDS)
+    found = committed(consumer, parts, _TIMEOUT_SECONDS)
     return {one.partition: max(one.offset, 0) for one in found}
 
 
