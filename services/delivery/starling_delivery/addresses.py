@@ -4,7 +4,8 @@ import asyncio
 import ipaddress
 import socket
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+
+from starling_common.web_address import parse_web_address
 
 
 class AddressRefused(Exception):
@@ -25,20 +26,21 @@ async def resolve(url: str, *, allow_private: bool) -> Place:
 
     Raises: AddressRefused when a rule forbids it, OSError when the name cannot be looked up.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise AddressRefused("the address must be an http or https URL")
-    if parts.scheme == "http" and not allow_private:
+    try:
+        address = parse_web_address(url)
+    except ValueError as cause:
+        raise AddressRefused(f"the address cannot be called: {cause}") from cause
+    if address.scheme == "http" and not allow_private:
         raise AddressRefused("the address must begin with https://")
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    found = await asyncio.get_running_loop().getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    port = address.port or (443 if address.scheme == "https" else 80)
+    found = await asyncio.get_running_loop().getaddrinfo(address.host, port, type=socket.SOCK_STREAM)
     addresses = [str(entry[4][0]) for entry in found]
-    if not allow_private and not all(is_public(address) for address in addresses):
+    if not allow_private and not all(is_public(one) for one in addresses):
         raise AddressRefused("the address leads into a private network")
     pinned = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
-    path = parts.path or "/"
-    query = f"?{parts.query}" if parts.query else ""
-    return Place(f"{parts.scheme}://{pinned}:{port}{path}{query}", parts.hostname, parts.netloc.rpartition("@")[2])
+    path = address.path or "/"
+    query = f"?{address.query}" if address.query else ""
+    return Place(f"{address.scheme}://{pinned}:{port}{path}{query}", address.host, address.host_header)
 
 
 def is_public(address: str) -> bool:

@@ -64,7 +64,10 @@ class Channel(Protocol):
     name: str
 
     async def send(self, message: Message) -> Answer:
-        """What became of it. Raises nothing for anything that the other side does or fails to do."""
+        """What became of it. Raises nothing for anything that the other side does or fails to do.
+
+        An exception all the same makes this one message a dead letter, with the exception's type; a cancellation passes.
+        """
 
     async def close(self) -> None:
         """Give back what is held."""

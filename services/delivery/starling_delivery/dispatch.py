@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from starling_common.instants import wall_clock_ms
-from starling_delivery.channel import Again, Answer, Channel
+from starling_common.logs import log
+from starling_delivery.channel import Again, Answer, Channel, Impossible
 from starling_delivery.policy import Request, Schedule, Step, after, message_of
 from starling_delivery.targets import Targets
 
@@ -59,6 +60,13 @@ class Dispatcher:
         if failures[of_target] >= self.failures_before_pause:
             answer: Answer = Again(f"put off: {failures[of_target]} attempts in a row failed")
         else:
-            answer = await self.channel.send(message_of(request))
+            answer = await self._sent(request)
             failures[of_target] = failures[of_target] + 1 if isinstance(answer, Again) else 0
         return after(request, answer, self.schedule, wall_clock_ms(), random.random())  # noqa: S311 - spreads load, guards nothing
+
+    async def _sent(self, request: Request) -> Answer:
+        try:
+            return await self.channel.send(message_of(request))
+        except Exception as error:  # noqa: BLE001 - one message that a channel cannot handle must not end all others' delivery
+            log(__name__).exception("channel_failed", channel=self.channel.name, delivery_id=request["delivery_id"])
+            return Impossible(f"the channel failed with {type(error).__name__}: {error}")

@@ -326,6 +326,10 @@ def test_the_life_of_a_webhook(client: Client, stack: Stack) -> None:
     assert client.call("PUT", "/v1/webhooks/shop", sent_back).json()["version"] == 2
     records = published(stack, "webhooks.definitions", client.workspace)
     assert [json.loads(record["document"])["secret"] for record in records] == [secret, secret]
+    refused = client.call("POST", "/v1/webhooks", {"key": "b", "url": "https://a..b/"})
+    assert refused.status_code == 422
+    assert faults(refused) == {("/url", "wrong_type")}
+    assert "'a..b' is no host name" in refused.text
     assert faults(client.call("POST", "/v1/webhooks", {"key": "b", "url": "ftp://x", "segments": ["no"]})) == {
         ("/url", "wrong_type"),
         ("/segments/0", "unknown_segment"),

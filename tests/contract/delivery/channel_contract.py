@@ -3,12 +3,27 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message
+from starling_delivery.dispatch import Dispatcher
+from starling_delivery.policy import Schedule, Step
+from tests.unit.delivery.making import definition, request, targets
+
+IMPOSSIBLE_ADDRESSES = (
+    "", "no address", "https://a..b/", f"https://{'x' * 64}.example/", "https://☃.example/", "http://[::1", "https://h:99999/",
+    "https://h:0/", "https://h:port/", "https://h/\x00", "https:///x", "\ud800",
+)  # fmt: skip
+"""What a stored target may hold although the API refuses it today."""
 
 
 class ChannelContract(ABC):
     """`run` hands the channel to an async function, in an event loop of its own, and closes it afterwards."""
+
+    uses_addresses = True
+    """Whether a message goes where its address says; False for a channel with a place of its own."""
 
     @abstractmethod
     def open(self) -> Channel:
@@ -66,3 +81,36 @@ class ChannelContract(ABC):
         [answer] = self.send(self.open_broken, self.message())
         assert isinstance(answer, Again | Impossible | Gone)
         assert answer.why
+
+    def through_the_kit(self, **bad: Any) -> tuple[Step, Step]:
+        """What becomes of a message with these fields and of a good one beside it, as the process sends them."""
+        good = self.message()
+        requests = [
+            request(user="bob", delivery_id="bad", target_key=good.target_key, **({"address": good.address} | bad)),
+            request(user="ada", delivery_id=good.delivery_id, target_key=good.target_key, address=good.address),
+        ]
+        steps: dict[str, Step] = {}
+
+        async def sending() -> None:
+            channel = self.open()
+            dispatcher = Dispatcher(channel, targets(definition(good.target_key)), Schedule((1.0,), 60.0), 8, 5)
+            try:
+                await dispatcher.send(requests, lambda made, step: steps.update({made["delivery_id"]: step}))
+            finally:
+                await channel.close()
+
+        asyncio.run(sending())
+        return steps["bad"], steps[good.delivery_id]
+
+    @pytest.mark.parametrize("address", IMPOSSIBLE_ADDRESSES)
+    def test_an_impossible_address_ends_one_message_and_no_other(self, address: str) -> None:
+        bad, good = self.through_the_kit(address=address)
+        assert (bad.outcome, bool(bad.dead)) == (("FAILED", True) if self.uses_addresses else ("DELIVERED", False))
+        assert good.outcome == "DELIVERED"
+
+    def test_an_exception_ends_one_message_and_no_other(self) -> None:
+        """No channel can write down half of a surrogate pair."""
+        bad, good = self.through_the_kit(payload='{"data":{"event_id":"m-bad","name":"\ud800"}}')
+        assert bad.outcome == "FAILED"
+        assert "UnicodeEncodeError" in (bad.dead or "")
+        assert good.outcome == "DELIVERED"

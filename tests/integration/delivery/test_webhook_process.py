@@ -231,3 +231,30 @@ def test_a_killed_process_loses_nothing_and_a_waiting_retry_survives(world: Worl
     with world.process():
         wait_for(lambda: {call["data"]["user_id"] for call in receiver.calls} == {"ada", "bob"})
     assert len(receiver.calls) == 2
+
+
+def test_a_stored_webhook_with_an_impossible_host_ends_in_dead_letters_alone(world: World, receiver: Receiver) -> None:
+    hosts = {"empty": "https://a..b/", "long": f"https://{'x' * 64}.example/", "idna": "https://☃.example/", "open": "http://[::1"}
+    for key, url in hosts.items():
+        world.define(url, key)
+    world.define(receiver.url)
+    for user in ("ada", "bob"):
+        world.change(user)
+    with world.process() as process:
+        wait_for(lambda: len(world.outcomes()) == 2 * (len(hosts) + 1))
+        world.change("cyd")
+        wait_for(lambda: len(receiver.calls) == 3)
+        assert process.poll() is None
+    assert sorted({call["data"]["user_id"] for call in receiver.calls}) == ["ada", "bob", "cyd"]
+    failed = [record["target_key"] for record in world.records("outcome") if record["outcome"] == "FAILED"]
+    assert sorted(set(failed)) == sorted(hosts)
+    letters = [letter["message"] for letter in world.records("dead_letter")]
+    assert sorted(set(letters)) == sorted(
+        f"{url}: the address cannot be called: {reason}"
+        for url, reason in {
+            hosts["empty"]: "its host 'a..b' is no host name: Empty Label",
+            hosts["long"]: f"its host '{'x' * 64}.example' is no host name: Label too long",
+            hosts["idna"]: "its host '☃.example' is no host name: Codepoint U+2603 at position 1 of '☃' not allowed",
+            hosts["open"]: "it is no URL: Invalid IPv6 URL",
+        }.items()
+    )

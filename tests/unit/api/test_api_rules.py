@@ -69,6 +69,15 @@ WEBHOOK = {"key": "shop", "url": "https://shop.example/hook", "secret": SECRET}
         pytest.param({"url": "https://a:b@shop.example"}, "/url", "wrong_type", id="credentials in the address"),
         pytest.param({"url": "https://shop.example:99999"}, "/url", "wrong_type", id="no such port"),
         pytest.param({"url": "https://[::1"}, "/url", "wrong_type", id="bracket left open"),
+        pytest.param({"url": "https://a..b/"}, "/url", "wrong_type", id="a host with an empty label"),
+        pytest.param({"url": f"https://{'x' * 64}.example"}, "/url", "wrong_type", id="a label that is too long"),
+        pytest.param({"url": "https://☃.example"}, "/url", "wrong_type", id="a host that IDNA refuses"),
+        pytest.param({"url": "https://xn--zzzz.example"}, "/url", "wrong_type", id="punycode of nothing"),
+        pytest.param({"url": "https://[::1%25eth0]/"}, "/url", "wrong_type", id="an IPv6 zone"),
+        pytest.param({"url": "https://shop.example:0"}, "/url", "wrong_type", id="port 0"),
+        pytest.param({"url": "https://shop.example/\x7f"}, "/url", "wrong_type", id="a control character"),
+        pytest.param({"url": "https://:b@shop.example"}, "/url", "wrong_type", id="a password alone"),
+        pytest.param({"url": "https://@shop.example"}, "/url", "wrong_type", id="an empty user name"),
         pytest.param({"url": "https://shop.example/a b"}, "/url", "wrong_type", id="a space"),
         pytest.param({"url": "https://shop.example/" + "x" * 2000}, "/url", "wrong_type", id="too long"),
         pytest.param({"url": 5}, "/url", "wrong_type", id="a number"),
@@ -88,6 +97,21 @@ def test_each_fault_of_a_webhook_is_named(change: dict[str, Any], pointer: str, 
     with pytest.raises(DefinitionRefused) as refused:
         read_webhook({**WEBHOOK, **change}, KNOWN)
     assert [(fault.pointer, fault.code) for fault in refused.value.faults] == [(pointer, code)]
+
+
+def test_a_url_that_is_refused_is_told_why() -> None:
+    with pytest.raises(DefinitionRefused) as refused:
+        read_webhook({**WEBHOOK, "url": "https://a..b/"}, KNOWN)
+    [fault] = refused.value.faults
+    assert fault.message == "its host 'a..b' is no host name: Empty Label"
+    assert "https://hooks.example.com/starling; labels of the host have 1 to 63 characters" in fault.expected
+
+
+@pytest.mark.parametrize(
+    "url", ["https://bücher.example/x", "http://my_service:8080", "https://[2001:db8::1]:8443/x?y=z", "https://shop.example./"]
+)
+def test_hosts_that_can_be_looked_up_are_kept_as_they_came(url: str) -> None:
+    assert read_webhook({**WEBHOOK, "url": url}, KNOWN)["url"] == url
 
 
 def test_a_webhook_has_defaults() -> None:

@@ -1,6 +1,7 @@
 """No message is sent into our own network, whatever a URL says."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -41,6 +42,13 @@ def test_only_addresses_that_anybody_may_have_are_public(address: str, public: b
         ("http://93.184.215.14/hook", "https"),
         ("ftp://93.184.215.14/hook", "http or https"),
         ("https:///hook", "http or https"),
+        ("https://a..b/hook", "'a..b' is no host name"),
+        ("https://" + "x" * 64 + ".example/hook", "no host name: Label too long"),
+        ("https://☃.example/hook", "no host name"),
+        ("https://[::1", "no URL"),
+        ("https://93.184.215.14:99999/hook", "Port out of range"),
+        ("https://93.184.215.14:0/hook", "port must be"),
+        ("https://93.184.215.14/\x00", "control character"),
     ],
 )
 def test_anything_else_is_refused(url: str, why: str) -> None:
@@ -56,3 +64,16 @@ def test_the_address_that_was_checked_is_the_one_that_is_used() -> None:
 def test_a_local_stack_may_send_to_itself() -> None:
     place = asyncio.run(resolve("http://127.0.0.1:9/x", allow_private=True))
     assert place.url == "http://127.0.0.1:9/x"
+
+
+def test_a_name_in_other_letters_is_looked_up_and_sent_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def look_up(host: str, port: int, *_: object, **__: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.215.14", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    place = asyncio.run(resolve("https://straße.example:8443/x", allow_private=False))
+    assert asked == ["xn--strae-oqa.example"]
+    assert place == Place("https://93.184.215.14:8443/x", "xn--strae-oqa.example", "xn--strae-oqa.example:8443")

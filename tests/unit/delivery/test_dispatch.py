@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from starling_common.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Message
 from starling_delivery.dispatch import Dispatcher
@@ -75,3 +77,54 @@ def test_nothing_is_sent_to_a_webhook_that_is_off_or_gone() -> None:
     steps = send(channel, [request(target_key="off"), request(target_key="gone", user="bob")], known)
     assert [step.outcome for _, step in steps] == ["SUPPRESSED", "SUPPRESSED"]
     assert channel.sent == []
+
+
+class Raising(Scripted):
+    """A channel with a defect that one target brings out."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    async def send(self, message: Message) -> Answer:
+        if message.target_key == "bad":
+            raise self.error
+        return await super().send(message)
+
+
+@pytest.mark.parametrize("error", [UnicodeError("label too long"), KeyError("x"), ExceptionGroup("two", [OSError(), OSError()])])
+def test_a_channel_that_raises_makes_one_dead_letter(error: Exception) -> None:
+    requests = [request(user=f"u{n}", delivery_id=f"d{n}", target_key="bad" if n == 0 else "hook") for n in range(5)]
+    steps = dict(send(Raising(error), requests, targets(definition(), definition("bad"))))
+    assert {name: step.outcome for name, step in steps.items()} == {
+        "d0": "FAILED", "d1": "DELIVERED", "d2": "DELIVERED", "d3": "DELIVERED", "d4": "DELIVERED"
+    }  # fmt: skip
+    assert steps["d0"].dead == f"the channel failed with {type(error).__name__}: {error}"
+
+
+class Endless(Scripted):
+    """A channel whose other side never answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = asyncio.Event()
+
+    async def send(self, message: Message) -> Answer:
+        self.begun.set()
+        return await asyncio.Future[Answer]()
+
+
+def test_a_cancellation_is_no_outcome() -> None:
+    steps: list[Step] = []
+
+    async def cancelled() -> None:
+        channel = Endless()
+        dispatcher = Dispatcher(channel, targets(), Schedule((1.0,), 60.0), 8, failures_before_pause=3)
+        sending = asyncio.create_task(dispatcher.send([request()], lambda _, step: steps.append(step)))
+        await channel.begun.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+    asyncio.run(cancelled())
+    assert steps == []

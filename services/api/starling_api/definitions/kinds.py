@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 from starling_common.topics import LIST_DEFINITIONS, SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
+from starling_common.web_address import parse_web_address
 from starling_segments import DefinitionRefused, Fault, Known, parse_measure, parse_segment
 from starling_segments.document import KEY_PATTERN, LABELS, MAX_NAME_CHARACTERS, description_faults, read_labels
 from starling_segments.faults import Place, Reading
@@ -187,17 +187,26 @@ def _name_faults(given: Document) -> tuple[Fault, ...]:
 
 def _url_faults(given: Document) -> tuple[Fault, ...]:
     url = given.get("url")
-    expected = f"an http or https address of at most {MAX_URL_CHARACTERS} characters"
+    expected = (
+        f"an http or https URL of at most {MAX_URL_CHARACTERS} characters, without user name and password, such as "
+        "https://hooks.example.com/starling; labels of the host have 1 to 63 characters that IDNA 2008 allows"
+    )
     if url is None:
         return (Fault("", "missing_field", "it has no url", f'"url": {expected}'),)
-    if isinstance(url, str) and len(url) <= MAX_URL_CHARACTERS and url.isprintable() and " " not in url:
-        try:
-            parts = urlsplit(url)
-            if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and not parts.username:
-                return ()
-        except ValueError:
-            pass  # a port that is no number, a bracket that is not closed: no address
-    return (Fault("/url", "wrong_type", "it is no address that can be called", expected),)
+    reason = _why_not_callable(url)
+    return () if reason is None else (Fault("/url", "wrong_type", reason, expected),)
+
+
+def _why_not_callable(url: object) -> str | None:
+    if not isinstance(url, str):
+        return "it is no text"
+    if len(url) > MAX_URL_CHARACTERS:
+        return f"it has {len(url)} characters"
+    try:
+        address = parse_web_address(url)
+    except ValueError as error:
+        return str(error)
+    return "it contains a user name or a password" if address.has_credentials else None
 
 
 def _secret_faults(given: Document) -> tuple[Fault, ...]:
