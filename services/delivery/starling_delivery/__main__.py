@@ -3,15 +3,19 @@
 import asyncio
 import sys
 
-from starling_common.logs import configure_logs
+from starling_common.logs import configure_logs, log
+from starling_delivery.channels import CHANNELS
 from starling_delivery.settings import Settings
 from starling_delivery.wiring import build
 
 
 def main() -> int:
-    """Serve one channel until told to stop."""
+    """Serve one channel until told to stop. Returns 2 when the settings name a channel that must not run."""
     settings = Settings()
     configure_logs(f"delivery-{settings.channel}", settings.log_level)
+    if refusal := settings.refusal(CHANNELS):
+        log(__name__).error("refused_to_start", reason=refusal)
+        return 2
     asyncio.run(build(settings).run())
     return 0
 

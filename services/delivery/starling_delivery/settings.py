@@ -1,23 +1,32 @@
 """What an operator may turn about a delivery channel. Read from `STARLING_…`."""
 
-from typing import Annotated
+from collections.abc import Collection
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from starling_common import topics
 from starling_common.settings import ServiceSettings
 
+WEBHOOK: Final = "webhook"
+"""The channel that every target belongs to: a target is a webhook."""
+
+WEBHOOK_GROUP: Final = topics.stage(WEBHOOK).group
+
 
 class Settings(ServiceSettings):
     """One process serves one channel."""
 
-    channel: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")] = "webhook"
+    channel: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")] = WEBHOOK
+    takes_all_targets: Annotated[
+        bool, Field(description="another channel than webhook delivers to every webhook, in place of the webhook process")
+    ] = False
     membership_topic: str = topics.MEMBERSHIP
     definitions_topic: str = topics.WEBHOOK_DEFINITIONS
     retry_topic: str = topics.DELIVERY_RETRY
     outcome_topic: str = topics.DELIVERY
     dead_letter_topic: str = "delivery.dlq"
-    group: Annotated[str, Field(min_length=1, description="consumer group; `-retry` is added for the retries")] = "starling-webhook"
+    group: Annotated[str, Field(min_length=1, description="consumer group; that of the retries is named after it")] = WEBHOOK_GROUP
     timeout_seconds: Annotated[float, Field(gt=0, le=60, description="of one attempt")] = 15.0
     max_in_flight: Annotated[int, Field(ge=1, le=1000, description="attempts under way at once")] = 64
     batch_messages: Annotated[int, Field(ge=1, le=10_000, description="membership changes taken at once")] = 2000
@@ -37,3 +46,28 @@ class Settings(ServiceSettings):
     allow_private_addresses: Annotated[
         bool, Field(description="for local stacks only: send to private networks, and over http")
     ] = False
+
+    @property
+    def retry_group(self) -> str:
+        """The consumer group of the retries: one a channel, since each channel skips the retries of the others."""
+        return f"{self.group}-retry" if self.channel == WEBHOOK else f"{self.group}-{self.channel}-retry"
+
+    def refusal(self, channels: Collection[str]) -> str | None:
+        """Return why this process must not start, with the cure; None when it may. `channels`: the registered ones."""
+        if self.channel not in channels:
+            known = ", ".join(sorted(channels))
+            return f"STARLING_CHANNEL={self.channel}: no such channel in starling_delivery/channels/__init__.py; there are: {known}"
+        if self.channel == WEBHOOK:
+            return None
+        if not self.takes_all_targets:
+            return (
+                f"STARLING_CHANNEL={self.channel}: every target is a webhook, so this process would report outcomes of "
+                f"messages of the channel {WEBHOOK}. To deliver all of them through {self.channel}, stop the webhook process "
+                "and set STARLING_TAKES_ALL_TARGETS=true"
+            )
+        if self.group != WEBHOOK_GROUP:
+            return (
+                f"STARLING_GROUP={self.group}: a channel that takes all targets reads in the group of the webhook process, so that "
+                f"each change has one outcome. Unset STARLING_GROUP, or set it to {WEBHOOK_GROUP}"
+            )
+        return None

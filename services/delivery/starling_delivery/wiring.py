@@ -64,8 +64,8 @@ def build(settings: Settings) -> Delivery:
     membership_codec = registry.codec(settings.membership_topic, "SegmentMembershipChanged")
     retry_codec = registry.codec(settings.retry_topic, "DeliveryRequested")
     agents = (
-        MembershipAgent(settings, _consumer(settings, ""), membership_codec, targets, dispatcher, outbox),
-        RetryAgent(settings, _consumer(settings, "-retry"), retry_codec, dispatcher, outbox),
+        MembershipAgent(settings, _consumer(settings, settings.group), membership_codec, targets, dispatcher, outbox),
+        RetryAgent(settings, _consumer(settings, settings.retry_group), retry_codec, dispatcher, outbox),
     )
     view = _view(settings, registry, targets)
     ready: dict[str, MembershipAgent | RetryAgent] = {"membership": agents[0], "retries": agents[1]}
@@ -87,7 +87,7 @@ def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: M
     return Outbox(settings, Producer(producer_config(settings.kafka.brokers)), registry, targets, metrics)
 
 
-def _consumer(settings: Settings, suffix: str) -> Consumer:
+def _consumer(settings: Settings, group: str) -> Consumer:
     more = {
         # A batch against an endpoint that times out takes a while; the group must not take that for a death.
         "max.poll.interval.ms": 900_000,
@@ -95,7 +95,7 @@ def _consumer(settings: Settings, suffix: str) -> Consumer:
         # A process that was killed and comes back under its name goes on at once, without the group waiting for its ghost.
         "group.instance.id": settings.instance_id,
     }
-    return Consumer(consumer_config(settings.kafka.brokers, settings.group + suffix, **more))
+    return Consumer(consumer_config(settings.kafka.brokers, group, **more))
 
 
 def _view(settings: Settings, registry: Registry, targets: Targets) -> TopicView:

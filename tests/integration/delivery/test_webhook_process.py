@@ -7,9 +7,10 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -26,6 +27,7 @@ from starling_common.values import record_key
 from starling_common.wire import Registry
 from starling_local.demo.receiver import Receiver
 from tests.conftest import Stack
+from tests.contract.delivery.test_example_channel import source_of_the_guide
 from tests.unit.delivery.making import SECRET, change
 
 SCHEMAS = {
@@ -36,6 +38,17 @@ SCHEMAS = {
     "dead_letter": "DeadLetter",
 }
 WAIT_SECONDS = 60.0
+
+GUIDE_PROCESS = """
+import sys
+from pathlib import Path
+from file_channel import FileChannel
+from starling_delivery.channels import CHANNELS
+CHANNELS["file"] = lambda settings, targets: FileChannel(Path(sys.argv[1]))
+from starling_delivery.__main__ import main
+sys.exit(main())
+"""
+"""The channel of the guide, registered as the guide says."""
 
 
 @dataclass
@@ -94,10 +107,24 @@ class World:
         return [record["outcome"] for record in self.records("outcome")]
 
     @contextmanager
-    def process(self, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
-        """`python -m starling_delivery` on this world's topics."""
+    def process(
+        self, command: Sequence[str] = (sys.executable, "-m", "starling_delivery"), **settings: str
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """`python -m starling_delivery` on this world's topics, ready."""
         port = free_port()
-        environment = {
+        process = subprocess.Popen(command, env=self.environment(port, **settings))
+        try:
+            wait_for(lambda: _status(port) == 200)
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            finally:
+                process.kill()
+
+    def environment(self, port: int, **settings: str) -> dict[str, str]:
+        return {
             **os.environ,
             **self.stack.environment(),
             "STARLING_HTTP__PORT": str(port),
@@ -109,16 +136,6 @@ class World:
             "STARLING_DEFINITIONS_TOPIC": self.topic("definitions"),
             **settings,
         }
-        process = subprocess.Popen([sys.executable, "-m", "starling_delivery"], env=environment)
-        try:
-            wait_for(lambda: _status(port) == 200)
-            yield process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(30)
-            finally:
-                process.kill()
 
 
 @pytest.fixture
@@ -258,3 +275,52 @@ def test_a_stored_webhook_with_an_impossible_host_ends_in_dead_letters_alone(wor
             hosts["open"]: "it is no URL: Invalid IPv6 URL",
         }.items()
     )
+
+
+@pytest.fixture
+def file_process(tmp_path: Path) -> Sequence[str]:
+    """The command of a process that has the guide's channel too. Its messages go to `tmp_path`."""
+    (tmp_path / "file_channel.py").write_text(source_of_the_guide())
+    (tmp_path / "main.py").write_text(GUIDE_PROCESS)
+    return sys.executable, str(tmp_path / "main.py"), str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "cure"),
+    [
+        ({"STARLING_GROUP": "starling-file"}, b"set STARLING_TAKES_ALL_TARGETS=true"),
+        ({"STARLING_GROUP": "starling-file", "STARLING_TAKES_ALL_TARGETS": "true"}, b"Unset STARLING_GROUP"),
+    ],
+)
+def test_a_second_channel_does_not_answer_for_webhooks(
+    world: World, receiver: Receiver, file_process: Sequence[str], settings: dict[str, str], cure: bytes
+) -> None:
+    world.define(receiver.url)
+    world.change("ada")
+    environment = world.environment(free_port(), STARLING_CHANNEL="file", **settings)
+    refused = subprocess.run(file_process, env=environment, capture_output=True, timeout=WAIT_SECONDS, check=False)
+    assert refused.returncode == 2
+    assert cure in refused.stdout + refused.stderr
+    with world.process():
+        wait_for(lambda: len(receiver.calls) == 1)
+    assert world.outcomes() == ["DELIVERED"]
+
+
+def test_the_channel_of_the_guide_takes_the_place_of_the_webhook_process(
+    world: World, receiver: Receiver, file_process: Sequence[str], tmp_path: Path
+) -> None:
+    webhook = {"STARLING_GROUP": "starling-webhook", "STARLING_RETRY_DELAYS_SECONDS": "[20]"}
+    world.define(receiver.url)
+    receiver.failures = 1
+    world.change("ada")
+    with world.process(**webhook):
+        wait_for(lambda: world.outcomes() == ["RETRYING"])
+    world.change("bob")
+    with world.process(file_process, **webhook, STARLING_CHANNEL="file", STARLING_TAKES_ALL_TARGETS="true"):
+        wait_for(lambda: world.outcomes() == ["RETRYING", "DELIVERED"])
+    assert [line.split("\t")[0] for line in (tmp_path / "default.hook").read_text().splitlines()] == [change("bob")["event_id"]]
+    assert [record["channel"] for record in world.records("outcome")] == ["webhook", "file"]
+    world.change("cyd")
+    with world.process(**webhook):
+        wait_for(lambda: len(receiver.calls) == 2)
+    assert sorted(call["data"]["user_id"] for call in receiver.calls) == ["ada", "cyd"]  # the retry stayed with its channel
