@@ -34,9 +34,9 @@ from starling_common.schemas import schema_directory
 from starling_common.settings import Clock
 from starling_common.testing import free_port
 from starling_common.wire import FieldReader, Registry
-from starling_stream.processor import Decoded, History, Inbound, Service, Unit
-from starling_stream.settings import StreamSettings
-from starling_stream.worker import run_service
+from starling_stream.model.processor import Decoded, History, Inbound, Service, Unit
+from starling_stream.model.settings import StreamSettings
+from starling_stream.worker.run import run_service
 
 TOPIC: Final = "bench-events"
 READ_AHEAD: Final = 250_000

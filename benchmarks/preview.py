@@ -25,7 +25,7 @@ from starling_common.database import Database
 from starling_common.settings import Cassandra
 from starling_common.testing import running
 from starling_segments import Known, compile_plan, decode_state, encode_state, judged, on_trial, parse_segment, past_for
-from starling_segments.trial import Past, Trial, folded
+from starling_segments.preview import Past, Trial, folded
 
 ROUNDS: Final = 15
 _BOUGHT: Final = {"event": "Order Completed"}

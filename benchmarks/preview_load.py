@@ -17,12 +17,12 @@ from starling_common.partitioning import partition_of
 from starling_common.read_models import SEGMENT, member_bucket
 from starling_common.values import plan_name, record_key
 from starling_segments import LEAVES, Known, Plan, UserState, encode_state, parse_segment
-from starling_segments.standing import share_of
-from starling_stream.backing import Facts, Place, Standing, StateWrite
-from starling_stream.backing_cassandra import CassandraBacking
-from starling_stream.meta import TaskMeta, encode_meta
-from starling_stream.rows import NEVER, row_of
-from starling_stream.transactions import topic_ids
+from starling_segments.engine.trait_conditions import share_of
+from starling_stream.kafka.transactions import topic_ids
+from starling_stream.model.backing_store import Facts, Place, Standing, StateWrite
+from starling_stream.model.meta import TaskMeta, encode_meta
+from starling_stream.model.rows import NEVER, row_of
+from starling_stream.state.cassandra import CassandraBacking
 
 WORKSPACE: Final = "default"
 LIVES: Final = 2_000

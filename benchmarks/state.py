@@ -25,8 +25,8 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from starling_common.kafka import consumer_config
 from starling_common.topics import BEHAVIOUR
-from starling_stream.changelog import decode_state_changed
-from starling_stream.rows import META_KEY
+from starling_stream.model.changelog import decode_state_changed
+from starling_stream.model.rows import META_KEY
 
 CHANGELOG: Final = "segmenter-state-changelog"
 _FAUST_CHANGELOG: Final = "stock-segmenter-users-changelog"

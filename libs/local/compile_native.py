@@ -24,15 +24,21 @@ STAMP = ROOT / "libs" / ".compiled"
 MODULES = {
     "libs/common/starling_common": ("headers", "values", "wire/basics", "wire/fields"),
     "libs/segments/starling_segments": (
-        "beginnings", "comparisons", "compile", "dates", "filters", "groups", "leaf_table", "leaves", "measures", "packed",
-        "panes", "paths", "periods", "plan", "routes", "sequence_plan", "sequence_room", "sequences", "standing", "values",
-        "waiting", "window_leaves",
-        "operators/__init__", "operators/arrays", "operators/moments", "operators/operands", "operators/places",
-        "operators/scalars", "operators/table",
+        "language/dates", "language/paths", "language/periods",
+        "language/operators/__init__", "language/operators/arrays", "language/operators/moments", "language/operators/operands",
+        "language/operators/places", "language/operators/scalars", "language/operators/table",
+        "aggregates/first_match", "aggregates/measure_table", "aggregates/panes", "aggregates/values",
+        "parse/comparisons", "parse/filters", "parse/groups",
+        "engine/event_index", "engine/future_events", "engine/leaves", "engine/plan", "engine/serialisation",
+        "engine/trait_conditions", "engine/window_leaves", "engine/sequences/bounds", "engine/sequences/sequence",
+        "compile/compiler", "compile/leaf_table", "compile/sequence_plan",
     ),
-    "libs/stream/starling_stream": ("changelog", "decoding", "fold", "merge", "rounds", "rows", "task", "unit"),
+    "libs/stream/starling_stream": (
+        "model/changelog", "model/decoding", "model/rows",
+        "fold/batches", "fold/merge", "fold/task", "fold/task_fold", "fold/unit_of_work",
+    ),
     "libs/rules/starling_rules": ("events", "inputs"),
-    "services/segmenter/starling_segmenter": ("agents", "membership", "roll"),
+    "services/segmenter/starling_segmenter": ("agents", "membership", "membership_encoder"),
 }  # fmt: skip
 """What an event passes through, by package. mypyc compiles no records of msgspec's, no exceptions and no enumerations."""
 

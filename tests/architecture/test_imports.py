@@ -1,6 +1,7 @@
 """The direction of imports is a rule that is checked; a planted violation proves that the check can fail."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,12 +34,31 @@ def test_imports_go_one_way() -> None:
         pytest.param("services/projector/starling_projector", "import starling_api", "Imports go one way", id="service to service"),
         pytest.param("libs/stream/starling_stream", "import fastavro", "wire package imports Avro", id="Avro outside wire"),
         pytest.param("services/api/starling_api", "import pyspark", "import pyspark", id="pyspark in a service"),
+        pytest.param(
+            "services/segmenter/starling_segmenter", "import faust", "stream layer imports Faust", id="Faust in a service"
+        ),
+        pytest.param(
+            "libs/segments/starling_segments/language", "import starling_segments.engine", "language in layers", id="up in segments"
+        ),
+        pytest.param(
+            "libs/stream/starling_stream/fold",
+            "import starling_stream.worker",
+            "stream layer in layers",
+            id="up in the stream layer",
+        ),
+        pytest.param(
+            "spark/starling_spark/jobs/backfill", "import starling_spark.jobs.replay", "No Spark job", id="job to job in Spark"
+        ),
+        pytest.param(
+            "spark/starling_spark/kafka", "import starling_spark.lakehouse", "jobs on history", id="up in the packages of Spark"
+        ),
     ],
 )
 def test_a_planted_violation_is_found(package: str, line: str, contract: str, tmp_path: Path) -> None:
-    planted = tmp_path / Path(package).name
-    shutil.copytree(ROOT / package, planted, ignore=shutil.ignore_patterns("__pycache__"))
-    (planted / "planted.py").write_text(line + "\n")
+    root, inner = re.fullmatch(r"(.*/starling_[a-z]+)(/.*)?", package).groups()  # type: ignore[union-attr]  # all have a root
+    planted = tmp_path / Path(root).name
+    shutil.copytree(ROOT / root, planted, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / f"{planted.name}{inner or ''}" / "planted.py").write_text(line + "\n")
     done = lint(ROOT / "pyproject.toml", first_on_path=tmp_path)
     assert done.returncode != 0
     broken = [text for text in done.stdout.replace("\n", " ").split("Broken contracts")[1:] if contract in text]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from starling_stream.failpoints import FAILPOINTS
+from starling_stream.model.failpoints import FAILPOINTS
 from tests.faults import outages
 from tests.faults.workers import SESSION_SECONDS, Slot
 from tests.faults.world import NotInjected, World

@@ -11,7 +11,7 @@ import pytest
 from rocksdict import AccessType, Options, Rdict
 
 from starling_common.wire import Registry
-from starling_stream.failpoints import AFTER_COMMIT, AFTER_FOLD, AFTER_PRODUCE, AFTER_STORE
+from starling_stream.model.failpoints import AFTER_COMMIT, AFTER_FOLD, AFTER_PRODUCE, AFTER_STORE
 from tests.faults.log import Logged, read_all
 from tests.integration.stream.rig import Rig, Worker, wait_until
 from tests.unit.stream.counting import HOUR_MS, event

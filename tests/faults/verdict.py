@@ -15,7 +15,7 @@ from starling_common.settings import Cassandra
 from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, load_catalogue
 from starling_common.wire import Codec, Registry
 from starling_segments import decode_state, plain
-from starling_stream.audit import Audit, Source
+from starling_stream.inspect.audit import Audit, Source
 from tests.faults.log import Logged, read_all
 from tests.faults.oracle import Truth, folded
 

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from starling_common.metrics import Metrics, telemetry
 from starling_local.cli import build_app
-from starling_stream.gauges import Gauges, TierGauges
-from starling_stream.operations import _parser
+from starling_stream.inspect.operations import _parser
+from starling_stream.state.metrics import Gauges, TierGauges
 
 ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "docs/runbooks"

@@ -23,7 +23,7 @@ from starling_spark.jobs.backfill.history import KeptPast
 from starling_spark.jobs.backfill.planning import Assignment, assignments, wanted
 from starling_spark.jobs.backfill.reading import PastGone, PastReader
 from starling_spark.jobs.backfill.wiring import in_a_worker
-from starling_stream.processor import Inbound
+from starling_stream.model.processor import Inbound
 from tests.conftest import Stack
 from tests.spark.test_replay import Told, happened
 from tests.spark.topics import Topics

@@ -15,7 +15,7 @@ from starling_rules.backfills import narrowed
 from starling_rules.events import Behaviour, Listed, Profile, Reported, parse_object, unreadable
 from starling_rules.rules import NO_RULES, Rules
 from starling_segments import Plan, UserState, adopt
-from starling_stream.processor import Inbound
+from starling_stream.model.processor import Inbound
 
 PAST: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP, DELIVERY)
 """What makes up the past of a user; what others of their account said is asked anew. Of records of one instant that of an

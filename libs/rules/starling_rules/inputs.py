@@ -18,7 +18,7 @@ from starling_rules.events import (
     Profile,
     reported,
 )
-from starling_stream.processor import Decoded
+from starling_stream.model.processor import Decoded
 
 _new = tuple.__new__
 

@@ -1,18 +1,12 @@
 """The segment language, pure: definitions parsed, compiled to one plan, folded, evaluated and explained. No I/O, no clock."""
 
-from starling_segments.accounts import Said, belong_to, speaks, to_tell
-from starling_segments.bounds import check_bounds, read_document
-from starling_segments.compile import BrokenPlan, compile_plan
-from starling_segments.compiled import Cause, Change
-from starling_segments.document import parse_condition, parse_measure, parse_segment
-from starling_segments.faults import NOT_YET, DefinitionRefused, Fault, Known
-from starling_segments.identity import LEAVES
-from starling_segments.leaves import EventView
-from starling_segments.measuring import MeasurePlan, compile_measures
-from starling_segments.packed import dec_hook, enc_hook
-from starling_segments.plan import Plan
-from starling_segments.schema import json_schema
-from starling_segments.state import (
+from starling_segments.compile.compiler import BrokenPlan, compile_plan
+from starling_segments.engine.accounts import Said, belong_to, speaks, to_tell
+from starling_segments.engine.compiled import Cause, Change
+from starling_segments.engine.leaves import EventView
+from starling_segments.engine.plan import Plan
+from starling_segments.engine.serialisation import dec_hook, enc_hook
+from starling_segments.engine.state import (
     AccountTally,
     Membership,
     UnknownStateFormat,
@@ -21,8 +15,14 @@ from starling_segments.state import (
     encode_state,
     plain,
 )  # fmt: skip
-from starling_segments.tree import Condition, Measure, Ratio, Segment
-from starling_segments.trial import (
+from starling_segments.language.bounds import check_bounds, read_document
+from starling_segments.language.identity import LEAVES
+from starling_segments.language.tree import Condition, Measure, Ratio, Segment
+from starling_segments.language.validation import NOT_YET, DefinitionRefused, Fault, Known
+from starling_segments.measures import MeasurePlan, compile_measures
+from starling_segments.parse.document import parse_condition, parse_measure, parse_segment
+from starling_segments.parse.schema import json_schema
+from starling_segments.preview import (
     Found,
     Past,
     Trial,

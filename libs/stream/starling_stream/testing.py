@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple
 
 from starling_common.headers import Headers
-from starling_stream.decoding import ReadRecord, all_topics, decode_record
-from starling_stream.fold import TaskFold
-from starling_stream.memory import MemoryRows
-from starling_stream.meta import TaskMeta
-from starling_stream.ports import Refusal, Sealed
-from starling_stream.processor import Inbound, Output, S, Service
-from starling_stream.rows import due_ms as due_of_bytes
-from starling_stream.rows import row_due
+from starling_stream.fold.memory import MemoryRows
+from starling_stream.fold.task_fold import TaskFold
+from starling_stream.model.decoding import ReadRecord, all_topics, decode_record
+from starling_stream.model.meta import TaskMeta
+from starling_stream.model.ports import Refusal, Sealed
+from starling_stream.model.processor import Inbound, Output, S, Service
+from starling_stream.model.rows import due_ms as due_of_bytes
+from starling_stream.model.rows import row_due
 
 
 class Fed(NamedTuple):

@@ -5,8 +5,8 @@ import sys
 from starling_common.logs import configure_logs
 from starling_normalizer.settings import Settings
 from starling_normalizer.wiring import built
-from starling_stream.arenas import share_arenas
-from starling_stream.worker import run_service
+from starling_stream.worker.arenas import share_arenas
+from starling_stream.worker.run import run_service
 
 
 def main() -> int:

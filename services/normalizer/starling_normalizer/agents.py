@@ -14,7 +14,7 @@ from starling_items.computed import fold_computed
 from starling_items.pipeline import fold_read, placeless, read_received
 from starling_items.profile import Profile, decode_profile, encode_profile
 from starling_items.work import Rules, Work
-from starling_stream.processor import Decoded, Inbound, Service, Unit, WithoutPlan
+from starling_stream.model.processor import Decoded, Inbound, Service, Unit, WithoutPlan
 
 STAGE = "normalizer"
 INPUTS = (*INGEST_TOPICS, AGGREGATES)

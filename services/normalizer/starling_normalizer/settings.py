@@ -1,6 +1,6 @@
 """What an operator may turn; everything else about events is a rule of the platform and stands beside its user."""
 
-from starling_stream.settings import StreamSettings
+from starling_stream.model.settings import StreamSettings
 
 
 class Settings(StreamSettings):

@@ -13,7 +13,7 @@ from starling_items.work import Rules
 from starling_normalizer.agents import INPUTS, Normalizer, World, normalizer_service
 from starling_normalizer.catalog import Catalog
 from starling_normalizer.settings import Settings
-from starling_stream.processor import Service
+from starling_stream.model.processor import Service
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from starling_rules.definitions import Definitions
 from starling_rules.events import Behaviour, Listed, Profile, Reported, parse_object, unreadable
 from starling_rules.history import PAST, REFUSED_CHANGES, Switch, all_of, doubtful_leaves, fresh_leaves, reported_ms
 from starling_rules.rules import NO_RULES, Rules, compile_rules
-from starling_segmenter.account_desk import AccountDesk
+from starling_segmenter.account_messages import AccountDesk
 from starling_segmenter.accounts import Tallied, decode_account, encode_account, is_account
 from starling_segmenter.counts import Counts
 from starling_segmenter.definition_log import DefinitionLog
@@ -34,7 +34,7 @@ from starling_segmenter.membership import ASKED, TIME, Cause, Moment, Subject, a
 from starling_segmenter.past import PastReader
 from starling_segmenter.progress import Reporter, progress
 from starling_segments import AccountTally, Change, UserState, belong_to, decode_state, encode_state, speaks
-from starling_stream.processor import Decoded, History, Inbound, Service, Unit
+from starling_stream.model.processor import Decoded, History, Inbound, Service, Unit
 
 STAGE: Final = "segmenter"
 INPUTS: Final = (*PAST, ACCOUNT_ANSWERS, ACCOUNT_TALLIES)

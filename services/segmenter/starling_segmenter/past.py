@@ -11,7 +11,7 @@ from starling_rules.backfills import Backfill, Part, Source, joined, narrowed, s
 from starling_rules.history import PAST, StreamTime, catch_up, fold_past, in_order, past_topics
 from starling_rules.rules import Rules
 from starling_segments import UserState, decode_state
-from starling_stream.processor import History
+from starling_stream.model.processor import History
 
 States: TypeAlias = dict[bytes, UserState]
 Leaves: TypeAlias = Mapping[bytes, frozenset[str]]

@@ -1,6 +1,6 @@
 """What an operator may turn of the segmenter. It has nothing of its own beyond what every worker of the stream layer has."""
 
-from starling_stream.settings import StreamSettings
+from starling_stream.model.settings import StreamSettings
 
 
 class Settings(StreamSettings):

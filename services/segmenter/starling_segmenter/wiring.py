@@ -18,7 +18,7 @@ from starling_segmenter.definition_log import DefinitionLog
 from starling_segmenter.formats import build_formats
 from starling_segmenter.settings import Settings
 from starling_segments import UserState
-from starling_stream.processor import Service
+from starling_stream.model.processor import Service
 
 
 @contextmanager

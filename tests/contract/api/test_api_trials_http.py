@@ -16,11 +16,11 @@ from starling_common.topics import load_catalogue
 from starling_common.values import plan_name, record_key
 from starling_common.wire import Registry
 from starling_segments import LEAVES, Known, UserState, compile_plan, encode_state, parse_segment
-from starling_stream.backing import Facts, Place, Standing, StateWrite
-from starling_stream.backing_cassandra import CassandraBacking
-from starling_stream.meta import TaskMeta, encode_meta
-from starling_stream.rows import NEVER, row_of
-from starling_stream.transactions import topic_ids
+from starling_stream.kafka.transactions import topic_ids
+from starling_stream.model.backing_store import Facts, Place, Standing, StateWrite
+from starling_stream.model.meta import TaskMeta, encode_meta
+from starling_stream.model.rows import NEVER, row_of
+from starling_stream.state.cassandra import CassandraBacking
 from tests.conftest import Stack
 from tests.contract.api.answers import is_problem
 from tests.contract.api.conftest import Client

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import pytest
 
-from starling_stream.backing import Backing, Facts, Place, Standing, StateWrite, bucket_of
-from starling_stream.rows import due_bytes, row_of
+from starling_stream.model.backing_store import Backing, Facts, Place, Standing, StateWrite, bucket_of
+from starling_stream.model.rows import due_bytes, row_of
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from starling_stream.backing import BackingAway, Facts, Place, Standing, StateWrite, bucket_of
+from starling_stream.model.backing_store import BackingAway, Facts, Place, Standing, StateWrite, bucket_of
 
 
 class MemoryBacking:

@@ -6,8 +6,8 @@ import pytest
 
 from starling_common.database import Database
 from starling_common.settings import Cassandra
-from starling_stream.backing import BackingAway, Place
-from starling_stream.backing_cassandra import CassandraBacking
+from starling_stream.model.backing_store import BackingAway, Place
+from starling_stream.state.cassandra import CassandraBacking
 from tests.conftest import Stack
 from tests.contract.stream.backing_contract import BackingContract
 

@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 from starling_common.settings import Clock
 from starling_common.wire import RegistryUnavailable
-from starling_stream.processor import Decoded, Service, Unit
-from starling_stream.restore import Restored, restore
-from starling_stream.settings import StreamSettings
-from starling_stream.worker import run_service
+from starling_stream.model.processor import Decoded, Service, Unit
+from starling_stream.model.settings import StreamSettings
+from starling_stream.state.restore import Restored, restore
+from starling_stream.worker.run import run_service
 from tests.unit.stream.counting import Counted, Counter
 
 
@@ -65,7 +65,7 @@ def main() -> int:
         clock=Clock(os.environ.get("COUNTER_CLOCK", "event")),
         clock_topics=(f"{stage}.clock",),
     )
-    with patch("starling_stream.holdings.restore", _restore_and_sleep):
+    with patch("starling_stream.worker.assigned_tasks.restore", _restore_and_sleep):
         return run_service(service, StreamSettings())
 
 

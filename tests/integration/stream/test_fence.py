@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient
 
 from starling_common.kafka import consumer_config
 from starling_common.wire import Registry
-from starling_stream.failpoints import AFTER_STORE, Failpoints
-from starling_stream.meta import TaskMeta
-from starling_stream.ports import Sealed
-from starling_stream.processor import Output
-from starling_stream.transactions import Naming, NotOwner, Offset, Transactions
-from starling_stream.transport import Membership
+from starling_stream.kafka.transactions import Naming, NotOwner, Offset, Transactions
+from starling_stream.kafka.transport import Membership
+from starling_stream.model.failpoints import AFTER_STORE, Failpoints
+from starling_stream.model.meta import TaskMeta
+from starling_stream.model.ports import Sealed
+from starling_stream.model.processor import Output
 from tests.faults.log import read_all
 from tests.integration.stream.rig import Rig, Worker, wait_until
 from tests.integration.stream.test_worker_faults import LONG, _counts, _dead, _expected, _refused, _send

@@ -14,13 +14,13 @@ from starling_common.testing import own_keyspace
 from starling_common.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_local.testing import until_markers_are_written
-from starling_stream import looking
-from starling_stream.backing import BackingAway, Facts, Place, Standing, StateWrite, bucket_of
-from starling_stream.backing_cassandra import CassandraBacking
-from starling_stream.looking import Cell, States
-from starling_stream.meta import TaskMeta, encode_meta
-from starling_stream.rows import META_KEY, NEVER, row_of
-from starling_stream.transactions import topic_ids
+from starling_stream.inspect import state_query
+from starling_stream.inspect.state_query import Cell, States
+from starling_stream.kafka.transactions import topic_ids
+from starling_stream.model.backing_store import BackingAway, Facts, Place, Standing, StateWrite, bucket_of
+from starling_stream.model.meta import TaskMeta, encode_meta
+from starling_stream.model.rows import META_KEY, NEVER, row_of
+from starling_stream.state.cassandra import CassandraBacking
 from tests.conftest import Stack
 
 CHANGELOG = "segmenter-state-changelog"
@@ -144,7 +144,7 @@ def test_a_tail_too_long_is_left_out_and_said_to_be(kept: Kept, monkeypatch: pyt
     old = {kept.key("ada"): (1, b"old")}
     floors = kept.commit(old, meta=TaskMeta(1, 1_000, PLAN))
     kept.freeze()
-    monkeypatch.setattr(looking, "TAIL_RECORDS", 3)
+    monkeypatch.setattr(state_query, "TAIL_RECORDS", 3)
     with pytest.raises(BackingAway):
         kept.states.look()  # nothing was flushed, and the log is too long to be read for one look
     kept.flush(old, floors, TaskMeta(1, 1_000, PLAN))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from starling_common.database import Database
-from starling_stream.operations import main
+from starling_stream.inspect.operations import main
 from tests.integration.stream.rig import Rig, wait_until
 from tests.integration.stream.test_worker_faults import _counts, _dead, _expected
 from tests.integration.stream.test_worker_tier import _based_on, _disagreements, _send

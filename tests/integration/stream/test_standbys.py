@@ -9,14 +9,14 @@ from prometheus_client import CollectorRegistry
 
 from starling_common.kafka import consumer_config, producer_config
 from starling_common.metrics import Metrics
-from starling_stream.changelog import decode_state_changed, encode_state_changed
-from starling_stream.gauges import Gauges
-from starling_stream.meta import TaskMeta, encode_meta
-from starling_stream.ports import NoBackingTier
-from starling_stream.restore import Plan, apply_messages
-from starling_stream.rows import META_KEY, NEVER, row_of
-from starling_stream.standby import Standbys
-from starling_stream.store import Origin, TaskStore, store_memory
+from starling_stream.model.changelog import decode_state_changed, encode_state_changed
+from starling_stream.model.meta import TaskMeta, encode_meta
+from starling_stream.model.ports import NoBackingTier
+from starling_stream.model.rows import META_KEY, NEVER, row_of
+from starling_stream.state.local_store import Origin, TaskStore, store_memory
+from starling_stream.state.metrics import Gauges
+from starling_stream.state.restore import Plan, apply_messages
+from starling_stream.state.standby import Standbys
 from tests.integration.stream.rig import Rig, wait_until
 
 HEADER = b"\0\0\0\0\x07"
@@ -198,7 +198,7 @@ def test_a_copy_of_another_log_is_refused_and_the_others_go_on(log: _Log, disk: 
 
 def test_what_breaks_a_batch_is_tried_again(log: _Log, disk: _Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a disk that is full for a while: copies are of use, not needed, so the worker goes on."""
-    monkeypatch.setattr("starling_stream.standby._AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("starling_stream.state.standby._AGAIN_SECONDS", 0.1)
     failures = 3
 
     def failing(*given: object) -> None:
@@ -208,7 +208,7 @@ def test_what_breaks_a_batch_is_tried_again(log: _Log, disk: _Disk, monkeypatch:
             raise OSError("no space left")
         apply_messages(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("starling_stream.standby.apply_messages", failing)
+    monkeypatch.setattr("starling_stream.state.standby.apply_messages", failing)
     log.write(0, range(50))
     disk.wait_for(0)
     assert failures == 0
@@ -234,7 +234,7 @@ def _lags(disk: _Disk) -> dict[str, float]:
 
 
 def test_how_far_behind_each_copy_is_is_told(log: _Log, disk: _Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("starling_stream.standby._TELL_SECONDS", 0.1)
+    monkeypatch.setattr("starling_stream.state.standby._TELL_SECONDS", 0.1)
     for number in range(4):
         log.write(number, range(5))
     wait_until(lambda: _lags(disk) == {"0": 0, "1": 0, "2": 0, "3": 0}, "all copies", 60, said=lambda: str(_lags(disk)))

@@ -12,7 +12,7 @@ from signal import SIGSTOP
 import pytest
 
 from starling_common.wire import Registry
-from starling_stream.failpoints import AFTER_COMMIT, AFTER_FOLD, AFTER_PRODUCE, AFTER_STORE
+from starling_stream.model.failpoints import AFTER_COMMIT, AFTER_FOLD, AFTER_PRODUCE, AFTER_STORE
 from tests.integration.stream.rig import Rig, Worker, wait_until
 from tests.unit.stream.counting import event
 

@@ -11,8 +11,8 @@ from contextlib import closing
 import pytest
 
 from starling_common.database import Database
-from starling_stream.audit import Audit, Source
-from starling_stream.failpoints import AFTER_COMMIT, AFTER_FLUSH, AFTER_STORE, MID_FLUSH
+from starling_stream.inspect.audit import Audit, Source
+from starling_stream.model.failpoints import AFTER_COMMIT, AFTER_FLUSH, AFTER_STORE, MID_FLUSH
 from tests.integration.projector.gate import Gate
 from tests.integration.stream.rig import Rig, Worker, wait_until
 from tests.integration.stream.test_worker_faults import USERS, _counts, _dead, _expected

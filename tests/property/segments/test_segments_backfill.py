@@ -21,7 +21,7 @@ from starling_rules.ledger import RUNNING, Run, Share
 from starling_segments import UserState, decode_state, encode_state
 from starling_spark.jobs.backfill.folding import gathered
 from starling_spark.jobs.backfill.planning import assignments, wanted
-from starling_stream.processor import Inbound
+from starling_stream.model.processor import Inbound
 from tests.property.segments.oracle import Happened, Oracle
 from tests.property.segments.oracle import Seen as Announced
 from tests.property.segments.stories import WORLDS, Step, World, stories

@@ -19,13 +19,13 @@ from starling_rules.definitions import Definition, Definitions, fold
 from starling_rules.events import Behaviour, parse_object, unreadable
 from starling_rules.rules import compiled
 from starling_segments import DefinitionRefused, Segment, UserState, compile_measures, parse_measure, read_document
-from starling_segments.comparisons import COMPARING, comparison
-from starling_segments.faults import UTC
-from starling_segments.measures import MEASURES, PLAIN
-from starling_segments.operators import OPERATORS, operands
-from starling_segments.operators.table import NUMBER
-from starling_segments.tree import MeasureName, Trait
-from starling_segments.windows import CALENDAR
+from starling_segments.aggregates.measure_table import MEASURES, PLAIN
+from starling_segments.language.operators import OPERATORS, operands
+from starling_segments.language.operators.table import NUMBER
+from starling_segments.language.tree import MeasureName, Trait
+from starling_segments.language.validation import UTC
+from starling_segments.parse.comparisons import COMPARING, comparison
+from starling_segments.parse.windows import CALENDAR
 from tests.property.segments.extremes import (
     EVERY,
     FIRST_MS,

@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from starling_segments import Known, parse_condition
-from starling_segments.lifetimes import Total
-from starling_segments.operators import OPERATORS
-from starling_segments.tree import Predicate, Trait
-from starling_segments.values import amount, distinct_key
+from starling_segments.aggregates.lifetime import Total
+from starling_segments.aggregates.values import amount, distinct_key
+from starling_segments.language.operators import OPERATORS
+from starling_segments.language.tree import Predicate, Trait
 from tests.property.segments.judging import judge
 from tests.property.segments.oracle import GRID_MS
 from tests.property.segments.stories import WORLDS, World, placed

@@ -4,7 +4,7 @@ import pytest
 
 from starling_common import topics
 from starling_common.schemas import schema_directory
-from starling_stream.rows import MAX_STATE_BYTES
+from starling_stream.model.rows import MAX_STATE_BYTES
 
 
 def test_every_topic_named_in_code_is_in_the_catalogue() -> None:

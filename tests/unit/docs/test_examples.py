@@ -9,7 +9,7 @@ from starling_api.definitions.kinds import LISTS, SEGMENTS, read_trait
 from starling_api.http.later import LATER
 from starling_api.preview.request import asked_segment
 from starling_segments import Known, parse_segment
-from starling_segments.conditions import LEAF_READERS
+from starling_segments.parse.conditions import LEAF_READERS
 from tests.unit.api.memory import AUTHOR, World
 
 ROOT = Path(__file__).parents[3]

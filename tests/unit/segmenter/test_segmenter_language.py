@@ -7,7 +7,7 @@ import pytest
 from starling_common.settings import Clock
 from starling_segmenter.agents import _known_by_id
 from starling_segments import UserState
-from starling_segments.standing import share_of
+from starling_segments.engine.trait_conditions import share_of
 from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter, Seen
 
 MINUTE_MS = 60_000

@@ -3,9 +3,9 @@
 import json
 
 from starling_segmenter.accounts import AccountState, Alike, encode_account
-from starling_segmenter.shown import readable
+from starling_segmenter.state_view import readable
 from starling_segments import UserState, decode_state, encode_state
-from starling_segments.lifetimes import Tally
+from starling_segments.aggregates.lifetime import Tally
 
 
 def test_a_user_is_shown_by_name() -> None:

@@ -29,7 +29,7 @@ from starling_segments import (
     parse_segment,
     to_tell,
 )
-from starling_segments.state import FORMAT
+from starling_segments.engine.state import FORMAT
 
 STATES = Path(__file__).parent / "states"
 FIRST_MS, HOUR_MS, DAY_MS = 1_767_225_600_000, 3_600_000, 86_400_000

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from starling_segments import Known, Plan, UserState, compile_plan, parse_segment
-from starling_segments.accumulators import Delayed, Measured
-from starling_segments.leaves import EventLeaf
-from starling_segments.measures import BEATS, FIRST, MEASURES, MeasureKind, kind_of
-from starling_segments.tree import EventSelector, Measure
-from starling_segments.window_leaves import DelayedLeaf
+from starling_segments.aggregates.accumulators import Delayed, Measured
+from starling_segments.aggregates.measure_table import BEATS, FIRST, MEASURES, MeasureKind, kind_of
+from starling_segments.engine.leaves import EventLeaf
+from starling_segments.engine.window_leaves import DelayedLeaf
+from starling_segments.language.tree import EventSelector, Measure
 
 NOW, HOUR_MS, DAY_MS = 1_767_225_600_000, 3_600_000, 86_400_000
 A: dict[str, Any] = {"event": "A"}

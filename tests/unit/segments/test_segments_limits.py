@@ -22,13 +22,13 @@ from starling_segments import (
     encode_state,
     parse_segment,
 )
-from starling_segments.accumulators import Beats, Chain
-from starling_segments.lifetimes import EXACT, Values
-from starling_segments.recent_measures import Recent, RecentFirst, RecentHighest, RecentLowest, RecentMean
-from starling_segments.recent_spreads import RecentQuantiles
-from starling_segments.recents import RecentValues
-from starling_segments.spreads import Frequencies, Quantiles
-from starling_segments.standing import murmur3_32, share_of
+from starling_segments.aggregates.accumulators import Beats, Chain
+from starling_segments.aggregates.distributions import Frequencies, Quantiles
+from starling_segments.aggregates.lifetime import EXACT, Values
+from starling_segments.aggregates.sliding import RecentValues
+from starling_segments.aggregates.sliding_distributions import RecentQuantiles
+from starling_segments.aggregates.sliding_measures import Recent, RecentFirst, RecentHighest, RecentLowest, RecentMean
+from starling_segments.engine.trait_conditions import murmur3_32, share_of
 
 Doc = dict[str, Any]
 BUY = {"event": "Buy"}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_segments.lifetimes import Tally, Total
-from starling_segments.packed import PackedLeaves, Timers, leaves_of, timers_of
+from starling_segments.aggregates.lifetime import Tally, Total
+from starling_segments.engine.serialisation import PackedLeaves, Timers, leaves_of, timers_of
 
 # The ends and beginnings of these make up others of them.
 IDS = ["abababab", "babababa", "aaaaaaaa", "aaaabbbb", "bbbbaaaa", "abababaa", "zzzzzzzz"]

@@ -21,9 +21,9 @@ from starling_segments import (
     encode_state,
     parse_segment,
 )  # fmt: skip
-from starling_segments.lifetimes import EXACT, Tally
-from starling_segments.packed import PackedLeaves
-from starling_segments.recents import RecentAmounts, RecentTimes
+from starling_segments.aggregates.lifetime import EXACT, Tally
+from starling_segments.aggregates.sliding import RecentAmounts, RecentTimes
+from starling_segments.engine.serialisation import PackedLeaves
 
 DAY = 86_400_000
 KEYS = Known({key: frozenset() for key in "abcdefgh"})

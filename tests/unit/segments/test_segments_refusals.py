@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from starling_segments import DefinitionRefused, Known, Measure, Ratio, parse_condition, parse_measure, parse_segment, read_document
-from starling_segments.faults import CODES
-from starling_segments.tree import Calendar
+from starling_segments.language.tree import Calendar
+from starling_segments.language.validation import CODES
 
 KNOWN = Known(
     segments={"vips": frozenset(), "loop-b": frozenset({"loop-a"}), "loop-a": frozenset({"mine"})},

@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 
-from starling_segments import Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment, sequence_room
-from starling_segments.accumulators import Chain, Delayed
-from starling_segments.lifetimes import EXACT, Values
-from starling_segments.measures import MEASURES, kind_of
-from starling_segments.panes import MOST, ROOM, takes
-from starling_segments.recent_spreads import RecentFrequencies, RecentQuantiles
-from starling_segments.recents import RecentValues
-from starling_segments.sequence_room import KEPT_ROOM, LEFT_ROOM, MOST_LEFT
-from starling_segments.sketches import with_amounts, with_values
-from starling_segments.spreads import Frequencies, Quantiles
-from starling_segments.tree import EventSelector, Measure, MeasureName
+from starling_segments import Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment
+from starling_segments.aggregates.accumulators import Chain, Delayed
+from starling_segments.aggregates.distributions import Frequencies, Quantiles
+from starling_segments.aggregates.lifetime import EXACT, Values
+from starling_segments.aggregates.measure_table import MEASURES, kind_of
+from starling_segments.aggregates.panes import MOST, ROOM, takes
+from starling_segments.aggregates.sketches import with_amounts, with_values
+from starling_segments.aggregates.sliding import RecentValues
+from starling_segments.aggregates.sliding_distributions import RecentFrequencies, RecentQuantiles
+from starling_segments.engine.sequences import bounds
+from starling_segments.engine.sequences.bounds import KEPT_ROOM, LEFT_ROOM, MOST_LEFT
+from starling_segments.language.tree import EventSelector, Measure, MeasureName
 
 Doc = dict[str, Any]
 LARGEST = 640 << 10
@@ -121,12 +122,12 @@ STEPS = [
 
 @pytest.mark.parametrize("steps", STEPS)
 def test_what_was_forgotten_is_missed_and_nothing_is_made_up(steps: list[Doc], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequence_room, "FREE", 2)
+    monkeypatch.setattr(bounds, "FREE", 2)
     plan, missed = plan_of({"sequence": steps}), 0
     for seed in range(60):
         entered: list[int | None] = []
         for most in (10**6, 6):
-            monkeypatch.setattr(sequence_room, "MOST_LEFT", most)
+            monkeypatch.setattr(bounds, "MOST_LEFT", most)
             entered.append(first_entry(plan, random.Random(seed)))
         exact, bounded = entered
         assert bounded is None or (exact is not None and exact <= bounded)

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 import starling_segments
 from starling_segments import json_schema
-from starling_segments.operators import OPERATORS
+from starling_segments.language.operators import OPERATORS
 
 CASES = Path(starling_segments.__file__).parent.parent / "cases"
 SHOES = {"property": "category", "op": "eq", "value": "shoes"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from starling_segments import Known, Plan, UserState, compile_plan, parse_segment
-from starling_segments.accumulators import Chain
+from starling_segments.aggregates.accumulators import Chain
 
 NOW = 1_767_225_600_000
 SAME = {"property": "k", "op": "eq", "value": {"step": 0, "property": "k"}}

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from starling_segments import UserState, decode_state, encode_state, plain
-from starling_segments.accumulators import Accumulator, Delayed, Link, Periods
-from starling_segments.spreads import Seen, Summary
-from starling_segments.state import AccountTally, Belonging, Membership, Waiting
+from starling_segments.aggregates.accumulators import Accumulator, Delayed, Link, Periods
+from starling_segments.aggregates.distributions import Seen, Summary
+from starling_segments.engine.state import AccountTally, Belonging, Membership, Waiting
 from tests.unit.segments.stored import STATES, Case, cases, go_on, read, told
 
 FILES = sorted(STATES.glob("format_*.json"))

@@ -16,7 +16,7 @@ from starling_rules.ledger import RUNNING, Run, Share
 from starling_segments import UserState, decode_state, encode_state
 from starling_spark.jobs.backfill.folding import gathered
 from starling_spark.jobs.backfill.planning import Assignment, assignments, lost, wanted, with_lake
-from starling_stream.processor import Inbound
+from starling_stream.model.processor import Inbound
 from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter
 
 HOUR_MS = 3_600_000

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from starling_segments import Measure
-from starling_segments.tree import Calendar
+from starling_segments.language.tree import Calendar
 from starling_spark.jobs.profiles.definitions import Definition, Definitions, fingerprint, read_definitions
 from starling_spark.jobs.profiles.matches import BadEvent, Event
 from starling_spark.jobs.profiles.plans import compile_traits

@@ -4,7 +4,7 @@ import msgspec
 
 from starling_common.settings import Clock
 from starling_common.wire import DecodeError
-from starling_stream.processor import Decoded, History, Inbound, Service, Unit
+from starling_stream.model.processor import Decoded, History, Inbound, Service, Unit
 
 HOUR_MS = 3_600_000
 

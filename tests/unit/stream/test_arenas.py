@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM = """
 import ctypes, sys, threading
-from starling_stream.arenas import share_arenas
+from starling_stream.worker.arenas import share_arenas
 if sys.argv[1] == "shared":
     share_arenas()
 kept, all_are_here = [], threading.Barrier(20)

@@ -2,8 +2,8 @@
 
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
-from starling_stream.assignor import StickyAssignor
-from starling_stream.shares import Claim
+from starling_stream.kafka.assignment import Claim
+from starling_stream.kafka.assignor import StickyAssignor
 
 
 class _Cluster:

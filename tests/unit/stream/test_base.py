@@ -2,8 +2,8 @@
 
 import pytest
 
-from starling_stream.backing import Standing
-from starling_stream.base import Base, Choice, OnDisk, Span, choose_base
+from starling_stream.model.backing_store import Standing
+from starling_stream.state.restore_point import Base, Choice, OnDisk, Span, choose_base
 
 SPAN = Span(0, 10_000)
 BOUND = 1_000

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from starling_common.wire import Codec
-from starling_stream.changelog import decode_state_changed, encode_state_changed
-from starling_stream.meta import TaskMeta, decode_meta, encode_meta
-from starling_stream.rows import due_bytes, due_ms, gone_after, row_after, row_due, row_of, row_state, row_version
+from starling_stream.model.changelog import decode_state_changed, encode_state_changed
+from starling_stream.model.meta import TaskMeta, decode_meta, encode_meta
+from starling_stream.model.rows import due_bytes, due_ms, gone_after, row_after, row_due, row_of, row_state, row_version
 
 HEADER = b"\0\0\0\0\7"
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from starling_common.metrics import Metrics
-from starling_stream.gauges import Gauges, TierGauges
-from starling_stream.store import TaskStore, store_memory
-from starling_stream.task import Step
+from starling_stream.fold.task import Step
+from starling_stream.state.local_store import TaskStore, store_memory
+from starling_stream.state.metrics import Gauges, TierGauges
 from starling_stream.testing import MemoryTask
 from tests.unit.stream.counting import HOUR_MS, counting, event
 

@@ -3,8 +3,8 @@
 import msgspec
 
 from starling_common.settings import Clock
-from starling_stream.processor import Decoded, Inbound, Service, Unit, WithoutPlan
-from starling_stream.rows import NEVER, row_of
+from starling_stream.model.processor import Decoded, Inbound, Service, Unit, WithoutPlan
+from starling_stream.model.rows import NEVER, row_of
 from starling_stream.testing import Fed, MemoryTask
 
 U1, U2 = b"default/u1", b"default/u2"

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from starling_stream.left_behind import delete, put_aside
+from starling_stream.state.orphaned import delete, put_aside
 
 
 def _store(directory: Path, number: int, age_seconds: float) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from starling_common.settings import Clock
-from starling_stream.broken import BrokenProcessor
-from starling_stream.processor import Unit
+from starling_stream.model.errors import BrokenProcessor
+from starling_stream.model.processor import Unit
 from starling_stream.testing import Fed, MemoryTask
 from tests.unit.stream.counting import HOUR_MS, Counted, Counter, counting, event
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_stream.merge import Arrival, OrderedMerge
-from starling_stream.processor import Inbound
+from starling_stream.fold.merge import Arrival, OrderedMerge
+from starling_stream.model.processor import Inbound
 
 TOPICS = ("a", "b", "c")
 LONG_AGO, NOW = 0, 10**15

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from starling_stream.runner import Parts, Runner
-from starling_stream.task import Step
-from starling_stream.transport import Membership
+from starling_stream.fold.task import Step
+from starling_stream.kafka.transport import Membership
+from starling_stream.worker.runner import Parts, Runner
 
 
 class _Busy(Runner):

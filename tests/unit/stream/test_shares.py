@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_stream.shares import (
+from starling_stream.kafka.assignment import (
     NOT_OPENED,
     Claim,
     Share,

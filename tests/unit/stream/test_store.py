@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starling_stream.memory import MemoryRows
-from starling_stream.meta import TaskMeta
-from starling_stream.ports import Changed, StateView
-from starling_stream.rows import due_bytes, row_of
-from starling_stream.store import Origin, StoreDamaged, StoreMemory, StoreMismatch, TaskStore, store_memory
-from starling_stream.task import Layered
+from starling_stream.fold.memory import MemoryRows
+from starling_stream.fold.task import Layered
+from starling_stream.model.meta import TaskMeta
+from starling_stream.model.ports import Changed, StateView
+from starling_stream.model.rows import due_bytes, row_of
+from starling_stream.state.local_store import Origin, StoreDamaged, StoreMemory, StoreMismatch, TaskStore, store_memory
 
 
 @pytest.fixture(scope="module")

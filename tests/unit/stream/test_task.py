@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import pytest
 
 from starling_common.settings import Clock
-from starling_stream.broken import BatchMissing
-from starling_stream.decoding import ReadRecord
-from starling_stream.fold import TaskFold
-from starling_stream.memory import MemoryRows
-from starling_stream.merge import Arrival
-from starling_stream.meta import TaskMeta
-from starling_stream.ports import StateView
-from starling_stream.rounds import Limits, Rounds
-from starling_stream.task import Step, Task
+from starling_stream.fold.batches import Limits, Rounds
+from starling_stream.fold.memory import MemoryRows
+from starling_stream.fold.merge import Arrival
+from starling_stream.fold.task import Step, Task
+from starling_stream.fold.task_fold import TaskFold
+from starling_stream.model.decoding import ReadRecord
+from starling_stream.model.errors import BatchMissing
+from starling_stream.model.meta import TaskMeta
+from starling_stream.model.ports import StateView
 from starling_stream.testing import MemoryHistory
 from tests.unit.stream.counting import HOUR_MS, Counted, counting, event
 

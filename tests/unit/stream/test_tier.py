@@ -8,15 +8,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from starling_common.metrics import Metrics
-from starling_stream.backing import Facts, Place, Standing
-from starling_stream.failpoints import Failpoints
-from starling_stream.gauges import TierGauges
-from starling_stream.meta import TaskMeta, decode_meta
-from starling_stream.ports import Changed, Tail
-from starling_stream.rows import due_bytes, row_of
-from starling_stream.store import StoreMemory, TaskStore, store_memory
-from starling_stream.tier import FactsDiffer, Surroundings, Tier, TierSettings, rest_seconds
-from starling_stream.tracked import RebuildAsked
+from starling_stream.model.backing_store import Facts, Place, Standing
+from starling_stream.model.failpoints import Failpoints
+from starling_stream.model.meta import TaskMeta, decode_meta
+from starling_stream.model.ports import Changed, Tail
+from starling_stream.model.rows import due_bytes, row_of
+from starling_stream.state.flusher import FactsDiffer, Surroundings, Tier, TierSettings, rest_seconds
+from starling_stream.state.local_store import StoreMemory, TaskStore, store_memory
+from starling_stream.state.metrics import TierGauges
+from starling_stream.state.tracked import RebuildAsked
 from tests.contract.stream.memory_backing import MemoryBacking
 
 LOG = "log-id"

@@ -6,12 +6,12 @@ import struct
 import pytest
 from confluent_kafka import Consumer
 
-from starling_stream.failpoints import FAILPOINTS, Failpoints
-from starling_stream.meta import TaskMeta
-from starling_stream.ports import Sealed
-from starling_stream.settings import StreamSettings
-from starling_stream.transactions import Naming, Offset, Transactions, group_metadata
-from starling_stream.transport import Membership
+from starling_stream.kafka.transactions import Naming, Offset, Transactions, group_metadata
+from starling_stream.kafka.transport import Membership
+from starling_stream.model.failpoints import FAILPOINTS, Failpoints
+from starling_stream.model.meta import TaskMeta
+from starling_stream.model.ports import Sealed
+from starling_stream.model.settings import StreamSettings
 
 
 @pytest.mark.parametrize("instance", [None, "pod-1"])

@@ -11,7 +11,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from faust.types import TP
 
-from starling_stream.transport import Consumer, End, Fetch, HandedOut, ParsedRecords, _ends
+from starling_stream.kafka.transport import Consumer, End, Fetch, HandedOut, ParsedRecords, _ends
 
 QUIET, SILENT, NEW = TP("a", 0), TP("b", 0), TP("c", 0)
 

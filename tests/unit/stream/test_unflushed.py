@@ -1,8 +1,8 @@
 """The states that wait for the tier."""
 
-from starling_stream.ports import Changed
-from starling_stream.rows import due_bytes, row_of
-from starling_stream.unflushed import Taken, Unflushed, writes_of
+from starling_stream.model.ports import Changed
+from starling_stream.model.rows import due_bytes, row_of
+from starling_stream.state.unflushed import Taken, Unflushed, writes_of
 
 MINUTE = 60_000
 

@@ -11,18 +11,18 @@ from prometheus_client import CollectorRegistry
 
 from starling_common.metrics import Metrics
 from starling_common.settings import Clock
-from starling_stream.backing import Place, StateWrite, slot_of
-from starling_stream.decoding import ReadRecord
-from starling_stream.fold import TaskFold
-from starling_stream.gauges import TierGauges
-from starling_stream.merge import Arrival
-from starling_stream.meta import TaskMeta
-from starling_stream.ports import Changed, PartialView
-from starling_stream.rounds import Limits, Rounds
-from starling_stream.rows import FIRST_MS, due_bytes, row_due, row_of
-from starling_stream.store import StoreMemory, TaskStore, store_memory
-from starling_stream.task import Step, Task
-from starling_stream.warming import Behind, Help, TierLost, Warming
+from starling_stream.fold.batches import Limits, Rounds
+from starling_stream.fold.merge import Arrival
+from starling_stream.fold.task import Step, Task
+from starling_stream.fold.task_fold import TaskFold
+from starling_stream.model.backing_store import Place, StateWrite, slot_of
+from starling_stream.model.decoding import ReadRecord
+from starling_stream.model.meta import TaskMeta
+from starling_stream.model.ports import Changed, PartialView
+from starling_stream.model.rows import FIRST_MS, due_bytes, row_due, row_of
+from starling_stream.state.lazy_restore import Behind, Help, TierLost, Warming
+from starling_stream.state.local_store import StoreMemory, TaskStore, store_memory
+from starling_stream.state.metrics import TierGauges
 from tests.contract.stream.memory_backing import MemoryBacking
 from tests.unit.stream.counting import Counted, Counter, counting, event
 

@@ -59,7 +59,7 @@ def _operate(data_dir: Path | None, stage: str, *words: str) -> None:
     options = running_options(instance)
     workers = [instance.data_dir / "state" / f"{stage}-{number}" for number in range(options.workers(stage))]
     disks = [word for path in workers if path.is_dir() for word in ("--disk", str(path))]
-    command = [sys.executable, "-m", "starling_stream.operations", "--stage", stage, *disks, *words]
+    command = [sys.executable, "-m", "starling_stream.inspect.operations", "--stage", stage, *disks, *words]
     environment = {**os.environ, **shared_env(options.ports, options.clock)}
     code = subprocess.run(command, env=environment, check=False).returncode
     if code:

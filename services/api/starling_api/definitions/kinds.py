@@ -11,9 +11,9 @@ from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 from starling_common.topics import LIST_DEFINITIONS, SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
 from starling_common.web_address import parse_web_address
 from starling_segments import DefinitionRefused, Fault, Known, parse_measure, parse_segment
-from starling_segments.document import KEY_PATTERN, LABELS, MAX_NAME_CHARACTERS, description_faults, read_labels
-from starling_segments.faults import Place, Reading
-from starling_segments.windows import WINDOW_FIELDS
+from starling_segments.language.validation import Place, Reading
+from starling_segments.parse.document import KEY_PATTERN, LABELS, MAX_NAME_CHARACTERS, description_faults, read_labels
+from starling_segments.parse.windows import WINDOW_FIELDS
 
 Document = dict[str, Any]
 

@@ -7,8 +7,8 @@ from starling_api.definitions.kinds import READ_ONLY
 from starling_api.lists.uploads import MAX_IDS
 from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 from starling_segments import json_schema
-from starling_segments.document import KEY_PATTERN, MAX_NAME_CHARACTERS
-from starling_segments.schema import label_schemas, trait_schema
+from starling_segments.parse.document import KEY_PATTERN, MAX_NAME_CHARACTERS
+from starling_segments.parse.schema import label_schemas, trait_schema
 
 Schema = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final, NamedTuple
 
-from starling_segments.document import KEY_PATTERN
+from starling_segments.parse.document import KEY_PATTERN
 
 Document = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from starling_api.definitions.kinds import READ_ONLY
 from starling_segments import DefinitionRefused, Fault, Known, Segment, parse_segment
-from starling_segments.document import LABELS
+from starling_segments.parse.document import LABELS
 
 _SAYS_WHOM: Final = ("where", "timezone")
 _SAYS_NOT_WHOM: Final = frozenset({"key", "name", "description"}) | LABELS | READ_ONLY

@@ -10,8 +10,8 @@ from starling_common.database import Database
 from starling_common.partitioning import partition_of
 from starling_common.values import record_key
 from starling_common.wire import Registry
-from starling_stream.backing import BackingAway
-from starling_stream.looking import Cell, Look, States
+from starling_stream.inspect.state_query import Cell, Look, States
+from starling_stream.model.backing_store import BackingAway
 
 _STAGE: Final = "segmenter"
 

@@ -26,7 +26,7 @@ from starling_segments import UserState, decode_state, encode_state
 from starling_spark.jobs.backfill.history import KeptRecords
 from starling_spark.jobs.backfill.planning import Assignment, leaves_of
 from starling_spark.jobs.backfill.reading import PastReader
-from starling_stream.processor import Decoded, Inbound
+from starling_stream.model.processor import Decoded, Inbound
 
 Read: TypeAlias = Callable[..., Iterator[Inbound]]
 """As `reading.PastReader.records`: topic, partition, two offsets -> the records from the one up to and without the other."""

@@ -13,7 +13,7 @@ from starling_spark.history.records import past_record
 from starling_spark.jobs.backfill.planning import Stretch
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.in_force import PAST_TABLES
-from starling_stream.processor import Inbound
+from starling_stream.model.processor import Inbound
 
 Stretches: TypeAlias = Mapping[str, Stretch]
 """Topic -> what is taken of the lake and not of the topic."""

@@ -8,7 +8,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from starling_common.kafka import consumer_config, watermarks
 from starling_common.topics import CLOCK
 from starling_common.wire import DecodeError
-from starling_stream.processor import Decoded, Inbound
+from starling_stream.model.processor import Decoded, Inbound
 
 _BATCH: Final = 10_000
 _POLL_SECONDS: Final = 0.5

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from starling_segments import DefinitionRefused, Measure, Ratio, parse_measure, read_document
-from starling_segments.tree import EventSelector
+from starling_segments.language.tree import EventSelector
 
 _MEASURE_FIELDS = ("event", "where", "measure", "within", "between_ago", "after", "before", "calendar")
 

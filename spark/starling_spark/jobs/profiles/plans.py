@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from starling_segments import MeasurePlan, compile_measures
-from starling_segments.measuring import Reading
+from starling_segments.measures import Reading
 from starling_spark.jobs.profiles.definitions import Trait
 
 

@@ -1,0 +1,188 @@
+"""Pure core: everything that can stand in a user's state under a leaf's identity; each says by its number what it is."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from starling_segments.aggregates.distributions import Days, Frequencies, Quantiles
+from starling_segments.aggregates.lifetime import (
+    EXACT,
+    Earliest,
+    FirstValue,
+    Highest,
+    Holds,
+    LastValue,
+    Latest,
+    Lowest,
+    Mean,
+    Tally,
+    Total,
+    Values,
+)  # fmt: skip
+from starling_segments.aggregates.panes import ROOM, merged, spill, takes, thin_panes
+from starling_segments.aggregates.sliding import RecentAmounts, RecentTimes, RecentValues
+from starling_segments.aggregates.sliding_distributions import RecentFrequencies, RecentQuantiles, thin_frequencies
+from starling_segments.aggregates.sliding_measures import (
+    RecentDays,
+    RecentFirst,
+    RecentFirstTime,
+    RecentHighest,
+    RecentLast,
+    RecentLatest,
+    RecentLowest,
+    RecentMean,
+)  # fmt: skip
+from starling_segments.aggregates.values import is_heavy
+
+__all__ = ["EXACT", "Accumulator", "Beats", "Chain", "Delayed", "Holds", "Link", "Measured", "Periods", "Since"]
+
+_UNSEEN = 8
+"""After how many new panes the room that waiting ones take is looked at: the look costs more than a match."""
+
+
+class Delayed(msgspec.Struct, array_like=True, tag=40, gc=False):
+    """A window that lies in the past: matches wait in `times` and `payloads`, ascending, until they are old enough for `inner`.
+
+    As in a window, the newest `EXACT` of them wait one by one and older ones in `panes`, (time of the last match, what a lifetime
+    keeps): a pane comes in as a whole with its last match, and leaves with it.
+    """
+
+    inner: Measured
+    times: list[int] = msgspec.field(default_factory=list)
+    payloads: list[Any] = msgspec.field(default_factory=list)
+    panes: list[tuple[int, Lasting]] = msgspec.field(default_factory=list)
+
+    def put(self, time: int, payload: Any, pane_ms: int, fresh: Callable[[], Any]) -> None:
+        """A match that has to get older. `fresh`: makes what a lifetime keeps."""
+        place = bisect_right(self.times, time)
+        self.times.insert(place, time)
+        self.payloads.insert(place, payload)
+        if len(self.times) > EXACT:
+            self._spill(pane_ms, fresh)
+        if payload is not None and is_heavy(payload):
+            while len(self.times) > 1 and takes(self.payloads) > ROOM:
+                self._spill(pane_ms, fresh)
+
+    def _spill(self, pane_ms: int, fresh: Callable[[], Any]) -> None:
+        panes, time, payload = self.panes, self.times.pop(0), self.payloads.pop(0)
+
+        def grown(kept: Any) -> Any:
+            found = fresh() if kept is None else kept
+            found.add(time, payload, 0)
+            return found
+
+        n = len(panes)
+        spill(panes, time, pane_ms, grown)
+        if is_heavy(payload) or (len(panes) > n and len(panes) % _UNSEEN == 0):
+            if isinstance(self.inner, RecentFrequencies):
+                thin_frequencies(panes, pane_ms)
+            else:
+                thin_panes(panes, pane_ms, merged)
+
+    def admit(self, newest: int, pane_ms: int) -> None:
+        """Let in what happened at `newest` or before."""
+        while self.panes and self.panes[0][0] <= newest:
+            inner: Any = self.inner
+            inner.take_in(*self.panes.pop(0), pane_ms)
+        old_enough = bisect_right(self.times, newest)
+        for time, payload in zip(self.times[:old_enough], self.payloads[:old_enough], strict=True):
+            self.inner.add(time, payload, pane_ms)
+        del self.times[:old_enough], self.payloads[:old_enough]
+
+
+class Periods(msgspec.Struct, array_like=True, tag=41, gc=False):
+    """One accumulator for each calendar period, under the instant at which it starts."""
+
+    starts: list[int] = msgspec.field(default_factory=list)
+    kept: list[Measured] = msgspec.field(default_factory=list)
+
+    def at(self, start: int) -> Any:
+        """What is kept of that period; None for nothing."""
+        place = bisect_left(self.starts, start)
+        return self.kept[place] if place < len(self.starts) and self.starts[place] == start else None
+
+    def put(self, start: int, fresh: Measured) -> None:
+        """Begin a period."""
+        place = bisect_left(self.starts, start)
+        self.starts.insert(place, start)
+        self.kept.insert(place, fresh)
+
+    def forget(self, first: int) -> None:
+        """Drop the periods that start before `first`."""
+        gone = bisect_left(self.starts, first)
+        del self.starts[:gone], self.kept[:gone]
+
+
+class Beats(msgspec.Struct, array_like=True, tag=42, gc=False):
+    """`regularly`: the matches that tell which periods have one, ascending.
+
+    Of three matches within one period's length the middle one tells nothing: wherever a period of that length lies, if
+    it has the middle one it has one of the others.
+    """
+
+    times: list[int] = msgspec.field(default_factory=list)
+
+    def add(self, time: int, payload: Any, every_ms: int) -> None:  # noqa: ARG002
+        """Fold a match."""
+        times = self.times
+        place = bisect_right(times, time)
+        times.insert(place, time)
+        for middle in (place + 1, place, place - 1):
+            if 0 < middle < len(times) - 1 and times[middle + 1] - times[middle - 1] <= every_ms:
+                del times[middle]
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        del self.times[: bisect_right(self.times, cutoff)]
+
+    def value(self) -> tuple[int, ...]:
+        """The matches."""
+        return tuple(self.times)
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The first match to leave."""
+        return self.times[0] if self.times else None
+
+
+class Since(msgspec.Struct, array_like=True, tag=43, gc=False):
+    """A predicate on a trait: since when it has been true without a break."""
+
+    at: int
+
+
+class Link(msgspec.Struct, array_like=True, gc=False):
+    """One event of a sequence. `matches`: bit i is step i.
+
+    `reached`: what earlier steps left to compare with (JSON text, "" for nothing) -> bit k is the k-th stage, met by this
+    event with all stages before it met before; the bits above them say that a pause after it was broken. `kept`: what
+    later comparisons will look at, in the order of the sequence's `keeps`. Up to format 6, by their names.
+    """
+
+    time: int
+    matches: int
+    reached: dict[str, int] = msgspec.field(default_factory=dict)
+    kept: list[Any] | dict[str, Any] | None = None
+
+
+class Chain(msgspec.Struct, array_like=True, tag=44, gc=False):
+    """A sequence: its events by time and arrival, and the latest completion."""
+
+    links: list[Link] = msgspec.field(default_factory=list)
+    done: int | None = None
+
+
+Lasting: TypeAlias = (
+    Tally | Total | Values | Earliest | Latest | Mean | Lowest | Highest | FirstValue | LastValue | Frequencies | Quantiles | Days
+)  # fmt: skip
+"""What is kept of a lifetime."""
+Measured: TypeAlias = (
+    Lasting
+    | RecentTimes | RecentAmounts | RecentValues | RecentFirstTime | RecentLatest | RecentLast | RecentDays | RecentMean
+    | RecentLowest | RecentHighest | RecentFirst | RecentFrequencies | RecentQuantiles | Beats
+)  # fmt: skip
+"""What can be added to, and says a value."""
+Accumulator: TypeAlias = Measured | Delayed | Periods | Since | Chain

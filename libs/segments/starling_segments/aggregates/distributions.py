@@ -1,0 +1,153 @@
+"""Pure core: as `lifetimes.py`, for measures of how values are spread: the most frequent one, percentiles, days."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import msgspec
+
+from starling_segments.aggregates.lifetime import EXACT, FirstValue, Highest, Lifetime, Lowest, Mean
+from starling_segments.aggregates.panes import ROOM, takes
+from starling_segments.aggregates.sketches import merged_amounts, quantile_in, rank_of, with_amounts
+from starling_segments.aggregates.values import distinct_key, is_heavy
+
+
+class Seen(msgspec.Struct, array_like=True, gc=False):
+    """One value: how often, when last, and itself."""
+
+    n: int
+    last: int
+    value: Any
+
+
+class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
+    """`most_frequent`; a tie goes to the value seen last. Of values of the same instant, the last to arrive stands last.
+
+    Above `EXACT` different values the rarest makes room and leaves its count to the new one (Space-Saving, Metwally,
+    Agrawal and El Abbadi 2005): a value that is more than one match in `EXACT` is never lost. Of large values there are fewer.
+    """
+
+    seen: dict[str, Seen] = msgspec.field(default_factory=dict)
+
+    def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
+        """Fold a match."""
+        self._count(distinct_key(payload) or "", Seen(1, time, payload))
+
+    def merge(self, other: Frequencies) -> None:
+        """Take in another one, whose matches are younger or of the same age."""
+        for key, found in other.seen.items():
+            self._count(key, found)
+
+    def value(self) -> Any:
+        """The measure now."""
+        best: Seen | None = None
+        for found in self.seen.values():
+            if best is None or (found.n, found.last) >= (best.n, best.last):
+                best = found
+        return None if best is None else best.value
+
+    def _count(self, key: str, found: Seen) -> None:
+        known = self.seen.get(key)
+        if known is None:
+            n = found.n + (self._make_room() if len(self.seen) >= EXACT else 0)
+            self.seen[key] = Seen(n, found.last, found.value)
+            if is_heavy(found.value):
+                while len(self.seen) > 1 and takes(self) > ROOM:
+                    self._make_room()
+            return
+        known.n += found.n
+        if found.last >= known.last:
+            known.last = found.last
+            self.seen[key] = self.seen.pop(key)
+
+    def keep_most(self, n: int) -> None:
+        """Forget all but the `n` most frequent ones: what is more than one match in `n` is still not lost."""
+        if len(self.seen) > n:
+            rarest = sorted(self.seen, key=lambda key: (self.seen[key].n, self.seen[key].last))
+            for key in rarest[: len(rarest) - n]:
+                del self.seen[key]
+
+    def _make_room(self) -> int:
+        rarest = min(self.seen, key=lambda key: (self.seen[key].n, self.seen[key].last))
+        return self.seen.pop(rarest).n
+
+
+class Quantiles(Lifetime, array_like=True, tag=15, gc=False):
+    """`percentile`: the amounts themselves, ascending, or a sketch of them once there were more than `EXACT`. `q` as text."""
+
+    q: str
+    amounts: list[float] = msgspec.field(default_factory=list)
+    sketch: bytes = b""
+
+    def add(self, time: int, payload: float, pane_ms: int) -> None:  # noqa: ARG002
+        """Fold a match."""
+        if self.sketch:
+            self.sketch = with_amounts(self.sketch, (payload,))
+            return
+        insort(self.amounts, payload)
+        self._sketch_many()
+
+    def merge(self, other: Quantiles) -> None:
+        """Take in another one."""
+        if self.sketch or other.sketch:
+            self.sketch, self.amounts = merged_amounts([self.as_sketch(), other.as_sketch()]), []
+        else:
+            self.amounts = sorted([*self.amounts, *other.amounts])
+            self._sketch_many()
+
+    def as_sketch(self) -> bytes:
+        """A sketch of the amounts, also of few."""
+        return self.sketch or with_amounts(b"", self.amounts)
+
+    def _sketch_many(self) -> None:
+        if len(self.amounts) > EXACT:
+            self.sketch, self.amounts = with_amounts(b"", self.amounts), []
+
+    def value(self) -> float | None:
+        """The measure now."""
+        if self.sketch:
+            return quantile_in(self.sketch, self.q)
+        return self.amounts[rank_of(self.q, len(self.amounts)) - 1] if self.amounts else None
+
+
+class Days(Lifetime, array_like=True, tag=16, gc=False):
+    """`days`: the days with a match as runs `[first, last]`, ascending; a daily visitor's years are one run."""
+
+    runs: list[tuple[int, int]] = msgspec.field(default_factory=list)
+
+    def add(self, time: int, payload: int, pane_ms: int) -> None:  # noqa: ARG002
+        """Fold a match. `payload`: the day's number."""
+        place = bisect_right(self.runs, payload, key=_first)
+        first = last = payload
+        if place and self.runs[place - 1][1] >= payload - 1:
+            place -= 1
+            first, last = self.runs[place][0], max(last, self.runs[place][1])
+            del self.runs[place]
+        if place < len(self.runs) and self.runs[place][0] == last + 1:
+            last = self.runs[place][1]
+            del self.runs[place]
+        self.runs.insert(place, (first, last))
+
+    def merge(self, other: Days) -> None:
+        """Take in another one."""
+        for day in other.each():
+            self.add(0, day, 0)
+
+    def each(self) -> Iterator[int]:
+        """The days one by one, ascending."""
+        for first, last in self.runs:
+            yield from range(first, last + 1)
+
+    def value(self) -> int:
+        """The measure now."""
+        return sum(last - first + 1 for first, last in self.runs)
+
+
+Summary: TypeAlias = Mean | Lowest | Highest | FirstValue | Frequencies
+"""What a pane can keep."""
+
+
+def _first(run: tuple[int, int]) -> int:
+    return run[0]

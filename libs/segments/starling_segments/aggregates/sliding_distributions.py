@@ -1,0 +1,103 @@
+"""Pure core: as `recent_measures.py`, for measures of how values are spread: the most frequent one, percentiles."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+import msgspec
+
+from starling_segments.aggregates.distributions import Frequencies, Quantiles
+from starling_segments.aggregates.lifetime import EXACT, Holds
+from starling_segments.aggregates.panes import MOST, ROOM, spill, takes, thin_panes, thin_sketches
+from starling_segments.aggregates.sketches import merged_amounts, quantile_with, rank_of, with_amounts
+from starling_segments.aggregates.sliding import first_turn
+from starling_segments.aggregates.sliding_measures import Recent
+from starling_segments.aggregates.values import is_heavy
+
+_MOST_FREQUENT = 64
+"""How many values a pane keeps where all of them are too many."""
+
+
+class RecentFrequencies(Recent, array_like=True, tag=28, gc=False):
+    """`most_frequent` in a window."""
+
+    summary = Frequencies
+    bulky = True
+
+    def _may_be_much(self, payload: Any, is_new: bool) -> bool:
+        return is_new or is_heavy(payload)
+
+    def _thin(self, pane_ms: int) -> None:
+        thin_frequencies(self.panes, pane_ms)
+
+
+def thin_frequencies(panes: list[Any], pane_ms: int) -> None:
+    """As `thin_panes`; of each pane the most frequent values alone are kept then."""
+    if len(panes) > MOST or takes(panes) > ROOM:
+        for _, kept in panes:
+            kept.keep_most(_MOST_FREQUENT)
+        thin_panes(panes, pane_ms, _fewer)
+
+
+class RecentQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
+    """`percentile` in a window. `q` as text; `panes`: (time of the last match, sketch); `whole`: the sketch of all panes."""
+
+    q: str
+    times: list[int] = msgspec.field(default_factory=list)
+    amounts: list[float] = msgspec.field(default_factory=list)
+    panes: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
+    whole: bytes = b""
+
+    def add(self, time: int, payload: float, pane_ms: int) -> None:
+        """Fold a match."""
+        place = bisect_right(self.times, time)
+        self.times.insert(place, time)
+        self.amounts.insert(place, payload)
+        if len(self.times) > EXACT:
+            oldest = self.amounts.pop(0)
+            self.whole = with_amounts(self.whole, (oldest,))
+            grown = spill(self.panes, self.times.pop(0), pane_ms, lambda kept: with_amounts(kept or b"", (oldest,)))
+            thin_sketches(self.panes, pane_ms, grown, _merged_sketches)
+
+    def take_in(self, last: int, pane: Quantiles, pane_ms: int) -> None:
+        """Fold a pane."""
+        sketch = pane.as_sketch()
+        self.whole = merged_amounts([self.whole, sketch]) if self.whole else sketch
+        grown = spill(self.panes, last, pane_ms, lambda kept: merged_amounts([kept, sketch]) if kept else sketch)
+        thin_sketches(self.panes, pane_ms, grown, _merged_sketches)
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        gone = bisect_right(self.times, cutoff)
+        if gone:
+            del self.times[:gone], self.amounts[:gone]
+        if self.panes and self.panes[0][0] <= cutoff:
+            self.panes = [pane for pane in self.panes if pane[0] > cutoff]
+            self.whole = merged_amounts([sketch for _, sketch in self.panes])
+
+    def value(self) -> float | None:
+        """The measure now."""
+        if self.panes:
+            return quantile_with(self.whole, self.amounts, self.q)
+        return self._of(0)
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
+        if self.panes:
+            return min(self.panes[0][0], self.times[0]) if self.times else self.panes[0][0]
+        return first_turn(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
+
+    def _of(self, start: int) -> float | None:
+        left = sorted(self.amounts[start:])
+        return left[rank_of(self.q, len(left)) - 1] if left else None
+
+
+def _merged_sketches(one: bytes, other: bytes) -> bytes:
+    return merged_amounts([one, other])
+
+
+def _fewer(older: Frequencies, younger: Frequencies) -> Frequencies:
+    older.merge(younger)
+    older.keep_most(_MOST_FREQUENT)
+    return older

@@ -1,0 +1,245 @@
+"""Pure core: what is kept in a sliding window for the measures that are not in `recents.py` or `recent_spreads.py`.
+
+The same way of keeping: the newest `EXACT` matches one by one, older ones in panes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from math import fsum
+from typing import Any, ClassVar
+
+import msgspec
+
+from starling_segments.aggregates.distributions import Days, Summary
+from starling_segments.aggregates.lifetime import EXACT, Earliest, FirstValue, Highest, Holds, LastValue, Latest, Lowest, Mean
+from starling_segments.aggregates.panes import ROOM, merged, spill, takes, thin_panes
+from starling_segments.aggregates.sliding import RecentTimes, first_turn
+from starling_segments.aggregates.values import is_heavy
+
+
+class RecentFirstTime(RecentTimes, array_like=True, tag=20, gc=False):
+    """`first_time` in a window; that of a pane is the time of its last match."""
+
+    def take_in(self, last: int, pane: Earliest, pane_ms: int) -> None:  # type: ignore[override]  # noqa: ARG002
+        """Fold a pane."""
+        spill(self.panes, last, pane_ms, lambda n: (n or 0) + 1)
+
+    def value(self) -> int | None:  # type: ignore[override]
+        """The measure now."""
+        return self.panes[0][0] if self.panes else self.times[0] if self.times else None
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The first match to leave."""
+        return self.value()
+
+
+class RecentLatest(msgspec.Struct, array_like=True, tag=21, gc=False):
+    """`last_time` and `last` in a window: whatever is older leaves earlier, so the last match is all there is to keep."""
+
+    at: int | None = None
+    seen: Any = None
+
+    def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
+        """Fold a match."""
+        if self.at is None or time >= self.at:
+            self.at, self.seen = time, payload
+
+    def take_in(self, last: int, pane: Latest | LastValue, pane_ms: int) -> None:
+        """Fold a pane."""
+        self.add(last, pane.seen if isinstance(pane, LastValue) else None, pane_ms)
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        if self.at is not None and self.at <= cutoff:
+            self.at = self.seen = None
+
+    def value(self) -> Any:
+        """The measure now."""
+        return self.at
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The last match."""
+        return self.at
+
+
+class RecentLast(RecentLatest, array_like=True, tag=22, gc=False):
+    """`last` in a window."""
+
+    def value(self) -> Any:
+        """The measure now."""
+        return self.seen
+
+
+class RecentDays(msgspec.Struct, array_like=True, tag=23, gc=False):
+    """`days` in a window: each day's last match, both ascending. At most one a day of the longest window."""
+
+    days: list[int] = msgspec.field(default_factory=list)
+    times: list[int] = msgspec.field(default_factory=list)
+
+    def add(self, time: int, payload: int, pane_ms: int) -> None:  # noqa: ARG002
+        """Fold a match. `payload`: the day's number."""
+        place = bisect_left(self.days, payload)
+        if place < len(self.days) and self.days[place] == payload:
+            self.times[place] = max(self.times[place], time)
+        else:
+            if place and self.times[place - 1] > time:
+                time = self.times[place - 1]  # of a pane: both ascend
+            self.days.insert(place, payload)
+            self.times.insert(place, time)
+
+    def take_in(self, last: int, pane: Days, pane_ms: int) -> None:
+        """Fold a pane."""
+        for day in pane.each():
+            self.add(last, day, pane_ms)
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        gone = bisect_right(self.times, cutoff)
+        if gone:
+            del self.days[:gone], self.times[:gone]
+
+    def value(self) -> int:
+        """The measure now."""
+        return len(self.days)
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
+        """As for `RecentTimes`, over the days."""
+        n = len(self.times)
+        if threshold is not None:
+            return self.times[n - threshold] if 0 < threshold <= n else None
+        return first_turn(self.times, range(n - 1, -1, -1), n, holds, now)
+
+
+class Recent(msgspec.Struct, array_like=True, gc=False):
+    """Any other measure in a window. `times` ascending with their `payloads`; `panes`: (time of the last match, summary)."""
+
+    summary: ClassVar[type[Any]]
+    bulky: ClassVar[bool] = False
+    """Whether what it keeps can take much room, as values of any kind can."""
+
+    times: list[int] = msgspec.field(default_factory=list)
+    payloads: list[Any] = msgspec.field(default_factory=list)
+    panes: list[tuple[int, Summary]] = msgspec.field(default_factory=list)
+
+    def add(self, time: int, payload: Any, pane_ms: int) -> None:
+        """Fold a match."""
+        times = self.times
+        place = bisect_right(times, time)
+        times.insert(place, time)
+        self.payloads.insert(place, payload)
+        if len(times) > EXACT:
+            self._spill(pane_ms)
+        if self.bulky and is_heavy(payload):
+            while len(times) > 1 and takes(self.payloads) > ROOM:
+                self._spill(pane_ms)
+
+    def take_in(self, last: int, pane: Any, pane_ms: int) -> None:
+        """Fold a pane."""
+        spill(self.panes, last, pane_ms, lambda kept: pane if kept is None else merged(kept, pane))
+        if self.bulky:
+            self._thin(pane_ms)
+
+    def _spill(self, pane_ms: int) -> None:
+        oldest, what, n = self.times.pop(0), self.payloads.pop(0), len(self.panes)
+        spill(self.panes, oldest, pane_ms, lambda kept: self._grown(kept, oldest, what))
+        if self.bulky and self._may_be_much(what, len(self.panes) > n):
+            self._thin(pane_ms)
+
+    def _may_be_much(self, payload: Any, is_new: bool) -> bool:  # noqa: ARG002
+        """Whether to look how much room the panes take, after a match went into one, a new one or not."""
+        return is_heavy(payload)
+
+    def _thin(self, pane_ms: int) -> None:
+        thin_panes(self.panes, pane_ms, merged)
+
+    def forget(self, cutoff: int) -> None:
+        """Drop what happened at `cutoff` or before."""
+        gone = bisect_right(self.times, cutoff)
+        if gone:
+            del self.times[:gone], self.payloads[:gone]
+        while self.panes and self.panes[0][0] <= cutoff:
+            self.panes.pop(0)
+
+    def value(self) -> Any:
+        """The measure now."""
+        return self._of(0)
+
+    def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
+        """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
+        if self.panes:
+            return min(self.panes[0][0], self.times[0]) if self.times else self.panes[0][0]
+        if len(self.times) == 1:  # hot, the usual case: as below, without an iterator
+            return None if holds(None, now) is holds(self.value(), now) else self.times[0]
+        return first_turn(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
+
+    def _of(self, start: int) -> Any:
+        """The measure of the matches from `start` on, the panes with all of them."""
+        total = self.summary()
+        if not start:
+            for _, kept in self.panes:
+                total.merge(kept)
+        for i in range(start, len(self.times)):
+            total.add(self.times[i], self.payloads[i], 0)
+        return total.value()
+
+    def _grown(self, kept: Any, time: int, payload: Any) -> Any:
+        summary = self.summary() if kept is None else kept
+        summary.add(time, payload, 0)
+        return summary
+
+
+class Plain(Recent, array_like=True, gc=False):
+    """A measure that its payloads alone make out."""
+
+    def _of(self, start: int) -> Any:
+        if self.panes and not start:
+            return super()._of(start)
+        left = self.payloads[start:]
+        return self._out_of(left) if left else None
+
+    @staticmethod
+    def _out_of(payloads: list[Any]) -> Any:
+        """The measure of one payload or more."""
+        raise NotImplementedError
+
+
+class RecentMean(Plain, array_like=True, tag=24, gc=False):
+    """`avg` in a window."""
+
+    summary = Mean
+
+    @staticmethod
+    def _out_of(payloads: list[float]) -> float:
+        return fsum(payloads) / len(payloads)
+
+
+class RecentLowest(Plain, array_like=True, tag=25, gc=False):
+    """`min` in a window."""
+
+    summary = Lowest
+
+    @staticmethod
+    def _out_of(payloads: list[float]) -> float:
+        return min(payloads)
+
+
+class RecentHighest(Plain, array_like=True, tag=26, gc=False):
+    """`max` in a window."""
+
+    summary = Highest
+
+    @staticmethod
+    def _out_of(payloads: list[float]) -> float:
+        return max(payloads)
+
+
+class RecentFirst(Plain, array_like=True, tag=27, gc=False):
+    """`first` in a window."""
+
+    summary = FirstValue
+    bulky = True
+
+    @staticmethod
+    def _out_of(payloads: list[Any]) -> Any:
+        return payloads[0]

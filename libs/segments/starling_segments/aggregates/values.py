@@ -1,0 +1,74 @@
+"""Pure core: property values as measures see them."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from typing import Any
+
+from starling_segments.aggregates.panes import takes
+from starling_segments.language.operators.table import NUMBER_TYPES
+
+MAX_MAGNITUDE = 1e290
+"""A larger number is not summed: a sum of that many could leave what a double can hold."""
+LIGHT = 512
+"""A value of so many bytes is no matter."""
+_LONGEST_KEPT = 64
+_LEAST_KEPT, _MOST_KEPT = -(2**63), 2**64 - 1
+
+
+def amount(value: Any) -> float | None:
+    """A finite number as a float; None for anything else."""
+    if type(value) in NUMBER_TYPES and -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE:
+        return float(value)
+    return None
+
+
+def distinct_key(value: Any) -> str | None:
+    """Text that is equal for equal values only: `1` and `1.0` are one value, `1`, `"1"` and `true` are three."""
+    if type(value) is str:
+        text = "t" + value
+    elif value is None:
+        return None
+    else:
+        text = "j" + json.dumps(_normal(value), sort_keys=True, separators=(",", ":"))
+    if len(text) <= _LONGEST_KEPT:
+        return text
+    return "h" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def is_heavy(value: Any) -> bool:
+    """Whether it matters how many of such values are kept: 256 of those that are not heavy take 128 KB, or a little more."""
+    kind = type(value)
+    if kind is str:
+        return len(value) > (LIGHT if value.isascii() else LIGHT // 4)
+    return (kind is list or kind is dict) and takes(value) > LIGHT
+
+
+def _normal(value: Any) -> Any:
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) is list:
+        return [_normal(item) for item in value]
+    if type(value) is dict:
+        return {key: _normal(item) for key, item in value.items()}
+    return value
+
+
+def anything(value: Any) -> Any:
+    """Whatever is there; a whole number that does not fit 64 bits is kept as a float."""
+    kind = type(value)
+    if kind is str or kind is float or kind is bool or value is None:
+        return value
+    if kind is int:
+        return value if _LEAST_KEPT <= value <= _MOST_KEPT else _as_float(value)
+    if kind is list:
+        return [anything(item) for item in value]
+    return {key: anything(item) for key, item in value.items()} if kind is dict else value
+
+
+def _as_float(value: int) -> float | None:
+    try:
+        return float(value)
+    except OverflowError:
+        return None

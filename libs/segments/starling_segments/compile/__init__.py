@@ -1,0 +1,1 @@
+"""Compiler: trees of definitions to one plan."""

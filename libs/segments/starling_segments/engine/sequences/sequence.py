@@ -1,0 +1,337 @@
+"""Pure core: sequences. A step once met stays met, so each event remembers which stages it has met, and nothing is undone.
+
+The stages of a sequence are its steps that are met at an instant: events, and pauses (`not … for`). A `not` without
+`for` is no stage but forbids. What a stage needs of the past is the stage before it alone, so an event is kept with the
+stages that some chain of matches has led to it: of two chains that end in the same event, one is enough.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from starling_segments.aggregates.accumulators import EXACT, Chain, Link
+from starling_segments.engine.future_events import next_waiting, wait
+from starling_segments.engine.leaves import EventLeaf, EventView, Seen, earlier
+from starling_segments.engine.sequences.bounds import LONGEST_LEFT, has_room, make_room
+from starling_segments.engine.sequences.parts import (
+    NAMES_AT_HAND,
+    Bound,
+    Keep,
+    Named,
+    Recorded,
+    Slot,
+    Stage,
+    StepTest,
+    by_time,
+    in_order,
+    thin,
+    unpacked,
+)  # fmt: skip
+from starling_segments.engine.state import UserState
+
+_CHAIN: Final = Chain.__struct_config__.tag
+
+
+@dataclass(slots=True)
+class SequenceLeaf:
+    """One sequence. `horizon_ms`: what is older can be part of no completion that counts; None: nothing ever is.
+
+    `keeps`: what is kept of each event; `slots`: for each stage, the values it leaves to later ones.
+    """
+
+    id: str
+    tests: tuple[StepTest, ...]
+    stages: tuple[Stage, ...]
+    within_ms: int | None
+    horizon_ms: int | None
+    keeps: tuple[Keep, ...]
+    slots: tuple[tuple[Slot, ...], ...]
+    needs_traits: bool
+    pauses: tuple[int, ...]
+    """The stages that time alone can meet."""
+    mask: int = 0
+    by_name: dict[str, Named] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def reads(self) -> bool:
+        """Whether it looks into the events that it folds."""
+        return bool(self.keeps) or any(test.now is not None for test in self.tests)
+
+    def alone(self) -> SequenceLeaf:
+        """The same without segments."""
+        return replace(self, mask=0)
+
+    def fold(self, state: UserState, event: EventView, now: int) -> int:
+        """Take an event in if it matches a step; returns the segments whose truth may have changed."""
+        subject: Any = Seen(event, state.traits) if self.needs_traits else event
+        matches, time = 0, event.time_ms
+        for bit, test in self._named(event.name):
+            if test is None or test(subject, time):
+                matches |= bit
+        if not matches:
+            return 0
+        kept = [keep.read(getattr(subject, keep.source)) for keep in self.keeps] if self.keeps else None
+        if time > now:  # rare: waits with its values by name, as ever
+            named = None if kept is None else {keep.name: value for keep, value in zip(self.keeps, kept, strict=True)}
+            wait(state, time, self.id, (matches, named))
+            return 0
+        return self.add(state, time, (matches, kept), now)
+
+    def _named(self, name: str) -> Named:
+        """The steps that an event of that name can match: bit, and what it is asked when it comes."""
+        found = self.by_name.get(name)
+        if found is None:
+            found = tuple((1 << i, test.now) for i, test in enumerate(self.tests) if test.named(name))
+            if len(self.by_name) < NAMES_AT_HAND:
+                self.by_name[name] = found
+        return found
+
+    def add(self, state: UserState, time: int, payload: Any, now: int) -> int:
+        """As `fold`, of a match whose time has come. Pauses that are over are closed later, by `expire`."""
+        matches, kept = payload
+        if kept.__class__ is dict:
+            kept = in_order(kept)
+        chain = state.accumulators.get(self.id)
+        if chain is None:
+            if not self.pauses and len(self.stages) > 1:
+                self._start(state, time, matches, kept)
+                return 0
+            chain = Chain()
+            state.accumulators.put(self.id, chain)
+        if chain.done is not None and self.within_ms is None:
+            return 0
+        self._forget(chain, now)
+        before = self.holds_of(chain, now)
+        links = chain.links
+        place = len(links) if not links or time >= links[-1].time else bisect_right(links, time, key=by_time)
+        link = Link(time, matches, {}, kept)
+        self._break(chain, link)
+        links.insert(place, link)
+        self._grow(chain, place)
+        if self.keeps:
+            make_room(links, place, self.stages)
+        if len(links) > EXACT:
+            thin(links)
+        self._set_timer(state, chain, now)
+        return self.mask if self.holds_of(chain, now) is not before else 0
+
+    def _start(self, state: UserState, time: int, matches: int, kept: Any) -> None:
+        """As `add`, of the very first match, where it can begin no pause and there is more to meet than one step."""
+        # Hot: in the mix of all kinds of segments an event is the first one in 1.2 sequences, and of 0.4 it is a later one.
+        reached: dict[str, int] = {}
+        first = self.stages[0].step
+        if matches >> first & 1:
+            later = self.tests[first].later
+            if later is None or later(Recorded(kept, {}), time):
+                left = self._leave(kept, 0, {})
+                if len(left) <= LONGEST_LEFT:
+                    reached[left] = 1
+        state.accumulators.begin(self.id, (_CHAIN, ((time, matches, reached, kept),), None))
+
+    def expire(self, state: UserState, now: int) -> int:
+        """The leaf is due: meet the pauses that are over; returns the segments that hang on it."""
+        chain = state.accumulators.get(self.id)
+        if chain is None:
+            state.due.note(self.id, None)
+            return self.mask
+        first = self._close(chain, now)
+        if self.keeps:
+            make_room(chain.links, first, self.stages)
+        self._forget(chain, now)
+        if not chain.links and chain.done is None:
+            state.accumulators.drop(self.id)
+        self._set_timer(state, chain, now)
+        return self.mask
+
+    def refresh(self, state: UserState, now: int) -> None:
+        """Settle, and set the timer anew, after the plan changed."""
+        self.expire(state, now)
+
+    def holds(self, state: UserState, now: int) -> bool:
+        """Whether a chain was completed inside the window."""
+        chain = state.accumulators.get(self.id)
+        return chain is not None and self.holds_of(chain, now)
+
+    def holds_of(self, chain: Chain, now: int) -> bool:
+        """As `holds`."""
+        return chain.done is not None and (self.within_ms is None or now - self.within_ms < chain.done)
+
+    def observe(self, state: UserState, now: int) -> dict[str, Any]:  # noqa: ARG002 - one shape for all leaves
+        """When it was last completed, and how many stages the furthest chain has met."""
+        chain = state.accumulators.get(self.id)
+        if chain is None:
+            return {"completed_at": None, "stages_met": 0, "stages": len(self.stages)}
+        every, marks = (1 << len(self.stages)) - 1, 0
+        for link in chain.links:
+            for reached in link.reached.values():
+                marks |= reached & every
+        met = len(self.stages) if chain.done is not None else marks.bit_length()
+        return {"completed_at": chain.done, "stages_met": met, "stages": len(self.stages)}
+
+    def turns(self, state: UserState, now: int) -> int | None:
+        """The earliest instant after `now` at which the truth can change by itself."""
+        chain = state.accumulators.get(self.id)
+        turn = None if chain is None else self._next_change(chain, now)
+        return earlier(turn, next_waiting(state, self.id))
+
+    def _set_timer(self, state: UserState, chain: Chain, now: int) -> None:
+        state.due.note(self.id, self._next_change(chain, now))
+
+    def _next_change(self, chain: Chain, now: int) -> int | None:
+        """A pause that is over already counts too: it has to be met before anything else happens."""
+        turn = None
+        if chain.done is not None:
+            if self.within_ms is None:
+                return None
+            turn = chain.done + self.within_ms if chain.done + self.within_ms > now else None
+        for k in self.pauses:
+            turn = earlier(turn, next((over for _, _, over in self._open_pauses(chain, k)), None))
+        return turn
+
+    def _forget(self, chain: Chain, now: int) -> None:
+        if chain.done is not None and self.within_ms is None:
+            chain.links.clear()
+            return
+        if self.horizon_ms is not None and chain.links and chain.links[0].time <= now - self.horizon_ms:
+            del chain.links[: bisect_right(chain.links, now - self.horizon_ms, key=by_time)]
+        if chain.done is not None and self.within_ms is not None and chain.done <= now - self.within_ms:
+            chain.done = None
+
+    def _grow(self, chain: Chain, start: int) -> None:
+        """Meet what can be met from link `start` on. A stage only needs links before its own, so one pass is enough."""
+        for i in range(start, len(chain.links)):
+            if not self._grow_at(chain, i) and i == start:
+                return  # what has met nothing new leads nobody further
+
+    def _grow_at(self, chain: Chain, i: int) -> bool:
+        grown, matches = False, chain.links[i].matches
+        for k, stage in enumerate(self.stages):
+            if stage.pause_ms is None and matches >> stage.step & 1:
+                grown = (self._extend(chain, i, k) if k else self._begin(chain, i)) or grown
+        return grown
+
+    def _begin(self, chain: Chain, i: int) -> bool:
+        link, stage = chain.links[i], self.stages[0]
+        if not self._matches(link, stage.step, {}):
+            return False
+        return self._mark(chain, i, 0, self._leave(link.kept, 0, {}))
+
+    def _extend(self, chain: Chain, i: int, k: int) -> bool:
+        """Look back for chains that this link leads on: for what each left to compare with, the last one decides."""
+        links, stage, previous = chain.links, self.stages[k], self.stages[k - 1]
+        link, bit = links[i], 1 << (k - 1)
+        tried: set[str] = set()
+        between: list[Link] = []
+        grown = False
+        last = i - 1 if not previous.after_ms else bisect_right(links, link.time - previous.after_ms, key=by_time) - 1
+        for j in range(last, -1, -1):
+            earlier_link = links[j]
+            if stage.within_ms is not None and link.time - earlier_link.time - previous.after_ms > stage.within_ms:
+                break
+            for left, reached in earlier_link.reached.items():
+                if not reached & bit or left in tried:
+                    continue
+                tried.add(left)
+                bound = unpacked(left)
+                if self._matches(link, stage.step, bound) and not self._forbidden(between, stage, bound):
+                    grown = self._mark(chain, i, k, self._leave(link.kept, k, bound)) or grown
+            if not self.keeps and tried:
+                break
+            if any(earlier_link.matches >> step & 1 for step in stage.forbidden):
+                if not self.keeps:
+                    break
+                between.append(earlier_link)
+        return grown
+
+    def _forbidden(self, between: list[Link], stage: Stage, bound: Bound) -> bool:
+        return any(self._matches(link, step, bound) for link in between for step in stage.forbidden)
+
+    def _matches(self, link: Link, step: int, bound: Bound) -> bool:
+        if not link.matches >> step & 1:
+            return False
+        later = self.tests[step].later
+        return later is None or later(Recorded(link.kept, bound), link.time)
+
+    def _leave(self, kept: Any, k: int, bound: Bound) -> str:
+        """What stage `k`, met by an event that keeps that, leaves to compare with."""
+        slots = self.slots[k]
+        if not slots:
+            return ""
+        values = {slot: bound.get(slot) if place < 0 else kept[place] for slot, place in slots}
+        return msgspec.json.encode(values).decode()
+
+    def _mark(self, chain: Chain, i: int, k: int, left: str) -> bool:
+        reached = chain.links[i].reached
+        marks = reached.get(left, 0)
+        if marks >> k & 1:
+            return False
+        if left and not marks and not has_room(chain.links, chain.links[i], left):
+            return False
+        reached[left] = marks | 1 << k
+        if k == len(self.stages) - 1:
+            done = chain.links[i].time + self.stages[k].after_ms
+            chain.done = done if chain.done is None else max(chain.done, done)
+        elif self.stages[k + 1].pause_ms is not None:
+            self._look_for_breaks(chain, i, k + 1, left)
+        return True
+
+    def _open_pauses(self, chain: Chain, k: int) -> Iterator[tuple[int, str, int]]:
+        """(link, what is left to compare with, when it is over) of each pause `k` that nothing has broken yet, in order."""
+        before, settled = 1 << (k - 1), 1 << k | 1 << (len(self.stages) + k)
+        after_ms = self.stages[k].after_ms
+        for i, link in enumerate(chain.links):
+            for left, marks in link.reached.items():
+                if marks & before and not marks & settled:
+                    yield i, left, link.time + after_ms
+
+    def _look_for_breaks(self, chain: Chain, i: int, k: int, left: str) -> None:
+        """Note whether a match lies inside pause `k`, which has just begun."""
+        links, stage = chain.links, self.stages[k]
+        begins, ends = links[i].time + self.stages[k - 1].after_ms, links[i].time + stage.after_ms
+        bound = unpacked(left)
+        for place in range(bisect_right(links, begins, key=by_time), bisect_left(links, ends, key=by_time)):
+            if self._matches(links[place], stage.step, bound):
+                links[i].reached[left] |= 1 << (len(self.stages) + k)
+                return
+
+    def _break(self, chain: Chain, breaker: Link) -> None:
+        """Note all pauses that a new link lies inside of; that stays so."""
+        for k in self.pauses:
+            stage, begins_ms = self.stages[k], self.stages[k - 1].after_ms
+            if not breaker.matches >> stage.step & 1:
+                continue
+            for i, left, ends in list(self._open_pauses(chain, k)):
+                link = chain.links[i]
+                if link.time + begins_ms < breaker.time < ends and self._matches(breaker, stage.step, unpacked(left)):
+                    link.reached[left] |= 1 << (len(self.stages) + k)
+
+    def _close(self, chain: Chain, now: int) -> int:
+        """Meet the pauses that are over at `now`, and what follows from them. Returns the first link that may have met more."""
+        first = len(chain.links)
+        while True:
+            over = [(i, k, left) for k in self.pauses for i, left, ends in self._open_pauses(chain, k) if ends <= now]
+            if not over:
+                return first
+            for i, k, left in over:
+                passed_on = self._passed_on(left, k)
+                if passed_on != left:
+                    chain.links[i].reached[left] |= 1 << (len(self.stages) + k)  # it is met under another name
+                self._mark(chain, i, k, passed_on)
+            first = min(first, *(i for i, _, _ in over))
+            for place in range(first, len(chain.links)):
+                self._grow_at(chain, place)
+
+    def _passed_on(self, left: str, k: int) -> str:
+        """What is still to be compared with after stage `k`, a pause."""
+        slots = self.slots[k]
+        bound = unpacked(left)
+        return msgspec.json.encode({slot: bound.get(slot) for slot, _ in slots}).decode() if slots else ""
+
+
+FoldingLeaf: TypeAlias = EventLeaf | SequenceLeaf
+"""What events are folded into."""

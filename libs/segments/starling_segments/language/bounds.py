@@ -1,0 +1,93 @@
+"""Pure core: the bounds that every definition keeps, whatever it says: size, nesting, numbers and texts.
+
+The evaluation holds numbers as doubles and writes texts as UTF-8. A value outside of that is refused here, before anything
+else reads the document, so that no operator has to expect it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from starling_segments.language.validation import DefinitionRefused, Fault, Known, Place, Reading, finish
+
+MAX_DOCUMENT_BYTES: Final = 262_144
+"""Of the document as compact JSON in UTF-8."""
+MAX_INTEGER: Final = 2**53 - 1
+"""Every integer up to here is a double of its own."""
+MAX_NESTING: Final = 64
+"""Objects and lists inside one another. 16 levels of groups take half of it; the items of events are at most 32 deep."""
+_MOST_REPORTED: Final = 100
+_TOO_DEEP: Final = ("too_deep", f"objects and lists are nested more than {MAX_NESTING} deep", f"at most {MAX_NESTING} levels")
+_NOBODY = Known()
+
+
+def read_document(text: str | bytes) -> Any:
+    """Return the JSON value of a definition's text, within all bounds.
+
+    Raises: DefinitionRefused with the places that are out of bounds; ValueError for text that is not JSON.
+    """
+    try:
+        document = json.loads(text.decode() if isinstance(text, bytes) else text, parse_int=_integer, parse_constant=_no_number)
+    except RecursionError as cause:
+        raise DefinitionRefused((Fault("", *_TOO_DEEP),)) from cause
+    check_bounds(document)
+    return document
+
+
+def check_bounds(document: object) -> None:
+    """Raise DefinitionRefused if the document leaves the bounds, with the places where it does."""
+    reading = Reading(_NOBODY)
+    _check(document, [], Place(reading))
+    finish(reading)
+    size = len(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+    if size > MAX_DOCUMENT_BYTES:
+        expected = f"at most {MAX_DOCUMENT_BYTES} bytes; a long list of users belongs into an uploaded list"
+        raise DefinitionRefused((Fault("", "too_large", f"the definition has {size} bytes of JSON", expected),))
+
+
+def _integer(digits: str) -> int | float:
+    """Python converts no more than 4,300 digits; a double of so many is infinite, which is out of bounds as well."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
+
+
+def _no_number(token: str) -> None:
+    raise ValueError(f"{token} is not a JSON number")
+
+
+def _check(value: object, steps: list[str | int], place: Place) -> None:
+    """`steps` lead to the value. Note what is out of bounds, in document order, up to `_MOST_REPORTED` places."""
+    if len(place.reading.faults) >= _MOST_REPORTED:
+        return
+    if isinstance(value, dict | list):
+        if len(steps) == MAX_NESTING:
+            place.at(*steps).refuse(*_TOO_DEEP)
+            return
+        parts: Iterable[tuple[Any, object]] = value.items() if isinstance(value, dict) else enumerate(value)
+        for step, part in parts:
+            if isinstance(step, str) and not _is_unicode(step):
+                place.at(*steps).refuse("bad_text", f"the field {step!r} is not valid Unicode", "a name without lone surrogates")
+                continue
+            steps.append(step)
+            _check(part, steps, place)
+            steps.pop()
+    elif isinstance(value, str):
+        if not _is_unicode(value):
+            place.at(*steps).refuse("bad_text", "the text is not valid Unicode", "text without lone surrogates")
+    elif isinstance(value, int):
+        if not -MAX_INTEGER <= value <= MAX_INTEGER:
+            expected = f"an integer from -{MAX_INTEGER} to {MAX_INTEGER}; an identifier of more digits as text"
+            place.at(*steps).refuse("out_of_range", "the integer is out of range", expected)
+    elif isinstance(value, float) and value - value != 0:
+        place.at(*steps).refuse("out_of_range", "the number is not finite", "a number within ±1.7976931348623157e308")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False

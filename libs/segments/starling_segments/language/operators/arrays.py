@@ -1,0 +1,54 @@
+"""Pure core: operators on arrays. Anything but an array is a missing value to them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from starling_segments.language.operators import operands
+from starling_segments.language.operators.scalars import equals, one_of
+from starling_segments.language.operators.table import ARRAY, Operator, Test, negative
+
+_ARRAY_KIND = frozenset({ARRAY})
+
+
+def _has_any(wanted: list[Any], zone: ZoneInfo) -> Test:
+    is_wanted = one_of(wanted, zone)
+    return lambda value, now: type(value) is list and any(is_wanted(item, now) for item in value)
+
+
+def _has_all(wanted: list[Any], zone: ZoneInfo) -> Test:
+    tests = [equals(item, zone) for item in wanted]
+    return lambda value, now: type(value) is list and all(any(test(item, now) for item in value) for test in tests)
+
+
+def _size(compare: Callable[[Any, Any], bool]) -> Callable[[Any, ZoneInfo], Test]:
+    def build(size: int, _zone: ZoneInfo) -> Test:
+        return lambda value, _now: type(value) is list and compare(len(value), size)
+
+    return build
+
+
+def _any_item(test: Test, _zone: ZoneInfo) -> Test:
+    return lambda value, now: type(value) is list and any(test(item, now) for item in value)
+
+
+def _all_items(test: Test, _zone: ZoneInfo) -> Test:
+    return lambda value, now: type(value) is list and len(value) > 0 and all(test(item, now) for item in value)
+
+
+_HAS_ANY = Operator(_ARRAY_KIND, operands.SCALARS, _has_any)
+
+OPERATORS: Mapping[str, Operator] = {
+    "has_any": _HAS_ANY,
+    "has_none": negative(_HAS_ANY),
+    "has_all": Operator(_ARRAY_KIND, operands.SCALARS, _has_all),
+    "size_eq": Operator(_ARRAY_KIND, operands.SIZE, _size(operator.eq)),
+    "size_gt": Operator(_ARRAY_KIND, operands.SIZE, _size(operator.gt)),
+    "size_lt": Operator(_ARRAY_KIND, operands.SIZE, _size(operator.lt)),
+    # Their operand is the compiled `where` over one item.
+    "any_item": Operator(_ARRAY_KIND, operands.NOTHING, _any_item, filters=True),
+    "all_items": Operator(_ARRAY_KIND, operands.NOTHING, _all_items, filters=True),
+}

@@ -1,0 +1,101 @@
+"""Pure core: date operators, fixed and moving. A moving one says when time alone can change its truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from starling_segments.language.dates import anniversaries, local, read_instant
+from starling_segments.language.operators import operands
+from starling_segments.language.operators.operands import WEEKDAYS, Operand
+from starling_segments.language.operators.table import DATE, NextChange, Operator, Test, negative
+
+_DATE_KIND = frozenset({DATE})
+
+
+def _fixed(operand: Operand, holds: Callable[[int, int, int], bool]) -> Operator:
+    """`holds(t, start, end)`: the operand is the span `[start, end)` in epoch ms."""
+
+    def build(span: list[int], zone: ZoneInfo) -> Test:
+        start, end = span
+
+        def test(value: Any, _now: int) -> bool:
+            t = read_instant(value, zone)
+            return t is not None and holds(t, start, end)
+
+        return test
+
+    return Operator(_DATE_KIND, operand, build, zoned=True)
+
+
+def _moving(holds: Callable[[int, int, int], bool], turns: Callable[[int, int], tuple[int, ...]]) -> Operator:
+    """`holds(t, now, d)`; `turns(t, d)`: every instant at which that can change, ascending."""
+
+    def build(length_ms: int, zone: ZoneInfo) -> Test:
+        def test(value: Any, now: int) -> bool:
+            t = read_instant(value, zone)
+            return t is not None and holds(t, now, length_ms)
+
+        return test
+
+    def next_change(length_ms: int, zone: ZoneInfo) -> NextChange:
+        def after(value: Any, now: int) -> int | None:
+            t = read_instant(value, zone)
+            return None if t is None else next((turn for turn in turns(t, length_ms) if turn > now), None)
+
+        return after
+
+    return Operator(_DATE_KIND, operands.DURATION, build, next_change, zoned=True)
+
+
+def _anniversary(length_ms: int, zone: ZoneInfo) -> Test:
+    def holds(value: Any, now: int) -> bool:
+        t = read_instant(value, zone)
+        return t is not None and any(now < day <= now + length_ms for day in anniversaries(t, zone, now))
+
+    return holds
+
+
+def _anniversary_turns(length_ms: int, zone: ZoneInfo) -> NextChange:
+    def after(value: Any, now: int) -> int | None:
+        t = read_instant(value, zone)
+        if t is None:
+            return None
+        days = anniversaries(t, zone, now)
+        return min((turn for day in days for turn in (day - length_ms, day) if turn > now), default=None)
+
+    return after
+
+
+def _calendar(operand: Operand, part: Callable[[datetime], object]) -> Operator:
+    """`part` of the value's local date equals the operand. Time does not change it."""
+
+    def build(wanted: object, zone: ZoneInfo) -> Test:
+        def holds(value: Any, _now: int) -> bool:
+            t = read_instant(value, zone)
+            return t is not None and part(local(t, zone)) == wanted
+
+        return holds
+
+    return Operator(_DATE_KIND, operand, build, zoned=True)
+
+
+_ON = _fixed(operands.DATE, lambda t, start, end: start <= t < end)
+
+OPERATORS: Mapping[str, Operator] = {
+    "before": _fixed(operands.DATE, lambda t, start, _end: t < start),
+    "after": _fixed(operands.DATE, lambda t, _start, end: t >= end),
+    "on": _ON,
+    "not_on": negative(_ON),
+    "between_dates": _fixed(operands.DATES, lambda t, start, end: start <= t < end),
+    "within_last": _moving(lambda t, now, d: now - d < t <= now, lambda t, d: (t, t + d)),
+    "older_than": _moving(lambda t, now, d: t <= now - d, lambda t, d: (t + d,)),
+    "within_next": _moving(lambda t, now, d: now < t <= now + d, lambda t, d: (t - d, t)),
+    "later_than": _moving(lambda t, now, d: t > now + d, lambda t, d: (t - d,)),
+    "anniversary_within_next": Operator(_DATE_KIND, operands.DURATION, _anniversary, _anniversary_turns, zoned=True),
+    "day_is": _calendar(operands.DAY, lambda day: day.day),
+    "month_is": _calendar(operands.MONTH, lambda day: day.month),
+    "weekday_is": _calendar(operands.WEEKDAY, lambda day: WEEKDAYS[day.weekday()]),
+}

@@ -1,0 +1,157 @@
+"""Pure core: equality, order, existence, text, pattern, version and number operators."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from starling_segments.language import semver
+from starling_segments.language.operators import operands
+from starling_segments.language.operators.operands import TYPE_NAMES, compile_pattern
+from starling_segments.language.operators.table import (
+    ANYTHING,
+    FLAG,
+    NUMBER,
+    NUMBER_TYPES,
+    TEXT,
+    Operator,
+    Test,
+    negative,
+)  # fmt: skip
+
+_CONTAINERS = frozenset({str, list, dict})
+_TEXT_TYPES = frozenset({str})
+
+
+def equals(operand: Any, _zone: ZoneInfo) -> Test:
+    """Strictly equal."""
+    if type(operand) is bool:
+        return lambda value, _now: value is operand
+    # `True == 1` in Python; a flag must never equal a number. Text equals only text.
+    return lambda value, _now: value == operand and type(value) is not bool
+
+
+def one_of(operand: list[Any], _zone: ZoneInfo) -> Test:
+    """Strictly equal to one of them."""
+    flags = frozenset(item for item in operand if type(item) is bool)
+    others = frozenset(item for item in operand if type(item) is not bool)
+
+    def holds(value: Any, _now: int) -> bool:
+        if type(value) is bool:
+            return value in flags
+        return (type(value) is str or type(value) in NUMBER_TYPES) and value in others
+
+    return holds
+
+
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, ZoneInfo], Test]:
+    def build(operand: Any, _zone: ZoneInfo) -> Test:
+        alike = _TEXT_TYPES if type(operand) is str else NUMBER_TYPES
+        return lambda value, _now: type(value) in alike and compare(value, operand)
+
+    return build
+
+
+def _between(operand: list[Any], _zone: ZoneInfo) -> Test:
+    low, high = operand
+    alike = _TEXT_TYPES if type(low) is str else NUMBER_TYPES
+    return lambda value, _now: type(value) in alike and low <= value <= high
+
+
+def _exists(_operand: Any, _zone: ZoneInfo) -> Test:
+    return lambda value, _now: value is not None
+
+
+def _empty(_operand: Any, _zone: ZoneInfo) -> Test:
+    return lambda value, _now: value is None or (type(value) in _CONTAINERS and not value)
+
+
+def _is_type(operand: str, _zone: ZoneInfo) -> Test:
+    return lambda value, _now: TYPE_NAMES.get(type(value)) == operand
+
+
+def _contains(parts: list[str], _zone: ZoneInfo) -> Test:
+    return lambda value, _now: type(value) is str and any(part in value for part in parts)
+
+
+def _starts_with(parts: list[str], _zone: ZoneInfo) -> Test:
+    heads = tuple(parts)
+    return lambda value, _now: type(value) is str and value.startswith(heads)
+
+
+def _ends_with(parts: list[str], _zone: ZoneInfo) -> Test:
+    tails = tuple(parts)
+    return lambda value, _now: type(value) is str and value.endswith(tails)
+
+
+def _matches(pattern: str, _zone: ZoneInfo) -> Test:
+    search = compile_pattern(pattern).search
+    return lambda value, _now: type(value) is str and search(value) is not None
+
+
+def _version(compare: Callable[[Any, Any], bool]) -> Callable[[Any, ZoneInfo], Test]:
+    def build(operand: str, _zone: ZoneInfo) -> Test:
+        wanted = semver.precedence(operand)
+
+        def holds(value: Any, _now: int) -> bool:
+            found = semver.precedence(value) if type(value) is str else None
+            return found is not None and compare(found, wanted)
+
+        return holds
+
+    return build
+
+
+def _mod(operand: list[int], _zone: ZoneInfo) -> Test:
+    """The remainder is never negative: -1 mod 3 is 2."""
+    divisor, remainder = operand
+    return lambda value, _now: type(value) in NUMBER_TYPES and value % divisor == remainder
+
+
+_SCALAR_KINDS = frozenset({TEXT, NUMBER, FLAG})
+_ORDERED_KINDS = frozenset({TEXT, NUMBER})
+_TEXT_KIND = frozenset({TEXT})
+
+_EQ = Operator(_SCALAR_KINDS, operands.SCALAR, equals, ignores_case=True)
+_IN = Operator(_SCALAR_KINDS, operands.SCALARS, one_of, ignores_case=True)
+_BETWEEN = Operator(_ORDERED_KINDS, operands.RANGE, _between)
+_EXISTS = Operator(ANYTHING, operands.NOTHING, _exists)
+_EMPTY = Operator(ANYTHING, operands.NOTHING, _empty)
+_CONTAINS = Operator(_TEXT_KIND, operands.TEXTS, _contains)
+_STARTS = Operator(_TEXT_KIND, operands.TEXTS, _starts_with)
+_ENDS = Operator(_TEXT_KIND, operands.TEXTS, _ends_with)
+_MATCHES = Operator(_TEXT_KIND, operands.PATTERN, _matches)
+
+OPERATORS: Mapping[str, Operator] = {
+    "eq": _EQ,
+    "neq": negative(_EQ),
+    "in": _IN,
+    "not_in": negative(_IN),
+    "gt": Operator(_ORDERED_KINDS, operands.ORDERED, _ordered(operator.gt)),
+    "gte": Operator(_ORDERED_KINDS, operands.ORDERED, _ordered(operator.ge)),
+    "lt": Operator(_ORDERED_KINDS, operands.ORDERED, _ordered(operator.lt)),
+    "lte": Operator(_ORDERED_KINDS, operands.ORDERED, _ordered(operator.le)),
+    "between": _BETWEEN,
+    "not_between": negative(_BETWEEN),
+    "exists": _EXISTS,
+    "missing": negative(_EXISTS),
+    "empty": _EMPTY,
+    "not_empty": negative(_EMPTY),
+    "is_type": Operator(ANYTHING, operands.TYPE_NAME, _is_type),
+    "contains": _CONTAINS,
+    "not_contains": negative(_CONTAINS),
+    "starts_with": _STARTS,
+    "not_starts_with": negative(_STARTS),
+    "ends_with": _ENDS,
+    "not_ends_with": negative(_ENDS),
+    "matches": _MATCHES,
+    "not_matches": negative(_MATCHES),
+    "semver_eq": Operator(_TEXT_KIND, operands.VERSION, _version(operator.eq)),
+    "semver_gt": Operator(_TEXT_KIND, operands.VERSION, _version(operator.gt)),
+    "semver_gte": Operator(_TEXT_KIND, operands.VERSION, _version(operator.ge)),
+    "semver_lt": Operator(_TEXT_KIND, operands.VERSION, _version(operator.lt)),
+    "semver_lte": Operator(_TEXT_KIND, operands.VERSION, _version(operator.le)),
+    "mod": Operator(frozenset({NUMBER}), operands.MODULUS, _mod),
+}

@@ -1,0 +1,1 @@
+"""Parser: untrusted JSON to a tree, or every validation error in it; and the JSON Schema of a definition."""

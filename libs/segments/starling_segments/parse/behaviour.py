@@ -1,0 +1,290 @@
+"""Pure core: leaves over what users do, read: event measures, first times, sequences and regular habits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from starling_segments.aggregates.measure_table import MEASURES, PLAIN
+from starling_segments.language import paths
+from starling_segments.language.operators import operands
+from starling_segments.language.operators.operands import is_number
+from starling_segments.language.operators.table import NUMBER
+from starling_segments.language.tree import (
+    EventMeasure,
+    EventSelector,
+    FirstTime,
+    Leaf,
+    Measure,
+    MeasureName,
+    Ratio,
+    Regularly,
+    Sequence,
+    Step,
+    Window,
+)  # fmt: skip
+from starling_segments.language.validation import Place, refuse_unknown_fields
+from starling_segments.parse.comparisons import Scope
+from starling_segments.parse.filters import EVENT, EVENT_SOURCES, predicate, read_filter, read_predicate
+from starling_segments.parse.groups import MAX_PARTS, read_object
+from starling_segments.parse.windows import WINDOW_FIELDS, read_window
+
+MEASURE_FIELDS = frozenset({"event", "where", "measure"}) | WINDOW_FIELDS
+MAX_EVENT_NAME_CHARACTERS = 200
+MAX_PERIODS = 366
+OVER_PROPERTY = tuple(name for name, kind in MEASURES.items() if kind.payload)
+MEASURES_IN_WORDS = ", ".join(
+    [f'"{name}"' for name in PLAIN]
+    + [f'{{"{name}": path}}' for name in OVER_PROPERTY if name != "percentile"]
+    + ['{"percentile": path, "q": 0.95}', '{"days": true}', '{"ratio": {"of": …, "to": …}}']
+)
+
+Fields = Mapping[str, Any]
+Measured = tuple[MeasureName, str | None, str | None]
+"""name, path, q"""
+
+
+def read_event_measure(fields: Fields, place: Place) -> Leaf | None:
+    """An event measure with its predicate; a count without one is `gte 1`."""
+    if _is_ratio(fields.get("measure")):
+        return _read_ratio(fields, place)
+    measure = read_measure(fields, place)
+    if measure and measure.name == "count" and "op" not in fields and "value" not in fields:
+        refuse_unknown_fields(fields, MEASURE_FIELDS, place)
+        return EventMeasure(measure, predicate("gte", 1))
+    if measure is None and "op" not in fields:
+        refuse_unknown_fields(fields, MEASURE_FIELDS | {"value"}, place)
+        return None
+    found = read_predicate(fields, place, MEASURE_FIELDS, MEASURES[measure.name].gives if measure else "")
+    return EventMeasure(measure, found) if measure and found else None
+
+
+def read_bare_measure(fields: Fields, place: Place) -> Measure | Ratio | None:
+    """An event measure without `op` and `value`: what a computed trait is."""
+    if _is_ratio(fields.get("measure")):
+        refuse_unknown_fields(fields, frozenset({"measure"}) | WINDOW_FIELDS, place)
+        return _read_sides(fields, place)
+    refuse_unknown_fields(fields, MEASURE_FIELDS, place)
+    return read_measure(fields, place)
+
+
+def read_measure(fields: Fields, place: Place, default: Window | None = None) -> Measure | None:
+    """The part of an event leaf that says what is measured: `event`, `where`, `measure` and the window."""
+    measured = _read_measure_kind(fields.get("measure", "count"), place.at("measure"))
+    if measured is None and "event" not in fields:
+        return None
+    selector = read_selector(fields, place, EVENT)
+    window = read_window(fields, place) if WINDOW_FIELDS & fields.keys() else default
+    if measured is None or selector is None:
+        return None
+    name, path, q = measured
+    return Measure(selector, name, path, window, q, place.reading.zone.key if name == "days" else None)
+
+
+def _is_ratio(measure: object) -> bool:
+    return isinstance(measure, dict) and "ratio" in measure
+
+
+def _read_ratio(fields: Fields, place: Place) -> Leaf | None:
+    ratio = _read_sides(fields, place)
+    found = read_predicate(fields, place, frozenset({"measure"}) | WINDOW_FIELDS, NUMBER)
+    return EventMeasure(ratio, found) if ratio and found else None
+
+
+def _read_sides(fields: Fields, place: Place) -> Ratio | None:
+    window = read_window(fields, place)
+    there = place.at("measure", "ratio")
+    refuse_unknown_fields(fields["measure"], frozenset({"ratio"}), place.at("measure"))
+    inner = read_object(fields["measure"]["ratio"], there, '{"of": event measure, "to": event measure}')
+    if inner is None:
+        return None
+    refuse_unknown_fields(inner, frozenset({"of", "to"}), there)
+    of, to = (_read_part(inner, name, there, window) for name in ("of", "to"))
+    return Ratio(of, to) if of and to else None
+
+
+def _read_part(ratio: Fields, name: str, place: Place, window: Window | None) -> Measure | None:
+    if not place.count_leaf():
+        return None
+    if ratio.get(name) is None:
+        place.refuse("missing_field", f"it has no {name!r}", "an event measure without op")
+        return None
+    there = place.at(name)
+    fields = read_object(ratio[name], there, "an event measure without op")
+    if fields is None:
+        return None
+    refuse_unknown_fields(fields, MEASURE_FIELDS, there)
+    measure = None if _is_ratio(fields.get("measure")) else read_measure(fields, there, window)
+    if _is_ratio(fields.get("measure")) or (measure and MEASURES[measure.name].gives != NUMBER):
+        there.at("measure").refuse("wrong_type", "it gives no number", "a measure that gives a number")
+        return None
+    return measure
+
+
+def read_selector(fields: Fields, place: Place, scope: Scope) -> EventSelector | None:
+    """`event` and `where`."""
+    name = fields.get("event")
+    expected = f"a name of 1 to {MAX_EVENT_NAME_CHARACTERS} characters; * at the end: every name that starts so"
+    named = isinstance(name, str) and 0 < len(name) <= MAX_EVENT_NAME_CHARACTERS
+    if name is None:
+        place.refuse("missing_field", "it names no event", '"event": ' + expected)
+    elif not named:
+        place.at("event").refuse("wrong_type", "it is no event name", expected)
+    if fields.get("where") is None:
+        return EventSelector(cast("str", name)) if named else None
+    where = read_filter(fields["where"], place.at("where"), scope)
+    return EventSelector(cast("str", name), where) if named and where else None
+
+
+def _read_measure_kind(node: Any, place: Place) -> Measured | None:
+    expected = "one of " + MEASURES_IN_WORDS
+    if isinstance(node, str) and node in PLAIN:
+        return node, None, None
+    if not isinstance(node, dict) or not node:
+        place.refuse("wrong_type", "it is no measure", expected)
+        return None
+    names = [name for name in (*OVER_PROPERTY, "days") if name in node]
+    own = frozenset({"percentile", "q"}) if "percentile" in node else frozenset(names or (*OVER_PROPERTY, "days", "ratio"))
+    refuse_unknown_fields(node, own, place)
+    if len(names) > 1:
+        place.refuse("unknown_field", "a leaf has one measure", expected)
+    if len(names) != 1 or not node.keys() <= own:
+        return None
+    return _read_named(names[0], node, place)
+
+
+def _read_named(name: MeasureName, node: Fields, place: Place) -> Measured | None:
+    if name == "days":
+        if node[name] is True:
+            return name, None, None
+        place.at(name).refuse("wrong_type", "it can only be true", "true")
+        return None
+    path, q = node[name], None
+    if not paths.is_path(path):
+        place.at(name).refuse("wrong_type", "it is no path", paths.EXPECTED)
+        path = None
+    if name == "percentile":
+        q = node.get("q")
+        if q is None:
+            place.refuse("missing_field", "it does not say which rank", '"q": a number from 0 to 1')
+            return None
+        if not is_number(q) or not 0 <= q <= 1:
+            place.at("q").refuse("wrong_type", "it is no rank", "a number from 0 to 1")
+            return None
+        q = repr(float(q))
+    return None if path is None else (name, path, q)
+
+
+def read_first_time(fields: Fields, place: Place) -> Leaf | None:
+    """`{"first_time": {"event", "where"}}` and a window."""
+    refuse_unknown_fields(fields, frozenset({"first_time"}) | WINDOW_FIELDS, place)
+    window = read_window(fields, place)
+    there = place.at("first_time")
+    inner = read_object(fields["first_time"], there, '{"event": name, "where": …}')
+    if inner is None:
+        return None
+    refuse_unknown_fields(inner, frozenset({"event", "where"}), there)
+    selector = read_selector(inner, there, EVENT)
+    return FirstTime(selector, window) if selector else None
+
+
+def read_regularly(fields: Fields, place: Place) -> Leaf | None:
+    """`{"regularly": {"event", "where"}, "every", "at_least", "of"}`."""
+    refuse_unknown_fields(fields, frozenset({"regularly", "every", "at_least", "of"}), place)
+    there = place.at("regularly")
+    inner = read_object(fields["regularly"], there, '{"event": name, "where": …}')
+    selector = None
+    if inner is not None:
+        refuse_unknown_fields(inner, frozenset({"event", "where"}), there)
+        selector = read_selector(inner, there, EVENT)
+    for name, expected in (("every", '"7d"'), ("at_least", "3"), ("of", "4")):
+        if fields.get(name) is None:
+            place.refuse("missing_field", f"it has no {name!r}", f'"{name}": such as {expected}')
+    every = None if fields.get("every") is None else operands.DURATION.read(fields["every"], place.at("every"))
+    of = _read_whole(fields, "of", place, MAX_PERIODS)
+    at_least = _read_whole(fields, "at_least", place, MAX_PERIODS if of is None else of)
+    if selector is None or every is None or at_least is None or of is None:
+        return None
+    return Regularly(selector, every, at_least, of)
+
+
+def _read_whole(fields: Fields, name: str, place: Place, most: int) -> int | None:
+    value = fields.get(name)
+    if type(value) is int and 1 <= value <= most:
+        return value
+    if value is not None:
+        place.at(name).refuse("wrong_type", f"{value!r} does not fit here", f"a whole number from 1 to {most}")
+    return None
+
+
+def read_sequence(fields: Fields, place: Place) -> Leaf | None:
+    """`{"sequence": [step, …], "within"}`."""
+    refuse_unknown_fields(fields, frozenset({"sequence", "within"}), place)
+    within_ms = operands.DURATION.read(fields["within"], place.at("within")) if "within" in fields else None
+    there, nodes = place.at("sequence"), fields["sequence"]
+    expected = f"a list of 1 to {MAX_PARTS} steps"
+    if not isinstance(nodes, list):
+        there.refuse("wrong_type", "it is no list", expected)
+        return None
+    if not nodes:
+        there.refuse("empty_group", "an empty sequence says nothing", expected)
+    if len(nodes) > MAX_PARTS:
+        there.refuse("too_wide", f"{len(nodes)} steps in one sequence", expected)
+        return None
+    met: list[int] = []
+    steps = []
+    for i, node in enumerate(nodes):
+        step = _read_step(node, there.at(i), Scope(EVENT_SOURCES, traits=True, steps=tuple(met)))
+        steps.append(step)
+        if isinstance(node, dict) and "not" not in node:
+            met.append(i)
+    read = [step for step in steps if step is not None]
+    if not nodes or len(read) < len(nodes) or not _fits_together(read, there) or ("within" in fields and within_ms is None):
+        return None
+    return Sequence(tuple(read), within_ms)
+
+
+def _read_step(node: object, place: Place, scope: Scope) -> Step | None:
+    if not place.count_leaf():
+        return None
+    fields = read_object(node, place, '{"event": name, …} or {"not": {"event": name, …}, …}')
+    if fields is None:
+        return None
+    if "not" in fields:
+        refuse_unknown_fields(fields, frozenset({"not", "for"}), place)
+        for_ms = operands.DURATION.read(fields["for"], place.at("for")) if "for" in fields else None
+        there = place.at("not")
+        inner = read_object(fields["not"], there, '{"event": name, "where": …}')
+        if inner is None:
+            return None
+        refuse_unknown_fields(inner, frozenset({"event", "where"}), there)
+        selector = read_selector(inner, there, scope)
+        return Step(selector, True, None, for_ms) if selector and ("for" not in fields or for_ms) else None
+    refuse_unknown_fields(fields, frozenset({"event", "where", "within"}), place)
+    within_ms = operands.DURATION.read(fields["within"], place.at("within")) if "within" in fields else None
+    if within_ms is not None and not scope.steps:
+        place.at("within").refuse("bad_window", "no step comes before it", '"within" on a later step, or beside "sequence"')
+        return None
+    selector = read_selector(fields, place, scope)
+    return Step(selector, False, within_ms) if selector and ("within" not in fields or within_ms) else None
+
+
+def _fits_together(steps: list[Step], place: Place) -> bool:
+    """The first step is an event; a `not` without `for` stands between two events."""
+    fine = True
+    if steps[0].negative:
+        place.at(0).refuse("bad_window", "nothing comes before it", "an event as the first step")
+        fine = False
+    for i, step in enumerate(steps):
+        if not step.negative or step.for_ms is not None:
+            continue
+        before = next((other for other in reversed(steps[:i]) if not _forbids(other)), None)
+        after = next((other for other in steps[i + 1 :] if not _forbids(other)), None)
+        if i and (before is None or before.negative or after is None or after.negative):
+            place.at(i).refuse("missing_field", "it stands between no two events, and has no end", '"for": such as "30m"')
+            fine = False
+    return fine
+
+
+def _forbids(step: Step) -> bool:
+    return step.negative and step.for_ms is None

@@ -1,0 +1,127 @@
+"""Pure core: an operator whose operand is not written down but found: in a trait, or in an earlier step of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from starling_segments.language import paths
+from starling_segments.language.dates import read_instant
+from starling_segments.language.operators import OPERATORS, operands
+from starling_segments.language.operators.table import Comparison, Operator
+from starling_segments.language.tree import Compared, Source, StepValue, TraitValue
+from starling_segments.language.validation import Known, Place, Reading, refuse_unknown_fields
+
+_NOBODY = Known()
+COMPARING = tuple(
+    name
+    for name, operator in OPERATORS.items()
+    if not operator.filters and operator.operand not in (operands.NOTHING, operands.PATTERN)
+)
+"""The operators that can compare with what is found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a filter stands: what it may look at (nothing: an array's item), and what it may compare with.
+
+    `steps`: the earlier steps of a sequence that an event meets.
+    """
+
+    sources: tuple[Source, ...] = ()
+    traits: bool = False
+    steps: tuple[int, ...] = ()
+
+
+def refers(value: object) -> bool:
+    """Whether the value names something to be found."""
+    return isinstance(value, dict) and not value.keys().isdisjoint(("trait", "step"))
+
+
+def read_comparison(fields: Mapping[str, Any], place: Place, source: Source, path: str, scope: Scope) -> Compared | None:
+    """The comparison that a filter's node makes, None after saying what is wrong with it."""
+    refuse_unknown_fields(fields, frozenset({source, "op", "value", "ignore_case"}), place)
+    other = _read_other(fields["value"], place.at("value"), scope)
+    name, flag = fields.get("op"), fields.get("ignore_case", False)
+    if name is None:
+        place.refuse("missing_field", "it has no operator", '"op": one of ' + ", ".join(COMPARING))
+    elif not isinstance(name, str) or name not in OPERATORS:
+        code = "unknown_operator" if isinstance(name, str) else "wrong_type"
+        place.at("op").refuse(code, f"{name!r} is no operator", "one of " + ", ".join(COMPARING))
+    elif name not in COMPARING:
+        place.at("op").refuse("operator_does_not_fit", f"{name!r} compares with nothing", "one of " + ", ".join(COMPARING))
+    elif not isinstance(flag, bool):
+        place.at("ignore_case").refuse("wrong_type", "it is no flag", "true or false")
+    elif flag and not OPERATORS[name].ignores_case:
+        place.at("ignore_case").refuse("unknown_field", f"{name!r} does not take it", "leave it out")
+    elif other is not None:
+        zone = place.reading.zone
+        named = zone.key if OPERATORS[name].zoned else None
+        return Compared(source, path, name, named, flag, other, comparison(OPERATORS[name], zone, flag))
+    return None
+
+
+def _read_other(value: Mapping[str, Any], place: Place, scope: Scope) -> TraitValue | StepValue | None:
+    if "trait" in value:
+        refuse_unknown_fields(value, frozenset({"trait"}), place)
+        if scope.traits:
+            path = read_trait_path(value["trait"], place.at("trait"))
+            return None if path is None else TraitValue(path)
+        place.refuse("wrong_type", "only a property or context can be compared with a trait", "a fixed value")
+        return None
+    refuse_unknown_fields(value, frozenset({"step", "property"}), place)
+    step, named = value["step"], value.get("property")
+    if type(step) is not int or step not in scope.steps:
+        steps = ", ".join(map(str, scope.steps)) or "no step comes before it"
+        place.at("step").refuse("wrong_type", "it is no earlier step that an event meets", steps)
+    elif not paths.is_path(named):
+        code = "missing_field" if named is None else "wrong_type"
+        place.at("property").refuse(code, "it is no path", paths.EXPECTED)
+    else:
+        return StepValue(step, str(named))
+    return None
+
+
+def read_trait_path(path: object, place: Place) -> str | None:
+    """The path of a trait that can exist; None after saying that it cannot."""
+    known = place.reading.known.computed_traits
+    if not isinstance(path, str) or not paths.is_path(path):
+        place.refuse("wrong_type", "it is no path", paths.EXPECTED)
+        return None
+    head, _, rest = path.partition(".")
+    if head == "computed" and rest.split(".")[0] not in known:
+        expected = ", ".join(sorted(known)) or "no computed trait is defined"
+        place.refuse("unknown_trait", f"there is no computed trait {path!r}", expected)
+    return path
+
+
+def comparison(operator: Operator, zone: ZoneInfo, ignore_case: bool) -> Comparison:
+    """A test of a value with another one. Another one that the operator cannot take is a missing value."""
+    place = Place(Reading(_NOBODY, zone=zone))
+
+    def holds(value: Any, other: Any, now: int) -> bool:
+        operand = _operand_of(operator, other, place)
+        if operand is None:
+            return operator.negates
+        if ignore_case:
+            operand, value = _folded(operand), _folded(value)
+        return operator.build(operand, zone)(value, now)
+
+    return holds
+
+
+def _operand_of(operator: Operator, other: Any, place: Place) -> Any:
+    if operator.operand is operands.DATE and type(other) in (int, float):
+        instant = read_instant(other, place.reading.zone)
+        return None if instant is None else [instant, instant + 1]
+    found = None if other is None else operator.operand.read(other, place)
+    place.reading.faults.clear()
+    return found
+
+
+def _folded(value: Any) -> Any:
+    if type(value) is list:
+        return [_folded(item) for item in value]
+    return value.casefold() if type(value) is str else value

@@ -1,0 +1,182 @@
+"""Pure core: the leaves of the language, by their field. A new kind of leaf is one entry in `LEAF_READERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from starling_segments.language.operators import operands
+from starling_segments.language.operators.operands import is_number
+from starling_segments.language.tree import Account, Bucket, Condition, Everyone, InList, InSegment, Leaf, Match, Trait
+from starling_segments.language.validation import NOT_YET, Place, refuse_unknown_fields
+from starling_segments.parse import behaviour
+from starling_segments.parse.comparisons import read_trait_path
+from starling_segments.parse.filters import read_predicate
+from starling_segments.parse.groups import GROUP_KINDS, group_kind, read_group, read_object
+from starling_segments.parse.windows import WINDOW_FIELDS
+
+HELD_FIELDS = frozenset({"held_for", "held_less_than"})
+MATCHES: tuple[Match, ...] = ("any", "all", "none")
+MAX_SALT_CHARACTERS = 100
+
+Fields = Mapping[str, Any]
+
+
+def read_condition(node: object, place: Place) -> Condition | None:
+    """The only road from JSON to a tree; None after saying everything that is wrong below."""
+    fields = read_object(node, place, "a condition: an object")
+    if fields is None:
+        return None
+    kind = group_kind(fields)
+    if kind is not None:
+        return read_group(fields, kind, place, read_condition)
+    if not place.count_leaf():
+        return None
+    for name, read in LEAF_READERS.items():
+        if name in fields:
+            return read(fields, place)
+    expected = "one of " + ", ".join([*GROUP_KINDS, *LEAF_READERS])
+    place.refuse("missing_field", "it is no kind of condition that there is", expected)
+    refuse_unknown_fields(fields, WINDOW_FIELDS | HELD_FIELDS | {"where", "op", "value", "ignore_case"}, place)
+    return None
+
+
+def _read_trait(fields: Fields, place: Place) -> Leaf | None:
+    path = read_trait_path(fields["trait"], place.at("trait"))
+    held = {name: operands.DURATION.read(fields[name], place.at(name)) for name in HELD_FIELDS & fields.keys()}
+    found = read_predicate(fields, place, frozenset({"trait"}) | HELD_FIELDS)
+    if path is None or found is None or None in held.values():
+        return None
+    at_least, less_than = held.get("held_for"), held.get("held_less_than")
+    if at_least is not None and less_than is not None and at_least >= less_than:
+        place.refuse("bad_window", "nothing is held so long and for less than that", '"held_for" below "held_less_than"')
+        return None
+    return Trait(path, found, at_least, less_than)
+
+
+def _read_segment(fields: Fields, place: Place) -> Leaf | None:
+    refuse_unknown_fields(fields, frozenset({"segment"}), place)
+    key, there, known = fields["segment"], place.at("segment"), place.reading.known
+    if not isinstance(key, str):
+        there.refuse("wrong_type", "a segment is named by its key", "text")
+        return None
+    loop = _loop(key, place.reading.key, known.segments)
+    if loop:
+        there.refuse("cycle", "it would be built on itself: " + " → ".join(loop), "segments that do not use this one")
+    elif key not in known.segments:
+        there.refuse("unknown_segment", f"there is no segment {key!r}", "the key of a live segment")
+    return InSegment(key)
+
+
+def _loop(start: str, own: str | None, uses: Mapping[str, frozenset[str]]) -> list[str]:
+    """The way from `own` over `start` back to `own`, if there is one."""
+    if own is None:
+        return []
+    came_from: dict[str, str] = {start: own}
+    waiting = [start]
+    while waiting:
+        key = waiting.pop()
+        if key == own:
+            return _way_back(own, came_from)
+        for used in sorted(uses.get(key, frozenset()) - came_from.keys()):
+            came_from[used] = key
+            waiting.append(used)
+    return []
+
+
+def _way_back(own: str, came_from: Mapping[str, str]) -> list[str]:
+    way = [own, came_from[own]]
+    while way[-1] != own:
+        way.append(came_from[way[-1]])
+    return way[::-1]
+
+
+def _read_list(fields: Fields, place: Place) -> Leaf | None:
+    refuse_unknown_fields(fields, frozenset({"list"}), place)
+    key, known = fields["list"], place.reading.known.lists
+    if not isinstance(key, str):
+        place.at("list").refuse("wrong_type", "a list is named by its key", "text")
+        return None
+    if known is None:
+        place.refuse(NOT_YET, "lists cannot be uploaded yet", "another kind of leaf for now")
+    elif key not in known:
+        place.at("list").refuse("unknown_list", f"there is no list {key!r}", "the key of an uploaded list")
+    return InList(key)
+
+
+def _read_bucket(fields: Fields, place: Place) -> Leaf | None:
+    refuse_unknown_fields(fields, frozenset({"bucket"}), place)
+    there = place.at("bucket")
+    inner = read_object(fields["bucket"], there, '{"salt": text, "from": 0, "to": 25}')
+    if inner is None:
+        return None
+    refuse_unknown_fields(inner, frozenset({"salt", "from", "to"}), there)
+    missing = [name for name in ("salt", "from", "to") if inner.get(name) is None]
+    for name in missing:
+        there.refuse("missing_field", f"it has no {name!r}", '{"salt": text, "from": 0, "to": 25}')
+    salt, low, high = inner.get("salt"), inner.get("from"), inner.get("to")
+    if salt is not None and (not isinstance(salt, str) or not 0 < len(salt) <= MAX_SALT_CHARACTERS):
+        there.at("salt").refuse("wrong_type", "it is no salt", f"text of 1 to {MAX_SALT_CHARACTERS} characters")
+        missing.append("salt")
+    wrong = [name for name in ("from", "to") if name not in missing and not _is_per_cent(inner[name])]
+    for name in wrong:
+        there.at(name).refuse("wrong_type", "it is no share", "a number from 0 to 100")
+    if missing or wrong:
+        return None
+    if low >= high:  # type: ignore[operator]
+        there.refuse("wrong_type", "nobody is in it", '"from" below "to"')
+        return None
+    return Bucket(str(salt), cast("float", low), cast("float", high))
+
+
+def _is_per_cent(value: object) -> bool:
+    return is_number(value) and 0 <= cast("float", value) <= 100
+
+
+def _read_account(fields: Fields, place: Place) -> Leaf | None:
+    refuse_unknown_fields(fields, frozenset({"account"}), place)
+    there = place.at("account")
+    inner = read_object(fields["account"], there, '{"match": "any", "where": a condition on users}')
+    if inner is None:
+        return None
+    refuse_unknown_fields(inner, frozenset({"match", "where"}), there)
+    match = inner.get("match")
+    if match is None:
+        there.refuse("missing_field", "it does not say how many have to match", '"match": one of ' + ", ".join(MATCHES))
+    elif match not in MATCHES:
+        there.at("match").refuse("wrong_type", "it does not say how many have to match", "one of " + ", ".join(MATCHES))
+    if inner.get("where") is None:
+        there.refuse("missing_field", "it says nothing about whom", '"where": a condition on users')
+        return None
+    if place.reading.in_account:
+        there.refuse("wrong_type", "an account stands inside an account", "conditions on the user alone")
+        return None
+    if not place.reading.known.accounts:
+        place.refuse(NOT_YET, "an 'account' leaf is not built yet", "another kind of leaf for now")
+    place.reading.in_account = True
+    where = read_condition(inner["where"], there.at("where").inside_group())
+    place.reading.in_account = False
+    return Account(match, where) if match in MATCHES and where is not None else None
+
+
+def _read_everyone(fields: Fields, place: Place) -> Leaf | None:
+    refuse_unknown_fields(fields, frozenset({"everyone"}), place)
+    if fields["everyone"] is True:
+        return Everyone()
+    place.at("everyone").refuse("wrong_type", "it can only be true", "true")
+    return None
+
+
+LEAF_READERS: Mapping[str, Callable[[Fields, Place], Leaf | None]] = {
+    "trait": _read_trait,
+    "event": behaviour.read_event_measure,
+    "first_time": behaviour.read_first_time,
+    "sequence": behaviour.read_sequence,
+    "regularly": behaviour.read_regularly,
+    "segment": _read_segment,
+    "list": _read_list,
+    "bucket": _read_bucket,
+    "account": _read_account,
+    "everyone": _read_everyone,
+    "measure": behaviour.read_event_measure,  # a ratio stands without an event of its own
+}

@@ -1,0 +1,214 @@
+"""Pure core: predicates, and trees of them over one event or one array item: read and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from starling_segments.language import paths
+from starling_segments.language.operators import OPERATORS, operands
+from starling_segments.language.operators.operands import is_number, scalars_of
+from starling_segments.language.operators.table import NUMBER, NextChange, Operator, Test
+from starling_segments.language.tree import Check, Compared, Filter, Group, Predicate, Source, TraitValue
+from starling_segments.language.validation import UTC, Place, refuse_unknown_fields
+from starling_segments.parse.comparisons import Scope, read_comparison, refers
+from starling_segments.parse.groups import combine, group_kind, read_group, read_object
+
+EVENT_SOURCES: tuple[Source, ...] = ("property", "context")
+EVENT = Scope(EVENT_SOURCES, traits=True)
+ITEM = Scope()
+_MIXED_OPERANDS = (operands.SCALAR, operands.SCALARS, operands.ORDERED, operands.RANGE)
+
+
+def read_predicate(node: Mapping[str, Any], place: Place, own: frozenset[str], fits: str = "") -> Predicate | None:
+    """The `op`, `value`, … of a node whose other fields are `own`.
+
+    `fits`: the type of what it is asked of, where that is known; an operator never true of it is refused.
+    """
+    name = node.get("op")
+    operator = OPERATORS.get(name) if isinstance(name, str) else None
+    refuse_unknown_fields(node, own | _fields(operator), place)
+    if "op" not in node:
+        place.refuse("missing_field", "it has no operator", '"op": one of ' + ", ".join(OPERATORS))
+    elif not isinstance(name, str):
+        place.at("op").refuse("wrong_type", "an operator is text", "one of " + ", ".join(OPERATORS))
+    elif operator is None:
+        place.at("op").refuse("unknown_operator", f"{name!r} is no operator", "one of " + ", ".join(OPERATORS))
+    elif fits and fits not in operator.fits:
+        place.at("op").refuse("operator_does_not_fit", f"{name!r} does not fit a {fits}", "one of " + _fitting(fits))
+    elif operator.filters:
+        return _read_item_predicate(name, operator, node, place)
+    else:
+        return _read_value_predicate(name, operator, node, place, fits)
+    return None
+
+
+def _fields(operator: Operator | None) -> frozenset[str]:
+    if operator is None:
+        return frozenset({"op", "value", "where", "ignore_case"})
+    value = {"where"} if operator.filters else set() if operator.operand is operands.NOTHING else {"value"}
+    return frozenset({"op"} | value | ({"ignore_case"} if operator.ignores_case else set()))
+
+
+def _fitting(kind: str) -> str:
+    return ", ".join(name for name, operator in OPERATORS.items() if kind in operator.fits)
+
+
+def _read_value_predicate(name: str, operator: Operator, node: Mapping[str, Any], place: Place, fits: str) -> Predicate | None:
+    ignore_case = _read_ignore_case(node, place)
+    if operator.operand is operands.NOTHING:
+        return predicate(name, ())
+    if node.get("value") is None:
+        place.refuse("missing_field", f"{name!r} needs a value", '"value"')
+        return None
+    operand = operator.operand.read(node["value"], place.at("value"))
+    if operand is None or ignore_case is None:
+        return None
+    if fits == NUMBER and operator.operand in _MIXED_OPERANDS and not all(map(is_number, scalars_of(operand))):
+        place.at("value").refuse("wrong_type", "the measure is a number", "a number")
+        return None
+    if ignore_case and not all(type(item) is str for item in scalars_of(operand)):
+        place.at("ignore_case").refuse("operator_does_not_fit", "only text has upper and lower case", "a text value")
+        return None
+    return predicate(name, operand, place, ignore_case)
+
+
+def _read_ignore_case(node: Mapping[str, Any], place: Place) -> bool | None:
+    flag = node.get("ignore_case", False)
+    if isinstance(flag, bool):
+        return flag
+    place.at("ignore_case").refuse("wrong_type", "it is no flag", "true or false")
+    return None
+
+
+def predicate(name: str, operand: Any, place: Place | None = None, ignore_case: bool = False) -> Predicate:
+    """A predicate from an operand in canonical form."""
+    operator = OPERATORS[name]
+    zone = UTC if place is None else place.reading.zone
+    moving = operator.next_change(operand, zone) if operator.next_change else None
+    named = zone.key if operator.zoned else None
+    if not ignore_case:
+        return Predicate(name, operand, named, ignore_case, operator.build(operand, zone), moving)
+    folded = [item.casefold() for item in operand] if isinstance(operand, list) else operand.casefold()
+    test = operator.build(folded, zone)
+
+    def holds(value: Any, now: int) -> bool:
+        return test(value.casefold() if type(value) is str else value, now)
+
+    return Predicate(name, folded, named, ignore_case, holds, moving)
+
+
+def _read_item_predicate(name: str, operator: Operator, node: Mapping[str, Any], place: Place) -> Predicate | None:
+    if "where" not in node:
+        place.refuse("missing_field", f"{name!r} needs a condition on each item", '"where"')
+        return None
+    where = read_filter(node["where"], place.at("where"), ITEM)
+    if where is None:
+        return None
+    holds = operator.build(compile_filter(where), place.reading.zone)
+    return Predicate(name, where, None, False, holds, _next_change_of_items(where))
+
+
+def read_filter(node: object, place: Place, scope: Scope) -> Filter | None:
+    """A tree over what the scope has: `property` and `context` of an event, or one array item."""
+    fields = read_object(node, place, "a predicate, or a group of them")
+    if fields is None:
+        return None
+    kind = group_kind(fields)
+    if kind is not None:
+        return read_group(fields, kind, place, lambda part, there: read_filter(part, there, scope))
+    if not place.count_leaf():
+        return None
+    sources = scope.sources
+    source = next((source for source in sources if source in fields), None) if sources else "item"
+    if source is None:
+        place.refuse("missing_field", "it does not say what to look at", "one of " + ", ".join(sources))
+    path = fields.get(source) if source else None
+    fine = path is None or paths.is_path(path)
+    if not fine or (source in fields and path is None):
+        place.at(source or "").refuse("wrong_type", "it is no path", paths.EXPECTED)
+        fine = False
+    if source and refers(fields.get("value")):
+        compared = read_comparison(fields, place, source, path if fine and path else "", scope)
+        return compared if fine else None
+    found = read_predicate(fields, place, frozenset({source} if source else sources))
+    return Check(source, path, found) if found and source and fine else None
+
+
+Access = Callable[[Source, str], Callable[[Any], Any]]
+"""(source, path) -> what finds that value in the subject of a filter."""
+Other = Callable[[Any], Callable[[Any], Any]]
+"""What a comparison compares with -> what finds it in the subject of a filter."""
+
+
+def of_event(source: Source, path: str) -> Callable[[Any], Any]:
+    """From anything with `properties` and `context`."""
+    read = paths.reader(path)
+    if source == "property":
+        return lambda event: read(event.properties)
+    return lambda event: read(event.context)
+
+
+def of_traits(other: Any) -> Callable[[Any], Any]:
+    """From anything with `traits`."""
+    read = paths.reader(other.path)
+    return lambda subject: read(subject.traits)
+
+
+def compile_filter(tree: Filter, access: Access = of_event, other: Other = of_traits) -> Test:
+    """A test over an event or over an item, at an instant. One that compares with traits needs a subject that has them."""
+    if isinstance(tree, Group):
+        return combine(tree.kind, [compile_filter(part, access, other) for part in tree.parts])
+    if isinstance(tree, Compared):
+        value, found, compare = access(tree.source, tree.path), other(tree.other), tree.holds
+        return lambda subject, now: compare(value(subject), found(subject), now)
+    holds = tree.predicate.holds
+    if tree.source == "item":
+        read_item = paths.item_reader(tree.path)
+        return lambda item, now: holds(read_item(item), now)
+    if access is not of_event:
+        value = access(tree.source, tree.path or "")
+        return lambda subject, now: holds(value(subject), now)
+    read = paths.reader(tree.path or "")
+    if tree.source == "property":  # one call less than through `of_event`
+        return lambda event, now: holds(read(event.properties), now)
+    return lambda event, now: holds(read(event.context), now)
+
+
+def checks(tree: Filter | None) -> Iterator[Check | Compared]:
+    """The predicates of a tree, those inside array predicates left out."""
+    if isinstance(tree, Group):
+        for part in tree.parts:
+            yield from checks(part)
+    elif tree is not None:
+        yield tree
+
+
+def looks_at_traits(tree: Filter | None) -> bool:
+    """Whether it compares with a trait."""
+    return any(isinstance(check, Compared) and isinstance(check.other, TraitValue) for check in checks(tree))
+
+
+def looks_at_context(tree: Filter | None) -> bool:
+    """Whether it reads an event's context."""
+    return any(check.source == "context" for check in checks(tree))
+
+
+def _next_change_of_items(where: Filter) -> NextChange | None:
+    moving = list(_moving_checks(where))
+    if not moving:
+        return None
+
+    def after(value: Any, now: int) -> int | None:
+        items = value if type(value) is list else ()
+        turns = (change(read(item), now) for read, change in moving for item in items)
+        return min((turn for turn in turns if turn is not None), default=None)
+
+    return after
+
+
+def _moving_checks(where: Filter) -> list[tuple[Callable[[Any], Any], NextChange]]:
+    if isinstance(where, Group):
+        return [check for part in where.parts for check in _moving_checks(part)]
+    change = None if isinstance(where, Compared) else where.predicate.next_change
+    return [] if change is None else [(paths.item_reader(where.path), change)]

@@ -1,0 +1,80 @@
+"""Pure core: groups, the same over users, events and array items: read, and combined into one test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from starling_segments.language.operators.table import Test
+from starling_segments.language.tree import Group, GroupKind
+from starling_segments.language.validation import MAX_DEPTH, Place, refuse_unknown_fields
+
+T = TypeVar("T")
+GROUP_KINDS: tuple[GroupKind, ...] = ("all", "any", "none", "not")
+MAX_PARTS = 64
+
+
+def group_kind(node: Mapping[str, object]) -> GroupKind | None:
+    """Which group the node is, if any."""
+    return next((kind for kind in GROUP_KINDS if kind in node), None)
+
+
+def read_object(node: object, place: Place, expected: str) -> dict[str, Any] | None:
+    """The node if it is an object; None after saying that it is none."""
+    if isinstance(node, dict):
+        return cast("dict[str, Any]", node)
+    place.refuse("wrong_type", f"{type(node).__name__} is no object", expected)
+    return None
+
+
+def read_group(
+    node: Mapping[str, Any], kind: GroupKind, place: Place, read_part: Callable[[object, Place], T | None]
+) -> Group[T] | None:
+    """The group, or None after saying what is wrong with it. Nothing below the deepest level is looked at."""
+    refuse_unknown_fields(node, frozenset({kind}), place)
+    if place.depth == MAX_DEPTH:
+        place.refuse("too_deep", f"groups are nested more than {MAX_DEPTH} deep", f"at most {MAX_DEPTH} levels")
+        return None
+    inside = place.at(kind).inside_group()
+    if kind == "not":
+        part = read_part(node[kind], inside)
+        return None if part is None else Group(kind, (part,))
+    parts = [read_part(part, inside.at(i)) for i, part in enumerate(_part_documents(node[kind], inside))]
+    read = tuple(part for part in parts if part is not None)
+    return Group(kind, read) if read and len(read) == len(parts) else None
+
+
+def _part_documents(parts: object, place: Place) -> Sequence[object]:
+    expected = f"a list of 1 to {MAX_PARTS} conditions"
+    if not isinstance(parts, list):
+        place.refuse("wrong_type", f"{type(parts).__name__} is no list", expected)
+        return ()
+    if not parts:
+        place.refuse("empty_group", "an empty list says nothing", f'{expected}; {{"everyone": true}} for everyone')
+    if len(parts) > MAX_PARTS:
+        place.refuse("too_wide", f"{len(parts)} conditions in one group", expected)
+        return ()
+    return parts
+
+
+def combine(kind: GroupKind, tests: Sequence[Test]) -> Test:
+    """One test out of those of the parts; it stops at the first part that decides."""
+    if len(tests) == 1:
+        only = tests[0]
+        return only if kind in {"all", "any"} else lambda subject, now: not only(subject, now)
+    if kind == "all":
+        return _stops_at(False, tuple(tests))
+    if kind == "any":
+        return _stops_at(True, tuple(tests))
+    some = _stops_at(True, tuple(tests))
+    return lambda subject, now: not some(subject, now)
+
+
+def _stops_at(decisive: bool, tests: tuple[Test, ...]) -> Test:
+    def holds(subject: Any, now: int) -> bool:
+        for test in tests:  # a loop: `any(...)` over a generator takes twice as long
+            if test(subject, now) is decisive:
+                return decisive
+        return not decisive
+
+    return holds

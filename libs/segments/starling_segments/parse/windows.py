@@ -1,0 +1,116 @@
+"""Pure core: the window fields of a leaf, and when an event comes into a window and leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from starling_segments.language.operators import operands
+from starling_segments.language.periods import span_of
+from starling_segments.language.tree import Ago, Calendar, Fixed, Unit, Window, Within
+from starling_segments.language.validation import Place
+
+CALENDAR: Mapping[str, tuple[Unit, int]] = {
+    "today": ("day", 0),
+    "yesterday": ("day", 1),
+    "this_week": ("week", 0),
+    "last_week": ("week", 1),
+    "this_month": ("month", 0),
+    "last_month": ("month", 1),
+    "this_year": ("year", 0),
+}
+"""Name -> the unit, and how many periods back."""
+WINDOW_FIELDS = frozenset({"within", "between_ago", "after", "before", "calendar"})
+_FORMS = ({"within"}, {"between_ago"}, {"after", "before"}, {"calendar"})
+
+
+def read_window(node: Mapping[str, Any], place: Place) -> Window | None:
+    """The window; None without one, or after saying what is wrong with it."""
+    if sum(1 for form in _FORMS if form & node.keys()) > 1:
+        place.refuse("bad_window", "a leaf has one window", "one of within, between_ago, after and before, calendar")
+    if "between_ago" in node:
+        return _read_ago(node["between_ago"], place.at("between_ago"))
+    if "calendar" in node:
+        return _read_calendar(node["calendar"], place.at("calendar"))
+    if "after" in node or "before" in node:
+        return _read_fixed(node, place)
+    if "within" in node:
+        length: int | None = operands.DURATION.read(node["within"], place.at("within"))
+        return None if length is None else Within(length)
+    return None
+
+
+def _read_ago(value: object, place: Place) -> Window | None:
+    expected = '[longer, shorter]: two durations such as ["60d", "30d"]'
+    if not isinstance(value, list) or len(value) != 2:
+        place.refuse("bad_window", "it is no pair of durations", expected)
+        return None
+    older, newer = (operands.DURATION.read(part, place.at(i)) for i, part in enumerate(value))
+    if older is None or newer is None:
+        return None
+    if older <= newer:
+        place.refuse("bad_window", "the first duration is not the longer one", expected)
+        return None
+    return Ago(older, newer)
+
+
+def _read_calendar(value: object, place: Place) -> Window | None:
+    if not isinstance(value, str) or value not in CALENDAR:
+        place.refuse("bad_window", "it is no calendar period", "one of " + ", ".join(CALENDAR))
+        return None
+    unit, back = CALENDAR[value]
+    return Calendar(unit, back, place.reading.zone.key)
+
+
+def _read_fixed(node: Mapping[str, Any], place: Place) -> Window | None:
+    """A bare date is the start of that day, on both sides."""
+    ends = {name: operands.DATE.read(node[name], place.at(name)) for name in ("after", "before") if name in node}
+    if None in ends.values():
+        return None
+    after, before = (ends[name][0] if name in ends else None for name in ("after", "before"))
+    if after is not None and before is not None and after >= before:
+        place.refuse("bad_window", "it ends before it starts", '"after" earlier than "before"')
+        return None
+    return Fixed(after, before)
+
+
+def contains(window: Window) -> Callable[[int, int], bool]:
+    """(t, now) -> whether what happened at `t` is inside at `now`."""
+    if isinstance(window, Within):
+        length = window.length_ms
+        return lambda t, now: now - length < t <= now
+    if isinstance(window, Ago):
+        older, newer = window.older_ms, window.newer_ms
+        return lambda t, now: now - older < t <= now - newer
+    if isinstance(window, Calendar):
+        return lambda t, now: _visible(window, t)[0] <= now < _visible(window, t)[1]
+    after, before = window.after_ms, window.before_ms
+    return lambda t, _now: (after is None or after <= t) and (before is None or t < before)
+
+
+def next_turn(window: Window) -> Callable[[int, int], int | None]:
+    """(t, now) -> the earliest instant after `now` at which what happened at `t` comes in or leaves."""
+    if isinstance(window, Fixed):
+        return lambda _t, _now: None
+    turns = _turns(window)
+    return lambda t, now: next((turn for turn in turns(t) if turn > now), None)
+
+
+def _turns(window: Within | Ago | Calendar) -> Callable[[int], tuple[int, int]]:
+    if isinstance(window, Within):
+        length = window.length_ms
+        return lambda t: (t, t + length)
+    if isinstance(window, Ago):
+        older, newer = window.older_ms, window.newer_ms
+        return lambda t: (t + newer, t + older)
+    return lambda t: _visible(window, t)
+
+
+def _visible(window: Calendar, t: int) -> tuple[int, int]:
+    """The instants `[start, end)` at which what happened at `t` is inside."""
+    zone = ZoneInfo(window.zone)
+    span = span_of(window.unit, zone, t)
+    for _ in range(window.back):
+        span = span_of(window.unit, zone, span[1])
+    return span

@@ -1,0 +1,177 @@
+"""Pure core: the ordered merge. A task's inputs come out by `received_at`, the same whether live, lagging or replayed."""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from starling_stream.model.processor import Inbound
+
+_NO_BOUND: Final = 1 << 62
+
+_BULK_SHARE: Final = 10
+"""A bulk input gets at most the tenth part of what is taken at once: 1,000 records a round by default. An event waits for one
+round of them at most, and under load the others keep nine tenths. With a quarter, and two busy cores, events took seconds.
+"""
+
+
+class Arrival(NamedTuple):
+    """When records came, by the wall clock: here (microseconds), and when the broker gave them (milliseconds)."""
+
+    here_at: int
+    told_ms: int = 0
+
+
+class _Batch:
+    """Records of one fetch, and how many of them are taken."""
+
+    __slots__ = ("arrived", "records", "taken")
+
+    def __init__(self, records: Sequence[Inbound], arrived: Arrival) -> None:
+        self.records = records
+        self.taken = 0
+        self.arrived = arrived
+
+    def head(self) -> Inbound:
+        return self.records[self.taken]
+
+    def take(self, last_received_at: int, limit: int) -> list[Inbound]:
+        """The next records while they were received up to and at that instant."""
+        records, start = self.records, self.taken
+        end = stop = min(len(records), start + limit)
+        for position in range(start, stop):
+            if records[position].received_at > last_received_at:
+                end = position
+                break
+        self.taken = end
+        return list(records[start:end])
+
+
+class _Input:
+    """One topic's fetched records. `end_told_ms`: when the broker last said that nothing is unread behind them, None when
+    there is or may be. `is_bulk`: it comes in slices.
+    """
+
+    __slots__ = ("batches", "end_told_ms", "is_bulk", "rank", "size")
+
+    def __init__(self, rank: int, *, is_bulk: bool) -> None:
+        self.rank = rank
+        self.is_bulk = is_bulk
+        self.batches: deque[_Batch] = deque()
+        self.size = 0
+        self.end_told_ms: int | None = None
+
+    def order(self) -> tuple[int, int]:
+        return self.batches[0].head().received_at, self.rank
+
+    def take(self, last_received_at: int, held_until: int | None, limit: int) -> list[Inbound]:
+        """From the first batch only. `held_until`: what was received later has to wait still."""
+        batch = self.batches[0]
+        if held_until is not None and batch.arrived.here_at > held_until:
+            last_received_at = min(last_received_at, held_until)
+        taken = batch.take(last_received_at, limit)
+        self.size -= len(taken)
+        if batch.taken == len(batch.records):
+            self.batches.popleft()
+        return taken
+
+
+class OrderedMerge:
+    """Releases records in the order of `received_at`; ties go by the order of the topics.
+
+    A record is released when every other topic has a record at hand or is read to its end, and, where one is at its end,
+    the record was received at least `hold` ago (by the edge's clock or, should that run ahead, by our own since it came).
+    A topic that is known to have unread records is waited for. So is one whose end the broker has not told since it gave the
+    record: after an outage, or from another broker, its older records may come later.
+
+    Of a bulk topic at most a share is released at once. What is left over of it is passed by until the next time: that is the
+    one case in which records come out in another order.
+    """
+
+    def __init__(self, topics: Sequence[str], hold_ms: int, bulk_topics: Collection[str] = ()) -> None:
+        self._hold_micros = hold_ms * 1000
+        self._inputs = {topic: _Input(rank, is_bulk=topic in bulk_topics) for rank, topic in enumerate(topics)}
+        self._in_rank_order = tuple(self._inputs.values())
+
+    def add(self, topic: str, records: Sequence[Inbound], arrived: Arrival) -> None:
+        """Records of one topic, behind those it has."""
+        if records:
+            waiting = self._inputs[topic]
+            waiting.batches.append(_Batch(records, arrived))
+            waiting.size += len(records)
+
+    def put_back(self, records: Iterable[Inbound]) -> None:
+        """Records that were taken last, in the order in which they were taken: they will be released again first."""
+        by_topic: dict[str, list[Inbound]] = {}
+        for record in records:
+            by_topic.setdefault(record.topic, []).append(record)
+        for topic, again in by_topic.items():
+            waiting = self._inputs[topic]
+            waiting.batches.appendleft(_Batch(again, Arrival(0)))
+            waiting.size += len(again)
+
+    def drop_before(self, offsets: Mapping[str, int]) -> None:
+        """Forget the topics' records that lie before these offsets."""
+        for topic, first in offsets.items():
+            waiting = self._inputs[topic]
+            kept = [(batch, [r for r in batch.records[batch.taken :] if r.offset >= first]) for batch in waiting.batches]
+            waiting.batches = deque(_Batch(records, batch.arrived) for batch, records in kept if records)
+            waiting.size = sum(len(records) for _, records in kept)
+
+    def set_ends(self, ends: Mapping[str, int | None]) -> None:
+        """Which topics are read to their end, everything that was read being here, and when the broker told that (ms)."""
+        for topic, told_ms in ends.items():
+            self._inputs[topic].end_told_ms = told_ms
+
+    def size(self, topic: str) -> int:
+        """How many of the topic's records are here."""
+        return self._inputs[topic].size
+
+    def is_idle(self) -> bool:
+        """Nothing is here and nothing is known to come."""
+        return all(waiting.end_told_ms is not None and not waiting.size for waiting in self._in_rank_order)
+
+    def take(self, limit: int, now: int) -> list[Inbound]:
+        """At most that many records, in order. `now` in microseconds of the wall clock."""
+        out: list[Inbound] = []
+        bulk_left = max(1, limit // _BULK_SHARE)
+        while len(out) < limit:
+            full = [waiting for waiting in self._in_rank_order if waiting.size]
+            held_until = None if len(full) == len(self._in_rank_order) else now - self._hold_micros
+            if not bulk_left:
+                full = [waiting for waiting in full if not waiting.is_bulk]
+            if not full:
+                break
+            first = min(full, key=_Input.order)
+            if self._must_wait(first):
+                break
+            left = limit - len(out)
+            run = first.take(_last_before(first, full), held_until, min(left, bulk_left) if first.is_bulk else left)
+            if not run:
+                break
+            if first.is_bulk:
+                bulk_left -= len(run)
+            out += run
+        return out
+
+    def next_release(self) -> int | None:
+        """When the next record will have been held long enough, in microseconds; None when it waits for something else."""
+        full = [waiting for waiting in self._in_rank_order if waiting.size]
+        if not full or len(full) == len(self._in_rank_order):
+            return None
+        first = min(full, key=_Input.order)
+        batch = first.batches[0]
+        return None if self._must_wait(first) else min(batch.head().received_at, batch.arrived.here_at) + self._hold_micros
+
+    def _must_wait(self, first: _Input) -> bool:
+        given_ms = first.batches[0].arrived.told_ms
+        ends = (waiting.end_told_ms for waiting in self._in_rank_order if not waiting.size)
+        return any(told_ms is None or told_ms < given_ms for told_ms in ends)
+
+
+def _last_before(first: _Input, full: Sequence[_Input]) -> int:
+    """The last `received_at` that comes before every other topic's head."""
+    others = [waiting.order() for waiting in full if waiting is not first]
+    if not others:
+        return _NO_BOUND
+    received_at, rank = min(others)
+    return received_at if first.rank < rank else received_at - 1

@@ -1,0 +1,173 @@
+"""Pure core: one task's fold. Records in, a sealed unit of work out; the order of effects inside a unit stands here only."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, Generic
+
+from starling_common.outcome import Refused
+from starling_common.settings import Clock
+from starling_stream.fold.unit_of_work import UnitOfWork
+from starling_stream.model.errors import BrokenProcessor, StatesTooLarge
+from starling_stream.model.meta import TaskMeta
+from starling_stream.model.ports import Sealed, StateView
+from starling_stream.model.processor import History, Inbound, S, Service
+from starling_stream.model.rows import MAX_STATE_BYTES
+
+SLICE_TIMERS: Final = 1_000
+"""How many timers one step fires where nobody says otherwise."""
+
+
+class TaskFold(Generic[S]):
+    """The part of a task that needs no waiting: stream time, plan, and what becomes of each record.
+
+    Every step returns a `Sealed` and leaves the fold as if it had been committed; when it was not, `reset` to the meta that
+    was. Steps of one fold are never run at once.
+
+    A timer due exactly at stream time waits while more of that very instant may come: an event of the same key at the same
+    instant is to be judged together with it, whichever batch it comes in. It fires when stream time has passed it, or when
+    a clock record (or the idle wall clock) says that the instant is over.
+    """
+
+    def __init__(self, service: Service[S], partition: int, meta: TaskMeta) -> None:
+        self.service = service
+        self.partition = partition
+        self.meta = meta
+        self._clock_topics = frozenset(service.clock_topics)
+        self._over_ms = -1
+        """The last instant that was said to be over: timers due at it may fire. Told anew after a restart."""
+        self._switched_to: bytes | None = None
+        """The last key that was switched; None while no switch is under way."""
+
+    @property
+    def switching(self) -> bool:
+        """Whether a switch has begun and not ended."""
+        return self._switched_to is not None
+
+    def reset(self, meta: TaskMeta) -> None:
+        """Forget every step since that meta; a switch that was under way begins again (it is safe to repeat)."""
+        self.meta = meta
+        self._switched_to = None
+        self._over_ms = -1
+
+    def due_until(self, idle_until_ms: int | None = None) -> int:
+        """Timers due up to and at this instant fire in the next step, if no record moves stream time on before."""
+        return self._fires_until(max(self.meta.stream_time_ms, idle_until_ms or 0), max(self._over_ms, idle_until_ms or -1))
+
+    def step(
+        self, records: Sequence[Inbound], view: StateView, idle_until_ms: int | None = None, timers: int = SLICE_TIMERS
+    ) -> Sealed:
+        """Fold records in order, then fire a slice of the timers that are due: at most `timers`.
+
+        `idle_until_ms`: with no records at hand stream time moves on to this instant (wall clock only).
+        """
+        try:
+            return self._step(records, view, idle_until_ms, timers)
+        except StatesTooLarge as cause:
+            return self._step(records, view, idle_until_ms, timers, frozenset(cause.keys))
+
+    def _step(
+        self,
+        records: Sequence[Inbound],
+        view: StateView,
+        idle_until_ms: int | None,
+        timers: int,
+        watched: Collection[bytes] = (),
+    ) -> Sealed:
+        """`watched`: of these keys, each record is refused that would make the state too large. Raises: StatesTooLarge, else."""
+        unit = self._unit(view)
+        if records:
+            unit.load([record.key for record in records])
+            if watched:
+                self._fold_watched(records, unit, watched)
+            else:
+                self._fold(records, unit)
+        if idle_until_ms is not None and idle_until_ms >= unit.stream_time_ms:
+            unit.stream_time_ms = self._over_ms = idle_until_ms
+        fired, drained, late_ms = self._fire(unit, view, timers)
+        sealed = self._seal(unit, self.meta.plan, fired, drained, bounded=not watched)
+        return sealed._replace(late_ms=late_ms) if fired else sealed
+
+    def begin_switch(self, history: History) -> None:
+        """Let the processor look at the past; the slices come after. May block: `History` reads from the broker."""
+        self.service.processor.before_switch(history)
+        self._switched_to = b""
+
+    def switch_slice(self, plan: bytes, view: StateView, limit: int) -> Sealed:
+        """Bring the next keys under the plan in force; the last slice names the plan in the task's meta."""
+        if self._switched_to is None:
+            raise BrokenProcessor("a slice was asked for with no switch under way")
+        processor, unit = self.service.processor, self._unit(view)
+        keys = view.keys(self._switched_to, limit)
+        unit.load(keys)
+        for key in keys:
+            state = unit.get(key)
+            if state is not None:
+                processor.switch(key, state, unit)
+        last = len(keys) < limit
+        if last:
+            processor.after_switch(unit)
+        sealed = self._seal(unit, plan if last else self.meta.plan, 0, drained=False, bounded=False)
+        self._switched_to = None if last else keys[-1]
+        return sealed
+
+    def _unit(self, view: StateView) -> UnitOfWork[S]:
+        return UnitOfWork(self.partition, self.meta.stream_time_ms, self.service.processor, view.rows)
+
+    def _fold(self, records: Iterable[Inbound], unit: UnitOfWork[S]) -> None:
+        # Hot: once for each record.
+        process, clock_topics = self.service.processor.process, self._clock_topics
+        wall = self.service.clock is Clock.WALL
+        for record in records:
+            instant = record.received_at // 1000 if wall else record.event_time_ms
+            if instant is not None and instant > unit.stream_time_ms:
+                unit.stream_time_ms = instant
+            if instant is not None and record.topic in clock_topics:
+                self._over_ms = max(self._over_ms, instant)
+            value = record.value
+            if type(value) is Refused:
+                unit.refuse(record, value.code, value.message)
+            elif record.topic not in clock_topics:
+                process(record, unit)
+
+    def _fold_watched(self, records: Iterable[Inbound], unit: UnitOfWork[S], watched: Collection[bytes]) -> None:
+        for record in records:
+            if record.key not in watched:
+                self._fold((record,), unit)
+                continue
+            mark = unit.mark(record.key)
+            self._fold((record,), unit)
+            size = unit.state_bytes(record.key)
+            # What timers and definitions made too large may still become smaller.
+            if size > max(MAX_STATE_BYTES, len(mark.state or b"")):
+                unit.take_back(record.key, mark)
+                told = f"the state of {record.key.decode(errors='replace')} would have {size:,} bytes, over {MAX_STATE_BYTES:,}"
+                unit.refuse(record, "state_too_large", told)
+
+    def _fire(self, unit: UnitOfWork[S], view: StateView, limit: int) -> tuple[int, bool, int]:
+        """How many timers fired, whether none is left that is due, and by how many milliseconds the oldest was late."""
+        reached = unit.stream_time_ms
+        now = unit.stream_time_ms = self._fires_until(reached, self._over_ms)
+        stored = view.due(now, limit + unit.written() + 1)
+        due = sorted([entry for entry in stored if not unit.has_put(entry[1])] + unit.due_until(now))
+        unit.load([key for _, key in due[:limit]])
+        fire = self.service.processor.fire
+        for _, key in due[:limit]:
+            fire(key, unit)
+            if not unit.has_put(key):
+                raise BrokenProcessor(f"{self.service.stage}: fire left {key!r} as it was, still due")
+            later = unit.due_of(key)
+            if later is not None and later <= now:
+                raise BrokenProcessor(f"{self.service.stage}: fire left {key!r} due at {later}, not after {now}")
+        unit.stream_time_ms = reached
+        return min(len(due), limit), len(due) <= limit, now - due[0][0] if due else 0
+
+    @staticmethod
+    def _fires_until(stream_time_ms: int, over_ms: int) -> int:
+        return stream_time_ms if over_ms >= stream_time_ms else stream_time_ms - 1
+
+    def _seal(self, unit: UnitOfWork[S], plan: bytes, fired: int, drained: bool, *, bounded: bool) -> Sealed:
+        changes = unit.changes(bounded=bounded)
+        hook = self.service.on_stream_time
+        if hook is not None:
+            hook(self.partition, unit.stream_time_ms, unit)
+        self.meta = TaskMeta(self.meta.units + 1, unit.stream_time_ms, plan)
+        return unit.seal(self.meta, changes, fired, drained)

@@ -1,0 +1,165 @@
+"""Pure core: the unit of work. Reads go through what the unit wrote, then to the rows below; writes wait until it is sealed."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple
+
+from starling_common.headers import Headers
+from starling_stream.model.errors import StatesTooLarge
+from starling_stream.model.meta import TaskMeta
+from starling_stream.model.ports import Changed, Refusal, Sealed
+from starling_stream.model.processor import Inbound, Output, Processor, S
+from starling_stream.model.rows import MAX_STATE_BYTES, gone_after, row_after
+
+_UNREAD: Final[Any] = object()
+_new = tuple.__new__  # hot: a named tuple's own constructor takes twice as long
+
+
+class Mark(NamedTuple):
+    """Where a unit was with one key: its state as bytes, None for none, and how much was put out so far."""
+
+    state: bytes | None
+    put: bool
+    due_ms: int | None
+    emitted: int
+    sent: int
+    refused: int
+
+
+class UnitOfWork(Generic[S]):
+    """`Unit` as processors see it. States are decoded once and encoded once, however many records touch them."""
+
+    __slots__ = (
+        "_due",
+        "_emitted",
+        "_processor",
+        "_read",
+        "_refused",
+        "_rows",
+        "_sent",
+        "_states",
+        "emit",
+        "partition",
+        "stream_time_ms",
+    )
+
+    def __init__(
+        self,
+        partition: int,
+        stream_time_ms: int,
+        processor: Processor[S],
+        read: Callable[[Sequence[bytes]], list[bytes | None]],
+    ) -> None:
+        """`read` gives the rows of many keys at once."""
+        self.partition = partition
+        self.stream_time_ms = stream_time_ms
+        self._processor = processor
+        self._read = read
+        self._rows: dict[bytes, bytes | None] = {}
+        self._states: dict[bytes, S | None] = {}
+        self._due: dict[bytes, int | None] = {}
+        self._emitted: list[Output] = []
+        self._sent: list[Output] = []
+        self._refused: list[Refusal] = []
+        append = self._emitted.append
+
+        def emit(topic: str, key: bytes, value: bytes, received_at: int, headers: Headers) -> None:
+            append(_new(Output, (topic, key, value, received_at, headers)))
+
+        self.emit = emit
+
+    def load(self, keys: Iterable[bytes]) -> None:
+        """Read the rows of all these keys at once; those already read stay as they are."""
+        rows = self._rows
+        missing = [key for key in dict.fromkeys(keys) if key not in rows]
+        if missing:
+            rows.update(zip(missing, self._read(missing), strict=True))
+
+    def get(self, key: bytes) -> S | None:
+        """As `Unit.get`."""
+        state = self._states.get(key, _UNREAD)
+        if state is not _UNREAD:
+            return state
+        row = self._rows.get(key, _UNREAD)
+        if row is _UNREAD:
+            self.load((key,))
+            row = self._rows[key]
+        found = None if row is None or len(row) < 16 else self._processor.decode_state(row[16:])
+        self._states[key] = found
+        return found
+
+    def put(self, key: bytes, state: S, due_ms: int | None) -> None:
+        """As `Unit.put`. The state is encoded when the unit is sealed: it must not be shared with another key."""
+        self._states[key] = state
+        self._due[key] = due_ms
+
+    def delete(self, key: bytes) -> None:
+        """As `Unit.delete`."""
+        self._states[key] = None
+        self._due[key] = None
+
+    def send(self, output: Output) -> None:
+        """As `Unit.send`."""
+        self._sent.append(output)
+
+    def refuse(self, record: Inbound, code: str, message: str) -> None:
+        """As `Unit.refuse`."""
+        self._refused.append(Refusal(record, code, message))
+
+    def has_put(self, key: bytes) -> bool:
+        """Whether this unit wrote the key."""
+        return key in self._due
+
+    def written(self) -> int:
+        """How many keys this unit wrote."""
+        return len(self._due)
+
+    def due_of(self, key: bytes) -> int | None:
+        """The instant that this unit wrote for the key, if any."""
+        return self._due.get(key)
+
+    def due_until(self, instant_ms: int) -> list[tuple[int, bytes]]:
+        """The (due, key) of keys that this unit wrote and that are due at that instant, in no order."""
+        return [(due, key) for key, due in self._due.items() if due is not None and due <= instant_ms]
+
+    def mark(self, key: bytes) -> Mark:
+        """To come back to with `take_back`, should the next record be refused."""
+        state = self.get(key)
+        kept = None if state is None else self._processor.encode_state(state)
+        put_out = len(self._emitted), len(self._sent), len(self._refused)
+        return Mark(kept, key in self._due, self._due.get(key), *put_out)
+
+    def state_bytes(self, key: bytes) -> int:
+        """What the key's state takes as of now."""
+        state = self.get(key)
+        return 0 if state is None else len(self._processor.encode_state(state))
+
+    def take_back(self, key: bytes, mark: Mark) -> None:
+        """Nothing has happened to that key since the mark, and nothing was put out."""
+        self._states[key] = None if mark.state is None else self._processor.decode_state(mark.state)
+        self._due.pop(key, None)
+        if mark.put:
+            self._due[key] = mark.due_ms
+        del self._emitted[mark.emitted :]
+        del self._sent[mark.sent :]
+        del self._refused[mark.refused :]
+
+    def changes(self, *, bounded: bool) -> dict[bytes, Changed]:
+        """Encode what changed. A key that was put as it already was is no change. Raises: StatesTooLarge, where `bounded`."""
+        # Hot: runs once for each changed key; locals and one dictionary pass measured 20 % faster than small helpers.
+        self.load(self._due)
+        encode, rows, states = self._processor.encode_state, self._rows, self._states
+        changes: dict[bytes, Changed] = {}
+        largest = 0
+        for key, due in self._due.items():
+            before, state = rows[key], states[key]
+            after = gone_after(before) if state is None else row_after(before, due, encode(state))
+            if after is not None:
+                changes[key] = _new(Changed, (before, after))
+                largest = max(largest, len(after))
+        if bounded and largest - 8 > MAX_STATE_BYTES:
+            raise StatesTooLarge([key for key, (_, after) in changes.items() if len(after) - 8 > MAX_STATE_BYTES])
+        return changes
+
+    def seal(self, meta: TaskMeta, changes: Mapping[bytes, Changed], fired: int, drained: bool) -> Sealed:
+        """All of it, with what changed."""
+        return Sealed(self.partition, meta, changes, self._emitted, self._refused, fired, drained, self._sent)

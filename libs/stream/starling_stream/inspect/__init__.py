@@ -1,0 +1,1 @@
+"""Inspection of states for operators: inspect, verify and rebuild."""

@@ -1,0 +1,1 @@
+"""Kafka: transport of whole fetches, partition assignment and transactions."""

@@ -1,0 +1,286 @@
+"""Adapter: one Kafka transaction a round: outputs, changelog, dead letters and the offsets of the inputs, all or nothing."""
+
+import faulthandler
+from collections.abc import Callable, Mapping, Sequence
+from threading import Event
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from starling_common.kafka import producer_config
+from starling_common.logs import log
+from starling_stream.kafka.transport import Membership
+from starling_stream.model.changelog import encode_state_changed
+from starling_stream.model.dead_letters import dead_letter_headers
+from starling_stream.model.failpoints import AFTER_COMMIT, AFTER_PRODUCE, Failpoints
+from starling_stream.model.meta import encode_meta
+from starling_stream.model.ports import Refusal, Sealed
+from starling_stream.model.rows import META_KEY, NEVER, row_state, row_version
+
+_NOT_OURS: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
+_REPLACED: Final = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError.PRODUCER_FENCED})  # noqa: SLF001
+_HANGS_SECONDS: Final = 5.0
+"""A call of the client that is so much over its time does not come back."""
+
+
+class Aborted(Exception):
+    """The transaction did not happen, for a passing reason; the same records can be tried again. `reason` is one word."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class NotOwner(Exception):
+    """The group has moved on without this worker; what it holds in memory is no longer its own."""
+
+
+class Replaced(Exception):
+    """Another process writes under this worker's name, or the producer is beyond repair: leave at once."""
+
+
+class Offset(NamedTuple):
+    """The next record of an input that is to be read after a restart."""
+
+    topic: str
+    partition: int
+    next_offset: int
+
+
+class Submitted(NamedTuple):
+    """A transaction that is open. `positions`: partition -> changelog position after its unit, filled as records are delivered."""
+
+    positions: dict[int, int]
+    offsets: Sequence[Offset]
+    failures: list[KafkaException]
+
+
+class Naming(NamedTuple):
+    """Where a service's own records go: topics, the changelog's wire header, and how a refusal is written."""
+
+    stage: str
+    changelog: str
+    dead_letters: str
+    changelog_header: bytes
+    encode_refusal: Callable[[Refusal], bytes]
+
+
+class Transactions:
+    """One transactional producer. Not for use by several threads at once; every call may block."""
+
+    def __init__(self, brokers: str, transactional_id: str, timeout_seconds: float, naming: Naming, failpoints: Failpoints) -> None:
+        """Opens nothing; `begin` does."""
+        self._brokers = brokers
+        self._timeout_seconds = timeout_seconds
+        self._naming = naming
+        self._failpoints = failpoints
+        self._transactional_id = transactional_id
+        self._partitions: dict[str, int] = {}
+        self._producer: Producer | None = None
+        self._leaving = Event()
+        self._sending = False
+
+    def begin(self) -> None:
+        """Fence whoever wrote under this name before, and settle what they left open. Before the group is joined."""
+        timeout_ms = int(self._timeout_seconds * 1000)
+        self._producer = Producer(
+            producer_config(
+                self._brokers,
+                **{
+                    "transactional.id": self._transactional_id,
+                    "transaction.timeout.ms": timeout_ms,
+                    "message.timeout.ms": timeout_ms,
+                    "queue.buffering.max.messages": 2_000_000,
+                },
+            )
+        )
+        self._until_done(lambda: self._open().init_transactions(30))
+
+    def submit(self, units: Sequence[Sealed], offsets: Sequence[Offset]) -> Submitted:
+        """Open a transaction and hand these units' records to the client, which sends them meanwhile; `commit` must follow.
+
+        All of it Python, so it belongs to the thread that folds: two busy threads only take turns at the interpreter. It waits
+        for the broker in two cases: the first record of a topic asks how many partitions that has, and a client whose queue
+        is full sends first. `commit` raises what goes wrong at the broker.
+
+        `offsets`: of each unit's partition at least one, moved or not. The group refuses a transaction of a former generation when
+        its offsets are sent, and gives a partition's offsets to its next worker only when no transaction that has some is open.
+
+        Raises: RuntimeError for a partition without an offset, before a transaction is begun.
+        """
+        unfenced = {sealed.partition for sealed in units} - {offset.partition for offset in offsets}
+        if unfenced or not offsets:
+            raise RuntimeError(f"a transaction without an input offset of partitions {sorted(unfenced)}: it could not be fenced")
+        submitted = Submitted({}, offsets, [])
+        try:
+            self._open().begin_transaction()
+            for sealed in units:
+                self._produce(sealed, submitted.positions)
+        except KafkaException as cause:
+            submitted.failures.append(cause)
+        return submitted
+
+    def commit(self, submitted: Submitted, membership: Membership) -> dict[int, int]:
+        """Make it happen; returns the changelog position of each task after it. `membership`: under which the records were read.
+
+        Raises: Aborted, NotOwner, Replaced. Whatever it raises, nothing of the round is visible to anybody.
+        """
+        try:
+            if submitted.failures:
+                raise submitted.failures[0]
+            self._commit(submitted.offsets, membership)
+        except KafkaException as cause:
+            raise self._given_up(cause.args[0]) from cause
+        self._failpoints.passed(AFTER_COMMIT)
+        return submitted.positions
+
+    def close(self) -> None:
+        """Give up what is open, within reason; a restart would do so too."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer = None
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has. Raises: KafkaException when it does not exist."""
+        if topic not in self._partitions:
+            found = self._open().list_topics(topic, timeout=30).topics[topic]
+            if found.error is not None:
+                raise KafkaException(found.error)
+            self._partitions[topic] = len(found.partitions)
+        return self._partitions[topic]
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            raise RuntimeError("the producer is not open")
+        return self._producer
+
+    def _commit(self, offsets: Sequence[Offset], membership: Membership) -> None:
+        if membership.generation < 0:
+            # A group without members accepts offsets of no generation, also of a worker that it put out before.
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID, "this worker is no member of its group"))
+        producer = self._open()
+        positions = [TopicPartition(offset.topic, offset.partition, offset.next_offset) for offset in offsets]
+        metadata = group_metadata(membership)
+        self._until_done(lambda: self._send_offsets(producer, positions, metadata))
+        while producer.flush(1) > 0:
+            self._check_leaving()  # each record is delivered or times out by itself; a failure shows in the commit
+        self._failpoints.passed(AFTER_PRODUCE)
+        self._until_done(lambda: producer.commit_transaction(30))
+
+    def _send_offsets(self, producer: Producer, offsets: list[TopicPartition], metadata: bytes) -> None:
+        """End the process when the call hangs: after a restart of the group's coordinator the client sometimes waits for
+        ever, whatever its time-out, and nothing can interrupt it. The transaction has not happened then.
+        """
+        faulthandler.dump_traceback_later(self._timeout_seconds + _HANGS_SECONDS, exit=True)
+        self._sending = True
+        try:
+            producer.send_offsets_to_transaction(offsets, metadata, self._timeout_seconds)
+        finally:
+            self._sending = False
+            faulthandler.cancel_dump_traceback_later()
+
+    def _produce(self, sealed: Sealed, positions: dict[int, int]) -> None:
+        # Hot: once for each output and changed key; the client's own call takes a third of a microsecond.
+        naming, partition, produce = self._naming, sealed.partition, self._open().produce
+        targets = {topic: self._partition(topic, partition) for topic in {output.topic for output in sealed.outputs}}
+        for topic, key, value, received_at, headers in sealed.outputs:
+            try:
+                produce(topic, value, key, targets[topic], timestamp=received_at // 1000, headers=headers)
+            except BufferError:
+                self._write(topic, value, key, targets[topic], timestamp=received_at // 1000, headers=headers)
+        for topic, key, value, received_at, headers in sealed.sent:
+            self._write(topic, value, key, -1, timestamp=received_at // 1000, headers=headers)  # where its key belongs
+        for refusal in sealed.refusals:
+            target, key = self._partition(naming.dead_letters, partition), refusal.record.key
+            more = {"timestamp": refusal.record.received_at // 1000, "headers": dead_letter_headers(naming.stage, refusal)}
+            self._write(naming.dead_letters, naming.encode_refusal(refusal), key, target, **more)
+        changelog, header = naming.changelog, naming.changelog_header
+        for key, (_, after) in sealed.changes.items():
+            value = encode_state_changed(header, row_version(after), row_state(after))
+            try:
+                produce(changelog, value, key, partition)
+            except BufferError:
+                self._write(changelog, value, key, partition)
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                positions[partition] = (message.offset() or 0) + 1
+
+        own = encode_state_changed(header, sealed.meta.units, NEVER + encode_meta(sealed.meta))
+        # Written last of the task: its offset is the position after the unit.
+        self._write(changelog, own, META_KEY, partition, on_delivery=delivered)
+
+    def _write(self, topic: str, value: bytes, key: bytes, partition: int, **more: object) -> None:
+        """Produce as soon as the client's queue has room."""
+        producer = self._open()
+        while True:
+            try:
+                producer.produce(topic, value, key, partition, **more)  # type: ignore[arg-type]
+            except BufferError:
+                producer.poll(0.05)
+            else:
+                return
+
+    def _partition(self, topic: str, same: int) -> int:
+        count = self._partitions.get(topic) or self.partitions(topic)
+        if count == 1:
+            return 0
+        if same >= count:
+            raise RuntimeError(f"{topic} has {count} partitions, and partition {same} was to be written: it is not co-partitioned")
+        return same
+
+    def _given_up(self, error: KafkaError) -> Exception:
+        """Abort, and say which of the three it was."""
+        if error.fatal() or error.code() in _REPLACED:
+            return Replaced(error.str())
+        try:
+            self._until_done(lambda: self._open().abort_transaction(30))
+        except KafkaException as cause:
+            return Replaced(f"{error.str()}; and the abort was refused: {cause.args[0].str()}")
+        if error.code() in _NOT_OURS:
+            return NotOwner(error.str())
+        return Aborted(error.name().lower(), error.str())
+
+    def leave(self) -> None:
+        """From another thread: whatever waits for the broker gives up soon; the transaction then did not happen."""
+        self._leaving.set()
+        if self._sending:
+            faulthandler.dump_traceback_later(_HANGS_SECONDS, exit=True)
+
+    def _check_leaving(self) -> None:
+        if self._leaving.is_set():
+            raise Replaced("the worker leaves while the broker does not answer")
+
+    def _until_done(self, call: Callable[[], None]) -> None:
+        """Repeat while the client says that the same call may succeed. Raises: KafkaException when it says otherwise."""
+        while True:
+            try:
+                call()
+            except KafkaException as cause:
+                error = cause.args[0]
+                if not error.retriable() or error.txn_requires_abort() or error.fatal():
+                    raise
+                log(__name__).warning("transaction_retried", error=error.str())
+                self._check_leaving()
+            else:
+                return
+
+
+def group_metadata(membership: Membership) -> bytes:
+    """The group's metadata as librdkafka writes and reads it; aiokafka holds the values, confluent-kafka wants the bytes.
+
+    Layout: `CGMDv2:`, generation (int32, little-endian), group `\\0`, member `\\0`, then 1 for no instance or 0, instance, `\\0`.
+    """
+    generation = membership.generation.to_bytes(4, "little", signed=True)
+    names = membership.group.encode() + b"\0" + membership.member_id.encode() + b"\0"
+    instance = b"\1" if membership.instance_id is None else b"\0" + membership.instance_id.encode() + b"\0"
+    return b"CGMDv2:" + generation + names + instance
+
+
+def topic_ids(brokers: str, topics: Sequence[str]) -> Mapping[str, tuple[str, int]]:
+    """The broker's id of each topic, and how many partitions it has. Raises: KafkaException."""
+    admin = AdminClient({"bootstrap.servers": brokers, "log_level": 4})
+    found = admin.describe_topics(TopicCollection(list(topics)), request_timeout=30)
+    described = {name: future.result() for name, future in found.items()}
+    return {name: (str(topic.topic_id), len(topic.partitions)) for name, topic in described.items()}

@@ -1,0 +1,139 @@
+"""Adapter: what a worker tells Prometheus. The names and their meaning stand in `schemas/avro/telemetry.yaml`."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from starling_common.metrics import Metrics
+from starling_stream.fold.task import Step
+from starling_stream.model.phase import Phase
+
+
+class Gauges:
+    """Fed once a round, never once a record."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._records = metrics.counter("starling_stream_records_total")
+        self._outputs = metrics.counter("starling_stream_outputs_total")
+        self._refused = metrics.counter("starling_stream_refused_total")
+        self._unit_records = metrics.histogram("starling_stream_unit_records")
+        self._unit_seconds = metrics.histogram("starling_stream_unit_seconds")
+        self._commit_seconds = metrics.histogram("starling_stream_commit_seconds")
+        self._aborts = metrics.counter("starling_stream_aborts_total")
+        self._timers = metrics.counter("starling_stream_timers_fired_total")
+        self._time = metrics.gauge("starling_stream_time_ms")
+        self._state = metrics.gauge("starling_stream_task_state")
+        self._restore_seconds = metrics.gauge("starling_stream_restore_seconds")
+        self._restore_phases = metrics.gauge("starling_stream_restore_phase_seconds")
+        self._restored = metrics.counter("starling_stream_restored_records_total")
+        self._restores = metrics.counter("starling_stream_restores_total")
+        self._late = metrics.histogram("starling_stream_timer_late_seconds")
+        self._lag = metrics.gauge("starling_stream_lag_records")
+        self._cache_reads = metrics.counter("starling_stream_cache_reads_total")
+        self._standby_lag = metrics.gauge("starling_stream_standby_lag_records")
+        self._lags: set[tuple[str, str]] = set()
+        self._standbys: set[str] = set()
+        self._cache_told = (0, 0)
+
+    def committed(self, steps: Sequence[Step], commit_seconds: float, round_seconds: float) -> None:
+        """A round is done; `round_seconds` from its first record to the stored state."""
+        self._commit_seconds.observe(commit_seconds)
+        self._unit_seconds.observe(round_seconds)
+        for topic, count in Counter(record.topic for step in steps for record in step.records).items():
+            self._records.labels(topic).inc(count)
+        for step in steps:
+            if step.sealed is None:
+                continue
+            self._unit_records.observe(len(step.records))
+            self._timers.inc(step.sealed.fired)
+            if step.sealed.fired:
+                self._late.observe(step.sealed.late_ms / 1000)
+            self._time.labels(str(step.partition)).set(step.sealed.meta.stream_time_ms)
+            for topic, count in Counter(output.topic for output in step.sealed.outputs).items():
+                self._outputs.labels(topic).inc(count)
+            for code, count in Counter(refusal.code for refusal in step.sealed.refusals).items():
+                self._refused.labels(code).inc(count)
+
+    def aborted(self, reason: str) -> None:
+        """A transaction was given up."""
+        self._aborts.labels(reason).inc()
+
+    def phase(self, partition: int, phase: Phase) -> None:
+        """A task came into a phase."""
+        for one in Phase:
+            self._state.labels(str(partition), one.value).set(1 if one is phase else 0)
+
+    def restored(self, partition: int, seconds: Mapping[str, float], records: int, base: str) -> None:
+        """A task is ready; `base` is what was there before the records were replayed, `seconds` go by phase."""
+        self._restore_seconds.labels(str(partition)).set(sum(seconds.values()))
+        for phase, took in seconds.items():
+            self._restore_phases.labels(str(partition), phase).set(took)
+        self._restored.inc(records)
+        self._restores.labels(base).inc()
+
+    def looked(self, lags: Mapping[tuple[str, int], int], cache_reads: tuple[int, int]) -> None:
+        """Every few seconds. `lags`: (topic, partition) -> records of it that wait; those of others are told no more.
+
+        `cache_reads`: blocks found in the cache and not found there, since the process began.
+        """
+        held = {(topic, str(partition)): lag for (topic, partition), lag in lags.items()}
+        for gone in self._lags - held.keys():
+            self._lag.remove(*gone)
+        for labels, lag in held.items():
+            self._lag.labels(*labels).set(lag)
+        self._lags = set(held)
+        for found, now, before in zip(("hit", "miss"), cache_reads, self._cache_told, strict=True):
+            self._cache_reads.labels(found).inc(now - before)
+        self._cache_told = cache_reads
+
+    def standbys(self, lags: Mapping[int, int]) -> None:
+        """Partition -> changelog records that this worker's copy of it lacks. Called by the thread that reads for the copies."""
+        held = {str(partition): lag for partition, lag in lags.items()}
+        for gone in self._standbys - held.keys():
+            self._standby_lag.remove(gone)
+        for partition, lag in held.items():
+            self._standby_lag.labels(partition).set(lag)
+        self._standbys = set(held)
+
+
+class TierGauges:
+    """What is said of the tier behind the local stores. Safe for use by several threads."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._age = metrics.gauge("starling_stream_flush_age_seconds")
+        self._away = metrics.gauge("starling_stream_tier_away")
+        self._dirty = metrics.gauge("starling_stream_dirty_bytes")
+        self._lag = metrics.gauge("starling_stream_floor_lag")
+        self._written = metrics.counter("starling_stream_flushed_rows_total")
+        self._read = metrics.counter("starling_stream_cold_reads_total")
+        self._warm = metrics.gauge("starling_stream_warm_ratio")
+        self._bound = metrics.gauge("starling_stream_dirty_bound_bytes")
+        self._lags: set[str] = set()
+
+    def bounded(self, dirty_bytes: int) -> None:
+        """So much may wait for the tier before the worker is slowed."""
+        self._bound.set(dirty_bytes)
+
+    def flushed(self, well: bool, age_seconds: float, dirty_bytes: int, lags: Mapping[int, int]) -> None:
+        """A round of flushing is over; `lags`: partition -> changelog offsets that its floor is behind."""
+        self._away.set(0 if well else 1)
+        self._age.set(age_seconds)
+        self._dirty.set(dirty_bytes)
+        for partition, lag in lags.items():
+            self._lag.labels(str(partition)).set(lag)
+        for gone in self._lags - {str(partition) for partition in lags}:  # they moved away: another worker tells of them
+            self._lag.remove(gone)
+        self._lags = {str(partition) for partition in lags}
+
+    def wrote(self, rows: int) -> None:
+        """So many rows went to the tier."""
+        self._written.inc(rows)
+
+    def read(self, local: int, found: int, absent: int) -> None:
+        """Keys of cold buckets that were touched: here already, brought from the tier, or new users."""
+        self._read.labels("local").inc(local)
+        self._read.labels("tier").inc(found)
+        self._read.labels("absent").inc(absent)
+
+    def warm(self, partition: int, ratio: float) -> None:
+        """That part of the buckets is local; 1 when all are."""
+        self._warm.labels(str(partition)).set(ratio)

@@ -1,0 +1,1 @@
+"""A worker process: its assigned tasks, its consumer group and the loop that runs batches."""

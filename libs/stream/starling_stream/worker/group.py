@@ -1,0 +1,144 @@
+"""Edge: the Faust app of a worker. Brings what the group assigns and what the fetches hold to the runner."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import faust
+from faust.types import TP, StreamT
+from yarl import URL
+
+from starling_common.logs import log
+from starling_common.wire import RegistryUnavailable
+from starling_stream.kafka.assignor import StickyAssignor
+from starling_stream.kafka.transport import Consumer, End, Fetch, Fetched
+from starling_stream.model.settings import StreamSettings
+from starling_stream.worker.assigned_tasks import Holdings
+from starling_stream.worker.installation import Installation
+from starling_stream.worker.runner import Runner
+
+_REGISTRY_SECONDS: Final = 1.0
+"""Until a batch with a schema that was never seen before is tried again."""
+
+
+class Group:
+    """Membership, fetches, and reading ahead within bounds. Used on the event loop only."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._topics = installation.topics
+        self._buffered_records = installation.settings.buffered_records
+        self.app = faust_app(installation.group, installation.settings)
+        self._consumer = cast("Consumer", self.app.consumer)
+        self._assignment: object = None
+        self._paused: set[TP] = set()
+        self._ends: Mapping[TP, End] = {}
+        self.assigned = False
+        """An assignment has been received, and was not taken back since."""
+
+    def connect(self, holdings: Holdings[Any], runner: Runner, crash: Callable[[BaseException], None]) -> None:
+        """Once, before the app is started. `crash` ends the worker."""
+        self._holdings, self._runner, self._crash = holdings, runner, crash
+        self._consumer.on_fetch = self._on_fetch
+        self._assignor = self._consumer.assignor = StickyAssignor(lambda: holdings.claim)
+        self.app.on_partitions_assigned.connect(self._on_assigned)
+        self.app.on_partitions_revoked.connect(self._on_revoked)
+        # No acks: Faust would remember every one, for commits that it is not to make.
+        channel = self.app.topic(*self._topics, key_serializer="raw", value_serializer="raw", acks=False)
+        self.app.agent(channel, name="inputs")(self._take)
+
+    def regulate(self) -> None:
+        """Hold back topics that are read far ahead of what is processed, and let go those that are not any more."""
+        limit = self._buffered_records
+        for task in self._holdings.tasks():
+            for topic in self._topics:
+                tp, size = TP(topic, task.partition), task.merge.size(topic)
+                if size > limit and tp not in self._paused:
+                    self._paused.add(tp)
+                    self._consumer.pause_partitions({tp})
+                elif size <= limit // 2 and tp in self._paused:
+                    self._paused.discard(tp)
+                    self._consumer.resume_partitions({tp})
+
+    def lags(self) -> dict[tuple[str, int], int]:
+        """(topic, partition) -> records that wait to be processed, markers of transactions among them; as far as it is known."""
+        running = {task.partition: task for task in self._holdings.running()}
+        return {
+            (tp.topic, tp.partition): max(0, end.last_stable_offset - running[tp.partition].committed_offset(tp.topic))
+            for tp, end in self._ends.items()
+            if tp.partition in running and end.last_stable_offset is not None
+        }
+
+    async def leave(self) -> None:
+        """For good: the others get the partitions at once, and not when the session of this member is over."""
+        await self._consumer.leave()
+
+    async def _take(self, stream: StreamT[Fetched]) -> None:
+        # Whatever an agent raises, Faust begins it anew with the next message: the batch at hand would be gone for good.
+        async for event in stream.events():
+            try:
+                await self._bring(event.message.topic, event.message.partition, cast("Fetched", event.value))
+            except Exception as cause:  # noqa: BLE001 - it ends the worker
+                self._crash(cause)
+                return
+            self._runner.wake()
+
+    async def _bring(self, topic: str, partition: int, fetched: Fetched) -> None:
+        """To its task, unless it is nobody's any more; waits for the registry where that is needed for it."""
+        while True:
+            try:
+                async with self._runner.processor_free:
+                    if fetched.assignment is self._assignment:
+                        self._holdings.arrive(topic, partition, fetched)
+            except RegistryUnavailable as cause:
+                log(__name__).warning("registry_away", topic=topic, partition=partition, error=str(cause))
+                await asyncio.sleep(_REGISTRY_SECONDS)
+            else:
+                return
+
+    async def _on_fetch(self, fetch: Fetch) -> bool:
+        while fetch.assignment is not self._assignment:
+            if fetch.assignment is not self._consumer.assignment_held():
+                return False
+            # The assignment is new, and its tasks are about to be made: its records are not lost but wait for them.
+            await asyncio.sleep(0.01)
+        self._ends = fetch.ends
+        self._holdings.announce(fetch.records, fetch.ends)
+        self._runner.wake()
+        return True
+
+    async def _on_assigned(self, _: Any, /, *given: Any, signal: Any, **__: Any) -> None:  # noqa: ARG002
+        tps: Sequence[TP] = given[0]
+        partitions, standbys = sorted({tp.partition for tp in tps}), self._assignor.standbys
+        await self._runner.assigned(partitions, standbys, self._consumer.membership())
+        self._assignment = self._consumer.assignment_held()
+        self.assigned = True
+
+    async def _on_revoked(self, _: Any, /, *__: Any, signal: Any, **___: Any) -> None:  # noqa: ARG002
+        self.assigned = False
+        self._assignment = None
+        self._paused.clear()
+        await self._runner.revoked()
+
+
+def faust_app(group: str, settings: StreamSettings) -> faust.App:
+    """Group membership, agents and life cycle; no tables, no web, no commits of its own."""
+    brokers = settings.kafka.brokers.split(",")
+    return faust.App(
+        group,
+        broker=[URL(f"batched://{broker}?fetch_wait_ms={settings.fetch_wait_ms}") for broker in brokers],
+        web_enabled=False,
+        # Static membership: a restarted worker is the same member to its group, and goes on at once.
+        consumer_group_instance_id=settings.instance_id,
+        canonical_url=f"http://{settings.instance_id}",
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        table_standby_replicas=0,
+        stream_wait_empty=False,
+        consumer_auto_offset_reset="earliest",
+        consumer_max_fetch_size=settings.fetch_max_bytes,
+        broker_session_timeout=settings.session_timeout_seconds,
+        broker_request_timeout=max(90.0, settings.session_timeout_seconds),
+        broker_rebalance_timeout=settings.rebalance_timeout_seconds,
+        broker_heartbeat_interval=settings.heartbeat_interval_seconds,
+        datadir=str(settings.state_dir / "faust"),
+    )
