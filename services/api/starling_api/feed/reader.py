@@ -19,8 +19,11 @@ _GROUP: Final = "starling-api-feed"
 """Named because a consumer must be; it never joins and never commits."""
 
 _MOST_IDLE: Final = 4
-_QUEUED_KB: Final = 2048
-"""Read ahead by one consumer, so that many streams do not take much memory."""
+_QUEUED_KB: Final = 256
+"""Read ahead of each partition. A page throws away what it does not use, and many streams must not take much memory."""
+
+_BACKOFF_MS: Final = 20
+"""Pause of a partition whose queue is full. It outlasts the assignment: with the default of a second the next page waits for it."""
 
 _EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the library's public constant
 _RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - the library's public constant
@@ -75,7 +78,13 @@ class TopicFeed:
 
     def __init__(self, brokers: str, registry: Registry) -> None:
         """Opens nothing; the first call does."""
-        more = {"enable.partition.eof": True, "auto.offset.reset": "error", "queued.max.messages.kbytes": _QUEUED_KB}
+        more = {
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "queued.max.messages.kbytes": _QUEUED_KB,
+            "fetch.message.max.bytes": _QUEUED_KB * 1024,
+            "fetch.queue.backoff.ms": _BACKOFF_MS,
+        }
         self._config = consumer_config(brokers, _GROUP, **more, **{"fetch.wait.max.ms": 100, "log_level": 0})
         self._registry = registry
         self._lock = threading.Lock()
