@@ -1,4 +1,4 @@
-"""Adapter: the segment API and the ingest API over HTTP, as the local instance's own admin."""
+"""Adapter: HTTP client of the segment API, with the admin token of the local instance."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,77 +13,77 @@ _PAGE = 500
 
 
 class ApiRefused(LocalError):
-    """The API answered with an error; the text is its own explanation."""
+    """The API answered with an error or did not answer. The text is the API's own message."""
 
 
 class ApiClient:
-    """Calls of the segment API. Raises ApiRefused for an error answer, and when nobody answers."""
+    """Calls the segment API. Every method raises ApiRefused for an error answer, and when the API does not answer."""
 
     def __init__(self, url: str, client: httpx.Client | None = None) -> None:
-        """`url` without a slash at the end; `client` for tests."""
+        """`url` has no slash at the end; tests pass a `client`."""
         self._url = url
         self._client = client or httpx.Client(timeout=30.0)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._client.close()
 
     def segments(self) -> Iterator[Mapping[str, Any]]:
-        """Every segment, page by page."""
+        """Yield every segment; reads page by page."""
         return self._pages("/v1/segments")
 
     def members(self, key: str) -> Iterator[Mapping[str, Any]]:
-        """Every member of a segment, page by page."""
+        """Yield every member of a segment; reads page by page."""
         return self._pages(f"/v1/segments/{quote(key, safe='')}/members")
 
     def as_of(self) -> str | None:
-        """The stream time that the read models show; None before the first event."""
+        """Return the stream time of the read models; None before the first event."""
         found: str | None = self._call("GET", "/v1/segments", params={"limit": "1"})["as_of"]
         return found
 
     def report(self, show: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
-        """A part of the newest audience report: what its first page says, and the rows of all pages."""
+        """Return one part of the newest audience report: the fields of its first page, and the rows of all pages."""
         path = "/v1/reports/audience"
         head = self._call("GET", path, params={"show": show, "limit": "1"})
         return head, list(self._pages(path, show=show))
 
     def segment(self, key: str) -> Mapping[str, Any]:
-        """One segment as it is now."""
+        """Return the current version of a segment."""
         return self._call("GET", f"/v1/segments/{quote(key, safe='')}")
 
-    def turn(self, key: str, way: str) -> Mapping[str, Any]:
-        """Pause or resume a segment; `way` is one of these words."""
-        return self._call("POST", f"/v1/segments/{quote(key, safe='')}/{way}")
+    def change_status(self, key: str, action: str) -> Mapping[str, Any]:
+        """Pause or resume a segment. `action`: `pause` or `resume`."""
+        return self._call("POST", f"/v1/segments/{quote(key, safe='')}/{action}")
 
     def backfills(self) -> Sequence[Mapping[str, Any]]:
-        """The runs that gather the past of new segments, the newest first."""
+        """Return the backfill runs, newest first."""
         found: Sequence[Mapping[str, Any]] = self._call("GET", "/v1/backfills")["items"]
         return found
 
-    def turn_backfill(self, run: str, way: str) -> Mapping[str, Any]:
-        """Pause, resume or cancel a run; `way` is one of these words."""
-        return self._call("POST", f"/v1/backfills/{quote(run, safe='')}/{way}")
+    def change_backfill(self, run: str, action: str) -> Mapping[str, Any]:
+        """Pause, resume or cancel a backfill run. `action`: `pause`, `resume` or `cancel`."""
+        return self._call("POST", f"/v1/backfills/{quote(run, safe='')}/{action}")
 
     def explain(self, user: str, key: str) -> Mapping[str, Any]:
-        """Why a user is in or out of a segment."""
+        """Return the explanation of one user's membership in a segment."""
         return self._call("GET", f"/v1/users/{quote(user, safe='')}/explain/{quote(key, safe='')}")
 
     def create(self, path: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        """POST one new definition."""
+        """Create one definition with POST."""
         return self._call("POST", path, json=dict(document))
 
     def apply(self, definition: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Define the segment, or give it a new version when it is there already."""
+        """Create the segment, or a new version if the segment exists."""
         path = f"/v1/segments/{quote(str(definition.get('key', '')), safe='')}"
         current = self._send("GET", path) if definition.get("key") else None
         if current is None or current.status_code == httpx.codes.NOT_FOUND:
             return self._call("POST", "/v1/segments", json=definition)
         return self._call("PUT", path, json=definition, headers={"If-Match": current.headers.get("etag", "*")})
 
-    def _pages(self, path: str, **asked: str) -> Iterator[Mapping[str, Any]]:
+    def _pages(self, path: str, **filters: str) -> Iterator[Mapping[str, Any]]:
         cursor: str | None = None
         while True:
-            params = asked | {"limit": str(_PAGE)} | ({"cursor": cursor} if cursor else {})
+            params = filters | {"limit": str(_PAGE)} | ({"cursor": cursor} if cursor else {})
             page = self._call("GET", path, params=params)
             yield from page["items"]
             cursor = page.get("next_cursor")
@@ -106,7 +106,7 @@ class ApiClient:
 
 
 def refusal(answer: httpx.Response) -> str:
-    """What an error answer says, every fault of it, in one text."""
+    """Return the message of an error answer with all its validation errors, one a line."""
     try:
         problem = answer.json()
     except ValueError:
@@ -114,10 +114,10 @@ def refusal(answer: httpx.Response) -> str:
     if not isinstance(problem, dict):
         return f"HTTP {answer.status_code} from {answer.request.url}"
     head = str(problem.get("message") or problem.get("detail") or problem.get("title") or answer.reason_phrase)
-    faults = [_fault(fault) for fault in problem.get("errors", ()) if isinstance(fault, dict)]
-    return "\n  ".join([f"{head} (HTTP {answer.status_code}, {problem.get('code', 'no code')})", *faults])
+    errors = [_error_text(error) for error in problem.get("errors", ()) if isinstance(error, dict)]
+    return "\n  ".join([f"{head} (HTTP {answer.status_code}, {problem.get('code', 'no code')})", *errors])
 
 
-def _fault(fault: Mapping[str, Any]) -> str:
-    expected = f"; expected {fault['expected']}" if fault.get("expected") else ""
-    return f"{fault.get('pointer') or '/'}: {fault.get('code')}: {fault.get('message')}{expected}"
+def _error_text(error: Mapping[str, Any]) -> str:
+    expected = f"; expected {error['expected']}" if error.get("expected") else ""
+    return f"{error.get('pointer') or '/'}: {error.get('code')}: {error.get('message')}{expected}"

@@ -1,4 +1,4 @@
-"""Adapter: master data into `catalog.products`, which the normalizer joins into events."""
+"""Adapter: publishes products to `catalog.products`; the normalizer joins them into events."""
 
 import csv
 import json
@@ -22,9 +22,9 @@ _FLUSH_TIMEOUT_SECONDS = 60.0
 
 
 def products(path: Path) -> Iterator[dict[str, Any]]:
-    """Each product of a `.csv` (with a header) or `.jsonl` file.
+    """Yield each product of a `.csv` file (with a header) or a `.jsonl` file.
 
-    Raises: NotPossible with the number of the line that is wrong.
+    Raises: NotPossible with the number of the invalid product.
     """
     with path.open(newline="", encoding="utf-8") as source:
         rows: Iterator[Any] = map(_json_row, source) if path.suffix in (".jsonl", ".ndjson") else iter(csv.DictReader(source))
@@ -36,9 +36,9 @@ def products(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def product_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as a product. Raises ValueError for a missing id, an unknown column, or a price that is no number."""
+    """Return a row as a product. Raises ValueError for a missing id, an unknown column, or a price that is not a number."""
     if unknown := [str(name) for name in row if name not in _FIELDS]:
-        raise ValueError(f"unknown column {', '.join(unknown)}; there are {', '.join(_FIELDS)}")
+        raise ValueError(f"unknown column {', '.join(unknown)}; the columns are {', '.join(_FIELDS)}")
     if row.get("product_id") in (None, ""):
         raise ValueError("product_id is missing")
     texts = {name: _text(row.get(name)) for name in ("category", "brand", "name")}
@@ -46,7 +46,7 @@ def product_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load(brokers: str, registry_url: str, workspace: str, found: Iterator[dict[str, Any]]) -> int:
-    """Write every product; how many. Returns once the broker has all of them.
+    """Publish every product; return their number once the broker has acknowledged all of them.
 
     Raises: BrokerUnavailable, SchemaMissing, RegistryUnavailable, and what `found` raises.
     """
@@ -72,7 +72,7 @@ def _produce(producer: Producer, key: bytes, value: bytes, failed: Callable[[Kaf
     while True:
         try:
             producer.produce(PRODUCTS, value, key, headers=headers, on_delivery=delivered)
-        except BufferError:  # the queue is full: let some go first
+        except BufferError:  # The local queue is full: poll until the broker acknowledges some.
             producer.poll(0.5)
         else:
             producer.poll(0)
@@ -94,6 +94,6 @@ def _price(value: object) -> float | None:
     if value in (None, ""):
         return None
     price = float(str(value))
-    if not isfinite(price):  # `nan` and `inf` are floats to Python and no price to anybody
-        raise ValueError(f"price {value!r} is no number")
+    if not isfinite(price):  # Python parses `nan` and `inf` as floats.
+        raise ValueError(f"price {value!r} is not a number")
     return price

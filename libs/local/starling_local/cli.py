@@ -1,4 +1,4 @@
-"""Edge: the `starling` command. Exit codes: 0 done · 1 not done · 2 the machine or the call is not right · 130 interrupted."""
+"""Edge: the `starling` command. Exit codes: 0 success · 1 failure · 2 invalid call or unsuitable machine · 130 interrupted."""
 
 import sys
 
@@ -6,7 +6,7 @@ import typer
 
 from starling_common.kafka import BrokerUnavailable
 from starling_common.wire import RegistryUnavailable, SchemaMissing
-from starling_local.commands.common import complain
+from starling_local.commands.common import print_error
 from starling_local.commands.demo import demo
 from starling_local.commands.flow import clock_app, settle
 from starling_local.commands.lifecycle import down, env, status, up
@@ -21,8 +21,13 @@ from starling_local.errors import FAILED, INTERRUPTED, LocalError
 
 
 def build_app() -> typer.Typer:
-    """All commands, each with its own options."""
-    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Starling on this machine.")
+    """Return the application with all commands."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        help="Run Starling on this machine and work with the running instance.",
+    )
     for command in (up, status, down, env, settle, topics, demo):
         app.command()(command)
     app.command("import")(import_file)
@@ -38,14 +43,14 @@ def build_app() -> typer.Typer:
 
 
 def main() -> None:
-    """Run a command; an error ends it with one sentence on standard error."""
+    """Run a command; print an error as one line to standard error."""
     try:
         build_app()()
     except LocalError as error:
-        complain(str(error))
+        print_error(str(error))
         sys.exit(error.exit_code)
     except (BrokerUnavailable, RegistryUnavailable, SchemaMissing) as error:
-        complain(f"{error}; see `starling status`")
+        print_error(f"{error}; see `starling status`")
         sys.exit(FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

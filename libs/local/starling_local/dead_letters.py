@@ -1,4 +1,4 @@
-"""Adapter: what was refused, and the way back in."""
+"""Adapter: reads dead letters and replays them."""
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,20 +24,20 @@ _TIMEOUT_SECONDS = 30.0
 
 
 class UnknownLetter(LocalError):
-    """No dead letter has that id."""
+    """No dead letter has the id."""
 
 
 class UnreadableLetter(LocalError):
-    """What lies in the topic is no dead letter."""
+    """A record of a dead-letter topic cannot be decoded."""
 
 
 class ReplayFailed(LocalError):
-    """The record could not be put back; it is still where it was."""
+    """The record was not replayed; its dead letter is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter. Shape: `id` is `stage:partition:offset` of its place in the stage's dead-letter topic."""
+    """One dead letter. Shape: `id` is `stage:partition:offset` in the stage's dead-letter topic."""
 
     id: str
     record: Mapping[str, Any]
@@ -45,21 +45,21 @@ class Letter:
 
     @property
     def stage(self) -> str:
-        """Whose topic it lies in."""
+        """Return the stage that refused the record."""
         return self.id.partition(":")[0]
 
 
 class DeadLetters:
-    """Reads and replays. Raises BrokerUnavailable, SchemaMissing, RegistryUnavailable."""
+    """Reads and replays dead letters. Methods raise BrokerUnavailable, SchemaMissing, RegistryUnavailable."""
 
     def __init__(self, brokers: str, registry_url: str, ingest_url: str) -> None:
-        """Opens nothing."""
+        """Store the addresses; no connection is opened."""
         self._brokers = brokers
         self._registry = Registry(registry_url)
         self._ingest_url = ingest_url
 
     def letters(self, stage: str | None = None) -> Iterator[Letter]:
-        """Every dead letter there is, of one stage or of all."""
+        """Yield every dead letter of one stage, or of all stages."""
         replayed = self._replayed()
         for name in stages() if stage is None else (stage,):
             codec = self._registry.codec(f"{name}{_SUFFIX}", "DeadLetter")
@@ -68,7 +68,7 @@ class DeadLetters:
                 yield Letter(letter_id, _decoded(codec, message.value() or b""), letter_id in replayed)
 
     def find(self, ids: Iterable[str]) -> list[Letter]:
-        """The letters with these ids. Raises UnknownLetter that names those which are not there."""
+        """Return the dead letters with these ids. Raises UnknownLetter with the ids that were not found."""
         wanted = set(ids)
         known = [stage for stage in stages() if any(one.startswith(f"{stage}:") for one in wanted)]
         found = [letter for stage in known for letter in self.letters(stage) if letter.id in wanted]
@@ -77,7 +77,7 @@ class DeadLetters:
         return found
 
     def replay(self, letter: Letter) -> None:
-        """Put the original back where it came from, byte for byte, and mark the letter. Raises ReplayFailed."""
+        """Publish the original bytes to their origin and mark the dead letter as replayed. Raises ReplayFailed."""
         if letter.record["origin_topic"].startswith("/"):
             self._post(letter)
             self._in_transaction(letter, original=False)
@@ -89,7 +89,7 @@ class DeadLetters:
         return {codec.decode(message.value() or b"")["letter"] for message in read_topic(self._brokers, REPLAYS)}
 
     def _in_transaction(self, letter: Letter, *, original: bool) -> None:
-        """Original and mark in one transaction: neither a mark without a replay nor a replay without a mark."""
+        """Publish the original and the mark in one transaction; neither is visible without the other."""
         record = letter.record
         codec = self._registry.codec(REPLAYS, "DeadLetterReplayed")
         producer = Producer(producer_config(self._brokers, **{"transactional.id": f"starling-dlq-replay-{letter.id}"}))
@@ -109,10 +109,10 @@ class DeadLetters:
             producer.produce(REPLAYS, mark, letter.id.encode(), headers=headers)
             producer.commit_transaction(_TIMEOUT_SECONDS)
         except KafkaException as cause:
-            raise ReplayFailed(f"{letter.id} could not be put back: {cause.args[0].str()}") from cause
+            raise ReplayFailed(f"{letter.id} was not replayed: {cause.args[0].str()}") from cause
 
     def _post(self, letter: Letter) -> None:
-        """A letter of the edge came over HTTP: it goes the same way again, in the same form."""
+        """Send a dead letter of the ingest service to the same endpoint again, in the same format."""
         body, headers = repeated(letter.record)
         url = f"{self._ingest_url}{letter.record['origin_topic']}"
         try:
@@ -124,7 +124,7 @@ class DeadLetters:
 
 
 def repeated(record: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
-    """The body and headers of a request that brings one dead letter of the edge in again."""
+    """Return the body and headers of a request that repeats one dead letter of the ingest service."""
     value, one_of_many = record["value"], record["origin_topic"] in ("/v1/batch", "/v1/b", "/v1/import")
     if record["headers"].get(CONTENT_TYPE) == PROTOBUF.encode():
         return batch_of_one(value) if one_of_many else value, {"Content-Type": PROTOBUF}
@@ -132,7 +132,7 @@ def repeated(record: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
 
 
 def stages() -> list[str]:
-    """Those that have a dead-letter topic."""
+    """Return the names of the stages that have a dead-letter topic."""
     return [name.removesuffix(_SUFFIX) for name in load_catalogue().topics if name.endswith(_SUFFIX)]
 
 

@@ -1,19 +1,19 @@
-"""Pure core: the errors that end a command with a sentence, and the exit codes."""
+"""Pure core: the errors that a command reports as one line, and the exit codes."""
 
 OK = 0
 FAILED = 1
 NOT_POSSIBLE = 2
-"""The machine or the call is not right: nothing was started or changed. (Usage errors have the same code.)"""
+"""The call is invalid or the machine is unsuitable; nothing was started or changed. Usage errors have the same code."""
 INTERRUPTED = 130
 
 
 class LocalError(Exception):
-    """Something the person at the terminal can act on: the text says what is wrong, and the cure."""
+    """An error that the user can resolve. The text states the cause and the cure."""
 
     exit_code = FAILED
 
 
 class NotPossible(LocalError):
-    """The machine or the call is not right; nothing was started or changed."""
+    """The call is invalid or the machine is unsuitable; nothing was started or changed."""
 
     exit_code = NOT_POSSIBLE

@@ -1,4 +1,4 @@
-"""Pure core: lines of a history file → items of the ingest API. Nothing is sent here."""
+"""Pure core: lines of a history file → items of the ingest API."""
 
 import csv
 import json
@@ -13,12 +13,12 @@ Item: TypeAlias = dict[str, Any]
 _TEXT_COLUMNS = frozenset(
     {"type", "event", "name", "userId", "anonymousId", "messageId", "groupId", "previousId", "timestamp", "originalTimestamp"}
 )
-_TREES = ("properties", "traits", "context", "integrations")
-_WORDS = {"true": True, "false": False}
+_OBJECTS = ("properties", "traits", "context", "integrations")
+_BOOLEANS = {"true": True, "false": False}
 
 
 def item_of_json(line: str) -> Done[Item] | Refused:
-    """One line of `segment-jsonl`: an item as the tracking API takes it."""
+    """Return one line of `segment-jsonl` as an item of the tracking API."""
     try:
         found = json.loads(line, parse_constant=_no_number)
     except ValueError as error:
@@ -27,11 +27,11 @@ def item_of_json(line: str) -> Done[Item] | Refused:
 
 
 def item_of_row(header: Sequence[str], line: str) -> Done[Item] | Refused:
-    """One line of `csv`, under its header.
+    """Return one line of `csv` as an item.
 
-    Columns are the fields of an item, with dots for what is inside: `userId`, `event`, `timestamp`,
-    `properties.revenue`, `traits.plan`. An empty cell is a missing value; in `properties`, `traits` and
-    `context` numbers and true/false become JSON ones; without a `type` column every line is a `track`.
+    A column is a field of the item, with dots for nested fields: `userId`, `event`, `timestamp`, `properties.revenue`,
+    `traits.plan`. An empty cell is a missing value. Numbers and true/false in `properties`, `traits` and `context`
+    become JSON numbers and booleans. A line without a `type` is a `track`.
     """
     cells = next(csv.reader([line]), [])
     if len(cells) != len(header):
@@ -39,29 +39,32 @@ def item_of_row(header: Sequence[str], line: str) -> Done[Item] | Refused:
     item: Item = {"type": "track"}
     for column, cell in zip(header, cells, strict=True):
         if cell != "":
-            _place(item, column.split("."), cell if column in _TEXT_COLUMNS else value_of_cell(cell))
+            _set_path(item, column.split("."), cell if column in _TEXT_COLUMNS else value_of_cell(cell))
     return Done(item)
 
 
-def header_faults(header: Sequence[str]) -> list[str]:
-    """What is wrong with a CSV header; empty means usable."""
-    unknown = [column for column in header if column not in _TEXT_COLUMNS and column.split(".")[0] not in _TREES]
-    bare = [column for column in header if column in _TREES]
-    faults = [f"unknown column {column!r}" for column in unknown]
-    faults += [f"column {column!r} needs a path, such as {column}.colour" for column in bare]
-    faults += [
-        f"column {one!r} is a value and holds {other!r}" for one in header for other in header if other.startswith(f"{one}.")
+def header_errors(header: Sequence[str]) -> list[str]:
+    """Return the validation errors of a CSV header; an empty list means that it is valid."""
+    unknown = [column for column in header if column not in _TEXT_COLUMNS and column.split(".")[0] not in _OBJECTS]
+    bare = [column for column in header if column in _OBJECTS]
+    errors = [f"unknown column {column!r}" for column in unknown]
+    errors += [f"column {column!r} needs a field, such as {column}.colour" for column in bare]
+    errors += [
+        f"column {one!r} is a value, but {other!r} is a field inside it"
+        for one in header
+        for other in header
+        if other.startswith(f"{one}.")
     ]
-    faults += [f"column {column!r} is there twice" for column in sorted(set(header)) if header.count(column) > 1]
+    errors += [f"column {column!r} occurs twice" for column in sorted(set(header)) if header.count(column) > 1]
     if not {"userId", "anonymousId"} & set(header):
-        faults.append("a column userId or anonymousId is needed")
-    return faults
+        errors.append("a column userId or anonymousId is required")
+    return errors
 
 
 def value_of_cell(cell: str) -> str | int | float | bool:
-    """Numbers and true/false as JSON writes them; anything else stays text (`007` and `1e5x` do)."""
-    if cell in _WORDS:
-        return _WORDS[cell]
+    """Return a cell as a JSON number or boolean; any other text is returned unchanged (also `007` and `1e5x`)."""
+    if cell in _BOOLEANS:
+        return _BOOLEANS[cell]
     try:
         found = json.loads(cell, parse_constant=_no_number)
     except ValueError:
@@ -70,20 +73,20 @@ def value_of_cell(cell: str) -> str | int | float | bool:
 
 
 def with_message_id(item: Item, line: bytes, offset_bytes: int) -> Item:
-    """The same item with a `messageId`: made from the line and its place, so that sending it again is no second event."""
+    """Return the item with a `messageId`, derived from the line and its offset, so that a repeated import is de-duplicated."""
     return item if item.get("messageId") else {**item, "messageId": deterministic_id("import", offset_bytes, line)}
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
-def _place(tree: Item, path: Sequence[str], value: Any) -> None:
+def _set_path(tree: Item, path: Sequence[str], value: Any) -> None:
     for key in path[:-1]:
         tree = tree.setdefault(key, {})
     tree[path[-1]] = value
 
 
 def body_of(items: Sequence[Mapping[str, Any]]) -> bytes:
-    """The body of one `/v1/import` call."""
+    """Return the body of one `/v1/import` call."""
     return json.dumps({"batch": list(items)}, separators=(",", ":"), ensure_ascii=False).encode()

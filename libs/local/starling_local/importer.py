@@ -1,4 +1,4 @@
-"""Adapter: a history file through the ingest API, in batches, going on where an earlier run stopped."""
+"""Adapter: imports a history file through the ingest API in batches; a repeated import resumes."""
 
 import hashlib
 import time
@@ -19,7 +19,7 @@ from starling_local.stack.services import WRITE_KEY
 
 BATCH_ITEMS = 500
 BATCH_BYTES = 400 * 1024
-"""Of the lines as they are in the file; leaves room under the API's 512 KiB for what is added to each item."""
+"""Size of the lines in the file. The rest of the API's 512 KiB is for the fields that are added to each item."""
 
 _GIVE_UP_AFTER_SECONDS = 120.0
 _HEAD_BYTES = 1024 * 1024
@@ -28,13 +28,13 @@ Parse = Callable[[str], Done[Item] | Refused]
 
 
 class ImportFailed(LocalError):
-    """The ingest API did not take a batch; what was taken before is recorded, and the same command goes on from there."""
+    """The ingest API did not accept a batch. The progress is saved, so the same command resumes."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a file was imported.
+    """Progress of the import of one file.
 
-    Shape: `head_sha256` is the digest of what was imported (see `head_digest`).
+    Shape: `head_sha256` is the digest of the imported part (see `head_digest`).
     Units: `offset_bytes` from the file's start; `accepted` and `refused` count lines.
     """
 
@@ -46,48 +46,48 @@ class Progress(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some lines of the file. Shape: `faults` are (byte offset, what is wrong) of lines that were no items at all."""
+    """Some lines of the file. Shape: `errors` are (byte offset, message) of the lines that are not items."""
 
     items: Sequence[Item]
-    faults: Sequence[tuple[int, str]]
+    errors: Sequence[tuple[int, str]]
     end_bytes: int
 
 
 @dataclass(slots=True)
-class Reached:
-    """Filled while importing. Shape: `faults` keeps the first hundred refusals as text."""
+class ImportResult:
+    """Progress and errors of an import, updated by each batch. Shape: `errors` holds the first hundred messages."""
 
     progress: Progress
-    faults: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
 
 def head_digest(path: Path, offset_bytes: int) -> str:
-    """SHA-256 of the file up to the offset, of its first MiB at most. It stays the same while a file only grows."""
+    """Return the SHA-256 of the file up to the offset, at most of its first MiB. Appending does not change it."""
     with path.open("rb") as source:
         return hashlib.sha256(source.read(min(offset_bytes, _HEAD_BYTES))).hexdigest()
 
 
 def batches(source: BinaryIO, parse: Parse) -> Iterator[Batch]:
-    """The rest of an open file as batches; an empty line is none."""
+    """Yield the rest of an open file as batches; empty lines are skipped."""
     items: list[Item] = []
-    faults: list[tuple[int, str]] = []
+    errors: list[tuple[int, str]] = []
     size = 0
     for offset, line in _lines(source):
         match parse(line.decode("utf-8", errors="replace")):
             case Done(item):
                 items.append(with_message_id(item, line, offset))
             case Refused(_, message):
-                faults.append((offset, message))
+                errors.append((offset, message))
         size += len(line)
         if len(items) >= BATCH_ITEMS or size >= BATCH_BYTES:
-            yield Batch(items, faults, source.tell())
-            items, faults, size = [], [], 0
-    if items or faults:
-        yield Batch(items, faults, source.tell())
+            yield Batch(items, errors, source.tell())  # vocabulary: tell: method of a Python file
+            items, errors, size = [], [], 0
+    if items or errors:
+        yield Batch(items, errors, source.tell())  # vocabulary: tell: method of a Python file
 
 
 def load_progress(record: Path, file: Path) -> Progress:
-    """How far an earlier run got with this very file; the beginning if there was none, or the file is another one now."""
+    """Return the saved progress; offset 0 if there is none, or if the content of the file has changed."""
     if not record.exists():
         return Progress()
     found = msgspec.json.decode(record.read_bytes(), type=Progress)
@@ -96,38 +96,38 @@ def load_progress(record: Path, file: Path) -> Progress:
 
 
 def save_progress(record: Path, file: Path, progress: Progress) -> None:
-    """Replace the record whole."""
+    """Replace the record atomically."""
     known = msgspec.structs.replace(progress, head_sha256=head_digest(file, progress.offset_bytes))
     write_atomically(record, msgspec.json.encode(known))
 
 
 class Importer:
-    """Sends batches to `/v1/import`. `sleep` is the only thing that waits between attempts."""
+    """Sends batches to `/v1/import`; calls `sleep` between attempts."""
 
     def __init__(self, ingest_url: str, client: httpx.Client, sleep: Callable[[float], None] = time.sleep) -> None:
-        """`ingest_url` without a slash at the end."""
+        """`ingest_url` has no slash at the end."""
         self._url = f"{ingest_url}/v1/import"
         self._client = client
         self._sleep = sleep
 
-    def send(self, batch: Batch, reached: Reached) -> None:
-        """Send one batch, and count it in. Raises ImportFailed when the API cannot take it for two minutes."""
+    def send(self, batch: Batch, result: ImportResult) -> None:
+        """Send one batch and add it to `result`. Raises ImportFailed if the API does not accept it for two minutes."""
         rejected = self._post(batch.items) if batch.items else []
-        reached.faults += [f"byte {offset}: {message}" for offset, message in batch.faults]
-        reached.faults += rejected
-        del reached.faults[100:]
-        before = reached.progress
-        reached.progress = Progress(
+        result.errors += [f"byte {offset}: {message}" for offset, message in batch.errors]
+        result.errors += rejected
+        del result.errors[100:]
+        before = result.progress
+        result.progress = Progress(
             batch.end_bytes,
             before.accepted + len(batch.items) - len(rejected),
-            before.refused + len(batch.faults) + len(rejected),
+            before.refused + len(batch.errors) + len(rejected),
         )
 
     def _post(self, items: Sequence[Item]) -> list[str]:
-        """What was refused, one text an item."""
+        """Send the items; return one message for each refused item."""
         body, waited, pause = body_of(items), 0.0, 0.5
         while True:
-            problem, asked_pause = "", None
+            problem, requested_pause = "", None
             try:
                 answer = self._client.post(self._url, content=body, auth=(WRITE_KEY, ""))
             except httpx.HTTPError as error:
@@ -138,16 +138,16 @@ class Importer:
                 problem = refusal(answer)
                 if answer.status_code not in (429, 503):
                     raise ImportFailed(problem)
-                asked_pause = _retry_after_seconds(answer)
+                requested_pause = _retry_after_seconds(answer)
             if waited >= _GIVE_UP_AFTER_SECONDS:
-                raise ImportFailed(f"{problem}; the same command goes on where this one stopped")
-            pause = min(10.0, pause * 2) if asked_pause is None else asked_pause
+                raise ImportFailed(f"{problem}; the same command resumes the import")
+            pause = min(10.0, pause * 2) if requested_pause is None else requested_pause
             self._sleep(pause)
             waited += pause
 
 
 def _rejected(answer: httpx.Response, items: Sequence[Item]) -> list[str] | None:
-    """The refused items of an answer to a batch; None if the batch as a whole was refused."""
+    """Return one message for each refused item; None if the whole batch was refused."""
     document = answer.json()
     if answer.status_code == httpx.codes.OK and document.get("success"):
         return []
@@ -163,13 +163,13 @@ def _id_of(items: Sequence[Item], entry: dict[str, object]) -> str:
 
 
 def _retry_after_seconds(answer: httpx.Response) -> float | None:
-    told = answer.headers.get("retry-after", "")
-    return max(0.1, float(told)) if told.isascii() and told.isdigit() else None
+    seconds = answer.headers.get("retry-after", "")
+    return max(0.1, float(seconds)) if seconds.isascii() and seconds.isdigit() else None
 
 
 def _lines(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
     while True:
-        offset = source.tell()
+        offset = source.tell()  # vocabulary: tell: method of a Python file
         line = source.readline()
         if not line:
             return

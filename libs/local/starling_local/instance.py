@@ -1,4 +1,4 @@
-"""Adapter: one instance = one data directory; its options, its ports, and what its supervisor last wrote."""
+"""Adapter: one instance = one data directory with its options and the last report of its supervisor."""
 
 import os
 import tempfile
@@ -16,11 +16,11 @@ SCALABLE = ("normalizer", "segmenter", "projector", "delivery")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for with `up`. Kept in `instance.json`, so that the next `up` goes on the same way.
+    """The options of `up`, stored in `instance.json`; the next `up` uses them again.
 
-    Shape: `lake` and `views` are Spark jobs that not everybody needs, and so is `backfill`, which runs only at times;
-           `scale` maps a service to its number of workers (missing: 1); `only` limits the stack to these parts and
-           what they need (empty: everything); `revision` grows with every `up`.
+    Shape: `lake`, `views` and `backfill` are optional Spark jobs; `scale` maps a service to its number of workers
+           (missing: 1); `only` limits the stack to these parts and their dependencies (empty: all parts);
+           `revision` grows with every change.
     """
 
     instance_id: str
@@ -36,19 +36,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ports(self) -> Ports:
-        """Every port, counted from the base."""
+        """Return the ports of the instance."""
         return Ports(self.port_base)
 
     def workers(self, service: str) -> int:
-        """How many workers of a service run."""
+        """Return the number of workers of a service."""
         return self.scale.get(service, 1)
 
 
 class PartReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor says about one part.
+    """The supervisor's report on one part.
 
     Shape: `state` is one of waiting, starting, ready, unready, backoff, done, stopped.
-    Units: `started_at` in seconds since the epoch, as the kernel tells it: with `pid` it names one process for ever.
+    Units: `started_at` in seconds since the epoch, from the kernel; `pid` and `started_at` together identify one process.
     """
 
     name: str
@@ -61,12 +61,12 @@ class PartReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
-        """It serves, or has done its work."""
+        """Return whether the part serves, or is a step that has ended with 0."""
         return self.state in ("ready", "done")
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All the supervisor knows, written after every change; `revision` is that of the options it applied."""
+    """The state of all parts, written after every change. Shape: `revision` is that of the applied options."""
 
     supervisor_pid: int
     supervisor_started_at: float
@@ -75,78 +75,78 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
-        """All parts are."""
+        """Return whether all parts are ready."""
         return bool(self.parts) and all(part.is_ready for part in self.parts)
 
 
 class NoInstanceError(LocalError):
-    """The data directory holds no instance."""
+    """The data directory has no instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Where the files of one instance are. Opens nothing by itself."""
+    """The files of one instance."""
 
     data_dir: Path
 
     @property
     def options_file(self) -> Path:
-        """What was asked for; written by `up` alone."""
+        """Return the path of the options; only `up` writes them."""
         return self.data_dir / "instance.json"
 
     @property
     def report_file(self) -> Path:
-        """What runs; written by the supervisor alone."""
+        """Return the path of the report; only the supervisor writes it."""
         return self.data_dir / "parts.json"
 
     @property
     def lock_file(self) -> Path:
-        """Held by the supervisor as long as it lives."""
+        """Return the path of the lock that the supervisor holds while it runs."""
         return self.data_dir / "supervisor.lock"
 
     @property
     def logs(self) -> Path:
-        """The directory of all logs."""
+        """Return the directory of all logs."""
         return self.data_dir / "logs"
 
     def log_file(self, part: str) -> Path:
-        """The log of one part; the supervisor's is called `supervisor`."""
+        """Return the log of one part; that of the supervisor is called `supervisor`."""
         return self.logs / f"{part}.log"
 
     def options(self) -> Options:
-        """Raises NoInstanceError if `up` was never run here."""
+        """Return the stored options. Raises NoInstanceError if `up` was never run here."""
         try:
             return msgspec.json.decode(self.options_file.read_bytes(), type=Options)
         except FileNotFoundError:
-            raise NoInstanceError(f"no instance in {self.data_dir}: run `starling up` first, or name its --data-dir") from None
+            raise NoInstanceError(f"no instance in {self.data_dir}: run `starling up` first, or set --data-dir") from None
 
     def exists(self) -> bool:
-        """`up` was run here at least once."""
+        """Return whether `up` was run here at least once."""
         return self.options_file.exists()
 
     def save_options(self, options: Options) -> None:
-        """Replace the file whole."""
+        """Replace the options atomically."""
         write_atomically(self.options_file, _pretty(options))
 
     def report(self) -> Report | None:
-        """What the last supervisor wrote last; it may be dead by now. None before the first one."""
+        """Return the last report; its supervisor may have ended since. None before the first report."""
         try:
             return msgspec.json.decode(self.report_file.read_bytes(), type=Report)
         except FileNotFoundError:
             return None
 
     def save_report(self, report: Report) -> None:
-        """Replace the file whole."""
+        """Replace the report atomically."""
         write_atomically(self.report_file, _pretty(report))
 
 
 def default_data_dir() -> Path:
-    """`STARLING_DATA_DIR`, else `.starling` in the current directory."""
+    """Return `STARLING_DATA_DIR`, else `.starling` in the current directory."""
     return Path(os.environ.get("STARLING_DATA_DIR") or ".starling")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """A reader sees the old file or the new one, never a part of either."""
+    """Replace a file by a rename, so that a reader sees either the old or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as draft:
         draft.write(content)

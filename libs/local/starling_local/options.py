@@ -1,4 +1,4 @@
-"""Pure core: what an instance is to be from now on, from what it was and what is asked."""
+"""Pure core: the stored options of an instance and the options of the command line → the next options."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from starling_local.ports import DEFAULT_BASE, MAX_WORKERS, Ports
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line said; None and empty mean: as before, or the default."""
+class RequestedOptions:
+    """The options of the command line; None and empty mean: unchanged, or the default of a new instance."""
 
     clock: Clock | None = None
     port_base: int | None = None
@@ -25,48 +25,48 @@ class Asked:
     only: tuple[str, ...] = ()
 
 
-def first_options(asked: Asked) -> Options:
-    """The options of a new instance. Raises NotPossible for a base that leaves no room."""
+def first_options(requested: RequestedOptions) -> Options:
+    """Return the options of a new instance. Raises NotPossible for a port base out of range."""
     return Options(
         instance_id=uuid.uuid4().hex,
-        port_base=_checked_base(DEFAULT_BASE if asked.port_base is None else asked.port_base),
-        clock=asked.clock or "wall",
-        spark=asked.spark is not False,
-        lake=asked.lake is True,
-        views=asked.views is True,
-        backfill=asked.backfill is True,
-        scale=dict(asked.scale),
-        only=asked.only,
+        port_base=_checked_base(DEFAULT_BASE if requested.port_base is None else requested.port_base),
+        clock=requested.clock or "wall",
+        spark=requested.spark is not False,
+        lake=requested.lake is True,
+        views=requested.views is True,
+        backfill=requested.backfill is True,
+        scale=dict(requested.scale),
+        only=requested.only,
     )
 
 
-def next_options(before: Options, asked: Asked, *, running: bool) -> Options:
-    """The same object if nothing changes, else the new options with the next revision.
+def next_options(before: Options, requested: RequestedOptions, *, running: bool) -> Options:
+    """Return `before` itself if nothing changes, else the new options with the next revision.
 
-    Raises: NotPossible for what cannot change: the clock of an instance, the ports of one that runs.
+    Raises: NotPossible for another clock, and for another port base of a running instance.
     """
-    if asked.clock and asked.clock != before.clock:
+    if requested.clock and requested.clock != before.clock:
         raise NotPossible(
-            f"this instance was made with --clock {before.clock} and its state counts on it: "
-            f"for --clock {asked.clock} take another --data-dir"
+            f"this instance was made with --clock {before.clock}, and its state depends on that clock: "
+            f"for --clock {requested.clock} choose another --data-dir"
         )
-    if running and asked.port_base not in (None, before.port_base):
-        raise NotPossible(f"this instance runs on port base {before.port_base}: `starling down` first, or leave --port-base away")
+    if running and requested.port_base not in (None, before.port_base):
+        raise NotPossible(f"this instance runs on port base {before.port_base}: run `starling down` first, or omit --port-base")
     changed = msgspec.structs.replace(
         before,
-        port_base=before.port_base if asked.port_base is None else _checked_base(asked.port_base),
-        spark=before.spark if asked.spark is None else asked.spark,
-        lake=before.lake if asked.lake is None else asked.lake,
-        views=before.views if asked.views is None else asked.views,
-        backfill=before.backfill if asked.backfill is None else asked.backfill,
-        scale={**before.scale, **asked.scale},
-        only=asked.only or before.only,
+        port_base=before.port_base if requested.port_base is None else _checked_base(requested.port_base),
+        spark=before.spark if requested.spark is None else requested.spark,
+        lake=before.lake if requested.lake is None else requested.lake,
+        views=before.views if requested.views is None else requested.views,
+        backfill=before.backfill if requested.backfill is None else requested.backfill,
+        scale={**before.scale, **requested.scale},
+        only=requested.only or before.only,
     )
     return before if changed == before else msgspec.structs.replace(changed, revision=before.revision + 1)
 
 
 def parse_scale(texts: Sequence[str]) -> dict[str, int]:
-    """`["segmenter=2"]` → `{"segmenter": 2}`. Raises NotPossible that names what is right."""
+    """Return `["segmenter=2"]` as `{"segmenter": 2}`. Raises NotPossible for an unknown service or an invalid number."""
     scale: dict[str, int] = {}
     for text in texts:
         service, _, count = text.partition("=")

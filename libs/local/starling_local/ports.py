@@ -1,4 +1,4 @@
-"""Pure core: which port every part of an instance listens on, all counted from one base."""
+"""Pure core: the ports of an instance, as offsets from one base."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from types import MappingProxyType
 
 DEFAULT_BASE = 18080
 HOST = "127.0.0.1"
-"""Everything of an embedded stack listens here and nowhere else."""
+"""The only address that the parts of an embedded stack listen on."""
 
 SPAN = 100
-"""Ports one instance may use from its base on: bases of neighbours must be this far apart."""
+"""Number of ports of one instance: the bases of two instances differ by at least as many."""
 
 MAX_WORKERS = 10
-"""Workers of one service: each has its own port, ten are kept for each service."""
+"""Maximum of workers of one service: each worker has its own port, and ten are reserved for each service."""
 
 FIXED: Mapping[str, int] = MappingProxyType(
     {
@@ -28,12 +28,12 @@ FIXED: Mapping[str, int] = MappingProxyType(
 WORKERS: Mapping[str, int] = MappingProxyType(
     {"normalizer": 20, "segmenter": 30, "projector": 40, "delivery": 50, "spark": 60, "lake": 70, "views": 80}
 )
-"""The first port of a service's workers; worker `n` listens `n` higher and serves health and metrics there."""
+"""Service → offset of the port of worker 0; worker `n` serves health and metrics `n` ports higher."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of one instance. Raises ValueError if the base leaves no room for them."""
+    """The ports of one instance. Raises ValueError for a base out of range."""
 
     base: int = DEFAULT_BASE
 
@@ -42,15 +42,15 @@ class Ports:
             raise ValueError(f"--port-base {self.base}: must be from 1024 to {65535 - SPAN}")
 
     def fixed(self, name: str) -> int:
-        """The port of a part that there is one of. Raises KeyError."""
+        """Return the port of a part that runs once. Raises KeyError."""
         return self.base + FIXED[name]
 
     def worker(self, service: str, index: int) -> int:
-        """Where worker `index` answers health and metrics. Raises ValueError beyond the last one."""
+        """Return the port of worker `index`. Raises ValueError for an index out of range."""
         if not 0 <= index < MAX_WORKERS:
             raise ValueError(f"--scale {service}: from 1 to {MAX_WORKERS} workers")
         return self.base + WORKERS[service] + index
 
     def address(self, name: str) -> str:
-        """host:port of a part that there is one of."""
+        """Return `host:port` of a part that runs once."""
         return f"{HOST}:{self.fixed(name)}"

@@ -1,4 +1,4 @@
-"""Pure core: the document that `starling status --json` prints."""
+"""Pure core: the document of `starling status --json`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,12 +18,11 @@ NO_INSTANCE: Mapping[str, Any] = {
 
 
 def status_document(options: Options, parts: list[Part], report: Report, lags: Mapping[str, int | None]) -> dict[str, Any]:
-    """Addresses, parts and lags of an instance.
+    """Return the addresses, parts and lags of an instance.
 
-    Shape: as the contract says; an address is null when the instance does not have that part. Steps
-           are listed only while they are not done. `lags` maps a service to records not yet gone
-           through, null when nobody can tell; workers of one service share the group's figure. A service
-           that was started by hand has the state `external` and no process id.
+    Shape: an address is null if the instance does not have that part. A step is listed only until it is done.
+           `lags` maps a service to the lag of its consumer group, null if it is unknown; all workers of a service
+           have the lag of their group. A service that was started by hand has the state `external` and no process id.
     """
     shown = [part for part in report.parts if not (part.is_step and part.is_ready)]
     own = {service_of(part.name) for part in report.parts}
@@ -36,7 +35,7 @@ def status_document(options: Options, parts: list[Part], report: Report, lags: M
 
 
 def endpoints(options: Options, parts: list[Part]) -> dict[str, Any]:
-    """Where to find what. `metrics` has one entry a process: `segmenter`, then `segmenter-1` for the second worker."""
+    """Return the address of each part. `metrics` has one entry a process: `segmenter`, then `segmenter-1` for the second worker."""
     ports = options.ports
     names = {part.name for part in parts}
     api = f"http://{ports.address('api')}"
@@ -54,13 +53,13 @@ def endpoints(options: Options, parts: list[Part]) -> dict[str, Any]:
 
 
 def service_of(part: str) -> str:
-    """`segmenter-1` → `segmenter`; a name without a number is its own service."""
+    """Return the service of a part: `segmenter-1` → `segmenter`; a name without a number is a service."""
     service, dash, number = part.rpartition("-")
     return service if dash and number.isdigit() else part
 
 
 def stopped(report: Report) -> Report:
-    """What is left of a report whose supervisor is dead."""
+    """Return the report of a dead supervisor with all parts stopped."""
     parts = tuple(PartReport(name=part.name, state="stopped", is_step=part.is_step) for part in report.parts)
     return Report(
         supervisor_pid=report.supervisor_pid,

@@ -1,4 +1,4 @@
-"""Adapter: the topic that moves stream time on, one record for every partition."""
+"""Adapter: reads and writes `stream.clock`, which advances stream time; one record for each partition."""
 
 import uuid
 
@@ -17,7 +17,7 @@ _TIMEOUT_SECONDS = 30.0
 
 
 def parse_point(text: str) -> EpochMs:
-    """ISO 8601, or epoch milliseconds. Raises NotPossible that says what is right."""
+    """Return an instant in ISO 8601 or epoch milliseconds. Raises NotPossible for any other text."""
     try:
         if not text.lstrip("-").isdigit():
             return parse_instant(text)
@@ -29,15 +29,15 @@ def parse_point(text: str) -> EpochMs:
 
 
 class StreamClock:
-    """Reads and moves stream time. Raises BrokerUnavailable, SchemaMissing, RegistryUnavailable."""
+    """Reads and advances stream time. Methods raise BrokerUnavailable, SchemaMissing, RegistryUnavailable."""
 
     def __init__(self, brokers: str, registry_url: str) -> None:
-        """Opens nothing."""
+        """Store the addresses; no connection is opened."""
         self._brokers = brokers
         self._registry_url = registry_url
 
     def reached(self) -> EpochMs | None:
-        """The latest instant that every partition was moved to; None if at least one never was."""
+        """Return the latest instant that all partitions have reached; None if a partition has no record."""
         latest: dict[int, int] = {}
         codec = self._codec()
         for message in read_topic(self._brokers, CLOCK):
@@ -46,7 +46,7 @@ class StreamClock:
         return EpochMs(min(latest.values())) if len(latest) == _partitions() else None
 
     def advance(self, instant: EpochMs) -> None:
-        """One record to each partition; returns once the broker has all of them."""
+        """Publish one record to each partition; return once the broker has acknowledged all of them."""
         codec, producer = self._codec(), Producer(producer_config(self._brokers))
         correlation = str(uuid.uuid4())
         received_at = wall_clock_micros()

@@ -1,4 +1,4 @@
-"""Adapter for tests: a real embedded stack on free ports, gone again when the block ends."""
+"""Adapter for tests: a real embedded stack on free ports for the duration of a block."""
 
 import fcntl
 import random
@@ -20,12 +20,12 @@ from starling_local.stack.launch import StackError, start_supervisor, stop, wait
 _MARKER_PAUSE_SECONDS = 0.02
 
 _FIRST_BASE, _LAST_BASE = 20_000, 31_900
-"""Below the range the kernel takes ports for outgoing connections from."""
+"""Below the range of the kernel's ephemeral ports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where a test finds the parts it asked for (parts it did not ask for do not answer there)."""
+    """The addresses of the parts. Parts that the test did not start do not answer."""
 
     data_dir: Path
     kafka: str
@@ -41,10 +41,10 @@ class Addresses:
 def embedded(
     parts: Collection[str], data_dir: Path, *, clock: Clock = "event", timeout_seconds: float = 600.0
 ) -> Iterator[Addresses]:
-    """Starts the parts and what they need, supervised; yields when all are ready.
+    """Start the parts and their dependencies under a supervisor; yield their addresses when all are ready.
 
-    Shape: `parts` are names as `starling status` shows them, e.g. {"kafka", "registry", "cassandra"}.
-    Raises: StackError when they do not get ready in time.
+    Shape: `parts` are names as in `starling status`, such as {"kafka", "registry", "cassandra"}.
+    Raises: StackError if the parts are not ready in time.
     """
     with free_base() as base:
         options = Options(
@@ -58,7 +58,7 @@ def embedded(
         )
         instance = Instance(data_dir.absolute())
         instance.save_options(options)
-        process = start_supervisor(instance, ends_with_us=True)
+        process = start_supervisor(instance, ends_with_caller=True)
         try:
             wait_ready(instance, options.revision, timeout_seconds)
             yield addresses(instance)
@@ -68,7 +68,7 @@ def embedded(
 
 
 def until_markers_are_written(brokers: str, topics: Collection[str], *, timeout_seconds: float = 60.0) -> None:
-    """Returns once no transaction is open in the topics: a commit returns before its markers stand in all partitions.
+    """Return once no transaction is open in the topics; a commit returns before its markers are in all partitions.
 
     Raises: TimeoutError.
     """
@@ -82,7 +82,7 @@ def until_markers_are_written(brokers: str, topics: Collection[str], *, timeout_
 
 
 def addresses(instance: Instance) -> Addresses:
-    """Where the parts of an instance are."""
+    """Return the addresses of the parts of an instance."""
     ports = instance.options().ports
     host, _, _ = ports.address("cassandra").partition(":")
     return Addresses(
@@ -99,7 +99,7 @@ def addresses(instance: Instance) -> Addresses:
 
 @contextmanager
 def free_base() -> Iterator[int]:
-    """A port base nobody else gets while the block runs: a lock file keeps other tests off it."""
+    """Yield a port base with free ports; a lock file reserves it for the duration of the block."""
     bases = list(range(_FIRST_BASE, _LAST_BASE, SPAN))
     random.shuffle(bases)
     for base in bases:
@@ -112,4 +112,4 @@ def free_base() -> Iterator[int]:
             if all(is_free(port) for port in range(base, base + SPAN)):
                 yield base
                 return
-    raise StackError(f"no {SPAN} free ports in a row between {_FIRST_BASE} and {_LAST_BASE}")
+    raise StackError(f"no {SPAN} consecutive free ports between {_FIRST_BASE} and {_LAST_BASE}")

@@ -1,4 +1,4 @@
-"""Adapter: reads a small topic from its first record to its end, once."""
+"""Adapter: reads a small topic once, from its first record to its end."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from starling_common.kafka import BrokerUnavailable, consumer_config
 
 _TIMEOUT_SECONDS = 30.0
 _GROUP = "starling-local-reader"
-"""Named because a consumer must be; it never joins and never commits."""
+"""The client library requires a group; the consumer never joins it and never commits."""
 
 
 def read_topic(brokers: str, topic: str) -> Iterator[Message]:
-    """Every committed record there is, a partition's in order. An absent topic has none.
+    """Yield every committed record, in order within a partition; none if the topic does not exist.
 
     Raises: BrokerUnavailable.
     """
@@ -24,7 +24,7 @@ def read_topic(brokers: str, topic: str) -> Iterator[Message]:
         while unfinished:
             message = consumer.poll(_TIMEOUT_SECONDS)
             if message is None:
-                raise BrokerUnavailable(f"{topic}: the broker did not hand out records in time")
+                raise BrokerUnavailable(f"{topic}: the broker returned no records in time")
             if (error := message.error()) is None:
                 yield message
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant

@@ -209,7 +209,7 @@ def test_a_dead_letter_is_listed_shown_and_put_back_once(deployed: Addresses, st
     assert (shown["value"], shown["key"], shown["replayed"]) == ("hex:01ff206e6f74206176726f", "default/u1", False)
 
     put_back = starling(deployed.data_dir, "dlq", "replay", "--all")
-    assert put_back.stdout == f"normalizer:0:0 is back in {INGEST_TOPICS[0]}\nreplayed 1\n", put_back.stderr
+    assert put_back.stdout == f"normalizer:0:0 replayed to {INGEST_TOPICS[0]}\nreplayed 1\n", put_back.stderr
     (message,) = read_topic(deployed.kafka, INGEST_TOPICS[0])
     assert (message.partition(), message.key(), message.value()) == (3, b"default/u1", b"\x01\xff not avro")
     assert message.headers() == [("correlation_id", b"c-1")]

@@ -8,12 +8,12 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from starling_common.instants import parse_instant, wall_clock_ms
+from starling_local.demo.consistency import differences
 from starling_local.demo.dataset import CUSTOMERS, PURCHASES, Purchase, load_purchases
 from starling_local.demo.expected import expected_changes, expected_members
 from starling_local.demo.observed import Feed
 from starling_local.demo.receiver import Receiver
 from starling_local.demo.report import monthly_sizes
-from starling_local.demo.verdict import differences
 
 DAY = 86_400_000
 START = parse_instant("1997-01-01")
@@ -141,11 +141,11 @@ def test_each_planted_fault_is_found() -> None:
     members["vip"].add("bob")
     feed.changes["vip"]["ada"] *= 3
     found = "\n".join(differences(PURCHASES_OF_TWO, feed, members))
-    assert "big-spenders: ada: due ENTERED 1997-01-01T00:00:00.000Z" in found
-    assert "new-buyers: bob: due ENTERED 1997-01-04T00:00:00.000Z" in found
+    assert "big-spenders: ada: expected ENTERED 1997-01-01T00:00:00.000Z" in found
+    assert "new-buyers: bob: expected ENTERED 1997-01-04T00:00:00.000Z" in found
     assert "lapsing: members by the API: bob is missing" in found
-    assert "vip: members by the API: bob is not due" in found
-    assert "vip: ada changed 3 times, once was due" in found
+    assert "vip: members by the API: bob is not expected" in found
+    assert "vip: ada changed 3 times, expected once" in found
 
 
 def test_a_gap_or_a_repeat_in_the_sequence_is_a_fault() -> None:
@@ -159,9 +159,9 @@ def test_a_gap_or_a_repeat_in_the_sequence_is_a_fault() -> None:
         "cause": {"kind": "EVENT"},
     }
     feed.take(record)
-    assert feed.faults == []
+    assert feed.errors == []
     feed.take(record)
-    assert feed.faults == ["ada in vip: ENTERED with sequence 1"]
+    assert feed.errors == ["ada in vip: ENTERED with sequence 1"]
 
 
 def test_months_in_which_nothing_changed_keep_their_size() -> None:

@@ -48,7 +48,7 @@ def test_pausing_and_resuming_are_posted() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json={"status": f"{request.method} {request.url.path}"})
 
-    assert client(answer).turn("vips", "pause")["status"] == "POST /v1/segments/vips/pause"
+    assert client(answer).change_status("vips", "pause")["status"] == "POST /v1/segments/vips/pause"
 
 
 def test_every_fault_of_a_definition_is_told() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from starling_local.runtime import fetching
-from starling_local.runtime.bundles import BUNDLES, checksum_faults, directory_name, parse_checksums
+from starling_local.runtime.bundles import BUNDLES, checksum_mismatches, directory_name, parse_checksums
 from starling_local.runtime.fetching import FetchError, fetch, is_fetched
 
 DIGEST = "0" * 64
@@ -31,8 +31,8 @@ def test_a_line_that_is_no_checksum_is_refused() -> None:
 
 
 def test_missing_extra_and_changed_files_are_all_named() -> None:
-    faults = checksum_faults({"a": "1", "b": "1", "c": "1"}, {"b": "1", "c": "2", "d": "1"})
-    assert faults == ["a is missing", "d is not expected", "c has other bytes"]
+    mismatches = checksum_mismatches({"a": "1", "b": "1", "c": "1"}, {"b": "1", "c": "2", "d": "1"})
+    assert mismatches == ["a is missing", "d is not expected", "c has other bytes"]
 
 
 def archive_with(content: bytes) -> bytes:

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from starling_common.outcome import Done, Refused
-from starling_local.history import body_of, header_faults, item_of_json, item_of_row, value_of_cell, with_message_id
+from starling_local.history import body_of, header_errors, item_of_json, item_of_row, value_of_cell, with_message_id
 
 HEADER = ["userId", "event", "timestamp", "properties.revenue", "properties.gift", "context.app.version", "properties.sku"]
 
@@ -50,18 +50,18 @@ def test_cells_are_typed_as_json_types_them(cell: str, value: object) -> None:
     ("header", "fault"),
     [
         (["userId", "colour"], "unknown column 'colour'"),
-        (["userId", "properties"], "needs a path"),
+        (["userId", "properties"], "needs a field, such as"),
         (["event"], "userId or anonymousId"),
-        (["userId", "context.a", "context.a.b"], "is a value and holds 'context.a.b'"),
-        (["userId", "event", "event"], "'event' is there twice"),
+        (["userId", "context.a", "context.a.b"], "is a value, but 'context.a.b' is a field inside it"),
+        (["userId", "event", "event"], "'event' occurs twice"),
     ],
 )
 def test_a_bad_header_is_told(header: list[str], fault: str) -> None:
-    assert fault in "; ".join(header_faults(header))
+    assert fault in "; ".join(header_errors(header))
 
 
 def test_a_good_header_has_no_faults() -> None:
-    assert header_faults(HEADER) == []
+    assert header_errors(HEADER) == []
 
 
 def test_json_lines_are_taken_as_they_are() -> None:

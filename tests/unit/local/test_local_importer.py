@@ -11,8 +11,8 @@ from starling_local.importer import (
     Batch,
     Importer,
     ImportFailed,
+    ImportResult,
     Progress,
-    Reached,
     batches,
     load_progress,
     save_progress,
@@ -67,10 +67,10 @@ def test_a_bad_line_is_told_with_its_place_and_the_others_go_on(tmp_path: Path) 
     path = tmp_path / "bad.jsonl"
     path.write_text('{"userId": "1"}\n\n{"userId": \n{"userId": "2"}\n')
     (batch,) = all_batches(path)
-    reached = Reached(Progress())
-    importer(accepting, []).send(batch, reached)
-    assert (reached.progress.accepted, reached.progress.refused) == (2, 1)
-    assert reached.faults[0].startswith("byte 17: not JSON")
+    result = ImportResult(Progress())
+    importer(accepting, []).send(batch, result)
+    assert (result.progress.accepted, result.progress.refused) == (2, 1)
+    assert result.errors[0].startswith("byte 17: not JSON")
 
 
 def test_refused_items_are_counted_and_named(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_refused_items_are_counted_and_named(tmp_path: Path) -> None:
         rejected = [{"index": 1, "messageId": None, "code": "missing_event", "message": "no event"}]
         return httpx.Response(200, json={"success": False, "accepted": 2, "rejected": rejected})
 
-    reached = Reached(Progress())
-    importer(answer, []).send(batch, reached)
-    assert (reached.progress.accepted, reached.progress.refused) == (2, 1)
-    assert reached.faults == [f"message {batch.items[1]['messageId']}: missing_event: no event"]
+    result = ImportResult(Progress())
+    importer(answer, []).send(batch, result)
+    assert (result.progress.accepted, result.progress.refused) == (2, 1)
+    assert result.errors == [f"message {batch.items[1]['messageId']}: missing_event: no event"]
 
 
 def test_it_waits_as_long_as_it_is_told_and_sends_the_same_again(tmp_path: Path) -> None:
@@ -96,22 +96,22 @@ def test_it_waits_as_long_as_it_is_told_and_sends_the_same_again(tmp_path: Path)
         return busy if len(bodies) < 3 else accepting(request)
 
     slept: list[float] = []
-    reached = Reached(Progress())
-    importer(answer, slept).send(batch, reached)
+    result = ImportResult(Progress())
+    importer(answer, slept).send(batch, result)
     assert slept == [3.0, 3.0]
     assert len(set(bodies)) == 1
-    assert reached.progress.accepted == 2
+    assert result.progress.accepted == 2
 
 
 def test_it_gives_up_with_the_apis_reason_and_counts_nothing(tmp_path: Path) -> None:
     (batch,) = all_batches(file_of(tmp_path, 2))
     slept: list[float] = []
-    reached = Reached(Progress())
+    result = ImportResult(Progress())
     away = httpx.Response(503, json={"code": "broker_away", "message": "the broker is away"})
-    with pytest.raises(ImportFailed, match=r"the broker is away \(HTTP 503, broker_away\); the same command goes on"):
-        importer(lambda _request: away, slept).send(batch, reached)
+    with pytest.raises(ImportFailed, match=r"the broker is away \(HTTP 503, broker_away\); the same command resumes"):
+        importer(lambda _request: away, slept).send(batch, result)
     assert sum(slept) >= 120
-    assert reached.progress == Progress()
+    assert result.progress == Progress()
 
 
 def test_a_wrong_key_is_not_tried_again(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_wrong_key_is_not_tried_again(tmp_path: Path) -> None:
     slept: list[float] = []
     refused = httpx.Response(401, json={"code": "unknown_key", "message": "no such key"})
     with pytest.raises(ImportFailed, match="no such key"):
-        importer(lambda _request: refused, slept).send(batch, Reached(Progress()))
+        importer(lambda _request: refused, slept).send(batch, ImportResult(Progress()))
     assert slept == []
 
 

@@ -1,50 +1,50 @@
 import pytest
 
 from starling_local.errors import NotPossible
-from starling_local.options import Asked, first_options, next_options, parse_scale
+from starling_local.options import RequestedOptions, first_options, next_options, parse_scale
 
 
 def test_a_new_instance_has_the_defaults() -> None:
-    options = first_options(Asked())
+    options = first_options(RequestedOptions())
     assert (options.port_base, options.clock, options.spark, options.workers("segmenter")) == (18080, "wall", True, 1)
 
 
 def test_asking_for_nothing_changes_nothing() -> None:
-    before = first_options(Asked(clock="event", port_base=20_000, spark=False, scale={"segmenter": 2}))
-    assert next_options(before, Asked(), running=True) is before
+    before = first_options(RequestedOptions(clock="event", port_base=20_000, spark=False, scale={"segmenter": 2}))
+    assert next_options(before, RequestedOptions(), running=True) is before
 
 
 def test_lake_and_views_start_when_asked_and_stay_until_told() -> None:
-    before = first_options(Asked())
+    before = first_options(RequestedOptions())
     assert (before.lake, before.views) == (False, False)
-    after = next_options(before, Asked(lake=True), running=True)
+    after = next_options(before, RequestedOptions(lake=True), running=True)
     assert (after.lake, after.views, after.revision) == (True, False, 2)
-    assert next_options(after, Asked(), running=True) is after
-    assert next_options(after, Asked(lake=False), running=True).lake is False
+    assert next_options(after, RequestedOptions(), running=True) is after
+    assert next_options(after, RequestedOptions(lake=False), running=True).lake is False
 
 
 def test_scale_is_taken_over_service_by_service() -> None:
-    before = first_options(Asked(scale={"segmenter": 2}))
-    after = next_options(before, Asked(scale={"normalizer": 3}), running=True)
+    before = first_options(RequestedOptions(scale={"segmenter": 2}))
+    after = next_options(before, RequestedOptions(scale={"normalizer": 3}), running=True)
     assert (after.workers("segmenter"), after.workers("normalizer"), after.revision) == (2, 3, 2)
 
 
 def test_the_clock_of_an_instance_cannot_change() -> None:
     with pytest.raises(NotPossible, match="made with --clock wall"):
-        next_options(first_options(Asked()), Asked(clock="event"), running=False)
+        next_options(first_options(RequestedOptions()), RequestedOptions(clock="event"), running=False)
 
 
 def test_ports_move_only_while_nothing_runs() -> None:
-    before = first_options(Asked(port_base=20_000))
-    assert next_options(before, Asked(port_base=20_100), running=False).port_base == 20_100
-    assert next_options(before, Asked(port_base=20_000), running=True) is before
+    before = first_options(RequestedOptions(port_base=20_000))
+    assert next_options(before, RequestedOptions(port_base=20_100), running=False).port_base == 20_100
+    assert next_options(before, RequestedOptions(port_base=20_000), running=True) is before
     with pytest.raises(NotPossible, match="runs on port base 20000"):
-        next_options(before, Asked(port_base=20_100), running=True)
+        next_options(before, RequestedOptions(port_base=20_100), running=True)
 
 
 def test_a_bad_base_is_refused_with_the_range() -> None:
     with pytest.raises(NotPossible, match="from 1024 to 65435"):
-        first_options(Asked(port_base=80))
+        first_options(RequestedOptions(port_base=80))
 
 
 def test_scale_is_parsed() -> None:

@@ -8,7 +8,7 @@ from starling_local.ports import Ports
 from starling_local.stack.jvm_cassandra import cassandra_part, render_yaml
 from starling_local.stack.jvm_kafka import kafka_part, render_properties
 from starling_local.stack.jvm_registry import registry_part
-from starling_local.stack.parts import ExitProbe, Part, PlanError, start_order, with_needs
+from starling_local.stack.parts import ExitProbe, Part, PlanError, start_order, with_dependencies
 from starling_local.stack.services import Host, service_parts
 from starling_local.stack.wiring import needed_bundles, planned_parts
 
@@ -129,7 +129,7 @@ def test_only_brings_what_is_named_and_what_it_needs() -> None:
 
 
 def test_only_with_an_unknown_name_tells_the_known_ones() -> None:
-    with pytest.raises(PlanError, match=r"no part is called frog; there are kafka, cassandra"):
+    with pytest.raises(PlanError, match=r"no part is called frog; the parts are kafka, cassandra"):
         planned_parts(HOME, options(only=("frog",)))
 
 
@@ -138,7 +138,7 @@ def test_start_order_puts_each_part_after_its_needs() -> None:
 
 
 def test_a_circle_is_named() -> None:
-    with pytest.raises(PlanError, match="circle among a, b"):
+    with pytest.raises(PlanError, match="dependency cycle among a, b"):
         start_order([part("a", "b"), part("b", "a")])
 
 
@@ -148,4 +148,4 @@ def test_a_missing_need_is_named() -> None:
 
 
 def test_needs_are_followed_to_the_end() -> None:
-    assert names(with_needs([part("a"), part("b", "a"), part("c", "b"), part("d")], ["c"])) == ["a", "b", "c"]
+    assert names(with_dependencies([part("a"), part("b", "a"), part("c", "b"), part("d")], ["c"])) == ["a", "b", "c"]

@@ -30,13 +30,15 @@ def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_another_java_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_that_says(tmp_path, 'openjdk version "11.0.2"')))
-    with pytest.raises(JavaError, match=r"is Java 11, needed is 17: install"):
+    with pytest.raises(JavaError, match=r"is Java 11, but Java 17 is needed: install"):
         find_java()
 
 
 def test_a_java_that_cannot_start_is_told_in_its_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_that_says(tmp_path, "Unrecognized VM option 'MaxPermSize'", exit_code=1)))
-    with pytest.raises(JavaError, match=r"does not tell its version, needed is 17; it says: Unrecognized VM option 'MaxPermSize'"):
+    with pytest.raises(
+        JavaError, match=r"-version names no version; Java 17 is needed. Its output: Unrecognized VM option 'MaxPermSize'"
+    ):
         find_java()
 
 
@@ -51,21 +53,21 @@ def java_that_says(home: Path, text: str, exit_code: int = 0) -> Path:
 def test_no_java_at_all_is_a_fault_with_a_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "apt install openjdk-17" in (preflight.java_fault() or "")
-    assert "apt install maven" in (preflight.maven_fault() or "")
+    assert "apt install openjdk-17" in (preflight.java_problem() or "")
+    assert "apt install maven" in (preflight.maven_problem() or "")
 
 
 def test_an_old_python_is_a_fault() -> None:
-    assert preflight.python_fault((3, 11)) is None
-    assert "this is Python 3.9, needed is 3.11" in (preflight.python_fault((3, 9)) or "")
+    assert preflight.python_problem((3, 11)) is None
+    assert "this is Python 3.9, but 3.11 or newer is needed" in (preflight.python_problem((3, 9)) or "")
 
 
 def test_little_disk_and_little_memory_are_faults(tmp_path: Path) -> None:
-    assert preflight.disk_fault(tmp_path, 3 * GIB) is None
-    assert "0.5 GiB are free" in (preflight.disk_fault(tmp_path, GIB // 2) or "")
-    assert preflight.memory_fault(4 * GIB) is None
-    assert "--no-spark" in (preflight.memory_fault(GIB) or "")
-    assert "needed are 6: " in (preflight.memory_fault(4 * GIB, more_spark_jobs=2) or "")
+    assert preflight.disk_problem(tmp_path, 3 * GIB) is None
+    assert "0.5 GiB are free" in (preflight.disk_problem(tmp_path, GIB // 2) or "")
+    assert preflight.memory_problem(4 * GIB) is None
+    assert "--no-spark" in (preflight.memory_problem(GIB) or "")
+    assert "but 6 are needed: " in (preflight.memory_problem(4 * GIB, more_spark_jobs=2) or "")
 
 
 def test_a_taken_port_is_named_with_the_setting_that_moves_it() -> None:
@@ -73,7 +75,7 @@ def test_a_taken_port_is_named_with_the_setting_that_moves_it() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        (fault,) = preflight.port_faults({"kafka": port})
+        (fault,) = preflight.port_problems({"kafka": port})
     assert fault.startswith(f"port {port} (kafka) is taken")
     assert "--port-base" in fault
 
@@ -82,13 +84,13 @@ def test_a_free_port_is_no_fault() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    assert list(preflight.port_faults({"kafka": port})) == []
+    assert list(preflight.port_problems({"kafka": port})) == []
 
 
 def test_a_path_that_a_configuration_file_cannot_hold_is_refused(tmp_path: Path) -> None:
-    assert preflight.data_dir_fault(tmp_path / "a b") is None
-    assert "holds ," in (preflight.data_dir_fault(tmp_path / "a,b") or "")
-    assert "--data-dir" in (preflight.data_dir_fault(tmp_path / "a:b") or "")
+    assert preflight.data_dir_problem(tmp_path / "a b") is None
+    assert "contains ," in (preflight.data_dir_problem(tmp_path / "a,b") or "")
+    assert "--data-dir" in (preflight.data_dir_problem(tmp_path / "a:b") or "")
 
 
 def test_all_faults_are_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -97,5 +99,5 @@ def test_all_faults_are_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        found = preflight.faults(tmp_path / "a;b", {"api": taken.getsockname()[1]}, fetching=True, whole_stack=False)
+        found = preflight.problems(tmp_path / "a;b", {"api": taken.getsockname()[1]}, fetching=True, whole_stack=False)
     assert [fault.split()[0] for fault in found] == ["Java", "mvn", "the", "port"]

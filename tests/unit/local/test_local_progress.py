@@ -1,5 +1,5 @@
 from starling_common.topics import Stage, load_catalogue
-from starling_local.settle.progress import Pass, behind, describe, is_settled, lag, positions, stages_of
+from starling_local.settle.progress import PipelineState, behind, describe, is_settled, lag, positions, stages_of
 
 A0, A1 = ("a", 0), ("a", 1)
 
@@ -18,25 +18,25 @@ def test_an_empty_partition_is_not_behind() -> None:
 
 def test_only_partitions_that_hold_records_count_as_lag() -> None:
     ends = {A0: 100, A1: 100}
-    standing = {A0: 99, A1: 90}
-    assert behind(standing, ends) == standing
+    current = {A0: 99, A1: 90}
+    assert behind(current, ends) == current
     # A0's last offset is a transaction marker.
-    assert lag(standing, ends, {A1}) == 10
+    assert lag(current, ends, {A1}) == 10
 
 
 def test_settled_means_no_lag_and_nothing_written_or_open_meanwhile() -> None:
-    assert is_settled(Pass({A0: 5}, {A0: 5}))
-    assert not is_settled(Pass({A0: 5}, {A0: 6}))
-    assert not is_settled(Pass({A0: 5}, {A0: 5}, lags={"segmenter": 1}))
-    assert not is_settled(Pass({A0: 5}, {A0: 5}, waiting=["segment x is backfilling"]))
+    assert is_settled(PipelineState({A0: 5}, {A0: 5}))
+    assert not is_settled(PipelineState({A0: 5}, {A0: 6}))
+    assert not is_settled(PipelineState({A0: 5}, {A0: 5}, lags={"segmenter": 1}))
+    assert not is_settled(PipelineState({A0: 5}, {A0: 5}, unfinished=["segment x is backfilling"]))
 
 
 def test_the_stage_that_lags_is_named_with_its_figure() -> None:
-    assert describe(Pass({}, {}, lags={"normalizer": 1, "segmenter": 1234})) == (
+    assert describe(PipelineState({}, {}, lags={"normalizer": 1, "segmenter": 1234})) == (
         "normalizer lags by 1 record; segmenter lags by 1,234 records"
     )
-    assert describe(Pass({}, {}, waiting=["segment x is backfilling"])) == "segment x is backfilling"
-    assert describe(Pass({A0: 5}, {A0: 6})) == "records are still being written"
+    assert describe(PipelineState({}, {}, unfinished=["segment x is backfilling"])) == "segment x is backfilling"
+    assert describe(PipelineState({A0: 5}, {A0: 6})) == "records are still being written"
 
 
 def test_stages_without_a_part_here_are_not_waited_for() -> None:

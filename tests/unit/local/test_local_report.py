@@ -31,8 +31,8 @@ def rows() -> dict[str, list[dict[str, Any]]]:
 
 def test_days_of_entry_are_added_up() -> None:
     found = audience(HEAD, rows())
-    assert found.later == [7, 30]
-    assert found.kept == {("s", 7): (4, 2), ("s", 30): (1, 0)}
+    assert found.days_later == [7, 30]
+    assert found.retention == {("s", 7): (4, 2), ("s", 30): (1, 0)}
     assert found.cohorts["s", "2026-03", 7] == (3, 1)
 
 
@@ -49,8 +49,8 @@ def test_the_page_says_the_shares() -> None:
     text = page(audience(HEAD, rows()))
     assert "50.0%" in text  # of four who entered two are there a week later
     assert "1 (25%)" in text  # of the four in `s`
-    assert "not kept any more" not in text
-    assert "12 older changes are not kept any more" in page(audience(HEAD | {"records_missing": 12}, rows()))
+    assert "no longer retained" not in text
+    assert "12 older changes are no longer retained" in page(audience(HEAD | {"records_missing": 12}, rows()))
 
 
 def test_a_chart_of_one_day_and_one_of_many() -> None:

@@ -5,7 +5,7 @@ from starling_local.errors import NotPossible
 
 
 def test_a_stage_that_keeps_no_states_is_refused_with_those_that_do() -> None:
-    with pytest.raises(NotPossible, match="ingest keeps no states; there are normalizer, segmenter"):
+    with pytest.raises(NotPossible, match="the stage ingest has no state; the stages with state are normalizer, segmenter"):
         inspect_user("u1", stage="ingest")
 
 

@@ -3,7 +3,7 @@
 import pytest
 from rich.table import Table
 
-from starling_local.commands.common import show_table
+from starling_local.commands.common import print_table
 
 ROW = ("normalizer:0:6", "2026-11-21T01:57:25.863Z", "ingest.track:6:803", "bad_timestamp", "no ISO 8601 time " * 9 + "at all")
 
@@ -15,7 +15,7 @@ def a_table() -> Table:
 
 
 def test_into_a_pipe_a_row_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    show_table(a_table())
+    print_table(a_table())
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert all(text in lines[1] for text in ROW)
@@ -25,7 +25,7 @@ def test_a_narrow_screen_folds_and_cuts_nothing(capsys: pytest.CaptureFixture[st
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("COLUMNS", "60")
-    show_table(a_table())
+    print_table(a_table())
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) > 2
     assert "…" not in shown

@@ -1,1 +1,1 @@
-"""What each command does; `cli` puts them together."""
+"""The commands; `cli` registers them."""

@@ -1,4 +1,4 @@
-"""Edge: what all commands share: the data directory option, and the way to print."""
+"""Edge: shared by all commands: the data directory option, output, and access to the running instance."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,25 +22,25 @@ from starling_local.status import service_of
 
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="Where the instance keeps everything. Default: $STARLING_DATA_DIR, else .starling"),
+    typer.Option("--data-dir", help="Directory of the instance. Default: $STARLING_DATA_DIR, else .starling"),
 ]
 
 _NO_SCREEN_COLUMNS: Final = 100_000
 
 
 def instance_at(data_dir: Path | None) -> Instance:
-    """The instance of that directory, or of the default one."""
+    """Return the instance in the directory, or in the default directory."""
     return Instance((data_dir or default_data_dir()).absolute())
 
 
-def say(line: str) -> None:
-    """One line, at once, also into a pipe."""
+def print_line(line: str) -> None:
+    """Print one line and flush it, so that a pipe receives it at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-def show_table(table: Table) -> None:
-    """All of a table: folded to the width of a screen, a row a line where there is none."""
+def print_table(table: Table) -> None:
+    """Print a table: folded to the width of a terminal; one line a row otherwise."""
     for column in table.columns:
         column.overflow = "fold"
     screen = Console()
@@ -48,26 +48,26 @@ def show_table(table: Table) -> None:
     console.print(table)
 
 
-def complain(line: str) -> None:
-    """One line to standard error."""
+def print_error(line: str) -> None:
+    """Print one line to standard error."""
     sys.stderr.write(f"starling: {line}\n")
     sys.stderr.flush()
 
 
 def running_options(instance: Instance) -> Options:
-    """The options of an instance that runs. Raises StackError or NoInstanceError."""
+    """Return the options of a running instance. Raises StackError or NoInstanceError."""
     running_report(instance)
     return instance.options()
 
 
 def api_of(options: Options) -> ApiClient:
-    """The instance's own API."""
+    """Return a client of the instance's segment API."""
     return ApiClient(f"http://{options.ports.address('api')}")
 
 
 @contextmanager
 def pipeline_of(instance: Instance) -> Iterator[Pipeline]:
-    """The running instance's pipeline, to look at and to wait for. Raises StackError or NoInstanceError."""
+    """Yield the pipeline of a running instance. Raises StackError or NoInstanceError."""
     report = running_report(instance)
     options = instance.options()
     services = sorted({service_of(part.name) for part in report.parts})
@@ -84,7 +84,7 @@ def pipeline_of(instance: Instance) -> Iterator[Pipeline]:
 
 
 def _settling(stages: Sequence[Stage], options: Options) -> Sequence[Stage]:
-    """Under the wall clock the segmenter says every second how far its time is: that topic never comes to rest."""
+    """Return the stages, under the wall clock without the progress topic: the segmenter publishes to it every second."""
     if options.clock == "event":
         return stages
     return [replace(stage, inputs=tuple(topic for topic in stage.inputs if topic != PROGRESS)) for stage in stages]

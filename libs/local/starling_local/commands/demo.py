@@ -1,4 +1,4 @@
-"""Edge: `demo`; what it does lives in `starling_local.demo`, which is imported only when it is asked for."""
+"""Edge: `demo`. Imports `starling_local.demo` only when the command runs, because it loads pandas."""
 
 import importlib
 
@@ -8,6 +8,6 @@ from starling_local.commands.common import DataDir, instance_at
 
 
 def demo(data_dir: DataDir = None) -> None:
-    """The main job on real data: purchases in, people entering and leaving segments out."""
+    """Run the demo: send real purchases, and compare the memberships with a pandas computation; exit 0 if all are equal."""
     code: int = importlib.import_module("starling_local.demo").run(instance_at(data_dir))
     raise typer.Exit(code)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from starling_common.instants import format_instant
 from starling_common.topics import load_catalogue
-from starling_local.commands.common import DataDir, instance_at, running_options, say, show_table
+from starling_local.commands.common import DataDir, instance_at, print_line, print_table, running_options
 from starling_local.dead_letters import DeadLetters, Letter, stages
 from starling_local.errors import NotPossible
 from starling_local.instance import Instance, Options
@@ -21,27 +21,27 @@ from starling_local.stack.jvm_registry import registry_url
 from starling_local.stack.launch import running_report
 from starling_local.status import service_of
 
-dlq_app = typer.Typer(no_args_is_help=True, help="Records that were refused: what, why, and the way back in.")
+dlq_app = typer.Typer(no_args_is_help=True, help="List, show and replay dead letters (refused records).")
 
 Stage = Annotated[str | None, typer.Option("--stage", help="Only the dead letters of this stage.")]
 
 
 def topics(data_dir: DataDir = None) -> None:
-    """What is in the pipeline: every topic, its records and size on disk, and how far each group is."""
+    """List every topic with its records, its size on disk, and the lag of each consumer group."""
     instance = instance_at(data_dir)
     options = running_options(instance)
     rows = topic_rows(instance, options)
-    table = Table("topic", "partitions", "records", "size", "lag of its readers", box=None, pad_edge=False)
+    table = Table("topic", "partitions", "records", "size", "lag of its consumers", box=None, pad_edge=False)
     table.columns[0].no_wrap = True
     for column in table.columns[1:4]:
         column.justify = "right"
     for row in rows:
         table.add_row(*row)
-    show_table(table)
+    print_table(table)
 
 
 def topic_rows(instance: Instance, options: Options) -> list[tuple[str, str, str, str, str]]:
-    """One row a topic of the catalogue that exists. Records are those still kept, transaction markers included."""
+    """Return one row for each existing topic of the catalogue. Records are retained offsets, including transaction markers."""
     catalogue = load_catalogue()
     services = [service_of(part.name) for part in running_report(instance).parts]
     readers = stages_of(catalogue.stages, services)
@@ -61,7 +61,7 @@ def topic_rows(instance: Instance, options: Options) -> list[tuple[str, str, str
 
 @dlq_app.command("list")
 def list_letters(data_dir: DataDir = None, stage: Stage = None) -> None:
-    """Every dead letter: where it lies, where it came from, and why it was refused."""
+    """List every dead letter with its origin and the reason of its refusal."""
     table = Table("id", "refused at", "from", "code", "message", "", box=None, pad_edge=False)
     count = 0
     for letter in _letters(data_dir).letters(_checked(stage)):
@@ -69,37 +69,39 @@ def list_letters(data_dir: DataDir = None, stage: Stage = None) -> None:
         mark = "replayed" if letter.replayed else ""
         table.add_row(letter.id, format_instant(record["refused_at"]), _origin(record), record["code"], record["message"], mark)
     if count:
-        show_table(table)
-    say(f"{count} dead letter{'' if count == 1 else 's'}")
+        print_table(table)
+    print_line(f"{count} dead letter{'' if count == 1 else 's'}")
 
 
 @dlq_app.command("show")
-def show_letter(letter_id: Annotated[str, typer.Argument(metavar="ID")], data_dir: DataDir = None) -> None:
-    """All of one dead letter, as JSON; bytes that are no text are shown in hexadecimal."""
+def show_letter(
+    letter_id: Annotated[str, typer.Argument(metavar="ID", help="Id from `starling dlq list`.")], data_dir: DataDir = None
+) -> None:
+    """Print one dead letter as JSON; bytes that are not UTF-8 are printed in hexadecimal."""
     (letter,) = _letters(data_dir).find([letter_id])
-    say(json.dumps(letter_document(letter), indent=2, ensure_ascii=False))
+    print_line(json.dumps(letter_document(letter), indent=2, ensure_ascii=False))
 
 
 @dlq_app.command("replay")
 def replay_letters(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids from `starling dlq list`.")] = None,
     data_dir: DataDir = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every one that was not replayed yet.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Replay every dead letter that was not replayed yet.")] = False,
     stage: Stage = None,
 ) -> None:
-    """Put refused records back where they came from, byte for byte."""
+    """Publish refused records to their origin again, byte for byte."""
     if bool(ids) == (everything or stage is not None):
-        raise NotPossible("say which: the IDs that `starling dlq list` shows, or --all, or --stage STAGE")
+        raise NotPossible("`starling dlq replay` needs the IDs from `starling dlq list`, or --all, or --stage STAGE")
     letters = _letters(data_dir)
     chosen = letters.find(ids) if ids else [found for found in letters.letters(_checked(stage)) if not found.replayed]
     for letter in chosen:
         letters.replay(letter)
-        say(f"{letter.id} is back in {letter.record['origin_topic']}")
-    say(f"replayed {len(chosen)}")
+        print_line(f"{letter.id} replayed to {letter.record['origin_topic']}")
+    print_line(f"replayed {len(chosen)}")
 
 
 def letter_document(letter: Letter) -> dict[str, Any]:
-    """A dead letter as JSON can hold it."""
+    """Return a dead letter as a JSON document."""
     record = letter.record
     return {
         "id": letter.id,
@@ -119,7 +121,7 @@ def _letters(data_dir: Path | None) -> DeadLetters:
 
 def _checked(stage: str | None) -> str | None:
     if stage is not None and stage not in stages():
-        raise NotPossible(f"no stage {stage} has dead letters; there are {', '.join(stages())}")
+        raise NotPossible(f"no stage {stage} has dead letters; the stages are {', '.join(stages())}")
     return stage
 
 
@@ -138,7 +140,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _size_bytes(logs: Path, topic: str) -> int:
-    """On this disk; the broker's own answer would need a call that the client library lacks."""
+    """Return the size of a topic's files on this disk; the client library lacks the broker's call for it."""
     directories = [path for path in logs.glob(f"{topic}-*") if path.name.removeprefix(f"{topic}-").isdigit()]
     return sum(segment.stat().st_blocks * 512 for path in directories for segment in path.iterdir())
 

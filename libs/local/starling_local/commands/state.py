@@ -1,4 +1,4 @@
-"""Edge: `state`: one user's state in every tier, whether the tiers agree, and a partition built anew."""
+"""Edge: `state`: inspects a user's state in every store, compares the stores, rebuilds a partition."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from starling_local.commands.common import DataDir, instance_at, running_options
 from starling_local.errors import NotPossible
 from starling_local.stack.services import shared_env
 
-state_app = typer.Typer(no_args_is_help=True, help="States of the normalizer and the segmenter: disk, Cassandra, changelog.")
+state_app = typer.Typer(no_args_is_help=True, help="Inspect, verify and rebuild the state stores: disk, Cassandra and changelog.")
 
 STAGES: Final = ("normalizer", "segmenter")
 
@@ -25,17 +25,17 @@ def inspect_user(
     stage: Stage = "segmenter",
     data_dir: DataDir = None,
 ) -> None:
-    """One user's state in every tier, as JSON: version, due, and what it holds."""
+    """Print the state of a user in every store as JSON: version, next timer and content."""
     _operate(data_dir, stage, "inspect", user)
 
 
 @state_app.command("verify")
 def verify_tiers(
     stage: Stage = "segmenter",
-    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this one.")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Verify only this partition.")] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Compare the tiers with the changelog, which is the truth; exit 1 if one holds what it must not, or lacks what it must."""
+    """Compare disk and Cassandra with the changelog; exit 1 if an entry is missing, differs or should not exist."""
     _operate(data_dir, stage, "verify", *(() if partition is None else ("--partition", str(partition))))
 
 
@@ -45,21 +45,21 @@ def rebuild_partition(
     stage: Stage = "segmenter",
     data_dir: DataDir = None,
 ) -> None:
-    """Throw away what disk and Cassandra hold of a partition; its worker starts anew and rebuilds both from the changelog."""
+    """Delete a partition on disk and in Cassandra; its worker restarts and rebuilds both from the changelog."""
     if partition != "all" and not partition.isdigit():
-        raise NotPossible(f"{partition} is no partition: a number, or `all`")
+        raise NotPossible(f"{partition} is not a partition: write a number, or `all`")
     _operate(data_dir, stage, "rebuild", partition)
 
 
-def _operate(data_dir: Path | None, stage: str, *words: str) -> None:
-    """The stream layer's own operations, in a process of their own: this command knows the stack, not what runs on it."""
+def _operate(data_dir: Path | None, stage: str, *arguments: str) -> None:
+    """Run an operation of the stream layer in a separate process, because this package must not import that layer."""
     if stage not in STAGES:
-        raise NotPossible(f"{stage} keeps no states; there are {', '.join(STAGES)}")
+        raise NotPossible(f"the stage {stage} has no state; the stages with state are {', '.join(STAGES)}")
     instance = instance_at(data_dir)
     options = running_options(instance)
     workers = [instance.data_dir / "state" / f"{stage}-{number}" for number in range(options.workers(stage))]
     disks = [word for path in workers if path.is_dir() for word in ("--disk", str(path))]
-    command = [sys.executable, "-m", "starling_stream.inspect.operations", "--stage", stage, *disks, *words]
+    command = [sys.executable, "-m", "starling_stream.inspect.operations", "--stage", stage, *disks, *arguments]
     environment = {**os.environ, **shared_env(options.ports, options.clock)}
     code = subprocess.run(command, env=environment, check=False).returncode
     if code:

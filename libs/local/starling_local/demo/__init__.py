@@ -1,4 +1,4 @@
-"""The main job on real data, from the first event to the last delivered change, checked against pandas."""
+"""The demo: real purchases from the first event to the last webhook, compared with a pandas computation."""
 
 from starling_local.demo.run import run
 

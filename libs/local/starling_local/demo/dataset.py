@@ -1,7 +1,7 @@
-"""Adapter: the CDNOW purchase history, real data, fetched once from the PyPI package that carries it.
+"""Adapter: the CDNOW purchase history, fetched once from a PyPI package that contains it.
 
 69,659 purchases of 23,570 customers of an online music shop, January 1997 to June 1998. Source: the master file of
-Fader and Hardie's CDNOW study, as shipped in `Lifetimes` 0.11.3 (fetched without its dependencies; never imported).
+Fader and Hardie's CDNOW study, as packaged in `Lifetimes` 0.11.3, which is fetched without its dependencies and never imported.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ CUSTOMERS = 23_570
 
 
 class DatasetMissing(Exception):
-    """The history could not be fetched, or is not what it must be; the message says the cure."""
+    """The data set cannot be fetched, or has another checksum. The message states the cure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Purchase:
 
 
 def load_purchases() -> list[Purchase]:
-    """All purchases in order of date (the file is sorted by customer); on one day, in the file's order.
+    """Return all purchases in order of date; those of one day in the order of the file, which is sorted by customer.
 
     Raises: DatasetMissing.
     """
@@ -72,7 +72,7 @@ def _fetch(target: Path) -> None:
             draft = Path(folder) / "draft"
             draft.write_bytes(wheel.read(MEMBER))
         if _digest(draft) != SHA256:
-            raise DatasetMissing(f"{MEMBER} of {PACKAGE} is not the file it was: expected SHA-256 {SHA256}")
+            raise DatasetMissing(f"{MEMBER} of {PACKAGE} has another SHA-256 than {SHA256}")
         draft.replace(target)
 
 

@@ -1,6 +1,7 @@
-"""Pure core: who must be in which segment, and when they entered and left, by plain pandas on the same file.
+"""Pure core: the expected members and membership changes of every segment, computed with pandas from the same file.
 
-Shares nothing with the platform: whole history in memory, and truth asked at every instant at which it can change.
+Shares no evaluation code with the platform: each condition is evaluated over the whole history at every instant at which
+it can change.
 """
 
 import math
@@ -33,14 +34,14 @@ class Order(NamedTuple):
 
 
 Truth = Callable[[list[Order], int], bool]
-"""What the user ordered up to the instant, in order; the instant."""
+"""(orders of a user up to the instant, in order; instant) -> whether the user is a member."""
 
-Turns = Callable[[int], Iterable[int]]
-"""The instants at which an order of that instant can change the truth with no further order."""
+ChangeInstants = Callable[[int], Iterable[int]]
+"""Instant of an order -> the instants at which that order can change the membership without a further order."""
 
 
 def expected_changes(purchases: Sequence[Purchase]) -> dict[str, Changes]:
-    """Segment key -> user -> every entry and exit up to the end of the demo's clock, of segments that only events decide."""
+    """Return segment key -> user -> every entry and exit up to `END`, for segments without computed traits."""
     orders = _orders(_frame(purchases))
     boxes = {user: [order for order in of_user if order.product == "cd-box"] for user, of_user in orders.items()}
     return {
@@ -56,7 +57,7 @@ def expected_changes(purchases: Sequence[Purchase]) -> dict[str, Changes]:
 
 
 def expected_members(purchases: Sequence[Purchase], expected: Mapping[str, Changes]) -> dict[str, set[str]]:
-    """Segment key -> who is in it at the end, for every segment of the demo; `expected` are the changes of these purchases."""
+    """Return segment key -> members at the end, for every segment; `expected` are the changes of these purchases."""
     members = {key: _in_at_the_end(changes) for key, changes in expected.items()}
     total = _frame(purchases).groupby("user")["revenue"].agg(math.fsum)
     vip = set(total[total >= 500].index)
@@ -64,7 +65,7 @@ def expected_members(purchases: Sequence[Purchase], expected: Mapping[str, Chang
 
 
 def expected_trait(purchases: Sequence[Purchase]) -> dict[str, float]:
-    """User -> the computed trait's value at the end."""
+    """Return user -> value of the computed trait at the end."""
     totals = _frame(purchases).groupby("user")["revenue"].agg(math.fsum)
     totals.name = str(COMPUTED_TRAIT["key"])
     return {str(user): float(total) for user, total in totals.items()}
@@ -80,12 +81,12 @@ def _inside(orders: list[Order], now: int, days: int) -> list[Order]:
 
 
 def _spent(orders: Iterable[Order]) -> float:
-    # Exactly rounded, as money must be: a running sum would drift off the threshold.
+    # fsum rounds exactly; the error of a running sum can cross the threshold.
     return math.fsum(order.revenue for order in orders)
 
 
 def _traded_up_then_quiet(orders: list[Order], now: int) -> bool:
-    """Every pair is tried: a bargain, a box set at most 90 days after it, then 60 days of nothing that ended within 30 days."""
+    """Return whether any bargain has a box set within 90 days, then no order for 60 days, completed in the last 30 days."""
     quiet_since = {
         box.at
         for place, box in enumerate(orders)
@@ -125,12 +126,12 @@ def _local(at: int) -> pd.Timestamp:
     return pd.Timestamp(at, unit="ms", tz="UTC").tz_convert(NEW_YORK)
 
 
-def _after(*days: int) -> Turns:
+def _after(*days: int) -> ChangeInstants:
     return lambda at: [at + each * DAY_MS for each in days]
 
 
 def _orders(frame: pd.DataFrame) -> dict[str, list[Order]]:
-    """User -> orders by time; those of one instant as they came."""
+    """Return user -> orders by time; those of one instant in the order of the frame."""
     ordered = frame.sort_values("at", kind="stable")
     return {
         str(user): list(map(Order, rows["at"].tolist(), rows["revenue"].tolist(), rows["product"].tolist()))
@@ -138,18 +139,18 @@ def _orders(frame: pd.DataFrame) -> dict[str, list[Order]]:
     }
 
 
-def _changes(orders: Mapping[str, list[Order]], turns: Turns, truth: Truth) -> Changes:
-    found = {user: _of_one(of_user, turns, truth) for user, of_user in orders.items()}
+def _changes(orders: Mapping[str, list[Order]], change_instants: ChangeInstants, truth: Truth) -> Changes:
+    found = {user: _of_one(of_user, change_instants, truth) for user, of_user in orders.items()}
     return {user: changes for user, changes in found.items() if changes}
 
 
-def _of_one(orders: list[Order], turns: Turns, truth: Truth) -> list[Change]:
+def _of_one(orders: list[Order], change_instants: ChangeInstants, truth: Truth) -> list[Change]:
     member, found = False, list[Change]()
     times = [order.at for order in orders]
-    # One evaluation an event: purchases of the same instant are folded one after the other, so they appear one by one.
+    # The platform evaluates after each event, so purchases of the same instant are added one by one.
     steps = [(at, count) for count, at in enumerate(times, 1)]
-    turned = {turn for at in times for turn in turns(at)}
-    steps += [(at, sum(t <= at for t in times)) for at in turned if at <= END_MS and at not in set(times)]
+    instants = {instant for at in times for instant in change_instants(at)}
+    steps += [(at, sum(t <= at for t in times)) for at in instants if at <= END_MS and at not in set(times)]
     for at, count in sorted(steps):
         now_in = truth(orders[:count], at)
         if now_in != member:

@@ -1,4 +1,4 @@
-"""Adapter: the history through the published Segment client, as a shop's own server would send it."""
+"""Adapter: sends the history through the published Segment client, like the server of a shop."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,13 +13,13 @@ QUEUE_PAUSE_SECONDS = 0.02
 
 
 class LoadFailed(Exception):
-    """The client could not hand over everything; the message says how many and why."""
+    """The client could not send all purchases. The message states the number and the reason."""
 
 
 def send_purchases(ingest_url: str, write_key: str, purchases: Sequence[Purchase], sent: Callable[[int], None]) -> None:
-    """Send every purchase, in order; returns when all are acknowledged. `sent` is told how many were handed over.
+    """Send every purchase in order; return when all are acknowledged. Calls `sent` with the number queued so far.
 
-    Message ids are made of the file's lines, so that a purchase sent twice counts once.
+    Message ids are derived from the lines of the file, so that a purchase sent twice counts once.
     Raises: LoadFailed.
     """
     failures: list[str] = []
@@ -39,12 +39,12 @@ def send_purchases(ingest_url: str, write_key: str, purchases: Sequence[Purchase
     client.join()
     sent(len(purchases))
     if failures:
-        raise LoadFailed(f"{len(failures)} batches were not taken by {ingest_url}; the first: {failures[0]}")
+        raise LoadFailed(f"{ingest_url} did not accept {len(failures)} batches; the first: {failures[0]}")
 
 
 def _send(client: Client, purchase: Purchase) -> None:
     while client.queue.full():
-        time.sleep(QUEUE_PAUSE_SECONDS)  # the client would drop the purchase
+        time.sleep(QUEUE_PAUSE_SECONDS)  # A full queue drops the purchase.
     taken, _ = client.track(
         user_id=purchase.user_id,
         event=EVENT,
@@ -53,4 +53,4 @@ def _send(client: Client, purchase: Purchase) -> None:
         message_id=f"cdnow-{purchase.line}",
     )
     if not taken:
-        raise LoadFailed(f"the Segment client did not take purchase {purchase.line}")
+        raise LoadFailed(f"the Segment client did not queue purchase {purchase.line}")

@@ -1,4 +1,4 @@
-"""Adapter: the membership feed as anybody can read it from the broker."""
+"""Adapter: reads the membership feed from the broker."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -14,26 +14,26 @@ from starling_local.demo.expected import Changes
 
 @dataclass
 class Feed:
-    """The whole feed. `faults` are records that break its promise (a sequence that is not one more than the last)."""
+    """The whole feed. Shape: `errors` describes records whose sequence or status does not follow the previous one."""
 
     changes: dict[str, Changes] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     causes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    faults: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     records: int = 0
 
     def take(self, record: dict[str, Any]) -> None:
-        """Add one record, in the order of its partition."""
+        """Add one record; records of a partition are added in order."""
         changes = self.changes[record["segment_key"]][record["user_id"]]
         status, sequence = record["status"], record["sequence"]
         if sequence != len(changes) + 1 or (status == "ENTERED") != (sequence % 2 == 1):
-            self.faults.append(f"{record['user_id']} in {record['segment_key']}: {status} with sequence {sequence}")
+            self.errors.append(f"{record['user_id']} in {record['segment_key']}: {status} with sequence {sequence}")
         changes.append((status, record["effective_at"]))
         self.causes[record["cause"]["kind"]] += 1
         self.records += 1
 
 
 def read_feed(brokers: str, registry_url: str) -> Feed:
-    """Every committed membership record, from the first to the last."""
+    """Return all committed membership records."""
     codec = Registry(registry_url).codec(MEMBERSHIP, "SegmentMembershipChanged")
     consumer = Consumer(consumer_config(brokers, "starling-demo-reader", **{"enable.partition.eof": True}))
     feed, open_partitions = Feed(), set(range(load_catalogue().profile_partitions))

@@ -1,4 +1,4 @@
-"""Adapter: a webhook endpoint on this machine that verifies signatures with the published library and remembers what came."""
+"""Adapter: a local webhook endpoint that verifies signatures with the published library and stores the messages."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 @dataclass
 class Receiver:
-    """Answers 204 to a genuine call and 401 to any other; the first `failures` genuine calls get `failure_status` instead."""
+    """Answers 204 to a call with a valid signature, else 401; the first `failures` valid calls get `failure_status`."""
 
     secret: str
     failures: int = 0
@@ -28,16 +28,16 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        """Where to send."""
+        """Return the address of the endpoint."""
         return f"http://127.0.0.1:{self._server.server_port}/hook"
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
     def take(self, headers: dict[str, str], body: bytes) -> int:
-        """The status to answer with. `calls` holds each delivered message once, whatever was repeated."""
+        """Return the status of the answer. `calls` contains each delivered message once, also after a retry."""
         try:
             Webhook(self.secret).verify(body, headers)
         except WebhookVerificationError:
@@ -59,7 +59,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            """One call."""
+            """Handle one call."""
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             status = receiver.take({name.lower(): value for name, value in self.headers.items()}, body)
             self.send_response(status)
@@ -67,6 +67,6 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-            """Say nothing."""
+            """Suppress the access log."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""Edge: what the demo prints when it is through: a table, a chart, one person's story, what the webhook got."""
+"""Edge: the output of the demo: a table of segments, a chart, the story of one user, the webhook messages."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ BAR_WIDTH = 50
 
 
 def print_segments(console: Console, sizes: Mapping[str, int], feed: Feed) -> None:
-    """Sizes, entries and exits of every segment."""
+    """Print the size, entries and exits of every segment."""
     table = Table(title=f"Segments on {END[:10]}", title_justify="left")
     for heading in ("segment", "what it means"):
         table.add_column(heading)
@@ -32,7 +32,7 @@ def print_segments(console: Console, sizes: Mapping[str, int], feed: Feed) -> No
 
 
 def print_chart(console: Console, changes: Changes) -> None:
-    """The size of one segment at the end of each month."""
+    """Print the size of one segment at the end of each month."""
     console.print(f"\n[bold]{CHARTED}[/bold]: members at the end of each month")
     sizes = monthly_sizes(changes)
     widest = max(sizes.values(), default=1) or 1
@@ -41,7 +41,7 @@ def print_chart(console: Console, changes: Changes) -> None:
 
 
 def monthly_sizes(changes: Changes) -> dict[str, int]:
-    """Month (`1997-01`) -> members when it ended; months in which nothing changed keep the size before."""
+    """Return month (`1997-01`) -> members at its end; a month without a change has the size of the month before."""
     steps = sorted((at, 1 if status == "ENTERED" else -1) for of_user in changes.values() for status, at in of_user)
     sizes: dict[str, int] = {}
     size = 0
@@ -55,7 +55,7 @@ def monthly_sizes(changes: Changes) -> dict[str, int]:
 
 
 def print_story(console: Console, purchases: Sequence[Purchase], feed: Feed) -> None:
-    """Everything that one person did, and what it changed, in order of time."""
+    """Print the purchases and membership changes of one user, in order of time."""
     user = _most_eventful(feed)
     bought = [(p.at_ms, 0, f"buys {product_id(p)} x {p.quantity} for ${p.revenue:.2f}") for p in purchases if p.user_id == user]
     changed = [
@@ -69,7 +69,7 @@ def print_story(console: Console, purchases: Sequence[Purchase], feed: Feed) -> 
 
 
 def print_webhook(console: Console, receiver: Receiver) -> None:
-    """What the webhook endpoint got."""
+    """Print the number of webhook messages and the last one."""
     entered = sum(call["type"] == "segment.entered" for call in receiver.calls)
     console.print(
         f"\n[bold]Webhook[/bold]: {len(receiver.calls):,} signed messages ({entered:,} entered, "
@@ -81,13 +81,13 @@ def print_webhook(console: Console, receiver: Receiver) -> None:
 
 
 def _most_eventful(feed: Feed) -> str:
-    """A user whose story fits on a screen: of those with at most 14 changes, the one with the most, in most segments."""
-    told: dict[str, tuple[int, int]] = {}
+    """Return the user with the most segments, then the most changes, among users with at most 14 changes."""
+    counts_of_user: dict[str, tuple[int, int]] = {}
     for changes in feed.changes.values():
         for user, of_user in changes.items():
-            segments, count = told.get(user, (0, 0))
-            told[user] = (segments + 1, count + len(of_user))
-    short = {user: counts for user, counts in told.items() if counts[1] <= 14}
+            segments, count = counts_of_user.get(user, (0, 0))
+            counts_of_user[user] = (segments + 1, count + len(of_user))
+    short = {user: counts for user, counts in counts_of_user.items() if counts[1] <= 14}
     return min(short, key=lambda user: (-short[user][0], -short[user][1], user))
 
 

@@ -1,4 +1,4 @@
-"""Edge: the demo from the first step to the last. What it does is in the modules beside it."""
+"""Edge: the steps of the demo."""
 
 import base64
 import secrets
@@ -16,13 +16,13 @@ from starling_local.api_client import ApiClient
 from starling_local.catalog import load as load_catalog
 from starling_local.commands.common import api_of, pipeline_of, running_options
 from starling_local.commands.lifecycle import up
+from starling_local.demo.consistency import differences
 from starling_local.demo.dataset import CUSTOMERS, PURCHASES, DatasetMissing, Purchase, load_purchases
 from starling_local.demo.load import LoadFailed, send_purchases
 from starling_local.demo.observed import Feed, read_feed
 from starling_local.demo.receiver import Receiver
 from starling_local.demo.report import CHARTED, print_chart, print_segments, print_story, print_webhook
 from starling_local.demo.scenario import CATALOG, COMPUTED_TRAIT, DELIVERED, END, SEGMENTS
-from starling_local.demo.verdict import differences
 from starling_local.errors import FAILED, OK, LocalError, NotPossible
 from starling_local.instance import Instance, Options
 from starling_local.settle.settle import settle
@@ -31,17 +31,17 @@ from starling_local.stack.launch import stop
 from starling_local.stack.services import WORKSPACE, WRITE_KEY
 from starling_local.stream_clock import StreamClock
 
-PATIENCE_SECONDS = 600.0
+SETTLE_TIMEOUT_SECONDS = 600.0
 SHOWN_DIFFERENCES = 20
 _MARKER = "demo"
 
 
 class DemoFailed(LocalError):
-    """A step of the demo did not come to its end; the text says which and why."""
+    """A step of the demo failed. The text states the step and the reason."""
 
 
 def run(instance: Instance) -> int:
-    """The whole demo on an instance of its own; 0 when everything is equal to pandas, user by user."""
+    """Run the demo on an empty instance; return 0 if all members and changes equal those of pandas, else 1."""
     console = Console()
     try:
         purchases = load_purchases()
@@ -54,7 +54,7 @@ def run(instance: Instance) -> int:
 
 
 def perform(instance: Instance, purchases: list[Purchase], console: Console) -> int:
-    """The demo on a running instance (event clock, nothing defined yet); for a part of the history too.
+    """Run the demo on a running instance with the event clock and without definitions; return the exit code.
 
     Raises: DemoFailed, NotSettled, ApiRefused.
     """
@@ -82,30 +82,30 @@ class _Scene:
 
     def settle(self) -> None:
         with pipeline_of(self.instance) as pipeline:
-            settle(pipeline, PATIENCE_SECONDS)
+            settle(pipeline, SETTLE_TIMEOUT_SECONDS)
 
 
 def _fresh(instance: Instance) -> None:
-    """An empty instance. What an earlier demo left is removed; anybody else's instance is not touched."""
+    """Empty the data directory of an earlier demo. Raises NotPossible for an instance that the demo did not create."""
     if instance.exists():
         if not (instance.data_dir / _MARKER).exists():
             raise NotPossible(
-                f"{instance.data_dir} holds an instance that is not the demo's: name another directory (--data-dir), "
-                "or `starling down` and remove this one"
+                f"{instance.data_dir} contains an instance that the demo did not create: choose another directory with --data-dir, "
+                "or run `starling down` and remove this one"
             )
         stop(instance)
         shutil.rmtree(instance.data_dir)
     instance.data_dir.mkdir(parents=True, exist_ok=True)
-    (instance.data_dir / _MARKER).write_text("made by `starling demo`, which may remove this directory\n")
+    (instance.data_dir / _MARKER).write_text("created by `starling demo`, which may remove this directory\n")
 
 
 def _define(scene: _Scene) -> Receiver:
-    """Catalog, computed trait, segments, webhook: what a shop would set up before the first order."""
+    """Create the catalog, the computed trait, the segments and the webhook."""
     options = scene.options
     count = load_catalog(options.ports.address("kafka"), registry_url(options.ports), WORKSPACE, iter(CATALOG))
     scene.step(f"loaded {count} products into the catalog")
     scene.api.create("/v1/computed-traits", COMPUTED_TRAIT)
-    scene.step(f"asked Spark to keep computed.{COMPUTED_TRAIT['key']} of everybody")
+    scene.step(f"defined computed trait {COMPUTED_TRAIT['key']}, computed by Spark for every user")
     for segment in SEGMENTS:
         scene.api.create("/v1/segments", segment)
     scene.settle()
@@ -123,7 +123,7 @@ def _webhook(api: ApiClient) -> tuple[Mapping[str, Any], Receiver]:
 
 
 def _play(scene: _Scene, purchases: list[Purchase]) -> None:
-    """All purchases in order of date, then the clock to the end."""
+    """Send all purchases in order of date, then advance the clock to `END`."""
     begun = time.monotonic()
     bar = Progress(
         TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=scene.console
@@ -148,7 +148,7 @@ def _play(scene: _Scene, purchases: list[Purchase]) -> None:
 
 
 def _check(scene: _Scene, purchases: list[Purchase], receiver: Receiver, begun: float) -> int:
-    """Print what came of it and hold it against pandas."""
+    """Print the results, compare them with pandas and return the exit code."""
     console, api = scene.console, scene.api
     feed = read_feed(scene.options.ports.address("kafka"), registry_url(scene.options.ports))
     members = {segment["key"]: {str(item["user_id"]) for item in api.members(segment["key"])} for segment in SEGMENTS}
@@ -172,17 +172,17 @@ def _check(scene: _Scene, purchases: list[Purchase], receiver: Receiver, begun: 
 
 
 def _undelivered(feed: Feed, receiver: Receiver) -> list[str]:
-    """Every change of the webhook's segments must have come, and nothing else."""
+    """Return one line for each missing and each unexpected message of the webhook."""
     due = {(key, user, n + 1) for key in DELIVERED for user, changes in feed.changes[key].items() for n in range(len(changes))}
     came = {(call["data"]["segment_key"], call["data"]["user_id"], call["data"]["sequence"]) for call in receiver.calls}
-    lines = [f"webhook: {user} in {key}, sequence {sequence} did not come" for key, user, sequence in sorted(due - came)]
-    return lines + [f"webhook: {user} in {key}, sequence {sequence} was not due" for key, user, sequence in sorted(came - due)]
+    lines = [f"webhook: {user} in {key}, sequence {sequence} was not delivered" for key, user, sequence in sorted(due - came)]
+    return lines + [f"webhook: {user} in {key}, sequence {sequence} was not expected" for key, user, sequence in sorted(came - due)]
 
 
 def _where_to_look(scene: _Scene) -> None:
     api, folder = f"http://{scene.options.ports.address('api')}", scene.instance.data_dir
     scene.console.print(
-        f"\nIt is still running. Look at {api}/docs, or:\n"
+        f"\nThe instance is still running. Open {api}/docs, or run:\n"
         f"  starling segments list --data-dir {folder}\n"
         f"  starling status --data-dir {folder}\n"
         f"  starling down --data-dir {folder}",

@@ -1,4 +1,4 @@
-"""Pure core: what the demo's shop sells, and the segments a marketer would want of it."""
+"""Pure core: the catalog, the computed trait and the segments of the demo."""
 
 from typing import Any, Final
 
@@ -6,10 +6,10 @@ from starling_local.demo.dataset import Purchase
 
 EVENT: Final = "Order Completed"
 END: Final = "1998-07-15T00:00:00Z"
-"""The clock is moved on to here after the last purchase (30 June 1998), so that what time alone changes is seen too."""
+"""The clock advances to this instant after the last purchase (30 June 1998), so that timers fire as well."""
 
 NEW_YORK: Final = "America/New_York"
-"""The history dates an order at midnight in UTC: there that is the evening before, so the zone decides the day and the month."""
+"""An order is dated at midnight in UTC, which is the evening before in New York; the zone decides its day and month."""
 
 CATALOG: Final[list[dict[str, Any]]] = [
     {"product_id": "cd-bargain", "name": "Bargain bin CD", "category": "Bargains", "brand": "Various", "price": 7.99},
@@ -116,21 +116,21 @@ SEGMENTS: Final[list[dict[str, Any]]] = [
 ]
 
 DELIVERED: Final = ("vip", "vip-lapsing")
-"""Segments whose changes go to the demo's webhook."""
+"""Segments whose membership changes are delivered to the webhook."""
 
-SETTLED_BY_SPARK: Final = frozenset({"vip", "vip-lapsing"})
-"""Segments that hang on a trait of Spark's: who is in at the end is exact, but the instant of entry is when Spark told."""
+COMPUTED_BY_SPARK: Final = frozenset({"vip", "vip-lapsing"})
+"""Segments on a computed trait: the members at the end are exact, but the instant of entry depends on the Spark job."""
 
 
 def product_id(purchase: Purchase) -> str:
-    """The catalog's product for a purchase, told by the price of a piece (the history has no product ids)."""
+    """Return a product of the catalog by the price of one piece; the history has no product ids."""
     price = purchase.revenue / purchase.quantity if purchase.quantity else 0.0
     bands = ((10, "cd-bargain"), (16, "cd-album"), (25, "cd-import"))
     return next((product for limit, product in bands if price < limit), "cd-box")
 
 
 def properties(purchase: Purchase) -> dict[str, Any]:
-    """What the shop's site would send with the order."""
+    """Return the properties of the order event."""
     return {
         "order_id": f"order-{purchase.line}",
         "product_id": product_id(purchase),

@@ -1,1 +1,1 @@
-"""The audience report as one HTML page that needs nothing but a browser."""
+"""The audience report as one self-contained HTML page."""

@@ -1,23 +1,25 @@
-"""Pure core: numbers -> SVG, a few lines of our own: the page is one file and asks no network."""
+"""Pure core: numbers -> SVG. No chart library: the page is one file that loads nothing."""
 
 from collections.abc import Sequence
 from html import escape
 
 WIDTH, HEIGHT = 760, 200
 _LEFT, _TOP, _BAND, _GAP = 56, 8, 112, 12
-"""Pixels: room for the axis's numbers, the curve's height, and what is between it and the bars below."""
+"""Pixels: left margin for the axis labels, top margin, height of the curve, gap between the curve and the bars."""
 
 
 def curve_with_bars(days: Sequence[str], sizes: Sequence[int], ups: Sequence[int], downs: Sequence[int]) -> str:
-    """A curve of sizes, and below it bars: entries upwards, exits downwards; each chart has its own scale.
+    """Return a curve of sizes above bars of entries (upwards) and exits (downwards), each with its own scale.
 
     Shape: one value a day in all four, at least one day.
     """
     bars_top = _TOP + _BAND + _GAP
     middle, reach = bars_top + 28, 28
     most, widest = max(*sizes, 1), max(*ups, *downs, 1)
-    curve = " ".join(f"{x:.1f},{_TOP + _BAND - size * _BAND / most:.1f}" for x, size in zip(_places(len(days)), sizes, strict=True))
-    corner = f"{_places(len(days))[-1]:.1f},{_TOP + _BAND}"
+    curve = " ".join(
+        f"{x:.1f},{_TOP + _BAND - size * _BAND / most:.1f}" for x, size in zip(_x_positions(len(days)), sizes, strict=True)
+    )
+    corner = f"{_x_positions(len(days))[-1]:.1f},{_TOP + _BAND}"
     parts = [
         f'<polygon class="area" points="{_LEFT},{_TOP + _BAND} {curve} {corner}"/>',
         f'<polyline class="size" points="{curve}"/>',
@@ -31,17 +33,19 @@ def curve_with_bars(days: Sequence[str], sizes: Sequence[int], ups: Sequence[int
         _label(_LEFT, HEIGHT - 2, days[0], "start"),
         _label(WIDTH, HEIGHT - 2, days[-1], "end"),
     ]
-    told = f"{sizes[-1]:,} on {days[-1]}; at most {max(sizes):,}"
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{escape(told)}</title>{"".join(parts)}</svg>'
+    title = f"{sizes[-1]:,} on {days[-1]}; at most {max(sizes):,}"
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{escape(title)}</title>{"".join(parts)}</svg>'
 
 
-def _places(count: int) -> list[float]:
+def _x_positions(count: int) -> list[float]:
     step = (WIDTH - _LEFT) / max(1, count - 1)
     return [_LEFT + number * step for number in range(count)]
 
 
 def _bars(values: Sequence[int], middle: float, scale: float) -> str:
-    return "".join(f"M{x:.1f} {middle}v{value * scale:.1f}" for x, value in zip(_places(len(values)), values, strict=True) if value)
+    return "".join(
+        f"M{x:.1f} {middle}v{value * scale:.1f}" for x, value in zip(_x_positions(len(values)), values, strict=True) if value
+    )
 
 
 def _label(x: float, y: float, text: str, anchor: str) -> str:

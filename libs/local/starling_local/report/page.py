@@ -1,4 +1,4 @@
-"""Pure core: the audience report -> HTML. Everything that came from outside is escaped; nothing is loaded."""
+"""Pure core: the audience report -> HTML. All external text is escaped; the page loads nothing."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -22,12 +22,12 @@ svg{width:100%;height:auto;display:block}svg text{font-size:10px;fill:var(--soft
 
 
 def page(found: Audience) -> str:
-    """One self-contained document."""
+    """Return the report as one self-contained HTML document."""
     parts = [
         f"<h1>Audiences</h1><p>As of {escape(found.as_of)}; days of {escape(found.timezone)}.</p>",
         *_warnings(found),
         _summary(found),
-        "<h2>Day by day</h2><p>The curve: members when the day ends. Bars: entries above, exits below.</p>",
+        "<h2>Day by day</h2><p>Curve: members at the end of the day. Bars: entries upwards, exits downwards.</p>",
         *[_segment(found, key) for key in found.days],
         _retention(found),
         _overlap(found),
@@ -38,9 +38,9 @@ def page(found: Audience) -> str:
 
 def _warnings(found: Audience) -> Iterable[str]:
     if found.records_missing:
-        yield f"<p>{found.records_missing:,} older changes are not kept any more; early days may show too few people.</p>"
+        yield f"<p>{found.records_missing:,} older changes are no longer retained; early days may show too few members.</p>"
     if found.records_unreadable:
-        yield f'<p class="warn">{found.records_unreadable:,} records could not be read and are not in these numbers.</p>'
+        yield f'<p class="warn">{found.records_unreadable:,} records could not be read and are not included.</p>'
 
 
 def _summary(found: Audience) -> str:
@@ -63,25 +63,25 @@ def _cohorts(found: Audience, key: str) -> str:
     months = sorted({month for segment, month, _ in found.cohorts if segment == key})
     if not months:
         return ""
-    rows = [(month, [_share(found.cohorts.get((key, month, later))) for later in found.later]) for month in months]
-    table = _table(["entered in", *[_days(later) for later in found.later]], rows)
-    return f"<details><summary>Who stayed, by month of entry</summary>{table}</details>"
+    rows = [(month, [_share(found.cohorts.get((key, month, later))) for later in found.days_later]) for month in months]
+    table = _table(["entered in", *[_days(later) for later in found.days_later]], rows)
+    return f"<details><summary>Retention by month of entry</summary>{table}</details>"
 
 
 def _retention(found: Audience) -> str:
-    if not found.kept:
+    if not found.retention:
         return ""
-    rows = [(key, [_share(found.kept.get((key, later))) for later in found.later]) for key in found.days]
-    table = _table(["segment", *[_days(later) for later in found.later]], rows)
-    return f"<h2>Who stayed</h2><p>Of those who entered on a day: the share that is in so many days later.</p>{table}"
+    rows = [(key, [_share(found.retention.get((key, later))) for later in found.days_later]) for key in found.days]
+    table = _table(["segment", *[_days(later) for later in found.days_later]], rows)
+    return f"<h2>Retention</h2><p>Share of the users who entered on a day and are members so many days later.</p>{table}"
 
 
 def _overlap(found: Audience) -> str:
-    keys = [key for key in found.days if (key, key) in found.shared]
+    keys = [key for key in found.days if (key, key) in found.overlap]
     if not keys:
         return ""
-    rows = [(key, [_people(found.shared.get((key, other), 0), found.shared[key, key]) for other in keys]) for key in keys]
-    return f"<h2>Who is in both</h2><p>People of the row's segment who are in the column's too.</p>{_table(['', *keys], rows)}"
+    rows = [(key, [_people(found.overlap.get((key, other), 0), found.overlap[key, key]) for other in keys]) for key in keys]
+    return f"<h2>Overlap</h2><p>Users of the row's segment who are in the column's segment as well.</p>{_table(['', *keys], rows)}"
 
 
 def _table(heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str | tuple[str, float]]]]) -> str:
@@ -91,7 +91,7 @@ def _table(heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str | tuple[
 
 
 def _cell(content: str | tuple[str, float]) -> str:
-    """Text, or text and how strongly it is shaded, from 0 to 1."""
+    """Return a table cell. Shape: `content` is a text, or a text and its shade from 0 to 1."""
     if isinstance(content, str):
         return f"<td>{escape(content)}</td>"
     text, share = content

@@ -1,4 +1,4 @@
-"""Pure core: rows of the audience report as the API gives them -> what the page shows of each segment."""
+"""Pure core: rows of the audience report from the API -> figures of each segment for the page."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """One day of a segment; `size` is that at its end."""
+    """One day of a segment; `size` is the number of members at its end."""
 
     day: str
     size: int
@@ -17,8 +17,10 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """The whole report. `days`: by segment, in order; `kept`: (segment, days later) -> (entered, still in), all days together;
-    `cohorts`: the same by (segment, month, days later); `shared`: (segment, other) -> people in both.
+    """The whole report.
+
+    Shape: `days`: segment -> days in order; `retention`: (segment, days later) -> (entered, still in), summed over all days;
+           `cohorts`: the same by (segment, month of entry, days later); `overlap`: (segment, other) -> users in both.
     """
 
     as_of: str
@@ -26,30 +28,30 @@ class Audience:
     records_missing: int
     records_unreadable: int
     days: Mapping[str, Sequence[Day]]
-    kept: Mapping[tuple[str, int], tuple[int, int]]
+    retention: Mapping[tuple[str, int], tuple[int, int]]
     cohorts: Mapping[tuple[str, str, int], tuple[int, int]]
-    shared: Mapping[tuple[str, str], int]
+    overlap: Mapping[tuple[str, str], int]
 
     @property
-    def later(self) -> Sequence[int]:
-        """After how many days was asked."""
-        return sorted({later for _, later in self.kept})
+    def days_later(self) -> Sequence[int]:
+        """Return the numbers of days for which retention was computed."""
+        return sorted({days_later for _, days_later in self.retention})
 
 
 def audience(head: Mapping[str, Any], rows: Mapping[str, Iterable[Mapping[str, Any]]]) -> Audience:
-    """`head`: what every page says beside its rows; `rows`: `days`, `retention`, `overlap` -> the rows."""
+    """Return the report. `head`: the fields of a page without its rows; `rows`: `days`, `retention`, `overlap` -> rows."""
     days: dict[str, list[Day]] = {}
     for row in rows["days"]:
         days.setdefault(row["segment"], []).append(Day(row["day"], row["size"], row["entries"], row["exits"]))
-    kept: dict[tuple[str, int], tuple[int, int]] = {}
+    retention: dict[tuple[str, int], tuple[int, int]] = {}
     cohorts: dict[tuple[str, str, int], tuple[int, int]] = {}
     for row in rows["retention"]:
         counts = (row["entered"], row["still"])
-        _add(kept, (row["segment"], row["days_later"]), counts)
+        _add(retention, (row["segment"], row["days_later"]), counts)
         _add(cohorts, (row["segment"], row["day"][:7], row["days_later"]), counts)
-    shared = {(row["segment"], row["other_key"]): row["users"] for row in rows["overlap"]}
+    overlap = {(row["segment"], row["other_key"]): row["users"] for row in rows["overlap"]}
     counts = (head["records_missing"], head["records_unreadable"])
-    return Audience(head["as_of"], head["timezone"], *counts, days, kept, cohorts, shared)
+    return Audience(head["as_of"], head["timezone"], *counts, days, retention, cohorts, overlap)
 
 
 def _add(sums: dict[Any, tuple[int, int]], key: Any, counts: tuple[int, int]) -> None:

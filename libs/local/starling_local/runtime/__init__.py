@@ -1,4 +1,4 @@
-"""The JVM programs and libraries the embedded stack runs on, fetched once and checked."""
+"""The JVM programs and libraries of the embedded stack, fetched once and verified."""
 
 from starling_local.runtime.bundles import BUNDLES, Bundle
 from starling_local.runtime.fetching import FetchError, fetch, runtime_jars

@@ -1,4 +1,4 @@
-"""`python -m starling_local.runtime`: bring every bundle that is not here yet. Says nothing when there is nothing to do."""
+"""Edge: `python -m starling_local.runtime` fetches every missing bundle; prints nothing if none is missing."""
 
 import sys
 
@@ -7,7 +7,7 @@ from starling_local.runtime.fetching import FetchError, default_runtime_dir, fet
 
 
 def main() -> int:
-    """0 when all are here; otherwise says what is missing."""
+    """Fetch every missing bundle; return the exit code."""
     try:
         for bundle in BUNDLES.values():
             fetch(bundle, default_runtime_dir(), lambda line: print(f"setup: {line} ...", flush=True))  # noqa: T201 - for the terminal

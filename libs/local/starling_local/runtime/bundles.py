@@ -1,4 +1,4 @@
-"""Pure core: which bundles there are, where each one goes, and what must be inside."""
+"""Pure core: the bundles, the names of their directories, and their checksums."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ _MAVEN = Path(__file__).parent / "maven"
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin"
 
 LIBRARIES = f"{_PLUGIN}:3.8.1:copy-dependencies"
-"""Copies every runtime dependency of the pom, transitive ones too."""
+"""Copies every runtime dependency of the pom, including transitive ones."""
 ARCHIVE = f"{_PLUGIN}:2.10:copy"
-"""Copies the pom's artifact items. Version 2: from 3 on `copy` insists on reading parent poms that mirrors may lack."""
+"""Copies the pom's artifact items. Version 2: from version 3 on, `copy` requires parent poms, which a mirror may lack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """One directory of files that Maven brings.
+    """One directory of files that Maven fetches.
 
-    Shape: `goal` is the Maven goal that fills the directory; an `archive` bundle brings one
+    Shape: `goal` is the Maven goal that fills the directory; an `archive` bundle consists of one
            `.tar.gz`, which is unpacked in place.
-    Source: `maven/<name>/pom.xml` pins the versions, `maven/<name>/SHA256SUMS` the bytes.
+    Source: `maven/<name>/pom.xml` pins the versions, `maven/<name>/SHA256SUMS` the checksums.
     """
 
     name: str
@@ -28,12 +28,12 @@ class Bundle:
 
     @property
     def pom(self) -> Path:
-        """What pins the versions."""
+        """Return the path of the pom, which pins the versions."""
         return _MAVEN / self.name / "pom.xml"
 
     @property
     def checksum_file(self) -> Path:
-        """What pins the bytes."""
+        """Return the path of the pinned checksums."""
         return _MAVEN / self.name / "SHA256SUMS"
 
 
@@ -50,12 +50,12 @@ BUNDLES = {
 
 
 def directory_name(bundle: Bundle, pom: bytes) -> str:
-    """A name that changes with the pom, so that two versions never share a directory."""
+    """Return a directory name that depends on the pom, so that two versions never share a directory."""
     return f"{bundle.name}-{hashlib.sha256(pom).hexdigest()[:12]}"
 
 
 def parse_checksums(text: str) -> dict[str, str]:
-    """`sha256sum` format to {file name: hex digest}. Raises ValueError on any other line."""
+    """Return `sha256sum` output as {file name: hex digest}. Raises ValueError for any other line."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         digest, gap, name = line.partition("  ")
@@ -65,8 +65,8 @@ def parse_checksums(text: str) -> dict[str, str]:
     return found
 
 
-def checksum_faults(expected: dict[str, str], found: dict[str, str]) -> list[str]:
-    """What differs between what should be there and what is, one short text each; empty means equal."""
+def checksum_mismatches(expected: dict[str, str], found: dict[str, str]) -> list[str]:
+    """Return one text for each difference between two sets of checksums; an empty list means equality."""
     missing = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
     extra = [f"{name} is not expected" for name in sorted(found.keys() - expected.keys())]
     shared = sorted(expected.keys() & found.keys())

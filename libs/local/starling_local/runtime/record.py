@@ -1,6 +1,6 @@
-"""Edge: `python -m starling_local.runtime.record NAME` pins the bytes of a bundle after its pom was changed.
+"""Edge: `python -m starling_local.runtime.record NAME` pins the checksums of a bundle after a change of its pom.
 
-Fetches without checking, and writes the bundle's SHA256SUMS. Look at the difference before committing it.
+Fetches without verification and writes the bundle's SHA256SUMS. Review the difference before committing it.
 """
 
 import sys
@@ -12,7 +12,7 @@ from starling_local.runtime.fetching import copy_with_maven, digests
 
 
 def main(names: list[str]) -> int:
-    """Pin the named bundles, or all."""
+    """Pin the named bundles, or all bundles."""
     for name in names or sorted(BUNDLES):
         bundle = BUNDLES[name]
         with tempfile.TemporaryDirectory() as scratch:

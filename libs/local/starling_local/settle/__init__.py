@@ -1,1 +1,1 @@
-"""Knowing when everything accepted so far has gone through every stage."""
+"""Waiting until every stage has processed all events accepted so far."""

@@ -1,4 +1,4 @@
-"""Pure core: from offsets to a verdict. No broker, no clock."""
+"""Pure core: decides from offsets whether the pipeline is settled."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,61 +13,62 @@ Partition: TypeAlias = tuple[str, int]
 Offsets: TypeAlias = Mapping[Partition, int]
 
 PART_OF_STAGE = {"profiles": "spark", "webhook": "delivery", "projector-events": "projector"}
-"""The service that does a stage's work, where it has another name."""
+"""Stage → the service that runs it, where the names differ."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """One look at all stages.
+class PipelineState:
+    """State of all stages.
 
-    Shape: `stable` are the last stable offsets before the stages were asked, `written` the high watermarks after;
-           `lags` maps a stage to its records not yet gone through (only stages that have some);
-           `waiting` says in words what else is not finished.
+    Shape: `stable` are the last stable offsets before the committed offsets were read, `written` the high watermarks
+           after; `lags` maps a stage to its lag (only stages that lag); `unfinished` describes other unfinished work.
     """
 
     stable: Offsets
     written: Offsets
     lags: Mapping[str, int] = field(default_factory=dict)
-    waiting: Sequence[str] = ()
+    unfinished: Sequence[str] = ()
 
 
 def positions(committed: Offsets, starts: Offsets, ends: Offsets) -> dict[Partition, int]:
-    """Where a group stands in each partition: what it committed, else the first record there is."""
+    """Return the position of a group in each partition: its committed offset, else the first offset."""
     return {part: max(committed.get(part, 0), starts.get(part, 0)) for part in ends}
 
 
-def behind(standing: Offsets, ends: Offsets) -> dict[Partition, int]:
-    """Partitions whose end is beyond the position, with that position. Not all of them hold records there:
-    transaction markers take offsets too, and a compacted topic has gaps."""
-    return {part: standing[part] for part, end in ends.items() if standing[part] < end}
+def behind(current: Offsets, ends: Offsets) -> dict[Partition, int]:
+    """Return the partitions whose end is beyond the position, with that position.
 
-
-def lag(standing: Offsets, ends: Offsets, really_behind: set[Partition]) -> int:
-    """Offsets still to go in the partitions that really hold records there."""
-    return sum(ends[part] - standing[part] for part in really_behind)
-
-
-def is_settled(look: Pass) -> bool:
-    """Everything has gone through: no stage lags, and nothing was written or open while we looked.
-
-    Why this is enough: a stage commits its input only together with, or after, its output. So output of
-    what was committed when we asked its group is counted in `written`; if that equals `stable`, every later
-    stage was compared with it. The high watermark it must be: of one transaction, the marker in a group's offsets
-    may be written before the one in the output, which until then is no record a later stage could lag by.
+    Some have no records there: transaction markers take offsets too, and a compacted topic has gaps.
     """
-    return not look.lags and not look.waiting and look.stable == look.written
+    return {part: current[part] for part, end in ends.items() if current[part] < end}
 
 
-def describe(look: Pass) -> str:
-    """What holds the pipeline up, for a person."""
-    lagging = [f"{stage} lags by {count:,} record{'s' if count != 1 else ''}" for stage, count in look.lags.items()]
-    return "; ".join([*lagging, *look.waiting]) or "records are still being written"
+def lag(current: Offsets, ends: Offsets, with_records: set[Partition]) -> int:
+    """Return the sum of the offsets between position and end of the partitions `with_records`."""
+    return sum(ends[part] - current[part] for part in with_records)
+
+
+def is_settled(state: PipelineState) -> bool:
+    """Return whether no stage lags and no record was written, and no transaction open, during the reading.
+
+    A stage commits its input only together with its output, or after it. The output of every committed input is
+    therefore included in `written`; if `written` equals `stable`, each later stage was compared with that output.
+    `written` is the high watermark and not the last stable offset: the commit marker of a transaction can appear in
+    the group's offsets before it appears in the output topic, and until then the output is not visible as lag.
+    """
+    return not state.lags and not state.unfinished and state.stable == state.written
+
+
+def describe(state: PipelineState) -> str:
+    """Return the reason why the pipeline is not settled, for an error message."""
+    lagging = [f"{stage} lags by {count:,} record{'s' if count != 1 else ''}" for stage, count in state.lags.items()]
+    return "; ".join([*lagging, *state.unfinished]) or "records are still being written"
 
 
 def stages_of(stages: Sequence[Stage], parts: Sequence[str]) -> list[Stage]:
-    """The stages to wait for, in the given order: those of a running part, and those that no part of a local stack serves.
+    """Return the stages to wait for, in the given order: those of a running part, and those of services started by hand.
 
-    A service that is started by hand has a stage of the second kind. `parts`: names without worker numbers.
+    A stage belongs to a service started by hand if no part of a local stack serves it. `parts`: names without worker numbers.
     """
     served = [(stage, PART_OF_STAGE.get(stage.name, stage.name)) for stage in stages]
     return [stage for stage, part in served if part in parts or part not in WORKERS]

@@ -1,4 +1,4 @@
-"""Adapter: looks at the pipeline until everything has gone through, or the time is up."""
+"""Adapter: polls the pipeline until it is settled, or until the time-out."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,72 +8,72 @@ from starling_common.kafka import BrokerUnavailable
 from starling_common.topics import Stage
 from starling_local.errors import LocalError
 from starling_local.settle.broker import Offsetter
-from starling_local.settle.progress import Pass, behind, describe, is_settled, lag, positions
+from starling_local.settle.progress import PipelineState, behind, describe, is_settled, lag, positions
 
 _PAUSE_SECONDS = 0.2
 
-StillWaiting = Callable[[], Sequence[str]]
-"""What is not finished although no stage lags, in words; empty when all is."""
+ListUnfinished = Callable[[], Sequence[str]]
+"""Returns descriptions of work that is unfinished although no stage lags."""
 
 
 class NotSettled(LocalError):
-    """The time-out came first; the text names the stage that lags, and by how much."""
+    """The pipeline was not settled at the time-out. The text names the stages that lag, and their lag."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What `settle` looks at: the stages in order, the broker's offsets, and what else may be unfinished."""
+    """The stages in order, the broker's offsets, and a source of other unfinished work."""
 
     stages: Sequence[Stage]
     offsets: Offsetter
-    still_waiting: StillWaiting
+    list_unfinished: ListUnfinished
 
-    def look(self) -> Pass:
-        """One pass over all stages, in order. Raises BrokerUnavailable."""
+    def state(self) -> PipelineState:
+        """Read the state of all stages, in order. Raises BrokerUnavailable."""
         partitions = self.offsets.partitions(name for stage in self.stages for name in stage.inputs)
         stable = self.offsets.ends(partitions)
         lags = {stage.name: stage_lag(self.offsets, stage) for stage in self.stages}
-        waiting = self.still_waiting()
-        return Pass(
-            stable, self.offsets.high_watermarks(partitions), {name: count for name, count in lags.items() if count}, waiting
+        unfinished = self.list_unfinished()
+        return PipelineState(
+            stable, self.offsets.high_watermarks(partitions), {name: count for name, count in lags.items() if count}, unfinished
         )
 
 
 def stage_lag(offsets: Offsetter, stage: Stage) -> int:
-    """Records in the stage's inputs that its group has not committed. Raises BrokerUnavailable."""
+    """Return the lag of the stage's consumer group over all its inputs. Raises BrokerUnavailable."""
     return _lag_in(offsets, stage.group, stage.inputs)
 
 
 def topic_lag(offsets: Offsetter, stage: Stage, topic: str) -> int:
-    """The same for one of its inputs. Raises BrokerUnavailable."""
+    """Return the lag of the stage's consumer group in one input topic. Raises BrokerUnavailable."""
     return _lag_in(offsets, stage.group, (topic,))
 
 
 def _lag_in(offsets: Offsetter, group: str, topics: Sequence[str]) -> int:
     partitions = offsets.partitions(topics)
     ends = offsets.ends(partitions)
-    standing = positions(offsets.committed(group, partitions), offsets.starts(partitions), ends)
-    return lag(standing, ends, offsets.holding_records(behind(standing, ends)))
+    current = positions(offsets.committed(group, partitions), offsets.starts(partitions), ends)
+    return lag(current, ends, offsets.holding_records(behind(current, ends)))
 
 
 def stage_lags(offsets: Offsetter, stages: Sequence[Stage]) -> Mapping[str, int]:
-    """The lag of every stage, by its name. Raises BrokerUnavailable."""
+    """Return the lag of every stage by its name. Raises BrokerUnavailable."""
     return {stage.name: stage_lag(offsets, stage) for stage in stages}
 
 
 def settle(pipeline: Pipeline, timeout_seconds: float) -> None:
-    """Return once everything accepted before the call has gone through. Raises NotSettled at the time-out."""
+    """Return once every stage has processed all events accepted before the call. Raises NotSettled at the time-out."""
     deadline = time.monotonic() + timeout_seconds
-    reason = "nothing was looked at"
+    reason = "no offsets were read"
     while True:
         try:
-            look = pipeline.look()
+            state = pipeline.state()
         except BrokerUnavailable as error:
             reason = str(error)
         else:
-            if is_settled(look):
+            if is_settled(state):
                 return
-            reason = describe(look)
+            reason = describe(state)
         if time.monotonic() >= deadline:
             raise NotSettled(f"not settled after {timeout_seconds:g} s: {reason}")
         time.sleep(_PAUSE_SECONDS)

@@ -1,1 +1,1 @@
-"""The embedded stack: what its parts are, and the process that keeps them running."""
+"""The embedded stack: its parts, and the supervisor that keeps them running."""

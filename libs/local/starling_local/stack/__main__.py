@@ -11,7 +11,7 @@ from starling_local.stack.wiring import runnable_parts
 
 
 def main() -> int:
-    """Run until asked to stop; `--with-parent` also stops when the process that started it dies."""
+    """Run the supervisor until TERM or INT; with `--with-parent` also until its parent process ends. Return the exit code."""
     instance = Instance(Path(sys.argv[1]))
     if "--with-parent" in sys.argv:
         end_with_parent()

@@ -1,4 +1,4 @@
-"""Adapter: a Spark job that runs once on a running instance, as a process of its own."""
+"""Adapter: runs a Spark job once against a running instance, as a separate process."""
 
 import os
 import subprocess
@@ -15,26 +15,26 @@ from starling_local.stack.services import Host, job_env
 
 
 class JobFailed(LocalError):
-    """The job ended with an error; the text names its log."""
+    """The job failed. The text contains the end of its log."""
 
 
-def run_job(instance: Instance, name: str, module: str, words: Sequence[str], done: Sequence[int] = (0,)) -> int:
-    """Run it to its end; what it prints is printed, its log goes to `logs/<name>.log`. Returns its exit code, one of `done`.
+def run_job(instance: Instance, name: str, module: str, arguments: Sequence[str], success_codes: Sequence[int] = (0,)) -> int:
+    """Run a job and return its exit code, one of `success_codes`. Its output is printed, its log goes to `logs/<name>.log`.
 
-    Raises: StackError when the instance does not run, JobFailed, JavaError, FetchError.
+    Raises: StackError if the instance does not run, JobFailed, JavaError, FetchError.
     """
     running_report(instance)
     environment = {**os.environ, **environment_of_job(instance, name)}
     instance.logs.mkdir(parents=True, exist_ok=True)
     with instance.log_file(name).open("ab") as log:
-        code = subprocess.run([sys.executable, "-m", module, *words], env=environment, stderr=log, check=False).returncode
-    if code not in done:
-        raise JobFailed(f"{name} ended with code {code}: {tail(instance, name)}")
+        code = subprocess.run([sys.executable, "-m", module, *arguments], env=environment, stderr=log, check=False).returncode
+    if code not in success_codes:
+        raise JobFailed(f"{name} ended with exit code {code}: {tail(instance, name)}")
     return code
 
 
 def environment_of_job(instance: Instance, name: str) -> dict[str, str]:
-    """The settings of a Spark job beside this instance. Raises JavaError, FetchError."""
+    """Return the environment of a Spark job for this instance. Raises JavaError, FetchError."""
     options = instance.options()
     jars = {
         bundle: tuple(sorted(fetch(BUNDLES[bundle], default_runtime_dir()).glob("*.jar")))

@@ -1,4 +1,4 @@
-"""Pure core: the Cassandra node as a part (one node, everything on the loopback address)."""
+"""Pure core: the Cassandra node as a part (one node on the loopback address)."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ commitlog_sync_period: 10000ms
 commitlog_segment_size: 16MiB
 commitlog_total_space: 512MiB
 memtable_allocation_type: heap_buffers
-# A dropped table of a development instance is gone; its snapshot would only fill the disk.
+# A development instance needs no snapshot of a dropped table.
 auto_snapshot: false
 """
 
@@ -56,17 +56,17 @@ _OPENS = (*(f"java.base/{package}" for package in _OPENED_IN_JAVA_BASE), "jdk.ma
 
 
 def cassandra_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
-    """The node. JMX stays off: it would need one more port, and nothing here asks it."""
+    """Return the node. JMX is off: it needs one more port, and the stack does not use it."""
     home = data_dir / "cassandra"
     config = home / "conf" / "cassandra.yaml"
     options = {
         "cassandra.storagedir": home,
         "cassandra.config": f"file:{config}",
         "cassandra-foreground": "yes",
-        # Alone in its ring: there is nobody to hear gossip from.
+        # The ring has one node, so there is no gossip to wait for.
         "cassandra.skip_wait_for_gossip_to_settle": "0",
         "cassandra.ring_delay_ms": "100",
-        # How often it looks at its coarse clock: every 2 ms is half of what the node costs with nothing to do.
+        # The default of 2 ms causes half of the processor time of an idle node.
         "cassandra.approximate_time_precision_ms": "20",
         "jdk.attach.allowAttachSelf": "true",
         "logback.configurationFile": f"file:{home / 'conf' / 'logback.xml'}",
@@ -89,5 +89,5 @@ def cassandra_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
 
 
 def render_yaml(home: Path, ports: Ports) -> str:
-    """`cassandra.yaml` of the one node."""
+    """Return `cassandra.yaml` of the node."""
     return _YAML.format(host=HOST, storage=ports.fixed("cassandra-storage"), native=ports.fixed("cassandra"), home=home)

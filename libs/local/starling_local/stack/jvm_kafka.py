@@ -1,4 +1,4 @@
-"""Pure core: the Kafka broker as a part (KRaft, one node that is broker and controller)."""
+"""Pure core: the Kafka broker as a part (KRaft; one node is broker and controller)."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 log.dirs={logs}
-# Topics come from the deploy step; a mistyped name must fail and not make a topic.
+# The deploy step creates all topics; a mistyped name must fail.
 auto.create.topics.enable=false
 default.replication.factor=1
 min.insync.replicas=1
@@ -26,9 +26,9 @@ transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=8
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
-# One developer's groups are complete at once: waiting for more members only slows each start.
+# The groups of a development instance are complete at once, so a delay only slows each start.
 group.initial.rebalance.delay.ms=0
-# A replay of history writes much at once on a disk that is shared; small segments let retention work.
+# Retention deletes whole segments. Small ones limit the disk use of an import of history.
 log.segment.bytes=134217728
 num.network.threads=2
 num.io.threads=4
@@ -36,11 +36,11 @@ log.cleaner.dedupe.buffer.size=16777216
 """
 
 _FIXED_CLUSTER_ID = "c3RhcmxpbmctbG9jYWwtMQ"
-"""22 characters of base64, as Kafka wants it. One for all: the data directory tells instances apart."""
+"""22 characters of base64. All instances share the id, because each has its own data directory."""
 
 
 def kafka_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
-    """The broker; its log directory is formatted once, before the first start."""
+    """Return the broker; its log directory is formatted once, before the first start."""
     home = data_dir / "kafka"
     config = home / "server.properties"
     classpath = f"{jars}/*"
@@ -64,5 +64,5 @@ def kafka_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
 
 
 def render_properties(logs: Path, ports: Ports) -> str:
-    """`server.properties` of the one broker."""
+    """Return `server.properties` of the broker."""
     return _PROPERTIES.format(host=HOST, broker=ports.fixed("kafka"), controller=ports.fixed("kafka-controller"), logs=logs)

@@ -1,7 +1,7 @@
 """Pure core: the schema registry as a part.
 
-It keeps its schemas in an H2 file and not in Kafka topics: so it starts beside the broker and not
-after it, and goes on answering while the broker is down, which is what fault tests need.
+The registry stores its schemas in an H2 file and not in Kafka topics. It therefore starts in parallel with the broker, and
+answers while the broker is down, which the fault tests need.
 """
 
 from pathlib import Path
@@ -11,11 +11,11 @@ from starling_local.stack.parts import HttpProbe, Part
 
 
 def registry_part(data_dir: Path, runner: Path, ports: Ports, java: str) -> Part:
-    """Apicurio, spoken to through its Confluent-compatible interface (see `registry_url`)."""
+    """Return the Apicurio registry; clients use its Confluent-compatible interface (see `registry_url`)."""
     home = data_dir / "registry"
     return Part(
         name="registry",
-        # It is asked seldom: the optimising compiler would take longer than it saves (13 s of processor to be there, 7 without).
+        # The registry has few requests: its start takes 13 s of processor time with the optimising compiler, 7 s without.
         command=(
             *(java, "-Xmx256m", "-XX:MaxMetaspaceSize=192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             *("-jar", str(runner)),
@@ -37,5 +37,5 @@ def registry_part(data_dir: Path, runner: Path, ports: Ports, java: str) -> Part
 
 
 def registry_url(ports: Ports) -> str:
-    """What clients of the registry are given."""
+    """Return the address for clients of the registry."""
     return f"http://{ports.address('registry')}/apis/ccompat/v7"

@@ -1,4 +1,4 @@
-"""Adapter: the other side of the supervisor: start it, watch what it reports, stop it, clear up after its death."""
+"""Adapter: starts the supervisor, follows its reports, stops it, and ends its orphaned processes."""
 
 import os
 import signal
@@ -21,11 +21,11 @@ _TAIL_BYTES = 16 * 1024
 
 
 class StackError(LocalError):
-    """The stack is not as it should be; the text says what is wrong and where to look."""
+    """The stack does not run, or a part failed. The text states the reason and names the log."""
 
 
 def supervisor_of(instance: Instance) -> Identity | None:
-    """The instance's live supervisor; None when there is none."""
+    """Return the instance's running supervisor; None if there is none."""
     report = instance.report()
     if report is None:
         return None
@@ -34,9 +34,9 @@ def supervisor_of(instance: Instance) -> Identity | None:
 
 
 def clear_orphans(instance: Instance) -> int:
-    """End what a killed supervisor left behind; how many processes that were.
+    """End the orphaned processes of a killed supervisor; return their number.
 
-    Found by the pid and start time it recorded, and by the instance's id in their environment; never by name.
+    A process is found by the instance's id in its environment, never by its name.
     """
     if supervisor_of(instance) or not instance.exists():
         return 0
@@ -51,16 +51,22 @@ def clear_orphans(instance: Instance) -> int:
     return len(orphans)
 
 
-def start_supervisor(instance: Instance, *, ends_with_us: bool) -> subprocess.Popen[bytes]:
-    """A supervisor for the instance's saved options, in a session of its own.
+def start_supervisor(instance: Instance, *, ends_with_caller: bool) -> subprocess.Popen[bytes]:
+    """Start a supervisor for the instance's saved options in a new session; return its process.
 
-    `ends_with_us`: it stops everything when this process dies, however it dies (Linux).
-    Returns its process, to be kept and waited for by whoever stays. Raises: StackError when it ends at once.
+    `ends_with_caller`: the supervisor stops all parts when this process ends for any reason (Linux).
+    A caller that continues to run must wait for the process. Raises: StackError if the supervisor ends at once.
     """
     instance.logs.mkdir(parents=True, exist_ok=True)
     with instance.log_file("supervisor").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "starling_local.stack", str(instance.data_dir), *(["--with-parent"] if ends_with_us else [])],
+            [
+                sys.executable,
+                "-m",
+                "starling_local.stack",
+                str(instance.data_dir),
+                *(["--with-parent"] if ends_with_caller else []),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -75,14 +81,14 @@ def start_supervisor(instance: Instance, *, ends_with_us: bool) -> subprocess.Po
 
 
 def reload_supervisor(supervisor: Identity) -> None:
-    """Tell it to read the saved options again."""
+    """Make the supervisor read the saved options again."""
     os.kill(supervisor.pid, signal.SIGHUP)
 
 
 def changes(instance: Instance, revision: int, timeout_seconds: float) -> Iterator[PartReport]:
-    """Each part whenever its state changes, until all are ready.
+    """Yield each part whenever its state changes; return when all parts are ready.
 
-    Raises: StackError when the supervisor is gone, or at the time-out with the parts that are not ready.
+    Raises: StackError if the supervisor has ended, or at the time-out with the parts that are not ready.
     """
     deadline = time.monotonic() + timeout_seconds
     seen: dict[str, PartReport] = {}
@@ -97,35 +103,36 @@ def changes(instance: Instance, revision: int, timeout_seconds: float) -> Iterat
             if report.is_ready and alive:
                 return
         if not alive:
-            raise StackError(f"the supervisor is gone: {tail(instance, 'supervisor')}")
+            raise StackError(f"the supervisor has ended: {tail(instance, 'supervisor')}")
         if time.monotonic() >= deadline:
             raise StackError(_not_ready(instance, report, timeout_seconds))
         time.sleep(_POLL_SECONDS)
 
 
 def wait_ready(instance: Instance, revision: int, timeout_seconds: float) -> None:
-    """Raises StackError as `changes` does."""
+    """Wait until all parts are ready. Raises StackError, as `changes` does."""
     for _part in changes(instance, revision, timeout_seconds):
         pass
 
 
-def stop(instance: Instance, say: Callable[[str], None] = lambda _line: None) -> bool:
-    """Stop everything, gracefully; False if nothing ran. Raises StackError when it does not end in time."""
+def stop(instance: Instance, on_progress: Callable[[str], None] = lambda _line: None) -> bool:
+    """Stop all parts gracefully; return False if nothing ran. Raises StackError if the supervisor does not stop in time."""
     supervisor = supervisor_of(instance)
     if supervisor is None:
         return clear_orphans(instance) > 0
-    say("stopping")
+    on_progress("stopping")
     os.kill(supervisor.pid, signal.SIGTERM)
     if not wait_gone([supervisor], STOP_TIMEOUT_SECONDS):
-        raise StackError(f"the supervisor (pid {supervisor.pid}) did not stop in {STOP_TIMEOUT_SECONDS:.0f} s")
+        seconds = f"{STOP_TIMEOUT_SECONDS:.0f} s"
+        raise StackError(f"the supervisor (pid {supervisor.pid}) did not stop in {seconds}: {tail(instance, 'supervisor')}")
     clear_orphans(instance)
     return True
 
 
 def running_report(instance: Instance) -> Report:
-    """What the live supervisor says. Raises StackError when the instance does not run, NoInstanceError if there is none."""
+    """Return the report of the running supervisor. Raises StackError or, without an instance, NoInstanceError."""
     if not instance.exists():
-        raise NoInstanceError(f"no instance in {instance.data_dir}: run `starling up` first, or name its --data-dir")
+        raise NoInstanceError(f"no instance in {instance.data_dir}: run `starling up` first, or set --data-dir")
     report = instance.report()
     if report is None or supervisor_of(instance) is None:
         raise StackError(f"the instance in {instance.data_dir} is not running: start it with `starling up`")
@@ -133,24 +140,24 @@ def running_report(instance: Instance) -> Report:
 
 
 def tail(instance: Instance, part: str, lines: int = 3) -> str:
-    """The last telling lines of a part's log, and where it is."""
+    """Return the last informative lines of a part's log, and its path."""
     log = instance.log_file(part)
     if not log.exists():
         return f"no log yet ({log})"
     last = log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").splitlines()
-    # Of a Java exception the head says what is wrong, and the frames below it bury the head.
-    telling = [line.strip() for line in last if line.strip() and not line.startswith(("\tat ", "\t... "))]
-    return f"{' | '.join(telling[-lines:]) or 'its log is empty'} ({log})"
+    # The first line of a Java exception is informative; its stack frames are not.
+    informative = [line.strip() for line in last if line.strip() and not line.startswith(("\tat ", "\t... "))]
+    return f"{' | '.join(informative[-lines:]) or 'its log is empty'} ({log})"
 
 
 def _not_ready(instance: Instance, report: Report | None, timeout_seconds: float) -> str:
     parts = [part for part in report.parts if not part.is_ready] if report else []
-    told = "; ".join(f"{part.name} is {part.state} {part.message}".strip() for part in parts) or "no report yet"
-    # The first one that is not ready holds up those behind it: its log is the one to read.
-    where = f"; {parts[0].name} says: {tail(instance, parts[0].name)}" if parts else ""
-    return f"not ready after {timeout_seconds:.0f} s: {told}{where}"
+    states = "; ".join(f"{part.name} is {part.state} {part.message}".strip() for part in parts) or "no report yet"
+    # The other parts may depend on the first part that is not ready.
+    where = f"; log of {parts[0].name}: {tail(instance, parts[0].name)}" if parts else ""
+    return f"not ready after {timeout_seconds:.0f} s: {states}{where}"
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    with suppress(psutil.NoSuchProcess):  # it ended meanwhile, which is what was wanted
+    with suppress(psutil.NoSuchProcess):  # The process has ended in the meantime.
         process.send_signal(number)

@@ -1,4 +1,4 @@
-"""Pure core: what becomes of a part when it starts, answers, falls over. A fold; the clock is passed in."""
+"""Pure core: the state machine of a part: start, probe, exit, back-off. The caller passes the time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,11 +9,11 @@ from starling_local.stack.parts import Part
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 30.0
 HEALTHY_AFTER_SECONDS = 60.0
-"""A part that was ready this long and then fell is at the beginning of its back-off again."""
+"""A part that was ready for this time restarts with the first delay after its exit."""
 
 
 class Phase(Enum):
-    """Where a part is in its life; the values are what `status` shows."""
+    """Phase of a part; `status` prints the values."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -29,9 +29,9 @@ RUNNING = frozenset({Phase.STARTING, Phase.READY, Phase.UNREADY})
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One part's state.
+    """State of one part.
 
-    Shape: `failures` counts exits in a row; `restarts` counts all starts but the first.
+    Shape: `failures` counts consecutive exits; `restarts` counts all starts except the first.
     Units: `since` and `retry_at` are seconds of a monotonic clock.
     """
 
@@ -44,18 +44,18 @@ class Life:
 
 
 def delay_seconds(failures: int) -> float:
-    """How long to wait before the start that follows `failures` failures in a row: doubles, capped."""
+    """Return the delay of the start after `failures` consecutive failures: it doubles up to a maximum."""
     return float(min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2 ** max(0, min(failures, 16) - 1)))
 
 
 def started(life: Life, now: float) -> Life:
-    """Its process runs from now on."""
+    """Return the state after the start of the process."""
     again = 1 if life.phase is Phase.BACKOFF else 0
     return replace(life, phase=Phase.STARTING, since=now, restarts=life.restarts + again)
 
 
 def probed(life: Life, ok: bool, now: float) -> Life:
-    """A part that was ready and no longer answers is `unready`: reported, but left alone."""
+    """Return the state after a probe. A part that was ready and does not answer becomes `unready`; it is not restarted."""
     if life.phase not in RUNNING:
         return life
     if ok:
@@ -64,7 +64,7 @@ def probed(life: Life, ok: bool, now: float) -> Life:
 
 
 def exited(life: Life, part: Part, code: int, now: float) -> Life:
-    """A step that ended with 0 is done; anything else that ends by itself is started again after a pause."""
+    """Return the state after an exit: a step that ended with 0 is done, any other part restarts after a delay."""
     if part.is_step and code == 0:
         return replace(life, phase=Phase.DONE, since=now, failures=0, message="")
     was_healthy = life.phase is Phase.READY and now - life.since >= HEALTHY_AFTER_SECONDS
@@ -75,17 +75,16 @@ def exited(life: Life, part: Part, code: int, now: float) -> Life:
 
 
 def due(parts: Sequence[Part], lives: Mapping[str, Life], now: float) -> list[Part]:
-    """The parts to start now: their turn has come, and all they depend on is ready.
+    """Return the parts to start now: new parts whose dependencies are ready, and parts whose back-off has ended.
 
-    A part that waits for its back-off does not wait for its dependencies again: services must live
-    through the loss of a store by themselves.
+    A restart does not wait for dependencies, because a service must tolerate the loss of a store.
     """
     ready = {name for name, life in lives.items() if life.phase in (Phase.READY, Phase.DONE)}
     return [part for part in parts if _is_due(part, lives[part.name], ready, now)]
 
 
 def probe_interval_seconds(phase: Phase) -> float:
-    """Often while somebody waits for it, seldom when all is well."""
+    """Return the interval between probes: short until the part is ready, then long."""
     return 5.0 if phase is Phase.READY else 0.3
 
 

@@ -1,4 +1,4 @@
-"""Pure core: what a part of the stack is, before anything is started."""
+"""Pure core: the description of a part of the stack, and the order of starting."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,21 +10,21 @@ from starling_local.errors import NotPossible
 
 @dataclass(frozen=True, slots=True)
 class HttpProbe:
-    """Ready when a GET answers 200."""
+    """Ready when a GET returns 200."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaProbe:
-    """Ready when the broker hands out cluster metadata that names a broker."""
+    """Ready when the broker returns cluster metadata with at least one broker."""
 
     brokers: str
 
 
 @dataclass(frozen=True, slots=True)
 class CqlProbe:
-    """Ready when the node answers a CQL OPTIONS frame: it accepts clients."""
+    """Ready when the node answers a CQL OPTIONS frame, so that it accepts clients."""
 
     host: str
     port: int
@@ -32,7 +32,7 @@ class CqlProbe:
 
 @dataclass(frozen=True, slots=True)
 class ExitProbe:
-    """Ready when the process has ended with 0: a step and no server."""
+    """Ready when the process has ended with 0: the part is a step and not a server."""
 
 
 Probe: TypeAlias = HttpProbe | KafkaProbe | CqlProbe | ExitProbe
@@ -40,7 +40,7 @@ Probe: TypeAlias = HttpProbe | KafkaProbe | CqlProbe | ExitProbe
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """A command to run once before the first start; done when `creates` exists."""
+    """A command that runs before a start as long as `creates` does not exist."""
 
     command: tuple[str, ...]
     creates: Path
@@ -48,11 +48,11 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One process of the stack, complete: the supervisor needs nothing else to run it.
+    """One process of the stack, with everything that the supervisor needs to run it.
 
-    Shape: `files` are written before each start (path → text); `env` is added to the caller's.
+    Shape: `files` are written before each start (path → text); `env` is added to the environment of the caller;
            `ports` maps a name for messages to a port number.
-    Units: `grace_seconds` is how long it may take from TERM to KILL.
+    Units: `grace_seconds` is the time from TERM to KILL.
     """
 
     name: str
@@ -68,45 +68,45 @@ class Part:
 
     @property
     def is_step(self) -> bool:
-        """It ends by itself, and must end well, before what depends on it may start."""
+        """Return whether the part must end with 0 before the parts that depend on it start."""
         return isinstance(self.probe, ExitProbe)
 
     def runs_as(self, other: "Part") -> bool:
-        """Whether a process that was started for the other is what this one asks for: what it was given once is the same."""
+        """Return whether a process that was started for `other` has the command, environment and files of this part."""
         return (self.command, self.env, self.files) == (other.command, other.env, other.files)
 
 
 class PlanError(NotPossible):
-    """The parts cannot be put into an order: an unknown name, or a circle."""
+    """The parts have no order of starting: a name is unknown, or the dependencies have a cycle."""
 
 
 def start_order(parts: Iterable[Part]) -> list[Part]:
-    """Parts with each after all it depends on; ties keep the given order. Raises PlanError."""
+    """Return the parts, each after its dependencies, otherwise in the given order. Raises PlanError."""
     waiting = list(parts)
     names = {part.name for part in waiting}
     for part in waiting:
         if unknown := set(part.depends_on) - names:
-            raise PlanError(f"{part.name} depends on {', '.join(sorted(unknown))}, which is not there")
+            raise PlanError(f"{part.name} depends on {', '.join(sorted(unknown))}, which does not exist")
     placed: list[Part] = []
     while waiting:
         done = {part.name for part in placed}
         free = [part for part in waiting if set(part.depends_on) <= done]
         if not free:
-            raise PlanError(f"circle among {', '.join(part.name for part in waiting)}")
+            raise PlanError(f"dependency cycle among {', '.join(part.name for part in waiting)}")
         placed.append(free[0])
         waiting.remove(free[0])
     return placed
 
 
-def with_needs(parts: Sequence[Part], wanted: Iterable[str]) -> list[Part]:
-    """The wanted parts and all they depend on, in the given order. Raises PlanError for an unknown name."""
+def with_dependencies(parts: Sequence[Part], wanted: Iterable[str]) -> list[Part]:
+    """Return the wanted parts and all their dependencies, in the given order. Raises PlanError for an unknown name."""
     by_name = {part.name: part for part in parts}
     keep: set[str] = set()
     todo = list(wanted)
     while todo:
         name = todo.pop()
         if name not in by_name:
-            raise PlanError(f"no part is called {name}; there are {', '.join(by_name)}")
+            raise PlanError(f"no part is called {name}; the parts are {', '.join(by_name)}")
         if name not in keep:
             keep.add(name)
             todo.extend(by_name[name].depends_on)

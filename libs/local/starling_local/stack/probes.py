@@ -1,4 +1,4 @@
-"""Adapter: asks a running part whether it is ready. Answers within about a second, never raises."""
+"""Adapter: checks whether a running part is ready. A check takes about a second at most and never raises."""
 
 import http.client
 import logging
@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from starling_local.stack.parts import CqlProbe, ExitProbe, HttpProbe, KafkaProbe, Probe
 
-_PATIENCE_SECONDS = 1.0
+_TIMEOUT_SECONDS = 1.0
 
 _SILENT = logging.getLogger("starling_local.probe")
 _SILENT.addHandler(logging.NullHandler())
@@ -22,7 +22,7 @@ _CQL_SUPPORTED = 0x06
 
 
 def is_ready(probe: Probe) -> bool:
-    """One question, one answer; not being reachable is `False`."""
+    """Return whether the part answers its probe now."""
     match probe:
         case HttpProbe(url):
             return _http_answers(url)
@@ -31,12 +31,12 @@ def is_ready(probe: Probe) -> bool:
         case CqlProbe(host, port):
             return _cql_answers(host, port)
         case ExitProbe():
-            return False  # a step is ready by ending, which is not asked for here
+            return False  # The supervisor sees the exit of a step itself.
 
 
 def _http_answers(url: str) -> bool:
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE_SECONDS)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
     try:
         connection.request("GET", parts.path or "/")
         return connection.getresponse().status == http.HTTPStatus.OK
@@ -48,18 +48,18 @@ def _http_answers(url: str) -> bool:
 
 def _broker_answers(brokers: str) -> bool:
     host, _, port = brokers.partition(":")
-    if not _port_answers(host, int(port)):  # far cheaper than a client that cannot connect
+    if not _port_answers(host, int(port)):  # Cheaper than an admin client that cannot connect.
         return False
     client = AdminClient({"bootstrap.servers": brokers, "log_level": 0}, logger=_SILENT)
     try:
-        return bool(client.list_topics(timeout=_PATIENCE_SECONDS).brokers)
+        return bool(client.list_topics(timeout=_TIMEOUT_SECONDS).brokers)
     except KafkaException:
         return False
 
 
 def _cql_answers(host: str, port: int) -> bool:
     try:
-        with socket.create_connection((host, port), timeout=_PATIENCE_SECONDS) as connection:
+        with socket.create_connection((host, port), timeout=_TIMEOUT_SECONDS) as connection:
             connection.sendall(_CQL_OPTIONS)
             header = connection.recv(9)
     except OSError:
@@ -69,7 +69,7 @@ def _cql_answers(host: str, port: int) -> bool:
 
 def _port_answers(host: str, port: int) -> bool:
     try:
-        with socket.create_connection((host, port), timeout=_PATIENCE_SECONDS):
+        with socket.create_connection((host, port), timeout=_TIMEOUT_SECONDS):
             return True
     except OSError:
         return False

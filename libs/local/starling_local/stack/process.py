@@ -1,6 +1,6 @@
-"""Adapter: starts processes in groups of their own, and ends exactly those and no others.
+"""Adapter: starts processes in their own process groups, and ends only those.
 
-A process is known by its id and its start time together: ids are used again, the pair is not.
+A process is identified by its id and its start time, because the kernel reuses ids.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 MARK = "STARLING_LOCAL_INSTANCE"
-"""Every process of an instance carries the instance's id under this name in its environment."""
+"""Environment variable with the instance's id, set for every process of an instance."""
 
 _PR_SET_PDEATHSIG = 1
 _CLOCK_SLACK_SECONDS = 2.0
@@ -26,19 +26,19 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One process for ever. Units: `started_at` in seconds since the epoch."""
+    """Unique identity of a process. Units: `started_at` in seconds since the epoch."""
 
     pid: int
     started_at: float
 
 
 def identify(pid: int) -> Identity:
-    """Raises psutil.NoSuchProcess when it is gone already."""
+    """Return the identity of a running process. Raises psutil.NoSuchProcess if it has ended."""
     return Identity(pid, psutil.Process(pid).create_time())
 
 
 def is_alive(identity: Identity) -> bool:
-    """This very process runs: neither gone, nor waiting to be buried, nor another one with its number."""
+    """Return whether the process runs; a zombie and another process with the same id do not count."""
     try:
         process = psutil.Process(identity.pid)
         same = abs(process.create_time() - identity.started_at) < _CLOCK_SLACK_SECONDS
@@ -48,7 +48,7 @@ def is_alive(identity: Identity) -> bool:
 
 
 def spawn(command: Sequence[str], env: Mapping[str, str], log: Path, *, cwd: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start in an own process group, output appended to `log`; asked to end when the caller dies (Linux)."""
+    """Start a process in its own group, with its output appended to `log`; it receives TERM when the caller dies (Linux)."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
         return subprocess.Popen(
@@ -65,22 +65,22 @@ def spawn(command: Sequence[str], env: Mapping[str, str], log: Path, *, cwd: Pat
 
 
 def end_with_parent() -> None:
-    """The kernel shall send the calling process TERM when its parent dies; does nothing where there is no Linux.
+    """Make the kernel send TERM to the calling process when its parent dies; only on Linux.
 
-    An extra: the next `up` or `down` finds orphans without it.
+    On other systems the next `up` or `down` ends the orphaned processes.
     """
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-def ask_to_end(identity: Identity) -> None:
-    """TERM to the leader alone: it knows best in which order to stop its own children."""
+def terminate(identity: Identity) -> None:
+    """Send TERM to the leader of the group only; the leader stops its children in the right order."""
     if is_alive(identity):
         _send(lambda: os.kill(identity.pid, signal.SIGTERM))
 
 
 def wait_gone(identities: Sequence[Identity], timeout_seconds: float) -> bool:
-    """True once none of them is alive any more."""
+    """Return True once all processes have ended, False at the time-out."""
     deadline = time.monotonic() + timeout_seconds
     while any(is_alive(identity) for identity in identities):
         if time.monotonic() >= deadline:
@@ -90,16 +90,16 @@ def wait_gone(identities: Sequence[Identity], timeout_seconds: float) -> bool:
 
 
 def kill_group(identity: Identity, mark: str) -> None:
-    """KILL what is left of the process's group: the leader, and children that outlived it.
+    """Send KILL to the remaining processes of the group: the leader and its children.
 
-    Only processes that carry our mark are touched: the group's number may belong to a stranger by now.
+    Processes without the mark are skipped, because the kernel may have reused the id of the group.
     """
     for process in group_members(identity.pid, mark):
         _send(process.kill)
 
 
 def group_members(group: int, mark: str) -> list[psutil.Process]:
-    """Live processes of the group that carry `mark`."""
+    """Return the running processes of the group that have `mark` in their environment."""
     return [process for process in psutil.process_iter() if _belongs(process, group, mark)]
 
 
@@ -107,21 +107,21 @@ def _belongs(process: psutil.Process, group: int, mark: str) -> bool:
     try:
         return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == mark
     except (psutil.Error, ProcessLookupError, PermissionError):
-        return False  # gone, or not ours to look at
+        return False  # The process has ended, or belongs to another user.
 
 
 def _send(signalled: Callable[[], None]) -> None:
-    with suppress(ProcessLookupError, psutil.NoSuchProcess):  # it ended meanwhile, which is what was wanted
+    with suppress(ProcessLookupError, psutil.NoSuchProcess):  # The process has ended in the meantime.
         signalled()
 
 
 def marked_processes(mark: str) -> list[psutil.Process]:
-    """Every live process that carries `mark`, whatever its group and whoever its parent is now."""
+    """Return every running process with `mark` in its environment, in any group and with any parent."""
     found = []
     for process in psutil.process_iter():
         try:
             if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.Error:
-            continue  # gone, or not ours to look at
+            continue  # The process has ended, or belongs to another user.
     return found

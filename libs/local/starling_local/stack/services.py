@@ -1,4 +1,4 @@
-"""Pure core: the services as parts, configured by environment alone."""
+"""Pure core: the services as parts, configured by environment variables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from starling_local.stack.jvm_registry import registry_url
 from starling_local.stack.parts import ExitProbe, HttpProbe, Part
 
 WRITE_KEY = "local-write-key"
-API_TOKEN = "local-admin-token"  # noqa: S105 - known to all by contract, and made by the local stack alone
+API_TOKEN = "local-admin-token"  # noqa: S105 - a documented constant of the local stack
 WORKSPACE = "default"
 STORES = ("kafka", "cassandra", "registry")
 BACKFILL_FROM_RECORDS = 20_000
-"""A partition of the segmenter reads as many in about a second: what is shorter is not worth the start of Spark."""
+"""The segmenter reads as many records of a partition in about a second; a shorter history does not justify a Spark run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the services need to know of this machine.
+    """Paths on this machine that the services need.
 
-    Shape: `spark_jars` are the files pyspark gets on its class path, `iceberg_jars` those that the lake needs on top;
-           empty when nothing that needs them is started.
+    Shape: `spark_jars` is the class path of pyspark, `iceberg_jars` the additional jars of the lake;
+           empty if no started part needs them.
     """
 
     python: str
@@ -32,7 +32,7 @@ class Host:
 
 
 def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
-    """The deploy step and every service, in the order of an event's way."""
+    """Return the deploy step and every service, in the order in which an event passes them."""
     ports = options.ports
     shared = shared_env(ports, options.clock)
     parts = [
@@ -50,7 +50,7 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
 
 
 def shared_env(ports: Ports, clock: str) -> dict[str, str]:
-    """The environment that every service gets."""
+    """Return the environment variables of every service."""
     return {
         "STARLING_KAFKA__BROKERS": ports.address("kafka"),
         "STARLING_REGISTRY__URL": registry_url(ports),
@@ -63,13 +63,13 @@ def shared_env(ports: Ports, clock: str) -> dict[str, str]:
         "STARLING_TOKENS": f"{API_TOKEN}=admin:{WORKSPACE}",
         "STARLING_INGEST_URL": f"http://{ports.address('ingest')}",
         "STARLING_API_URL": f"http://{ports.address('api')}",
-        # Whoever tries webhooks on this machine has the receiver on it too.
+        # A webhook receiver under development runs on this machine as well.
         "STARLING_ALLOW_PRIVATE_ADDRESSES": "true",
     }
 
 
 def _backfill(data_dir: Path, options: Options, host: Host) -> dict[str, str]:
-    """What the API gives to the job that it starts; nothing when it is to start none."""
+    """Return the environment variables for the backfill job that the API starts; empty without --backfill."""
     own = {
         "STARLING_BACKFILL_FROM_RECORDS": str(BACKFILL_FROM_RECORDS),
         "STARLING_BACKFILL_RUNNER": "process",
@@ -108,7 +108,7 @@ def _spark(name: str, module: str, data_dir: Path, ports: Ports, shared: Mapping
 
 
 def job_env(name: str, data_dir: Path, options: Options, host: Host) -> dict[str, str]:
-    """The environment of a Spark job that runs once; it answers no HTTP."""
+    """Return the environment variables of a Spark job that runs once; it serves no HTTP."""
     own = {"STARLING_INSTANCE_ID": name, "STARLING_HTTP__PORT": str(options.ports.worker("spark", 0))}
     jars = (*host.spark_jars, *host.iceberg_jars)
     env = {**shared_env(options.ports, options.clock), **_spark_env(data_dir, jars, host), **own}
@@ -122,7 +122,7 @@ def _spark_env(data_dir: Path, jars: Sequence[Path], host: Host) -> dict[str, st
         "STARLING_REPLAY_DIR": str(data_dir / "spark" / "replays"),
         "STARLING_SPARK_JARS": ",".join(str(jar) for jar in jars),
         "STARLING_SPARK_DRIVER_MEMORY": "1g",
-        # Spark starts its Python workers itself and would take the first `python3` of the PATH.
+        # Spark starts its Python workers with the first `python3` of the PATH by default.
         "PYSPARK_PYTHON": host.python,
         "PYSPARK_DRIVER_PYTHON": host.python,
         "JAVA_HOME": str(host.java_home),

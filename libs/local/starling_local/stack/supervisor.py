@@ -1,4 +1,4 @@
-"""Adapter: keeps the parts of one instance running. One thread, one loop; what to do is decided in `life`."""
+"""Adapter: keeps the parts of one instance running, in one thread; `life` makes the decisions."""
 
 import fcntl
 import os
@@ -27,12 +27,12 @@ from starling_local.stack.life import (
 )
 from starling_local.stack.parts import Part
 from starling_local.stack.probes import is_ready
-from starling_local.stack.process import MARK, Identity, ask_to_end, identify, kill_group, spawn, wait_gone
+from starling_local.stack.process import MARK, Identity, identify, kill_group, spawn, terminate, wait_gone
 
 _TICK_SECONDS = 0.1
 _LOG_CHECK_SECONDS = 5.0
 LOG_CAP_BYTES = 32 * 1024 * 1024
-"""A log that grew past this is moved to `<name>.log.1` and begun again: at most twice this a part."""
+"""A larger log is moved to `<name>.log.1`, so that a part uses at most twice this size."""
 
 PlanParts = Callable[[Options], list[Part]]
 
@@ -43,7 +43,7 @@ class AlreadyRunningError(Exception):
 
 @dataclass
 class Supervised:
-    """One part with its state and its process. Units: `next_probe` in seconds of the monotonic clock."""
+    """A part with its state and process. Units: `next_probe` in seconds of the monotonic clock."""
 
     part: Part
     life: Life = field(default_factory=Life)
@@ -53,9 +53,9 @@ class Supervised:
 
 
 class Supervisor:
-    """Runs what `plan` says for the instance's options until TERM or INT; HUP reads the options again.
+    """Runs the parts that `plan` returns for the instance's options until TERM or INT; HUP reads the options again.
 
-    Raises: AlreadyRunningError when the data directory has a supervisor.
+    Raises: AlreadyRunningError if the data directory has a supervisor.
     """
 
     def __init__(self, instance: Instance, plan: PlanParts) -> None:
@@ -70,14 +70,14 @@ class Supervisor:
         self._next_log_check = 0.0
 
     def run(self) -> None:
-        """Return when everything has stopped."""
-        with _hold(self._instance.lock_file):
+        """Run until TERM or INT; return when all parts have stopped."""
+        with _locked(self._instance.lock_file):
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._on_stop)
             signal.signal(signal.SIGHUP, self._on_reload)
             try:
                 while not self._stop:
-                    self._turn()
+                    self._tick()
                     time.sleep(_TICK_SECONDS)
             finally:
                 self._stop_parts(list(self._all))
@@ -89,7 +89,7 @@ class Supervisor:
     def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
         self._reload = True
 
-    def _turn(self) -> None:
+    def _tick(self) -> None:
         if self._reload:
             self._reload = False
             self._apply(self._instance.options())
@@ -102,7 +102,7 @@ class Supervisor:
         self._report()
 
     def _apply(self, options: Options) -> None:
-        """Take over new options: parts that are no longer wanted stop, new and changed ones wait for their turn."""
+        """Apply new options: stop removed and changed parts, and add new and changed parts as waiting."""
         wanted = {part.name: part for part in self._plan(options)}
         kept = {name: one for name, one in self._all.items() if name in wanted and wanted[name].runs_as(one.part)}
         self._stop_parts([name for name in self._all if name not in kept])
@@ -139,13 +139,13 @@ class Supervisor:
             code = supervised.process.poll() if supervised.process else None
             if code is None:
                 continue
-            if supervised.identity:  # children that outlived it would hold its ports
+            if supervised.identity:  # Children of the process may still use its ports.
                 kill_group(supervised.identity, self._options.instance_id)
             supervised.process = supervised.identity = None
             supervised.life = exited(supervised.life, supervised.part, code, time.monotonic())
 
     def _probe_next(self) -> None:
-        """At most one probe a turn: a part that does not answer must not hold up the others' restarts."""
+        """Run at most one probe a tick, so that a part that does not answer does not delay the restarts of others."""
         now = time.monotonic()
         running = [s for s in self._all.values() if s.life.phase in RUNNING and s.next_probe <= now]
         if not running:
@@ -156,7 +156,7 @@ class Supervisor:
         supervised.next_probe = time.monotonic() + probe_interval_seconds(supervised.life.phase)
 
     def _stop_parts(self, names: list[str]) -> None:
-        """In reverse order: whoever depends on a part is gone before the part is asked to end."""
+        """Stop the parts in reverse order of their dependencies; a part receives TERM after its dependents have ended."""
         left = [self._all[name] for name in names]
         while left:
             needed = {name for s in left for name in s.part.depends_on}
@@ -167,7 +167,7 @@ class Supervisor:
     def _end(self, layer: list[Supervised]) -> None:
         running = [(s, s.identity) for s in layer if s.identity]
         for _, identity in running:
-            ask_to_end(identity)
+            terminate(identity)
         grace = max((s.part.grace_seconds for s, _ in running), default=0.0)
         wait_gone([identity for _, identity in running], grace)
         for supervised, identity in running:
@@ -185,7 +185,7 @@ class Supervisor:
         self._next_log_check = time.monotonic() + _LOG_CHECK_SECONDS
         for log in self._instance.logs.glob("*.log"):
             if log.stat().st_size > LOG_CAP_BYTES:
-                # Copied and cut, not renamed: the part keeps appending to the file it has open.
+                # The part keeps the file open, so the log is copied and truncated instead of renamed.
                 shutil.copyfile(log, log.with_suffix(".log.1"))
                 os.truncate(log, 0)
 
@@ -219,12 +219,12 @@ def _report_of(supervised: Supervised) -> PartReport:
 
 
 @contextmanager
-def _hold(lock: Path) -> Iterator[None]:
-    """Holds the lock file for as long as the block runs; the kernel frees it if we are killed."""
+def _locked(lock: Path) -> Iterator[None]:
+    """Hold the lock file for the duration of the block; the kernel releases it if the process is killed."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise AlreadyRunningError(f"{lock.parent} has a supervisor already") from None
+            raise AlreadyRunningError(f"{lock.parent} has a supervisor already: run `starling down` first") from None
         yield

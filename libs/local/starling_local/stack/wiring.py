@@ -1,4 +1,4 @@
-"""An instance's options → the parts to run. The only place that knows both."""
+"""Adapter: an instance's options → the parts to run."""
 
 import sys
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from starling_local.runtime.fetching import default_runtime_dir
 from starling_local.stack.jvm_cassandra import cassandra_part
 from starling_local.stack.jvm_kafka import kafka_part
 from starling_local.stack.jvm_registry import registry_part
-from starling_local.stack.parts import Part, start_order, with_needs
+from starling_local.stack.parts import Part, start_order, with_dependencies
 from starling_local.stack.services import Host, service_parts
 
-_USERS = {"spark": {"spark", "lake", "views"}, "iceberg": {"lake"}}
-"""The parts that need a bundle, where it is not called as they are."""
+_PARTS_OF_BUNDLE = {"spark": {"spark", "lake", "views"}, "iceberg": {"lake"}}
+"""Bundle → the parts that need it, where the names differ."""
 
 
 def planned_parts(data_dir: Path, options: Options) -> list[Part]:
-    """The parts of the instance in the order of starting: names, ports, probes. Fetches nothing, so the commands are no good.
+    """Return the parts in the order of starting. Fetches nothing, so only names, ports and probes are valid, not commands.
 
     Raises: PlanError for an unknown name in `only`.
     """
@@ -28,15 +28,15 @@ def planned_parts(data_dir: Path, options: Options) -> list[Part]:
 
 
 def needed_bundles(options: Options) -> list[str]:
-    """The runtime bundles this instance runs on. Raises PlanError."""
+    """Return the names of the bundles that the instance needs. Raises PlanError."""
     names = {part.name for part in planned_parts(Path("/"), options)}
-    return [name for name in BUNDLES if names & _USERS.get(name, {name})]
+    return [name for name in BUNDLES if names & _PARTS_OF_BUNDLE.get(name, {name})]
 
 
 def runnable_parts(data_dir: Path, options: Options, java: Java) -> list[Part]:
-    """The same parts, ready to run; what is not on this machine yet is fetched.
+    """Return the parts in the order of starting, ready to run; fetch missing bundles.
 
-    Raises: PlanError for an unknown name in `only`, FetchError when Maven cannot bring a bundle.
+    Raises: PlanError for an unknown name in `only`, FetchError if Maven cannot fetch a bundle.
     """
     homes = {name: fetch(BUNDLES[name], default_runtime_dir()) for name in needed_bundles(options)}
     return _ordered(_all_parts(data_dir, options, homes, java), options)
@@ -56,4 +56,4 @@ def _all_parts(data_dir: Path, options: Options, homes: Mapping[str, Path], java
 
 
 def _ordered(parts: list[Part], options: Options) -> list[Part]:
-    return start_order(with_needs(parts, options.only) if options.only else parts)
+    return start_order(with_dependencies(parts, options.only) if options.only else parts)
