@@ -1,11 +1,11 @@
-"""Compiles what every event passes through with mypyc, beside its sources; `make setup` runs it.
+"""Compiles the modules of the hot path with mypyc, next to their sources; `make setup` runs it.
 
     python libs/local/compile_native.py [--clean | --check]
 
-`--clean`: back to plain Python. `--check`: exit code 1 when what was compiled was made from other sources.
+`--clean`: delete the compiled modules. `--check`: exit code 1 if the compiled modules were built from other sources.
 
-Without a C compiler, or Python's headers, the same modules run as plain Python: same results, slower. Nothing is done
-when the sources are those that were compiled last.
+Without a C compiler or Python's headers the modules run as plain Python, with the same results but slower. Modules built
+from the current sources are not compiled again.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 SHARED = ROOT / "libs" / "common"
-"""Where the code that all compiled modules share is put: on every path, as the lowest library."""
+"""Directory of the code that all compiled modules share: the lowest library, which every package imports."""
 STAMP = ROOT / "libs" / ".compiled"
 MODULES = {
     "libs/common/starling_common": ("headers", "values", "wire/basics", "wire/fields"),
@@ -40,7 +40,7 @@ MODULES = {
     "libs/rules/starling_rules": ("events", "inputs"),
     "services/segmenter/starling_segmenter": ("agents", "membership", "membership_encoder"),
 }  # fmt: skip
-"""What an event passes through, by package. mypyc compiles no records of msgspec's, no exceptions and no enumerations."""
+"""Package -> modules of the hot path. mypyc cannot compile msgspec structs, exceptions and enumerations."""
 
 _BUILD = """
 from mypyc.build import mypycify
@@ -51,14 +51,14 @@ _MYPY = "[mypy]\npython_version = 3.11\nignore_missing_imports = True\nfollow_un
 
 
 def compiler() -> str | None:
-    """The C compiler that Python was configured for, None when it or Python's headers are missing."""
+    """Return the C compiler that Python was configured for; None if it or Python's headers are missing."""
     name = (sysconfig.get_config_var("CC") or "cc").split()[0]
     headers = Path(sysconfig.get_path("include")) / "Python.h"
     return shutil.which(name) if headers.exists() else None
 
 
 def fingerprint() -> str:
-    """Of all that goes into the result: the sources beside those that are compiled, what compiles them, and for which Python."""
+    """Return a digest of all inputs of the build: sources, mypy, the C compiler and Python."""
     # The path of the compiler depends on the order of PATH, which differs between shells.
     found = hashlib.sha256(f"{sys.version} {version('mypy')} {Path(compiler() or '').name}".encode())
     places = {(ROOT / package / module).parent for package, modules in MODULES.items() for module in modules}
@@ -68,21 +68,21 @@ def fingerprint() -> str:
 
 
 def is_current() -> bool:
-    """Whether what lies beside the sources was made from them."""
+    """Return whether the compiled modules were built from the current sources."""
     return STAMP.exists() and STAMP.read_text() == fingerprint()
 
 
 def clean() -> None:
-    """Back to plain Python."""
+    """Delete the compiled modules."""
     STAMP.unlink(missing_ok=True)
     for made in (*SHARED.glob("*.so"), *(made for package in MODULES for made in (ROOT / package).rglob("*.so"))):
         made.unlink()
 
 
 def build(directory: Path) -> None:
-    """Compile copies of the packages in `directory`, then put the extension modules where Python looks for them first.
+    """Compile copies of the packages in `directory`, then move the extension modules next to the sources.
 
-    Raises: subprocess.CalledProcessError, with what the compiler said.
+    Raises: subprocess.CalledProcessError with the output of the compiler.
     """
     wanted: list[str] = []
     for package, modules in MODULES.items():
@@ -102,7 +102,7 @@ def build(directory: Path) -> None:
 
 
 def main() -> int:
-    """Exit code 1: there is a compiler, and it could not do it."""
+    """Compile if necessary; return exit code 1 if the compilation fails."""
     if "--clean" in sys.argv[1:]:
         clean()
         return 0
@@ -112,7 +112,7 @@ def main() -> int:
         return 1
     clean()
     if compiler() is None:
-        print("setup: no C compiler or no Python headers here: plain Python does what is compiled elsewhere, which is slower.")
+        print("setup: no C compiler or no Python headers found: the hot path runs as plain Python, which is slower.")
     else:
         print("setup: compiling the hot path (about a minute) ...")
         try:
@@ -121,7 +121,7 @@ def main() -> int:
         except subprocess.CalledProcessError as error:
             clean()
             print(error.stdout[-4000:], file=sys.stderr)
-            print("setup: the hot path could not be compiled (see above).", file=sys.stderr)
+            print("setup: the compilation of the hot path failed (see above).", file=sys.stderr)
             return 1
     STAMP.write_text(fingerprint())
     return 0
