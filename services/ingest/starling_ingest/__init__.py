@@ -1,1 +1,1 @@
-"""HTTP in, ingest topics out."""
+"""The HTTP service that publishes tracking calls to the ingest topics."""

@@ -1,4 +1,4 @@
-"""`python -m starling_ingest`: start, run, stop."""
+"""Command line: `python -m starling_ingest`."""
 
 import gc
 import sys
@@ -11,15 +11,15 @@ from starling_ingest.wiring import Service
 
 
 def main() -> int:
-    """The exit code of the process."""
+    """Run the service until it stops; return the exit code of the process."""
     settings = Settings()
     configure_logs("ingest", settings.log_level)
-    spare_the_collector()
+    collect_garbage_rarely()
     return uvloop.run(_serve(settings))
 
 
-def spare_the_collector() -> None:
-    """Look for cycles rarely: requests make none, and looking took a sixth of the time at full load."""
+def collect_garbage_rarely() -> None:
+    """Run the garbage collector rarely: requests create no reference cycles, and frequent collections cost throughput."""
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
 

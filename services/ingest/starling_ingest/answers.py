@@ -1,4 +1,4 @@
-"""Pure core: what the edge can answer. Every error is problem+json with the members that tracking clients read."""
+"""Pure core: the HTTP responses of the service. Every error is problem+json with the members that tracking clients read."""
 
 from typing import Any, Final
 
@@ -6,7 +6,7 @@ import msgspec
 
 from starling_common.outcome import Refused
 from starling_common.problem import PROBLEM_JSON, problem
-from starling_ingest.accept import Fault
+from starling_ingest.accept import Rejection
 
 HeaderList = list[tuple[str, str]]
 
@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """One HTTP answer."""
+    """One HTTP response."""
 
     status: int
     headers: HeaderList
@@ -28,58 +28,58 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def accepted(correlation_id: str) -> Answer:
-    """Every item is in. The id was checked or made here: it needs no escaping."""
+    """Return 200 for a request whose items are all acknowledged. The correlation id is validated, so it needs no escaping."""
     body = f'{{"success":true,"correlationId":"{correlation_id}"}}'.encode()
     return Answer(200, [_JSON, _CORS, _EXPOSED, ("x-correlation-id", correlation_id)], body)
 
 
-def partly_accepted(count: int, faults: list[Fault], correlation_id: str) -> Answer:
-    """`count` items are in, the faulty ones are dead letters."""
-    body = _encode({"success": False, "accepted": count, "rejected": _rejected(faults)})
+def partly_accepted(count: int, rejections: list[Rejection], correlation_id: str) -> Answer:
+    """Return 200 with `success: false`: `count` items are acknowledged, and each rejected item is a dead letter."""
+    body = _encode({"success": False, "accepted": count, "rejected": _rejected(rejections)})
     return Answer(200, [_JSON, _CORS, _EXPOSED, ("x-correlation-id", correlation_id)], body)
 
 
-def nothing_usable(faults: list[Fault], correlation_id: str) -> Answer:
-    """No item is in. A lone item's own code and words; a batch's say where to look."""
-    first = faults[0]
-    if len(faults) == 1:
-        return failed(400, first.code, first.message, correlation_id, accepted=0, rejected=_rejected(faults))
-    message = f"none of {len(faults)} items can be used, the first because: {first.message}"
-    return failed(400, "no_usable_item", message, correlation_id, accepted=0, rejected=_rejected(faults))
+def none_accepted(rejections: list[Rejection], correlation_id: str) -> Answer:
+    """Return 400 for a request without a valid item: the error of the only item, or a summary of several."""
+    first = rejections[0]
+    if len(rejections) == 1:
+        return failed(400, first.code, first.message, correlation_id, accepted=0, rejected=_rejected(rejections))
+    message = f"none of the {len(rejections)} items is valid; the first error is {first.message}"
+    return failed(400, "no_usable_item", message, correlation_id, accepted=0, rejected=_rejected(rejections))
 
 
 def refused(why: Refused, correlation_id: str) -> Answer:
-    """Nothing of the body can be read."""
+    """Return the error of a body that is refused whole."""
     return failed(_STATUS.get(why.code, 400), why.code, why.message, correlation_id)
 
 
 def try_later(status: int, code: str, message: str, after_seconds: int, correlation_id: str) -> Answer:
-    """429 or 503: the same request, with the same message ids, may be sent again."""
+    """Return 429 or 503 with `Retry-After`: the sender may repeat the request with the same message ids."""
     answer = failed(status, code, message, correlation_id)
     return Answer(status, [*answer.headers, ("retry-after", str(after_seconds))], answer.body)
 
 
 def failed(status: int, code: str, message: str, correlation_id: str, **more: Any) -> Answer:
-    """Any other error."""
+    """Return an error as problem+json; `more` are additional members."""
     headers = [_PROBLEM, _CORS, _EXPOSED, ("x-correlation-id", correlation_id)]
     return Answer(status, headers, _encode(problem(status, code, message, **more)))
 
 
 def wrong_method(allow: str, correlation_id: str) -> Answer:
-    """405, and what would be right."""
-    answer = failed(405, "wrong_method", f"this path takes {allow}", correlation_id)
+    """Return 405 with the methods that the path allows."""
+    answer = failed(405, "wrong_method", f"this path allows {allow}", correlation_id)
     return Answer(405, [*answer.headers, ("allow", allow)], answer.body)
 
 
-def preflight(allow: str, asked: str | None) -> Answer:
-    """The answer to a browser that asks whether it may send to another origin; every header name that it asks for is allowed.
+def preflight(allow: str, requested: str | None) -> Answer:
+    """Return the response to a CORS preflight, which allows every header name requested.
 
-    No request carries cookies that count here, so a header can do no harm; clients add names of their own with every version.
+    Cookies have no effect on this service, so no header is a risk; new client versions add header names.
     """
     headers = [
         _CORS,
         ("access-control-allow-methods", allow),
-        ("access-control-allow-headers", asked or _HEADERS),
+        ("access-control-allow-headers", requested or _HEADERS),
         ("access-control-max-age", "86400"),
         ("vary", "Access-Control-Request-Headers"),
         ("allow", allow),
@@ -88,15 +88,15 @@ def preflight(allow: str, asked: str | None) -> Answer:
 
 
 def browser_settings(write_key: str, api_host: str, scheme: str) -> Answer:
-    """The document that Segment's browser client fetches before it sends anything."""
+    """Return the settings document that Segment's browser client fetches before it sends events."""
     segment = {"apiKey": write_key, "apiHost": api_host, "protocol": scheme}
-    # Without a host of its own, the client sends its metrics to Segment.
+    # Without this host the client sends its metrics to Segment.
     settings = {"integrations": {"Segment.io": segment}, "plan": {}, "edgeFunction": {}, "metrics": {"host": api_host}}
     return _document(settings)
 
 
 def source_config(write_key: str) -> Answer:
-    """The document that RudderStack's browser client fetches first: no device destinations, no reports of its own."""
+    """Return the document that RudderStack's browser client fetches first: no device destinations, no client reports."""
     off = {"enabled": False}
     config = {"statsCollection": {"errors": off, "metrics": off}}
     source = {"id": write_key, "name": "starling", "enabled": True, "config": config, "destinations": []}
@@ -104,12 +104,12 @@ def source_config(write_key: str) -> Answer:
 
 
 def plain(status: int, content_type: str, body: bytes) -> Answer:
-    """Health and metrics."""
+    """Return a response of health or metrics."""
     return Answer(status, [("content-type", content_type)], body)
 
 
-def _rejected(faults: list[Fault]) -> list[dict[str, Any]]:
-    return [{"index": f.index, "messageId": f.message_id, "code": f.code, "message": f.message} for f in faults]
+def _rejected(rejections: list[Rejection]) -> list[dict[str, Any]]:
+    return [{"index": r.index, "messageId": r.message_id, "code": r.code, "message": r.message} for r in rejections]
 
 
 def _document(value: dict[str, Any]) -> Answer:

@@ -1,4 +1,4 @@
-"""Edge: HTTP by granian's RSGI protocol. Knows HTTP and nothing else."""
+"""Edge: the HTTP application, on granian's RSGI protocol."""
 
 import asyncio
 import re
@@ -15,7 +15,7 @@ from starling_common.outcome import Done, Outcome, Refused
 from starling_common.topics import INGEST_KINDS
 from starling_common.wire import PROTOBUF, Receipt
 from starling_ingest import answers, request
-from starling_ingest.accept import Reading, accept_batch, accept_single, body_write_key
+from starling_ingest.accept import ParsedBody, accept_batch, accept_single, body_write_key
 from starling_ingest.answers import Answer
 from starling_ingest.counts import Counts
 from starling_ingest.identifiers import Identifiers
@@ -26,24 +26,24 @@ from starling_ingest.messages import accept_batch_message, accept_single_message
 BROKER_RETRY_SECONDS: Final = 5
 QUEUE_RETRY_SECONDS: Final = 1
 _DRAINED_BYTES: Final = 4 * 2**20
-"""Read and dropped at most of a body that is refused unread: a client that is still writing would not see the answer."""
+"""Most bytes of a refused body that are read and discarded. A client that is still writing would not see the response."""
 
 _POST: Final = "POST, OPTIONS"
 _GET: Final = "GET, HEAD, OPTIONS"
 _BROWSER_SETTINGS: Final = re.compile(r"/v1/projects/([^/]+)/settings")
 _SOURCE_CONFIG: Final = frozenset({"/sourceConfig", "/sourceConfig/"})
 _CLIENT_METRICS: Final = "/v1/m"
-"""Segment's browser client posts counters of its own there, without a key."""
-_WELL: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Segment's browser client posts its own metrics to this path, without a write key."""
+_HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _NO_KEY: Final = Refused(
     "unknown_write_key",
     "no write key: send it as the user name of HTTP Basic, as X-Write-Key, as ?writeKey= or as writeKey in the body",
 )
-_UNKNOWN_KEY: Final = Refused("unknown_write_key", "this write key is not known here")
+_UNKNOWN_KEY: Final = Refused("unknown_write_key", "unknown write key: check the key in the client's configuration")
 
 
 class Scope(Protocol):
-    """What granian tells of a request."""
+    """A request's metadata, as granian passes it."""
 
     method: str
     path: str
@@ -57,7 +57,7 @@ class Scope(Protocol):
 
 
 class Exchange(Protocol):
-    """One request's body and the way to answer it."""
+    """The body of one request, and the method that sends the response."""
 
     def __call__(self) -> Awaitable[bytes]: ...  # noqa: D102
     def __aiter__(self) -> AsyncIterator[bytes]: ...
@@ -65,15 +65,15 @@ class Exchange(Protocol):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A path that takes items. `kind` is None where the body is a batch; `name` is its long form, for metrics and dead letters."""
+    """A path that accepts items. `kind` is None if the body is a batch; `name` is the long form, for metrics and dead letters."""
 
     name: str
     kind: str | None
     imported: bool = False
 
 
-class Doorway(msgspec.Struct, frozen=True):
-    """What the edge is given. `write_keys` is key -> workspace, `edge` the name of this process."""
+class AppDependencies(msgspec.Struct, frozen=True):
+    """The dependencies of `App`. `write_keys` maps a key to its workspace; `edge` is the name of this process."""
 
     write_keys: Mapping[str, str]
     edge: str
@@ -86,9 +86,9 @@ class Doorway(msgspec.Struct, frozen=True):
 def _routes() -> dict[str, Route]:
     routes = {f"/v1/{kind}": Route(f"/v1/{kind}", kind) for kind in INGEST_KINDS}
     routes["/v1/batch"] = Route("/v1/batch", None)
-    # The browser client calls every path by its first letter.
+    # Segment's browser client uses the first letter of each path.
     routes |= {f"/v1/{path[4]}": route for path, route in routes.items()}
-    # Where RudderStack's browser client sends on unload, and where Jitsu's sends from browsers and from servers.
+    # RudderStack's browser client sends to the first path on unload; Jitsu's clients send to the others.
     routes["/beacon/v1/batch"] = routes["/v1/batch"]
     for kind in INGEST_KINDS:
         routes[f"/api/s/{kind}"] = routes[f"/api/s/s2s/{kind}"] = routes[f"/v1/{kind}"]
@@ -99,36 +99,36 @@ ROUTES: Final = _routes()
 
 
 class App:
-    """One edge process. Answers 503 until `open` has given it an intake, and again from `close` on."""
+    """The HTTP application. It answers 503 before `open` and after `close`."""
 
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, dependencies: AppDependencies) -> None:
         self.requests_open = 0
-        self._doorway = doorway
-        self._counts = doorway.counts
+        self._dependencies = dependencies
+        self._counts = dependencies.counts
         self._identifiers = Identifiers()
         self._intake: Intake | None = None
         self._drained: asyncio.Event | None = None
 
     def open(self, intake: Intake) -> None:
-        """Begin to take items."""
+        """Start to accept items."""
         self._intake = intake
 
     async def close(self) -> None:
-        """Take nothing more; returns once every request that is open has its answer."""
+        """Stop accepting items; return when every open request has its response."""
         self._intake = None
         self._drained = asyncio.Event()
         if self.requests_open:
             await self._drained.wait()
 
     async def __rsgi__(self, scope: Scope, exchange: Exchange) -> None:
-        # Requests that come after `close` only wait for their 503: a stop must not wait for them, for they may never end.
+        # A request that arrives after `close` gets 503 and is not counted: its sender could delay the stop without end.
         admitted = self._intake is not None
         self.requests_open += admitted
         try:
             await self._serve(scope, exchange)
-        except Exception:  # noqa: BLE001 - whatever broke, the client is answered and the process goes on
-            log(__name__).exception("request_broke", path=scope.path)
-            answer = answers.failed(500, "internal_error", "the fault is ours: the same request may be sent again", "none")
+        except Exception:  # noqa: BLE001 - an unexpected error must not leave the client without a response
+            log(__name__).exception("request_failed", path=scope.path)
+            answer = answers.failed(500, "internal_error", "internal error: send the same request again", "none")
             exchange.response_bytes(answer.status, answer.headers, answer.body)
             self._counts.answered("other", "500", None)
         finally:
@@ -152,7 +152,7 @@ class App:
     async def _items(self, route: Route, scope: Scope, exchange: Exchange) -> tuple[Answer, float]:
         headers = scope.headers
         correlation_id = request.correlation_id(headers, self._identifiers)
-        write_keys = self._doorway.write_keys
+        write_keys = self._dependencies.write_keys
         key = request.write_key(headers, scope.query_string, write_keys)
         workspace = None if key is None else write_keys.get(key)
         if key is not None and workspace is None:
@@ -165,77 +165,77 @@ class App:
         body = request.too_large() if packed is None else request.unpack(packed, headers.get("content-encoding"))
         if not isinstance(body, Done):
             return answers.refused(_as_refused(body), correlation_id), started
-        # The type counts only where the body is no JSON object: clients send JSON under any name. No message begins like one.
+        # Clients send JSON under any content type. A body that begins with `{` is JSON: no message begins with that byte.
         protobuf = body.value[:1] != b"{" and (headers.get("content-type") or "").startswith(PROTOBUF)
         if workspace is None:
             found = self._workspace(body.value, route, protobuf=protobuf)
             if isinstance(found, Refused):
                 return answers.refused(found, correlation_id), started
             workspace = found
-        read = _reading(route, body.value, protobuf=protobuf)
+        read = _parse(route, body.value, protobuf=protobuf)
         if not isinstance(read, Done):
             return answers.refused(_as_refused(read), correlation_id), started
         receipt = Receipt(
-            workspace, route.imported, correlation_id, _address(scope.client), request.user_agent(headers), self._doorway.edge
+            workspace, route.imported, correlation_id, _address(scope.client), request.user_agent(headers), self._dependencies.edge
         )
         return await self._take(
             read.value, Origin(receipt, route.name, request.traceparent(headers, self._identifiers)), started
         ), started
 
     def _workspace(self, body: bytes, route: Route, *, protobuf: bool) -> str | Refused:
-        """The workspace of the body's `writeKey`, where headers and query name no key."""
+        """Return the workspace of the body's `writeKey`; used if the headers and the query contain no key."""
         key = message_write_key(body, route.kind) if protobuf else body_write_key(body)
         if not isinstance(key, Done):
             return _as_refused(key)
-        return self._doorway.write_keys.get(key.value, _UNKNOWN_KEY) if key.value else _NO_KEY
+        return self._dependencies.write_keys.get(key.value, _UNKNOWN_KEY) if key.value else _NO_KEY
 
-    async def _take(self, reading: Reading, origin: Origin, now_seconds: float) -> Answer:
+    async def _take(self, parsed: ParsedBody, origin: Origin, now_seconds: float) -> Answer:
         correlation_id = origin.receipt.correlation_id
         if self._intake is None:
             return answers.try_later(503, "not_ready", "this process is starting or stopping", QUEUE_RETRY_SECONDS, correlation_id)
-        count = len(reading.items) + len(reading.faults)
-        if wait_seconds := self._doorway.limits.take(origin.receipt.workspace, count, now_seconds):
-            message = "the workspace sends more than its rate limit"
+        count = len(parsed.items) + len(parsed.rejections)
+        if wait_seconds := self._dependencies.limits.take(origin.receipt.workspace, count, now_seconds):
+            message = "the workspace is over its rate limit: send it again after Retry-After"
             return answers.try_later(429, "rate_limited", message, wait_seconds, correlation_id)
         try:
-            await self._intake.take(reading, origin)
+            await self._intake.take(parsed, origin)
         except QueueFull as full:
             return answers.try_later(429, "queue_full", str(full), QUEUE_RETRY_SECONDS, correlation_id)
-        except BrokerUnavailable as away:
-            log(__name__).warning("not_acknowledged", correlation_id=correlation_id, reason=str(away))
-            message = "the broker cannot take this now: send it again with the same messageIds"
+        except BrokerUnavailable as error:
+            log(__name__).warning("not_acknowledged", correlation_id=correlation_id, reason=str(error))
+            message = "the broker did not acknowledge every item: send the request again with the same messageIds"
             return answers.try_later(503, "broker_unavailable", message, BROKER_RETRY_SECONDS, correlation_id)
-        self._counts.taken(reading)
-        return _told(reading, correlation_id)
+        self._counts.acknowledged(parsed)
+        return _answer(parsed, correlation_id)
 
     def _page(self, scope: Scope) -> tuple[str, Answer]:
         correlation_id = request.correlation_id(scope.headers, self._identifiers)
         path = scope.path
         name = _page_name(path)
         if name is None:
-            return "other", answers.failed(404, "no_such_path", "nothing is served at this path", correlation_id)
+            return "other", answers.failed(404, "no_such_path", "unknown path: send to /v1/batch or to /v1/<kind>", correlation_id)
         posted = path in ROUTES or path == _CLIENT_METRICS
         allow = _POST if posted else _GET
         if scope.method == "OPTIONS":
-            return name, answers.preflight(allow, request.asked_headers(scope.headers))
+            return name, answers.preflight(allow, request.requested_headers(scope.headers))
         if scope.method not in (("POST",) if posted else ("GET", "HEAD")):
             return name, answers.wrong_method(allow, correlation_id)
         if posted:
             return name, answers.accepted(correlation_id)
-        if path in _WELL:
-            return name, self._wellness(path)
+        if path in _HEALTH_PATHS:
+            return name, self._health(path)
         return name, self._document(path, scope, correlation_id)
 
-    def _wellness(self, path: str) -> Answer:
+    def _health(self, path: str) -> Answer:
         if path == "/metrics":
             return answers.plain(200, *self._counts.exposition())
-        return answers.plain(*checks_answer(self._doorway.alive() if path == "/healthz" else self._doorway.ready()))
+        return answers.plain(*checks_answer(self._dependencies.alive() if path == "/healthz" else self._dependencies.ready()))
 
     def _document(self, path: str, scope: Scope, correlation_id: str) -> Answer:
-        """What a browser client fetches before it sends anything."""
+        """Return the settings document that a browser client fetches before it sends events."""
         found = _BROWSER_SETTINGS.fullmatch(path)
-        key = found[1] if found else request.write_key(scope.headers, scope.query_string, self._doorway.write_keys)
-        if key is None or key not in self._doorway.write_keys:
+        key = found[1] if found else request.write_key(scope.headers, scope.query_string, self._dependencies.write_keys)
+        if key is None or key not in self._dependencies.write_keys:
             return answers.refused(_UNKNOWN_KEY if key else _NO_KEY, correlation_id)
         if found is None:
             return answers.source_config(key)
@@ -247,18 +247,18 @@ class App:
 
 
 def _page_name(path: str) -> str | None:
-    """What metrics call a path; None where nothing is served."""
+    """Return the name of a path in metrics; None for an unknown path."""
     if path in ROUTES:
         return ROUTES[path].name
     if path in _SOURCE_CONFIG:
         return "/sourceConfig"
-    if path in _WELL or path == _CLIENT_METRICS:
+    if path in _HEALTH_PATHS or path == _CLIENT_METRICS:
         return path
     return "/v1/projects/{writeKey}/settings" if _BROWSER_SETTINGS.fullmatch(path) else None
 
 
 async def _read(exchange: Exchange) -> bytes | None:
-    """A body whose length is not told or too large; None when it is longer than any body we take."""
+    """Read a body of unknown or excessive length; return None if it is over the limit."""
     parts: list[bytes] = []
     size = 0
     async for chunk in exchange:
@@ -271,7 +271,7 @@ async def _read(exchange: Exchange) -> bytes | None:
 
 
 async def _drain(exchange: Exchange) -> None:
-    """Read and drop a body, so that a client that is still writing sees the answer."""
+    """Read and discard a body: a client that is still writing would not see the response."""
     size = 0
     async for chunk in exchange:
         size += len(chunk)
@@ -279,18 +279,18 @@ async def _drain(exchange: Exchange) -> None:
             return
 
 
-def _reading(route: Route, body: bytes, *, protobuf: bool) -> Outcome[Reading]:
+def _parse(route: Route, body: bytes, *, protobuf: bool) -> Outcome[ParsedBody]:
     if protobuf:
         return accept_batch_message(body) if route.kind is None else accept_single_message(body, route.kind)
     return accept_batch(body) if route.kind is None else accept_single(body, route.kind)
 
 
-def _told(reading: Reading, correlation_id: str) -> Answer:
-    if not reading.faults:
+def _answer(parsed: ParsedBody, correlation_id: str) -> Answer:
+    if not parsed.rejections:
         return answers.accepted(correlation_id)
-    if not reading.items:
-        return answers.nothing_usable(reading.faults, correlation_id)
-    return answers.partly_accepted(len(reading.items), reading.faults, correlation_id)
+    if not parsed.items:
+        return answers.none_accepted(parsed.rejections, correlation_id)
+    return answers.partly_accepted(len(parsed.items), parsed.rejections, correlation_id)
 
 
 def _address(client: str) -> str | None:
@@ -300,4 +300,4 @@ def _address(client: str) -> str | None:
 def _as_refused(outcome: Outcome[Any]) -> Refused:
     if isinstance(outcome, Refused):
         return outcome
-    raise TypeError(f"neither read nor refused: {outcome!r}")
+    raise TypeError(f"expected Done or Refused, got {outcome!r}")

@@ -1,6 +1,6 @@
-"""Adapter: random identifiers, made of random bytes that are fetched from the system many at a time.
+"""Adapter: random identifiers from a buffer of system randomness.
 
-A system call for each identifier costs more than all the parsing of a small request.
+The buffer exists because one system call per identifier costs more than parsing a small request.
 """
 
 import os
@@ -10,20 +10,20 @@ _FETCHED_BYTES: Final = 8192
 
 
 class Identifiers:
-    """Used from one event loop only."""
+    """A source of random identifiers. Used from one event loop only."""
 
     def __init__(self) -> None:
         self._hex = ""
         self._at = 0
 
     def uuid(self) -> str:
-        """A random (version 4) UUID."""
+        """Return a random (version 4) UUID."""
         digits = self._take(32)
-        # The variant takes one of four digits; one of them is as good as any.
+        # The variant digit is 8, 9, a or b; a constant is valid and needs no random bits.
         return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
     def traceparent(self) -> str:
-        """A W3C trace context that begins here; sampled."""
+        """Return a new, sampled W3C trace context."""
         digits = self._take(48)
         return f"00-{digits[:32]}-{digits[32:]}-01"
 

@@ -1,4 +1,4 @@
-"""Pure core: the JSON of one item -> a usable item, or what is wrong with it."""
+"""Pure core: validate the JSON of one item."""
 
 import re
 import uuid
@@ -11,19 +11,19 @@ from starling_common.values import MAX_ID_BYTES, is_longer
 from starling_common.wire import ReceivedItem
 
 MAX_ITEM_BYTES: Final = 32 * 1024
-"""Of one item, as sent and with the batch's context under its own (contract, part 3)."""
+"""Largest size of one item as sent, with the batch's context merged into it (contract, part 3)."""
 
 MAX_MESSAGE_ID_CHARACTERS: Final = 100
 
 MAX_DEPTH: Final = 64
-"""Of nested objects and lists: far beyond any real event, and far below what would trouble a later reader's stack."""
+"""Deepest nesting of objects and lists: far beyond any real event, and far below the recursion limit of any consumer."""
 
 _MAX_WHOLE_NUMBER: Final = 2**53 - 1
-"""Beyond it a sender's JSON library may have rounded the id, so two users could become one."""
+"""Largest integer id. A sender's JSON library may round a larger one, and two users would then share an id."""
 
 _IDS: Final = ("userId", "anonymousId", "groupId", "previousId")
 KINDS: Final = {kind: kind for kind in INGEST_KINDS}
-"""By what a `type` says."""
+"""Kind by the item's `type`."""
 _NOT_STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\[\]{}"]+')
 _EXPECTED: Final = {
     "str | null": "text",
@@ -38,16 +38,16 @@ _GOT: Final = {
 }  # fmt: skip
 
 
-class Wrong(msgspec.Struct, frozen=True):
-    """Why an item is unusable: a stable code, the JSON pointer of the place within the item, and words."""
+class ItemError(msgspec.Struct, frozen=True):
+    """The reason why an item is invalid: a stable code, the JSON pointer of the place within the item, and a message."""
 
     code: str
     pointer: str
     message: str
 
     @classmethod
-    def of(cls, error: msgspec.ValidationError) -> "Wrong":
-        """The decoder's complaint in the words of someone who writes JSON, not Python."""
+    def of(cls, error: msgspec.ValidationError) -> "ItemError":
+        """Convert the decoder's error: JSON's type names replace Python's, and a JSON pointer replaces the path."""
         problem, _, path = str(error).partition(" - at `$")
         pointer = re.sub(r"\.|\[", "/", path.rstrip("`")).replace("]", "")
         found = re.fullmatch(r"Expected `(.*)`, got `(.*)`", problem)
@@ -57,7 +57,7 @@ class Wrong(msgspec.Struct, frozen=True):
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """What a batch says for all its items. `size_bytes` is what it adds to an item at most."""
+    """The fields of a batch that apply to all its items. `size_bytes` is the most that they add to an item."""
 
     context: dict[str, msgspec.Raw]
     integrations: dict[str, msgspec.Raw]
@@ -68,7 +68,7 @@ class Shared(msgspec.Struct, frozen=True):
     def of(
         cls, context: dict[str, msgspec.Raw] | None, integrations: dict[str, msgspec.Raw] | None, sent_at: str | None
     ) -> "Shared":
-        """Nulls are missing."""
+        """Return the shared fields; null is equivalent to a missing field."""
         parts = {"context": context or {}, "integrations": integrations or {}}
         size = len(msgspec.json.encode(parts)) if context or integrations else 0
         return cls(parts["context"], parts["integrations"], sent_at or None, size)
@@ -78,15 +78,15 @@ NOTHING_SHARED: Final = Shared({}, {}, None, 0)
 
 
 class _Object(msgspec.Struct):
-    """A JSON object whose members nobody looks at here: decoding checks them and keeps nothing."""
+    """A JSON object of any members. Decoding checks its syntax and keeps no member."""
 
 
 class _Context(msgspec.Struct):
     traits: _Object | None = None
 
 
-class Said(msgspec.Struct, rename="camel"):
-    """What an item says, as far as it is judged here."""
+class ItemFields(msgspec.Struct, rename="camel"):
+    """The fields of an item that are validated here."""
 
     type: str | None = None
     message_id: str | None = None
@@ -105,32 +105,35 @@ class Said(msgspec.Struct, rename="camel"):
     traits: _Object | None = None
 
 
-_decode_item = msgspec.json.Decoder(Said).decode
+_decode_item = msgspec.json.Decoder(ItemFields).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_own = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 _NULL: Final = msgspec.Raw(b"null")
 _encode = msgspec.json.Encoder().encode
 
 
-def judge(raw: bytes, kind: str | None, shared: Shared = NOTHING_SHARED) -> ReceivedItem | Wrong:
-    """`kind` is the path's; None in a batch, where the item's `type` says it. `raw` is UTF-8; of a batch it is known to be JSON."""
+def validate_item(raw: bytes, kind: str | None, shared: Shared = NOTHING_SHARED) -> ReceivedItem | ItemError:
+    """Return the item ready to publish, or the first error found.
+
+    `kind` is that of the path; None in a batch, where the item's `type` states it. `raw` is UTF-8; in a batch it is valid JSON.
+    """
     if len(raw) + shared.size_bytes > MAX_ITEM_BYTES:
-        return item_too_large(len(raw) + shared.size_bytes)
+        return item_size_error(len(raw) + shared.size_bytes)
     try:
         item = _decode_item(raw)
     except msgspec.ValidationError as error:
-        return Wrong.of(error)
+        return ItemError.of(error)
     except (msgspec.DecodeError, RecursionError) as error:
-        return Wrong("not_json", "", str(error))
+        return ItemError("not_json", "", str(error))
     user_id = _text_id(item.user_id)
     anonymous_id = _text_id(item.anonymous_id)
     kind = kind or KINDS.get(item.type or "")
     if kind is None:
-        return no_kind(item.type)
+        return type_error(item.type)
     has_number = _has_number(item)
-    wrong = what_is_missing(kind, item, user_id or anonymous_id) or _what_is_too_much(raw, item, has_number=has_number)
-    if wrong is not None:
-        return wrong
+    item_error = missing_field_error(kind, item, user_id or anonymous_id) or _limit_error(raw, item, has_number=has_number)
+    if item_error is not None:
+        return item_error
     return ReceivedItem(
         kind,
         item.message_id or str(uuid.uuid4()),
@@ -142,7 +145,7 @@ def judge(raw: bytes, kind: str | None, shared: Shared = NOTHING_SHARED) -> Rece
 
 
 def salvage(raw: bytes) -> tuple[str | None, str | None]:
-    """Message id and key id of an item that is wrong elsewhere, as far as they can be told."""
+    """Return the message id and the key id of an invalid item; None for each that cannot be read."""
     try:
         members = _decode_members(raw)
     except (msgspec.DecodeError, RecursionError):
@@ -151,42 +154,42 @@ def salvage(raw: bytes) -> tuple[str | None, str | None]:
     return message_id, dead_letter_id(user_id or anonymous_id)
 
 
-def what_is_missing(kind: str, item: Said, identifier: str | None) -> Wrong | None:
-    """What a call of that kind needs and the item does not have; `identifier` is the one it would be keyed by."""
+def missing_field_error(kind: str, item: ItemFields, identifier: str | None) -> ItemError | None:
+    """Return the error of a missing required field, or None. `identifier` is the id of the record's key."""
     if identifier is None:
-        return Wrong("missing_id", "", "neither userId nor anonymousId is given: send at least one, not empty")
+        return ItemError("missing_id", "", "neither userId nor anonymousId is given: send at least one, not empty")
     if kind == "track":
-        return None if item.event else Wrong("missing_event", "/event", "missing, expected the event's name")
+        return None if item.event else ItemError("missing_event", "/event", "missing, expected the event's name")
     if kind == "group" and _text_id(item.group_id) is None:
-        return Wrong("missing_group_id", "/groupId", "missing, expected the group's id")
+        return ItemError("missing_group_id", "/groupId", "missing, expected the group's id")
     if kind == "alias":
-        return _no_alias(item)
+        return _alias_error(item)
     return None
 
 
-def no_kind(sent: str | None) -> Wrong:
-    """The fault of an item of a batch whose `type` is none."""
+def type_error(sent: str | None) -> ItemError:
+    """Return the error of a batch item whose `type` is missing or unknown."""
     known = ", ".join(INGEST_KINDS)
     if not sent:
-        return Wrong("missing_type", "/type", f"missing, expected one of {known}")
-    return Wrong("unknown_type", "/type", f"{sent[:40]!r} is not one of {known}")
+        return ItemError("missing_type", "/type", f"missing, expected one of {known}")
+    return ItemError("unknown_type", "/type", f"{sent[:40]!r} is not one of {known}")
 
 
-def _no_alias(item: Said) -> Wrong | None:
+def _alias_error(item: ItemFields) -> ItemError | None:
     if _text_id(item.previous_id) is None:
-        return Wrong("missing_previous_id", "/previousId", "missing, expected the id that the user had before")
+        return ItemError("missing_previous_id", "/previousId", "missing, expected the id that the user had before")
     if _text_id(item.user_id) is None:
-        return Wrong("missing_id", "/userId", "missing, expected the id that the user has from now on")
+        return ItemError("missing_id", "/userId", "missing, expected the id that the user has from now on")
     return None
 
 
-def what_is_too_long(raw: bytes, item: Said) -> Wrong | None:
-    """A message id, another id or an event's name that is over its limit; `raw` is the item in either form."""
+def length_error(raw: bytes, item: ItemFields) -> ItemError | None:
+    """Return the error of an id or event name over its limit, or None. `raw` is the item as JSON or Protocol Buffers."""
     message_id = item.message_id
     if message_id is not None and len(message_id) > MAX_MESSAGE_ID_CHARACTERS:
-        many = len(message_id)
-        return Wrong("message_id_too_long", "/messageId", f"{many} characters, at most {MAX_MESSAGE_ID_CHARACTERS} are kept")
-    # No text is longer than its item, and a character has at most 4 bytes: nearly every item passes without the loop.
+        count = len(message_id)
+        return ItemError("message_id_too_long", "/messageId", f"{count} characters, at most {MAX_MESSAGE_ID_CHARACTERS} fit")
+    # A field is never longer than its item, and a character has at most 4 bytes: most items return here.
     if (
         len(raw) <= MAX_ID_BYTES
         or len(f"{item.user_id}{item.anonymous_id}{item.group_id}{item.previous_id}{item.event}") <= MAX_ID_BYTES // 4
@@ -198,38 +201,38 @@ def what_is_too_long(raw: bytes, item: Said) -> Wrong | None:
             code, cure = (
                 ("event_too_long", "send the rest as properties") if name == "event" else ("id_too_long", "send a hash of it")
             )
-            return Wrong(code, f"/{name}", f"{size} bytes of UTF-8, at most {MAX_ID_BYTES} fit: {cure}")
+            return ItemError(code, f"/{name}", f"{size} bytes of UTF-8, at most {MAX_ID_BYTES} fit: {cure}")
     return None
 
 
 def dead_letter_id(identifier: str | None) -> str | None:
-    """The id that a dead letter is keyed by; none where it is too long for a key."""
+    """Return the id for the key of a dead letter; None if it is too long for a key."""
     return None if identifier is None or is_longer(identifier, MAX_ID_BYTES) else identifier
 
 
-def item_too_large(size_bytes: int) -> Wrong:
-    """The fault of an item over `MAX_ITEM_BYTES`."""
-    return Wrong("item_too_large", "", f"{size_bytes} bytes with the batch's context, at most {MAX_ITEM_BYTES} fit")
+def item_size_error(size_bytes: int) -> ItemError:
+    """Return the error of an item over `MAX_ITEM_BYTES`."""
+    return ItemError("item_too_large", "", f"{size_bytes} bytes with the batch's context, at most {MAX_ITEM_BYTES} fit")
 
 
-def _what_is_too_much(raw: bytes, item: Said, *, has_number: bool) -> Wrong | None:
-    if (wrong := what_is_too_long(raw, item)) is not None:
-        return wrong
-    if has_number and (name := _rounded(item)):
-        return Wrong("id_too_large", f"/{name}", "a number beyond 2^53 loses digits on its way: send it as text")
-    # Brackets are counted in one sweep of memory; only an item with many of them is looked at closely.
+def _limit_error(raw: bytes, item: ItemFields, *, has_number: bool) -> ItemError | None:
+    if (item_error := length_error(raw, item)) is not None:
+        return item_error
+    if has_number and (name := _rounded_id(item)):
+        return ItemError("id_too_large", f"/{name}", "a number beyond 2^53 loses digits in JSON libraries: send it as text")
+    # Counting brackets is one pass over memory; only an item with many brackets needs the exact depth.
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _depth(raw) > MAX_DEPTH:
-        return Wrong("too_deep", "", f"nested more than {MAX_DEPTH} levels deep")
+        return ItemError("too_deep", "", f"nested more than {MAX_DEPTH} levels deep: send flatter properties")
     return None
 
 
-def _has_number(item: Said) -> bool:
+def _has_number(item: ItemFields) -> bool:
     return (
         type(item.user_id) is int or type(item.anonymous_id) is int or type(item.group_id) is int or type(item.previous_id) is int
     )
 
 
-def _rounded(item: Said) -> str | None:
+def _rounded_id(item: ItemFields) -> str | None:
     values = (item.user_id, item.anonymous_id, item.group_id, item.previous_id)
     return next((n for n, v in zip(_IDS, values, strict=True) if isinstance(v, int) and abs(v) > _MAX_WHOLE_NUMBER), None)
 
@@ -242,8 +245,8 @@ def _depth(raw: bytes) -> int:
     return deepest
 
 
-def _completed(raw: bytes, item: Said, shared: Shared) -> bytes:
-    """The item as later stages read it: ids that came as numbers are text, the batch's members lie under its own."""
+def _completed(raw: bytes, item: ItemFields, shared: Shared) -> bytes:
+    """Return the item as stored: numeric ids become text, and the batch's context and integrations are merged under its own."""
     members = _decode_members(raw)
     for name in _IDS if _has_number(item) else ():
         if (value := msgspec.json.decode(members.get(name, _NULL))) is not None:

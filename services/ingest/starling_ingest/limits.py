@@ -1,4 +1,4 @@
-"""Pure core: how many items a second a workspace may send through this process. Time is handed in, in seconds."""
+"""Pure core: the rate limit of each workspace in this process, in items per second. Callers pass the time in seconds."""
 
 import math
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class TokenBucket(msgspec.Struct):
-    """Fills at `per_second` up to `burst`; each item takes one. Times come from one monotonic clock."""
+    """A token bucket: refilled at `per_second` up to `burst`; one token per item. Times come from one monotonic clock."""
 
     per_second: float
     burst: float
@@ -14,7 +14,7 @@ class TokenBucket(msgspec.Struct):
     at_seconds: float
 
     def take(self, count: int, now_seconds: float) -> int:
-        """0 when the items may pass; else nothing is taken, and the answer is how many whole seconds to wait."""
+        """Take `count` tokens and return 0; if there are too few, take none and return the whole seconds to wait."""
         self.left = min(self.burst, self.left + (now_seconds - self.at_seconds) * self.per_second)
         self.at_seconds = now_seconds
         if count <= self.left:
@@ -24,7 +24,7 @@ class TokenBucket(msgspec.Struct):
 
 
 class RateLimits:
-    """One bucket a workspace, made when the workspace is first seen; the workspaces are those of the write keys."""
+    """One token bucket per workspace, created at the first request. The number of workspaces is bounded by the write keys."""
 
     def __init__(self, per_second: float, burst: float) -> None:
         self._per_second = per_second
@@ -32,7 +32,7 @@ class RateLimits:
         self._buckets: dict[str, TokenBucket] = {}
 
     def take(self, workspace: str, count: int, now_seconds: float) -> int:
-        """As `TokenBucket.take`, of that workspace's bucket."""
+        """Call `TokenBucket.take` on the workspace's bucket."""
         bucket = self._buckets.get(workspace)
         if bucket is None:
             bucket = self._buckets[workspace] = TokenBucket(self._per_second, self._burst, self._burst, now_seconds)

@@ -1,8 +1,7 @@
-"""Adapter: records to the broker, and one answer for all records of one request once every one is acknowledged.
+"""Adapter: publish the records of one request to the broker; one future completes when all of them are acknowledged.
 
-The producer is polled on the event loop, once in a millisecond while anything is under way, never by a thread of its own:
-each delivery report needs the interpreter, and a second thread that asks for it thousands of times a second makes the
-one that does the work wait.
+The producer is polled on the event loop, every millisecond while records are in flight. A polling thread would compete with the
+event loop for the interpreter lock: each delivery report is a Python call, and there are thousands in a second.
 """
 
 import asyncio
@@ -21,21 +20,21 @@ from starling_ingest.intake import Outgoing, QueueFull
 _POLL_SECONDS: Final = 0.001
 _IDLE_POLL_SECONDS: Final = 0.5
 _LINGER_MS: Final = 5.0
-"""How long a record waits for company; every answer waits for it too."""
+"""The longest time that a record waits for its batch to fill. Every response waits for it too."""
 
 
 class Publisher:
-    """Used from one event loop only. A request is done when all in-sync replicas have every record of it."""
+    """A Kafka producer with one future per request, done when all in-sync replicas have its records. For one event loop only."""
 
     def __init__(self, brokers: str, *, ack_timeout_ms: int, high_water_records: int, high_water_bytes: int) -> None:
-        """Opens nothing that waits: the client connects in the background."""
+        """Create the producer without blocking: the client connects in the background."""
         config = producer_config(
             brokers,
             **{
                 "linger.ms": _LINGER_MS,
                 "message.timeout.ms": ack_timeout_ms,
                 "request.timeout.ms": ack_timeout_ms,
-                # Ours are the bounds that count: they answer 429 before anything of a request is under way.
+                # Twice the high-water marks, so that `publish` refuses a request (429) before the client's own queue is full.
                 "queue.buffering.max.messages": high_water_records * 2,
                 "queue.buffering.max.kbytes": high_water_bytes // 1024 * 2,
                 "error_cb": self._failed,
@@ -54,28 +53,28 @@ class Publisher:
         self.problem: str | None = None
 
     @property
-    def records_under_way(self) -> int:
-        """Handed over and not yet acknowledged."""
+    def records_in_flight(self) -> int:
+        """Records that are handed to the producer and not yet acknowledged."""
         return self._records
 
     def topics(self, timeout_seconds: float) -> set[str]:
-        """The names of all topics. Blocks. Raises: BrokerUnavailable."""
+        """Return the names of all topics. Blocks. Raises: BrokerUnavailable."""
         try:
             return set(self._producer.list_topics(timeout=timeout_seconds).topics)
         except KafkaException as cause:
             raise BrokerUnavailable(f"the broker does not answer: {cause.args[0].str()}") from cause
 
     def publish(self, records: Sequence[Outgoing], headers: Headers) -> asyncio.Future[None]:
-        """Write all records, in order; the future is done when all are acknowledged.
+        """Publish all records in order; return a future that completes when all are acknowledged.
 
-        Raises: QueueFull at once, with nothing written. The future raises BrokerUnavailable when some record was not
-        acknowledged in time (others may be written: the sender's retry with the same message ids is safe).
+        Raises: QueueFull at once, with nothing written. The future raises BrokerUnavailable if a record was not acknowledged
+        in time. Other records of the request may be written; the sender can retry safely with the same message ids.
         """
         count = len(records)
         size = len(records[0].value) if count == 1 else sum([len(record.value) for record in records])
         if self._records + count > self._high_water_records or self._bytes + size > self._high_water_bytes:
-            raise QueueFull(f"{self._records} records are waiting for the broker")
-        # Asking for the running loop is a system call in this Python.
+            raise QueueFull(f"{self._records} records wait for the broker: send the request again after Retry-After")
+        # Kept, because `get_running_loop` is a system call in this Python.
         loop = self._loop = self._loop or asyncio.get_running_loop()
         request = _Request(self, loop.create_future(), count, size)
         self._records += count
@@ -93,20 +92,20 @@ class Publisher:
         return request.acknowledged
 
     def settled(self, count: int, size: int) -> None:
-        """Called once a request, when its last record is acknowledged or given up."""
+        """Remove a request from the totals. Called once per request, after its last record is acknowledged or has failed."""
         self._records -= count
         self._bytes -= size
         if self._drained is not None and not self._records:
             self._drained.set()
 
     async def watch(self) -> None:
-        """Serve the client's own events (errors, logs) while nothing is sent. Runs until cancelled."""
+        """Serve the client's events (errors, logs) while no records are sent. Runs until cancelled."""
         while True:
             self._producer.poll(0)
             await asyncio.sleep(_IDLE_POLL_SECONDS)
 
     async def close(self, timeout_seconds: float) -> int:
-        """Wait for what is under way; how many records were still not acknowledged."""
+        """Wait for the records in flight; return the number that is still not acknowledged after the timeout."""
         self._drained = asyncio.Event()
         if self._records:
             with suppress(TimeoutError):
@@ -131,7 +130,7 @@ class Publisher:
 
 
 class _Request:
-    """The records of one HTTP request on their way: one future for all of them."""
+    """The records in flight of one HTTP request, with one future for all of them."""
 
     __slots__ = ("_count", "_left", "_publisher", "_size", "acknowledged", "error", "sent")
 
@@ -152,7 +151,7 @@ class _Request:
             self._finish()
 
     def give_up(self, cause: Exception) -> None:
-        """The rest was not taken by the client: wait only for what was."""
+        """Fail the request after the client refused a record; the future still waits for the records that were sent."""
         full = isinstance(cause, BufferError)
         self.error = KafkaError(KafkaError._QUEUE_FULL) if full else cause.args[0]  # noqa: SLF001 - the library's public constant
         self._left -= self._count - self.sent

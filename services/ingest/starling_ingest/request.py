@@ -1,4 +1,4 @@
-"""Pure core: what the headers and the query of one request say, and its body unpacked."""
+"""Pure core: read the headers and the query of one request, and decompress its body."""
 
 import base64
 import binascii
@@ -12,17 +12,17 @@ from starling_common.outcome import Done, Outcome, Refused
 from starling_ingest.identifiers import Identifiers
 
 MAX_BODY_BYTES: Final = 512 * 1024
-"""Unpacked (contract, part 3)."""
+"""Largest body after decompression (contract, part 3)."""
 
 MAX_WIRE_BYTES: Final = MAX_BODY_BYTES + 1024
-"""Packed: what cannot be packed grows by a few bytes."""
+"""Largest body on the wire; gzip makes incompressible data a few bytes longer."""
 
 MAX_USER_AGENT_CHARACTERS: Final = 512
 
 _CORRELATION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _HEADER_NAMES: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:[ \t]*,[ \t]*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*")
-_MAX_ASKED_CHARACTERS: Final = 2048
+_MAX_REQUESTED_CHARACTERS: Final = 2048
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 
 
@@ -33,9 +33,9 @@ class Headers(Protocol):
 
 
 def write_key(headers: Headers, query: str, known: Container[str]) -> str | None:
-    """The key as the request names it outside its body: HTTP Basic, then `X-Write-Key`, then `?writeKey=`.
+    """Return the write key of the headers or the query: HTTP Basic, then `X-Write-Key`, then `?writeKey=`.
 
-    Basic names `user:password` where that is a known key, else `user`: most clients send a key as the user name, with any password.
+    With HTTP Basic the key is `user:password` if that is known, else `user`: most clients send the key as the user name.
     """
     authorization = headers.get("authorization")
     if authorization and (credentials := _basic(authorization)) and (user := credentials.partition(":")[0]):
@@ -47,50 +47,50 @@ def write_key(headers: Headers, query: str, known: Container[str]) -> str | None
     return None
 
 
-def asked_headers(headers: Headers) -> str | None:
-    """The header names for which a preflight asks; None where it asks for none, or for what are no names."""
-    asked = headers.get("access-control-request-headers")
-    return asked if asked and len(asked) <= _MAX_ASKED_CHARACTERS and _HEADER_NAMES.fullmatch(asked) else None
+def requested_headers(headers: Headers) -> str | None:
+    """Return the header names that a preflight requests; None if it requests none or the value is malformed."""
+    requested = headers.get("access-control-request-headers")
+    return requested if requested and len(requested) <= _MAX_REQUESTED_CHARACTERS and _HEADER_NAMES.fullmatch(requested) else None
 
 
 def correlation_id(headers: Headers, identifiers: Identifiers) -> str:
-    """The sender's, where it can be copied everywhere without harm; else a new one."""
+    """Return the sender's correlation id if its characters and length are safe, else a new one."""
     sent = headers.get("x-correlation-id")
     return sent if sent and _CORRELATION_ID.fullmatch(sent) else identifiers.uuid()
 
 
 def traceparent(headers: Headers, identifiers: Identifiers) -> str:
-    """The sender's trace context, if it is a valid one; else a new one."""
+    """Return the sender's trace context if it is valid, else a new one."""
     sent = headers.get("traceparent")
     return sent if sent and _TRACEPARENT.fullmatch(sent) else identifiers.traceparent()
 
 
 def user_agent(headers: Headers) -> str | None:
-    """The sender's name of itself, cut where it is long: every record of the request carries it."""
+    """Return the `User-Agent`, truncated, because every record of the request contains it."""
     sent = headers.get("user-agent")
     return sent[:MAX_USER_AGENT_CHARACTERS] if sent else sent
 
 
 def host(headers: Headers, authority: str | None) -> str | None:
-    """The name under which the client reached us, if it is a plain one."""
+    """Return the host name that the client used; None if it is malformed."""
     name = headers.get("host") or authority or ""
     return name if _HOST.fullmatch(name) else None
 
 
 def unpack(body: bytes, encoding: str | None) -> Outcome[bytes]:
-    """Undo the `Content-Encoding`, never beyond `MAX_BODY_BYTES`."""
+    """Decompress the body according to its `Content-Encoding`, up to `MAX_BODY_BYTES`."""
     match (encoding or "identity").strip().lower():
         case "identity" | "":
             return too_large() if len(body) > MAX_BODY_BYTES else Done(body)
         case "gzip" | "x-gzip":
             return _gunzip(body)
         case other:
-            return Refused("unsupported_encoding", f"Content-Encoding: {other[:40]!r} is not known: send gzip or none")
+            return Refused("unsupported_encoding", f"Content-Encoding: {other[:40]!r} is not supported: send gzip or no encoding")
 
 
 def too_large() -> Refused:
-    """The answer to a body over the limit."""
-    return Refused("body_too_large", f"the body is over {MAX_BODY_BYTES} bytes unpacked: send several smaller requests")
+    """Return the refusal of a body over the limit."""
+    return Refused("body_too_large", f"the body has over {MAX_BODY_BYTES} bytes decompressed: send several smaller requests")
 
 
 def _gunzip(body: bytes) -> Outcome[bytes]:
@@ -101,11 +101,11 @@ def _gunzip(body: bytes) -> Outcome[bytes]:
         try:
             out += unpacker.decompress(rest, MAX_BODY_BYTES + 1 - len(out))
         except zlib.error as error:
-            return Refused("bad_gzip", f"the body is not gzip although Content-Encoding says so: {error}")
+            return Refused("bad_gzip", f"the body is not gzip, but its Content-Encoding is: {error}")
         if len(out) > MAX_BODY_BYTES:
             return too_large()
         if not unpacker.eof:
-            return Refused("bad_gzip", "the gzip body ends too early")
+            return Refused("bad_gzip", "the gzip body is truncated: send it again")
         rest = unpacker.unused_data
         if not out and not rest:
             break

@@ -1,4 +1,4 @@
-"""Settings -> concrete objects, and the life of the process; the only module that knows both."""
+"""Build the service from its settings and run it until it stops; the only module that knows settings and concrete classes."""
 
 import asyncio
 import signal
@@ -15,7 +15,7 @@ from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
 from starling_common.topics import INGEST_TOPICS
 from starling_common.wire import Codec, ReceivedEncoder, Registry, RegistryUnavailable, SchemaMissing
-from starling_ingest.app import App, Doorway
+from starling_ingest.app import App, AppDependencies
 from starling_ingest.counts import Counts
 from starling_ingest.intake import DEAD_LETTERS, ArrivalClock, Intake
 from starling_ingest.limits import RateLimits
@@ -23,14 +23,14 @@ from starling_ingest.publish import Publisher
 from starling_ingest.settings import Settings
 
 _BACKLOG: Final = 2048
-"""Connections that may wait to be taken, and requests that may be open at once."""
+"""Most connections that wait to be accepted, and most requests that are open at once."""
 
-_LOOK_AGAIN_SECONDS: Final = 1.0
-_NOT_YET_THERE: Final = (BrokerUnavailable, RegistryUnavailable, SchemaMissing)
+_RETRY_SECONDS: Final = 1.0
+_RETRIED_ERRORS: Final = (BrokerUnavailable, RegistryUnavailable, SchemaMissing)
 
 
 class Service:
-    """One edge process: `run` serves until SIGTERM or SIGINT, then ends what was begun."""
+    """One ingest process. `run` serves until SIGTERM or SIGINT, then drains open requests."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -41,14 +41,14 @@ class Service:
             high_water_records=settings.queue_high_water_records,
             high_water_bytes=settings.queue_high_water_bytes,
         )
-        self._waiting_for: str | None = "schemas and topics are being looked up"
+        self._not_ready: str | None = "the process is looking up schemas and topics"
         self._stopping = asyncio.Event()
-        counts = Counts(REGISTRY, lambda: self._publisher.records_under_way)
+        counts = Counts(REGISTRY, lambda: self._publisher.records_in_flight)
         limits = RateLimits(settings.rate_items_per_second, settings.rate_burst_items)
-        self.app = App(Doorway(settings.write_keys, settings.instance_id, limits, counts, self._alive, self._ready))
+        self.app = App(AppDependencies(settings.write_keys, settings.instance_id, limits, counts, self._alive, self._ready))
 
     async def run(self) -> int:
-        """The exit code: 0 after a stop that was asked for, 1 when nobody can be served or the producer can no longer be used."""
+        """Serve until a stop; return the exit code: 0 after a signal, 1 after a fatal producer error or if the port is unusable."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
@@ -64,10 +64,10 @@ class Service:
             server.stop()  # type: ignore[no-untyped-call]  # granian gives it no types
         try:
             await serving
-        except RuntimeError as refused:  # what the system said of the socket, and behind it a stack of the server's own
-            if "os error" not in str(refused):
+        except RuntimeError as error:  # the first line is the system's error, the lines after it are granian's own stack
+            if "os error" not in str(error):
                 raise
-            reason = str(refused).partition("\n")[0]
+            reason = str(error).partition("\n")[0]
             log(__name__).error("cannot_listen", address=self._address, reason=reason, cure="another STARLING_HTTP__PORT")
             return 1
         return 1 if self._publisher.problem else 0
@@ -75,40 +75,40 @@ class Service:
     async def _open(self) -> None:
         while True:
             try:
-                intake = await asyncio.to_thread(self._look_up)
-            except _NOT_YET_THERE as away:
-                self._waiting_for = str(away)
-                log(__name__).warning("not_ready", reason=self._waiting_for)
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+                intake = await asyncio.to_thread(self._build_intake)
+            except _RETRIED_ERRORS as error:
+                self._not_ready = str(error)
+                log(__name__).warning("not_ready", reason=self._not_ready)
+                await asyncio.sleep(_RETRY_SECONDS)
             else:
                 break
-        self._waiting_for = None
+        self._not_ready = None
         self.app.open(intake)
         log(__name__).info("ready", address=self._address)
 
-    def _look_up(self) -> Intake:
+    def _build_intake(self) -> Intake:
         missing = sorted({*INGEST_TOPICS, DEAD_LETTERS} - self._publisher.topics(timeout_seconds=5))
         if missing:
-            raise BrokerUnavailable(f"no topic {', '.join(missing)}: run `python -m starling_common.deploy`")
+            raise BrokerUnavailable(f"missing topics {', '.join(missing)}: run `python -m starling_common.deploy`")
         registry = Registry(self._settings.registry.url)
         encoder = ReceivedEncoder(_codecs(registry))
         return Intake(encoder, registry.codec(DEAD_LETTERS, "DeadLetter"), self._publisher.publish, ArrivalClock(wall_clock_micros))
 
     async def _drain(self) -> None:
-        """Take nothing more, let open requests have their answers, and let the broker have what is on its way."""
-        self._waiting_for = "stopping"
+        """Refuse new requests, finish open requests, then flush the producer; all within the drain timeout."""
+        self._not_ready = "the process is stopping"
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.drain_timeout_seconds
         with suppress(TimeoutError):
             await asyncio.wait_for(self.app.close(), self._settings.drain_timeout_seconds)
-        left = await self._publisher.close(max(0.0, deadline - loop.time()))
-        log(__name__).info("stopped", requests_given_up=self.app.requests_open, records_given_up=left)
+        unacknowledged = await self._publisher.close(max(0.0, deadline - loop.time()))
+        log(__name__).info("stopped", requests_given_up=self.app.requests_open, records_given_up=unacknowledged)
 
     def _alive(self) -> Mapping[str, str | None]:
         return {"producer": self._publisher.problem}
 
     def _ready(self) -> Mapping[str, str | None]:
-        return {"producer": self._publisher.problem, "start": self._waiting_for}
+        return {"producer": self._publisher.problem, "start": self._not_ready}
 
 
 def _codecs(registry: Registry) -> dict[str, Codec]:

@@ -70,7 +70,7 @@ class TestKafka(PublishContract):
         publisher = Publisher(self.brokers, ack_timeout_ms=30_000, high_water_records=2500, high_water_bytes=2**24)
         for request in requests:
             await publisher.publish(request, HEADERS)
-        assert publisher.records_under_way == 0
+        assert publisher.records_in_flight == 0
         assert await publisher.close(10) == 0
 
     def written(self, workspace: str) -> list[Seen]:

@@ -147,13 +147,13 @@ def test_records_that_nobody_takes_fail_in_time_and_leave_the_queue() -> None:
         publisher = Publisher(address, ack_timeout_ms=500, high_water_records=3, high_water_bytes=2**20)
         two = [Outgoing("ingest.track", b"w/u", b"value", 1), Outgoing("ingest.track", b"w/u", b"value", 2)]
         waiting = publisher.publish(two, [])
-        assert publisher.records_under_way == 2
+        assert publisher.records_in_flight == 2
         with pytest.raises(QueueFull):
             publisher.publish(two, [])
-        assert publisher.records_under_way == 2
+        assert publisher.records_in_flight == 2
         with pytest.raises(BrokerUnavailable):
             await waiting
-        assert publisher.records_under_way == 0
+        assert publisher.records_in_flight == 0
         with pytest.raises(BrokerUnavailable):
             await publisher.publish(two, [])
         with pytest.raises(BrokerUnavailable):
@@ -169,7 +169,7 @@ def test_bytes_are_bounded_as_well() -> None:
         publisher = Publisher(address, ack_timeout_ms=500, high_water_records=100, high_water_bytes=2**20)
         with pytest.raises(QueueFull):
             publisher.publish([Outgoing("ingest.track", b"w/u", bytes(2**20 + 1), 1)], [])
-        assert publisher.records_under_way == 0
+        assert publisher.records_in_flight == 0
         assert await publisher.close(1) == 0
 
     with nobody() as address:

@@ -16,7 +16,7 @@ from starling_common.outcome import Done, Outcome, Refused
 from starling_common.settings import Clock
 from starling_common.topics import INGEST_KINDS
 from starling_common.wire import Batch, Item
-from starling_ingest.accept import Reading, accept_batch, accept_single, body_write_key
+from starling_ingest.accept import ParsedBody, accept_batch, accept_single, body_write_key
 from starling_ingest.messages import accept_batch_message, accept_single_message, message_write_key
 from starling_items.enrich import Product
 from starling_items.pipeline import FOLD, READ, run
@@ -63,22 +63,22 @@ def without_nulls(document: Mapping[str, Any]) -> dict[str, Any]:
     return kept | ({"batch": [without_nulls(item) for item in kept["batch"]]} if "batch" in kept else {})
 
 
-def told(reading: Reading | Refused) -> Any:
+def told(parsed: ParsedBody | Refused) -> Any:
     """What the sender is told, and what the edge knows of each item."""
-    if isinstance(reading, Refused):
-        return reading.code
-    faults = [
-        (fault.index, fault.message_id, fault.code, fault.message.partition(", got")[0], fault.identifier)
-        for fault in reading.faults
+    if isinstance(parsed, Refused):
+        return parsed.code
+    rejections = [
+        (rejection.index, rejection.message_id, rejection.code, rejection.message.partition(", got")[0], rejection.identifier)
+        for rejection in parsed.rejections
     ]
-    return [(item.kind, item.message_id, item.user_id, item.anonymous_id) for item in reading.items], faults
+    return [(item.kind, item.message_id, item.user_id, item.anonymous_id) for item in parsed.items], rejections
 
 
-def became(reading: Reading) -> list[Any]:
+def became(parsed: ParsedBody) -> list[Any]:
     """What the normalizer makes of each item, JSON texts read."""
     found = []
-    for item in reading.items:
-        text, packed = ("", item.item) if reading.protobuf else (item.item.decode(), None)
+    for item in parsed.items:
+        text, packed = ("", item.item) if parsed.protobuf else (item.item.decode(), None)
         ids = {"message_id": item.message_id, "user_id": item.user_id, "anonymous_id": item.anonymous_id}
         record = received(item.kind, text, **ids, sent_at=item.sent_at, item_protobuf=packed)
         step = run(READ, Work(record, key=key_of(record)), RULES)
@@ -95,15 +95,15 @@ def read_texts(event: Mapping[str, Any]) -> dict[str, Any]:
     return {name: read[name](value) if name in read and value is not None else value for name, value in event.items()}
 
 
-def value_of(outcome: Any) -> Reading | Refused:
+def value_of(outcome: Any) -> ParsedBody | Refused:
     found = outcome.value if isinstance(outcome, Done) else outcome
-    assert isinstance(found, Reading | Refused)
+    assert isinstance(found, ParsedBody | Refused)
     return found
 
 
-def agree(as_json: Reading | Refused, packed: Reading | Refused) -> None:
+def agree(as_json: ParsedBody | Refused, packed: ParsedBody | Refused) -> None:
     assert told(packed) == told(as_json)
-    if isinstance(as_json, Reading) and isinstance(packed, Reading):
+    if isinstance(as_json, ParsedBody) and isinstance(packed, ParsedBody):
         assert became(packed) == became(as_json)
 
 

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from starling_common.headers import Headers
 from starling_common.topics import INGEST_KINDS
 from starling_common.wire import Codec, ReceivedEncoder
-from starling_ingest.app import App, Doorway
+from starling_ingest.app import App, AppDependencies
 from starling_ingest.counts import Counts
 from starling_ingest.intake import ArrivalClock, Intake, Outgoing
 from starling_ingest.limits import RateLimits
@@ -109,7 +109,7 @@ class Edge:
         self.registry = CollectorRegistry()
         counts = Counts(self.registry, lambda: len(self.log.records))
         keys = {"key": "acme", "id:secret": "other"}
-        self.app = App(Doorway(keys, "edge-0", self.limits, counts, lambda: {"producer": None}, lambda: self.ready))
+        self.app = App(AppDependencies(keys, "edge-0", self.limits, counts, lambda: {"producer": None}, lambda: self.ready))
 
     def open(self) -> "Edge":
         encoder = ReceivedEncoder(dict.fromkeys(INGEST_KINDS, RECEIVED))

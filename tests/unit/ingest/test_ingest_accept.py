@@ -11,36 +11,36 @@ from hypothesis import strategies as st
 
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.wire import ReceivedItem
-from starling_ingest.accept import MAX_ITEMS, Fault, Reading, accept_batch, accept_single, body_write_key
+from starling_ingest.accept import MAX_ITEMS, ParsedBody, Rejection, accept_batch, accept_single, body_write_key
 from starling_ingest.item import MAX_DEPTH, MAX_ITEM_BYTES
 from starling_ingest.request import MAX_BODY_BYTES
 
 TRACK = {"type": "track", "event": "Order Completed", "userId": "u-1", "messageId": "m-1"}
 
 
-def reading(outcome: Outcome[Reading]) -> Reading:
+def parsed(outcome: Outcome[ParsedBody]) -> ParsedBody:
     assert isinstance(outcome, Done), outcome
     return outcome.value
 
 
-def refusal(outcome: Outcome[Reading]) -> Refused:
+def refusal(outcome: Outcome[ParsedBody]) -> Refused:
     assert isinstance(outcome, Refused), outcome
     return outcome
 
 
-def single(kind: str = "track", **fields: Any) -> ReceivedItem | Fault:
-    found = reading(accept_single(json.dumps(fields).encode(), kind))
-    assert len(found.items) + len(found.faults) == 1
-    return found.items[0] if found.items else found.faults[0]
+def single(kind: str = "track", **fields: Any) -> ReceivedItem | Rejection:
+    found = parsed(accept_single(json.dumps(fields).encode(), kind))
+    assert len(found.items) + len(found.rejections) == 1
+    return found.items[0] if found.items else found.rejections[0]
 
 
-def batch(*items: Any, **envelope: Any) -> Reading:
-    return reading(accept_batch(json.dumps({"batch": items, **envelope}).encode()))
+def batch(*items: Any, **envelope: Any) -> ParsedBody:
+    return parsed(accept_batch(json.dumps({"batch": items, **envelope}).encode()))
 
 
 def test_a_single_item_is_kept_as_it_was_sent() -> None:
     body = b' {"event": "E",\t"userId":"\xc3\xa9", "properties": {"n": 1.10}} '
-    (item,) = reading(accept_single(body, "track")).items
+    (item,) = parsed(accept_single(body, "track")).items
     assert (item.kind, item.user_id, item.anonymous_id, item.sent_at) == ("track", "é", None, None)
     assert item.item == body
 
@@ -107,11 +107,11 @@ def test_a_missing_message_id_is_made_and_never_the_same() -> None:
     ],
 )
 def test_a_fault_names_its_place_and_what_would_be_right(kind: str, fields: dict[str, Any], code: str, message: str) -> None:
-    fault = single(kind, **fields)
-    assert isinstance(fault, Fault)
-    assert fault.code == code
-    assert message in fault.message
-    assert json.loads(fault.item) == fields
+    rejection = single(kind, **fields)
+    assert isinstance(rejection, Rejection)
+    assert rejection.code == code
+    assert message in rejection.message
+    assert json.loads(rejection.item) == fields
 
 
 @pytest.mark.parametrize(
@@ -130,31 +130,31 @@ def test_a_fault_names_its_place_and_what_would_be_right(kind: str, fields: dict
 def test_a_faulty_item_leaves_the_others_of_its_batch_alone(item: Any, code: str, message: str) -> None:
     found = batch(TRACK, item, {**TRACK, "messageId": "m-3"})
     assert [good.message_id for good in found.items] == ["m-1", "m-3"]
-    (fault,) = found.faults
-    assert (fault.index, fault.code) == (1, code)
-    assert fault.message.startswith(message)
+    (rejection,) = found.rejections
+    assert (rejection.index, rejection.code) == (1, code)
+    assert rejection.message.startswith(message)
 
 
 def test_a_fault_keeps_the_ids_that_can_be_told() -> None:
-    (fault,) = batch({"type": "track", "anonymousId": "a", "messageId": "m", "event": 1}).faults
-    assert (fault.message_id, fault.identifier) == ("m", "a")
-    (fault,) = batch({"type": "track", "userId": [[]], "messageId": {"a": 1}}).faults
-    assert (fault.message_id, fault.identifier) == (None, None)
+    (rejection,) = batch({"type": "track", "anonymousId": "a", "messageId": "m", "event": 1}).rejections
+    assert (rejection.message_id, rejection.identifier) == ("m", "a")
+    (rejection,) = batch({"type": "track", "userId": [[]], "messageId": {"a": 1}}).rejections
+    assert (rejection.message_id, rejection.identifier) == (None, None)
 
 
 @pytest.mark.parametrize("longest", ["u" * 512, "é" * 256, "\U0001f600" * 128])
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_ids_and_events_have_up_to_512_bytes(longest: str, ascii_only: bool) -> None:
     fields = dict.fromkeys(("userId", "anonymousId", "groupId", "previousId", "event"), longest)
-    (item,) = reading(accept_single(json.dumps(fields, ensure_ascii=ascii_only).encode(), "alias")).items
+    (item,) = parsed(accept_single(json.dumps(fields, ensure_ascii=ascii_only).encode(), "alias")).items
     assert item.user_id == longest
 
 
 @pytest.mark.parametrize("fields", [{"userId": "u" * 513}, {"userId": "u" * 30_000, "anonymousId": "a", "event": 1}])
 def test_a_fault_is_not_keyed_by_an_id_that_is_too_long(fields: dict[str, Any]) -> None:
-    fault = single("page", messageId="m", **fields)
-    assert isinstance(fault, Fault)
-    assert (fault.message_id, fault.identifier) == ("m", None)
+    rejection = single("page", messageId="m", **fields)
+    assert isinstance(rejection, Rejection)
+    assert (rejection.message_id, rejection.identifier) == ("m", None)
 
 
 @pytest.mark.parametrize(("sent", "kept"), [(0, "0"), (42, "42"), (-7, "-7"), (2**53 - 1, str(2**53 - 1)), ("42", "42")])
@@ -186,15 +186,15 @@ def test_an_item_is_too_large_with_the_context_of_its_batch() -> None:
     context = {"note": "x" * (MAX_ITEM_BYTES - 300)}
     found = batch(TRACK, {**TRACK, "properties": {"a": "y" * 300}}, context=context)
     assert len(found.items) == 1
-    assert [fault.code for fault in found.faults] == ["item_too_large"]
+    assert [rejection.code for rejection in found.rejections] == ["item_too_large"]
 
 
 def test_nesting_is_bounded_and_brackets_in_text_are_no_nesting() -> None:
     deepest = json.loads("[" * (MAX_DEPTH - 2) + "]" * (MAX_DEPTH - 2))
     assert isinstance(single(userId="u", event="e", properties={"a": deepest}), ReceivedItem)
-    fault = single(userId="u", event="e", properties={"a": [deepest]})
-    assert isinstance(fault, Fault)
-    assert fault.code == "too_deep"
+    rejection = single(userId="u", event="e", properties={"a": [deepest]})
+    assert isinstance(rejection, Rejection)
+    assert rejection.code == "too_deep"
     wide = {"text": '[{\\"' * 200, "list": [{"id": str(n)} for n in range(200)]}
     assert isinstance(single(userId="u", event="e", properties=wide), ReceivedItem)
 
@@ -292,8 +292,8 @@ def test_a_batch_weighs_what_it_is_with_its_context_in_every_item(name: str) -> 
 
 
 def test_a_context_of_one_item_counts_once() -> None:
-    (fault,) = batch(TRACK, context={"a": "x" * 300_000}).faults
-    assert fault.code == "item_too_large"
+    (rejection,) = batch(TRACK, context={"a": "x" * 300_000}).rejections
+    assert rejection.code == "item_too_large"
 
 
 def test_a_single_body_that_is_no_object_is_a_refusal() -> None:
@@ -318,9 +318,9 @@ any_item = st.dictionaries(names, anything | st.sampled_from(["track", "group", 
 )
 def test_every_item_of_any_batch_is_either_taken_or_a_fault(items: list[Any], envelope: dict[str, Any]) -> None:
     found = batch(*items, **envelope)
-    assert len(found.items) + len(found.faults) == len(items)
-    for fault in found.faults:
-        assert json.loads(fault.item) == items[fault.index]
+    assert len(found.items) + len(found.rejections) == len(items)
+    for rejection in found.rejections:
+        assert json.loads(rejection.item) == items[rejection.index]
     for item in found.items:
         assert item.user_id or item.anonymous_id
         assert isinstance(msgspec.json.decode(item.item), dict)

@@ -7,7 +7,7 @@ from google.protobuf import json_format
 
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.wire import Batch, Item, item_json, read_item
-from starling_ingest.accept import MAX_ITEMS, Reading
+from starling_ingest.accept import MAX_ITEMS, ParsedBody
 from starling_ingest.item import MAX_ITEM_BYTES
 from starling_ingest.messages import accept_batch_message, accept_single_message, message_write_key
 
@@ -18,7 +18,7 @@ def item(**members: Any) -> Item:
     return json_format.ParseDict(GOOD | members, Item())
 
 
-def read(outcome: Outcome[Reading]) -> Reading:
+def read(outcome: Outcome[ParsedBody]) -> ParsedBody:
     assert isinstance(outcome, Done), outcome
     assert outcome.value.protobuf
     return outcome.value
@@ -26,10 +26,10 @@ def read(outcome: Outcome[Reading]) -> Reading:
 
 def test_a_call_goes_on_as_it_came() -> None:
     body = item(properties={"revenue": 5}, writeKey="key").SerializeToString()
-    reading = read(accept_single_message(body, "track"))
-    (found,) = reading.items
+    parsed = read(accept_single_message(body, "track"))
+    (found,) = parsed.items
     assert (found.kind, found.message_id, found.user_id, found.anonymous_id, found.item) == ("track", "m-1", "ada", None, body)
-    assert reading.faults == []
+    assert parsed.rejections == []
 
 
 def test_a_field_of_a_later_version_is_kept() -> None:
@@ -56,11 +56,15 @@ def test_a_bad_item_of_a_batch_is_kept_as_it_was_sent() -> None:
     bad = item(event="")
     batch = Batch(batch=[item(), bad])
     batch.context["ip"] = "10.0.0.1"
-    reading = read(accept_batch_message(batch.SerializeToString()))
-    (fault,) = reading.faults
-    assert (fault.index, fault.code, fault.message) == (1, "missing_event", "/batch/1/event: missing, expected the event's name")
-    assert (fault.message_id, fault.identifier, fault.item) == ("m-1", "ada", bad.SerializeToString())
-    assert len(reading.items) == 1
+    parsed = read(accept_batch_message(batch.SerializeToString()))
+    (rejection,) = parsed.rejections
+    assert (rejection.index, rejection.code, rejection.message) == (
+        1,
+        "missing_event",
+        "/batch/1/event: missing, expected the event's name",
+    )
+    assert (rejection.message_id, rejection.identifier, rejection.item) == ("m-1", "ada", bad.SerializeToString())
+    assert len(parsed.items) == 1
 
 
 @pytest.mark.parametrize(
@@ -81,9 +85,9 @@ def test_a_bad_item_of_a_batch_is_kept_as_it_was_sent() -> None:
     ],
 )
 def test_an_unusable_call_is_a_fault(kind: str, members: dict[str, Any], code: str) -> None:
-    reading = read(accept_single_message(item(**members).SerializeToString(), kind))
-    assert [fault.code for fault in reading.faults] == [code]
-    assert reading.items == []
+    parsed = read(accept_single_message(item(**members).SerializeToString(), kind))
+    assert [rejection.code for rejection in parsed.rejections] == [code]
+    assert parsed.items == []
 
 
 def test_ids_and_events_have_up_to_512_bytes() -> None:
@@ -92,14 +96,14 @@ def test_ids_and_events_have_up_to_512_bytes() -> None:
 
 
 def test_a_fault_is_not_keyed_by_an_id_that_is_too_long() -> None:
-    (fault,) = read(accept_single_message(item(userId="u" * 30_000, event="").SerializeToString(), "track")).faults
-    assert (fault.code, fault.identifier) == ("missing_event", None)
+    (rejection,) = read(accept_single_message(item(userId="u" * 30_000, event="").SerializeToString(), "track")).rejections
+    assert (rejection.code, rejection.identifier) == ("missing_event", None)
 
 
 @pytest.mark.parametrize("kind", ["", "merge"])
 def test_an_item_of_a_batch_says_what_it_is(kind: str) -> None:
-    reading = read(accept_batch_message(Batch(batch=[item(type=kind)]).SerializeToString()))
-    assert [fault.code for fault in reading.faults] == ["unknown_type" if kind else "missing_type"]
+    parsed = read(accept_batch_message(Batch(batch=[item(type=kind)]).SerializeToString()))
+    assert [rejection.code for rejection in parsed.rejections] == ["unknown_type" if kind else "missing_type"]
 
 
 @pytest.mark.parametrize(
@@ -126,9 +130,9 @@ def test_a_body_that_is_no_batch_is_refused_whole(body: bytes, code: str) -> Non
 def test_an_item_weighs_what_it_is_with_the_context_of_its_batch() -> None:
     context = {"note": "x" * (MAX_ITEM_BYTES - 300)}
     small, large = item(), item(messageId="m-2", properties={"a": "y" * 300})
-    reading = read(accept_batch_message(Batch(batch=[small, large], context=context).SerializeToString()))
-    assert len(reading.items) == 1
-    assert [(fault.code, fault.message_id, fault.item) for fault in reading.faults] == [
+    parsed = read(accept_batch_message(Batch(batch=[small, large], context=context).SerializeToString()))
+    assert len(parsed.items) == 1
+    assert [(rejection.code, rejection.message_id, rejection.item) for rejection in parsed.rejections] == [
         ("item_too_large", "m-2", large.SerializeToString())
     ]
 
