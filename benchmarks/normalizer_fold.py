@@ -12,7 +12,7 @@ import time
 from starling_common.settings import Clock
 from starling_items.enrich import Product
 from starling_items.work import Rules
-from starling_normalizer.agents import Normalizer, World, normalizer_service
+from starling_normalizer.agents import Normalizer, NormalizerDependencies, normalizer_service
 from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, received
 from starling_stream.testing import Fed, MemoryTask
 
@@ -59,7 +59,9 @@ def main(count: int, users: int) -> dict[str, object]:
     feed = items(count, users)
     catalog = {("default", f"sku-{number}"): Product("shoes", 42.5, None, "Trail runner") for number in range(500)}
     rules = Rules(Clock.WALL, lambda workspace, product_id: catalog.get((workspace, product_id)))
-    normalizer = Normalizer(local_codecs(), rules, World(lambda _topic, _outcome: None, lambda: RECEIVED_MS, lambda: None))
+    normalizer = Normalizer(
+        local_codecs(), rules, NormalizerDependencies(lambda _topic, _outcome: None, lambda: RECEIVED_MS, lambda: None)
+    )
     task = MemoryTask(normalizer_service(normalizer, Clock.WALL))
     durations, cpu_began = [], time.process_time()
     for start in range(0, count, UNIT_RECORDS):

@@ -12,7 +12,7 @@ from starling_common.wire import Item, Registry, schema_text
 from starling_items.enrich import Product
 from starling_items.profile import Profile
 from starling_items.work import Rules
-from starling_normalizer.agents import Normalizer, World, normalizer_service
+from starling_normalizer.agents import Normalizer, NormalizerDependencies, normalizer_service
 from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, received
 from starling_spark.kafka.codec import Carried, Wire
 from starling_stream.testing import Fed, MemoryTask
@@ -48,8 +48,8 @@ class Past:
 
     def __post_init__(self) -> None:
         rules = Rules(self.clock, lambda workspace, product_id: self.catalog.get((workspace, product_id)))
-        world = World(lambda *_: None, lambda: RECEIVED_MS, lambda: None)
-        service = normalizer_service(Normalizer(CODECS, rules, world), self.clock)
+        dependencies = NormalizerDependencies(lambda *_: None, lambda: RECEIVED_MS, lambda: None)
+        service = normalizer_service(Normalizer(CODECS, rules, dependencies), self.clock)
         self._tasks: list[MemoryTask[Profile]] = [MemoryTask(service, number) for number in range(PARTITIONS)]
         self._offsets: dict[tuple[str, int], int] = {}
 

@@ -1,4 +1,4 @@
-"""Pure core: a computed trait into the profile."""
+"""Pure core: apply a computed trait to a profile."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,16 +14,16 @@ from starling_items.profile import Changed, Computation, Profile, set_computed
 
 
 def fold_computed(computed: Mapping[str, Any], key: bytes, profile: Profile) -> Outcome[Fields | None]:
-    """The `ProfileChanged` that follows from an `AggregateComputed`; None when the trait had that value already.
+    """Apply an `AggregateComputed`; return its `ProfileChanged`, or Done(None) if the trait already has that value.
 
-    Changes the profile if Done, and only then. Skipped: an older computation than the one in force.
+    The profile changes only if the result is Done. Skipped: a newer computation is in force.
     """
     if key != record_key(computed["workspace"], computed["user_id"]):
         return Refused("wrong_key", f"key: is {key[:200]!r}, not that of the user in the record: write it with the user's own key")
     if not computed["trait_key"]:
-        return Refused("missing_trait_key", "trait_key: is empty: name the computed trait")
+        return Refused("missing_trait_key", "trait_key: is empty: write the key of the computed trait")
     if not 0 <= computed["as_of"] <= LATEST_MS:
-        return Refused("bad_timestamp", f"as_of: {computed['as_of']} is no time in milliseconds since 1970")
+        return Refused("bad_timestamp", f"as_of: {computed['as_of']} is no valid time: write milliseconds since 1970")
     value = _value(computed["value"])
     if isinstance(value, Refused):
         return value

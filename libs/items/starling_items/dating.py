@@ -1,4 +1,4 @@
-"""Pure core: when a call happened (contract, part 3)."""
+"""Pure core: compute the event time of a call (contract, part 3)."""
 
 from typing import Final
 
@@ -7,13 +7,13 @@ from starling_common.outcome import Refused
 from starling_common.values import EpochMs
 
 MAX_AHEAD_MS: Final = 5 * 60_000
-"""How far ahead of its receipt a corrected time may lie before it is taken for a wrong clock."""
+"""Most time that a corrected event time may lie after its receipt; a later one indicates a wrong clock."""
 
 
 def event_time(timestamp: str | None, sent_at: str | None, received_ms: int, *, as_sent: bool) -> EpochMs | Refused:
-    """The sender's `timestamp`, corrected for the sender's clock; `received_ms` when it is missing.
+    """Return the sender's `timestamp`, corrected for the skew of the sender's clock; `received_ms` if it is missing.
 
-    `as_sent` (history, and the event clock): the timestamp is taken as it is, `sent_at` and the wall clock play no part.
+    `as_sent` (imported history, and the event clock): the timestamp is not corrected, and `sent_at` is ignored.
     """
     if timestamp is None:
         return EpochMs(received_ms)
@@ -34,7 +34,7 @@ def _corrected(happened_ms: int, sent_at: str | None, received_ms: int) -> Epoch
         return sent
     corrected = received_ms - (sent - happened_ms)
     if corrected < 0:
-        return Refused("bad_timestamp", "timestamp: corrected by sentAt it lies before 1970: send both from the same clock")
+        return Refused("bad_timestamp", "timestamp: is before 1970 after correction by sentAt: send both from the same clock")
     return EpochMs(corrected)
 
 
@@ -44,5 +44,5 @@ def _instant(place: str, text: str) -> EpochMs | Refused:
     except ValueError as error:
         return Refused("bad_timestamp", f"{place}: {str(error)[:200]}")
     if not 0 <= instant <= LATEST_MS:
-        return Refused("bad_timestamp", f"{place}: {text!r} is not between the years 1970 and 9999: send when it happened")
+        return Refused("bad_timestamp", f"{place}: {text!r} is not between the years 1970 and 9999: send the event's time")
     return instant

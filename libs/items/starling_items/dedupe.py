@@ -1,4 +1,4 @@
-"""Pure core: which message ids a profile has seen in the last 24 hours of stream time."""
+"""Pure core: detect message ids that a profile received in the last 24 hours of stream time."""
 
 import hashlib
 from typing import Final
@@ -8,7 +8,7 @@ import msgspec
 WINDOW_MS: Final = 24 * 3_600_000
 
 MAX_SEEN: Final = 4_096
-"""Ids kept for one profile, about 60 KB. Who sends more than these in 24 hours is a machine; its oldest are forgotten first."""
+"""Most ids kept for one profile, about 60 KB. Only an automated sender exceeds it in 24 hours; the oldest ids are dropped."""
 
 
 class Seen(msgspec.Struct, array_like=True):
@@ -22,18 +22,18 @@ class Seen(msgspec.Struct, array_like=True):
 
 
 def message_hash(message_id: str) -> int:
-    """8 bytes of a hash that is the same in every process and for ever."""
+    """Return an 8-byte hash that is stable across processes and versions: it is part of the stored state."""
     return int.from_bytes(hashlib.blake2b(message_id.encode(), digest_size=8).digest(), "big")
 
 
 def is_duplicate(seen: Seen, message: int, now_ms: int) -> bool:
-    """Whether the id was seen less than 24 hours before `now_ms`, a stream time."""
+    """Return whether the id was seen less than 24 hours before `now_ms`, a stream time."""
     age = seen.ages.get(message)
     return age is not None and now_ms - (seen.since_ms + age) < WINDOW_MS
 
 
 def remember(seen: Seen, message: int, now_ms: int) -> None:
-    """Note the id as seen at `now_ms`, and let go of those that are too old or too many. Changes `seen` in place."""
+    """Record the id as seen at `now_ms`; drop ids beyond the window and the limit. Changes `seen` in place."""
     ages = seen.ages
     ages.pop(message, None)
     oldest_ms = now_ms - WINDOW_MS - seen.since_ms

@@ -1,4 +1,4 @@
-"""Pure core: what the catalog knows of an event's products, joined in where the sender said nothing."""
+"""Pure core: join the product catalog to an event. Values of the sender take precedence."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeAlias
@@ -6,11 +6,11 @@ from typing import Final, NamedTuple, TypeAlias
 from starling_items.item import Json
 
 MAX_PRODUCTS: Final = 100
-"""Products joined in one event; those after it stay as sent. Keeps an event below the broker's largest record."""
+"""Most products joined to one event; further products stay as sent. The limit keeps an event below the broker's record limit."""
 
 
 class Product(NamedTuple):
-    """One product of the catalog; None where it says nothing. `price` is a unit price in the shop's currency."""
+    """One product of the catalog; None for each value that it lacks. `price` is a unit price in the shop's currency."""
 
     category: str | None
     price: float | None
@@ -21,13 +21,13 @@ class Product(NamedTuple):
 UNKNOWN: Final = Product(None, None, None, None)
 
 FindProduct: TypeAlias = Callable[[str], Product | None]
-"""Product id -> what the catalog knows; None when it does not list it."""
+"""Looks up a product by its id; returns None for a product that the catalog does not list."""
 
 
 def join_products(properties: Json, find: FindProduct) -> tuple[Json, list[Json]]:
-    """The properties with the catalog's values, and the typed list of the products found in them, each once.
+    """Return the properties with the catalog's values, and the distinct products found in them.
 
-    Product ids are read at `product_id` and at `products.*.product_id`. What is given is left unchanged.
+    Product ids are read at `product_id` and at `products.*.product_id`. The argument is not modified.
     """
     if "product_id" not in properties and "products" not in properties:
         return properties, []
@@ -53,7 +53,7 @@ def _own_copy(properties: Json) -> Json:
 def _places(properties: Json) -> Iterator[Json]:
     products = properties.get("products")
     for place in (properties, *(products if isinstance(products, list) else ())):
-        # A bool is an int to Python, and no product id to anybody.
+        # `type` instead of `isinstance`: a bool is an int in Python, but not a product id.
         if isinstance(place, dict) and type(place.get("product_id")) in {str, int}:
             yield place
 

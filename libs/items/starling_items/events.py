@@ -1,4 +1,4 @@
-"""Pure core: the records that this service writes, as mappings by the names of their schemas."""
+"""Pure core: the output records of the normalizer, as mappings by field name."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -19,7 +19,7 @@ SCREEN_VIEWED: Final = "Screen Viewed"
 
 
 class Origin(NamedTuple):
-    """Where a source record stands."""
+    """The position of a source record."""
 
     topic: str
     partition: int
@@ -27,13 +27,13 @@ class Origin(NamedTuple):
 
 
 def behaviour_event(work: Work) -> tuple[str, Fields]:
-    """Topic and `BehaviourEvent` of a track, page or screen call; the profile is that after the call."""
+    """Return the topic and the `BehaviourEvent` of a track, page or screen call, with the profile after the call."""
     item, received = work.item, work.received
     return BEHAVIOUR, {
         **_common(work),
         "kind": received["kind"],
         "name": _event_name(item, received["kind"]),
-        "raw_timestamp": item.said_at(),
+        "raw_timestamp": item.own_timestamp(),
         "raw_sent_at": item.sent_at or received["sent_at"],
         "properties": json_text(work.properties),
         "products": work.products,
@@ -41,7 +41,7 @@ def behaviour_event(work: Work) -> tuple[str, Fields]:
 
 
 def profile_changed(work: Work) -> tuple[str, Fields]:
-    """Topic and `ProfileChanged` of an identify, group or alias call."""
+    """Return the topic and the `ProfileChanged` of an identify, group or alias call."""
     item = work.item
     change, previous_id, group_traits = "TRAITS", None, None
     if isinstance(item, Group):
@@ -59,7 +59,7 @@ def profile_changed(work: Work) -> tuple[str, Fields]:
 
 
 def computed_changed(computed: Mapping[str, Any], profile: Profile, changed: list[str]) -> Fields:
-    """`ProfileChanged` for an `AggregateComputed` that gave a computed trait another value."""
+    """Return the `ProfileChanged` of an `AggregateComputed` that changed the value of a computed trait."""
     workspace, user_id = computed["workspace"], computed["user_id"]
     return {
         "received_at": computed["received_at"],
@@ -81,7 +81,7 @@ def computed_changed(computed: Mapping[str, Any], profile: Profile, changed: lis
 
 
 def accepted(work: Work, origin: Origin, decided_at_ms: int) -> Fields:
-    """`IngestOutcome` of a call that became an event."""
+    """Return the `IngestOutcome` of a call that became an event."""
     return {
         **_outcome(work, origin, decided_at_ms),
         "outcome": "ACCEPTED",
@@ -91,17 +91,17 @@ def accepted(work: Work, origin: Origin, decided_at_ms: int) -> Fields:
 
 
 def duplicate(work: Work, origin: Origin, decided_at_ms: int) -> Fields:
-    """`IngestOutcome` of a call that was there before."""
+    """Return the `IngestOutcome` of a repeated call."""
     return {**_outcome(work, origin, decided_at_ms), "outcome": "DUPLICATE"}
 
 
 def refused(work: Work, reason: Refused, origin: Origin, decided_at_ms: int) -> Fields:
-    """`IngestOutcome` of a call that can never be used as it is."""
+    """Return the `IngestOutcome` of an invalid call."""
     return {**_outcome(work, origin, decided_at_ms), "outcome": "REFUSED", "code": reason.code, "message": reason.message}
 
 
 def json_text(value: Json | None) -> str:
-    """A JSON object as text; `{}` for none."""
+    """Return a JSON object as text; `{}` for None."""
     return msgspec.json.encode(value).decode() if value else "{}"
 
 

@@ -1,6 +1,6 @@
-"""Pure core: what a sender may say in one call, read from its JSON text and checked.
+"""Pure core: parse and validate the JSON text of one tracking call.
 
-Only the fields that a kind of call uses are read; anything else in the item is left alone. Explicit nulls are missing values.
+Only the fields that a kind of call uses are parsed; other fields are ignored. Null is equivalent to a missing value.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from starling_common.values import MAX_ID_BYTES, is_longer
 from starling_common.wire import DecodeError, item_json
 
 MAX_ITEM_CHARS: Final = 131_072
-"""The edge takes 32 KiB an item; the rest is room for a batch's context merged under it."""
+"""Longest JSON text of an item. The ingest service accepts 32 KiB; JSON converted from Protocol Buffers can be longer."""
 
 MAX_DEPTH: Final = 32
 MAX_EVENT_NAME_CHARS: Final = 200
@@ -24,62 +24,62 @@ Json = dict[str, Any]
 
 
 class Item(msgspec.Struct, rename="camel"):
-    """What every kind of call has. Times are as sent."""
+    """The fields that every kind of call has. Times are as sent."""
 
     timestamp: str | None = None
     original_timestamp: str | None = None
     sent_at: str | None = None
     context: Json | None = None
 
-    def said_at(self) -> str | None:
-        """When it happened in the sender's own words; clients name it one way or the other."""
+    def own_timestamp(self) -> str | None:
+        """Return the sender's event time as text. Clients send it as `timestamp` or as `originalTimestamp`."""
         return self.timestamp if self.timestamp is not None else self.original_timestamp
 
 
 class Track(Item):
-    """Something a person did."""
+    """An action of a user."""
 
     event: str | None = None
     properties: Json | None = None
 
     def own_properties(self) -> Json:
-        """The event's properties as sent."""
+        """Return the event's properties as sent."""
         return self.properties or {}
 
 
 class View(Item):
-    """A page or screen that a person saw."""
+    """A page or screen that a user viewed."""
 
     name: str | None = None
     category: str | None = None
     properties: Json | None = None
 
     def own_properties(self) -> Json:
-        """The properties as sent, with what the page or screen is called among them."""
+        """Return the properties as sent, plus the `name` and `category` of the page or screen."""
         named = {name: value for name, value in (("name", self.name), ("category", self.category)) if value is not None}
         return {**(self.properties or {}), **named}
 
 
 class Identify(Item):
-    """What is known about a person."""
+    """The traits of a user."""
 
     traits: Json | None = None
 
     def sent_traits(self) -> Json:
-        """`context.traits` with `traits` over them: some clients send the one, some the other."""
+        """Return `context.traits` overridden by `traits`: clients differ in which of the two they send."""
         beneath = (self.context or {}).get("traits")
         return {**(beneath or {}), **(self.traits or {})}
 
 
 class Group(Item):
-    """The account that a person belongs to."""
+    """The account to which a user belongs."""
 
     group_id: str | int | None = None
     traits: Json | None = None
 
 
 class Alias(Item):
-    """Another id of the same person."""
+    """Another id of the same user."""
 
     previous_id: str | int | None = None
 
@@ -97,12 +97,12 @@ _CURES: Final = {
 
 
 def read_item(kind: str, text: str) -> Item | Refused:
-    """The item of a call of that kind, one of `INGEST_KINDS`.
+    """Parse a call of that kind, one of `INGEST_KINDS`.
 
-    Refused: it is no JSON, is too large or too deep, or a field that this kind uses has another type.
+    Refused: the text is no JSON, too large or too deep, or a field that this kind uses has the wrong type.
     """
     if len(text) > MAX_ITEM_CHARS:
-        return Refused("too_large", f"the item has {len(text)} characters, over {MAX_ITEM_CHARS}: send less in one call")
+        return Refused("too_large", f"the item has {len(text)} characters, over {MAX_ITEM_CHARS}: send a smaller call")
     if deeper_than(MAX_DEPTH, text):
         return Refused("too_deep", f"the item is nested deeper than {MAX_DEPTH} levels: send flatter properties")
     try:
@@ -110,11 +110,11 @@ def read_item(kind: str, text: str) -> Item | Refused:
     except msgspec.ValidationError as error:
         return _wrong_type(str(error))
     except ValueError as error:
-        return Refused("bad_json", f"the item is no JSON object ({error}): send valid JSON; NaN and Infinity are none")
+        return Refused("bad_json", f"the item is no JSON object ({error}): send valid JSON, without NaN and Infinity")
 
 
 def packed_text(data: bytes) -> str | Refused:
-    """The JSON text of an item that was sent as Protocol Buffers: from there on both are the same."""
+    """Convert an item in Protocol Buffers to JSON text, so that one parser handles both formats."""
     try:
         return item_json(data)
     except DecodeError as error:
@@ -122,7 +122,7 @@ def packed_text(data: bytes) -> str | Refused:
 
 
 def check_item(item: Item, own_id: str) -> Refused | None:
-    """What a well-typed item of the profile `own_id` may still lack or get wrong; None when it is sound."""
+    """Return the first error of a parsed item of the profile `own_id`, or None if it is valid."""
     match item:
         case Track():
             return _check_event_name(item.event)
@@ -136,8 +136,8 @@ def check_item(item: Item, own_id: str) -> Refused | None:
 
 
 def deeper_than(limit: int, text: str) -> bool:
-    """Whether brackets outside strings nest deeper than `limit`; text that is no JSON may answer either way."""
-    # Nothing is deeper than its number of opening brackets: nearly every item ends here.
+    """Return whether brackets outside strings nest deeper than `limit`; undefined for text that is no JSON."""
+    # The depth never exceeds the number of opening brackets: most items return here.
     if text.count("{") + text.count("[") <= limit:
         return False
     depth = 0
@@ -171,12 +171,12 @@ def _check_event_name(name: str | None) -> Refused | None:
 def _check_traits(item: Identify) -> Refused | None:
     beneath = (item.context or {}).get("traits")
     if beneath is not None and not isinstance(beneath, dict):
-        return Refused("wrong_type", "context.traits: is no object: send an object of trait names and values, or leave it out")
+        return Refused("wrong_type", "context.traits: is no object: send an object of trait names and values, or omit it")
     for place, traits in (("traits", item.traits), ("context.traits", beneath)):
         if traits and RESERVED_TRAIT in traits:
             return Refused(
                 "reserved_trait",
-                f"{place}.{RESERVED_TRAIT}: the name is kept for computed traits: send the trait under another name",
+                f"{place}.{RESERVED_TRAIT}: the name is reserved for computed traits: send the trait under another name",
             )
     return None
 
@@ -188,7 +188,7 @@ def _check_id(place: str, identifier: str | int | None) -> Refused | None:
 
 
 def check_id_length(place: str, identifier: str) -> Refused | None:
-    """Refuse an id of more than `MAX_ID_BYTES`; `place` is its name in the item."""
+    """Return a refusal if the id has more than `MAX_ID_BYTES`, else None; `place` is its name in the item."""
     if is_longer(identifier, MAX_ID_BYTES):
         return Refused("id_too_long", f"{place}: has more than {MAX_ID_BYTES} bytes of UTF-8: send a shorter id")
     return None
@@ -200,8 +200,8 @@ def _check_not_itself(previous_id: str | int | None, own_id: str) -> Refused | N
     return None
 
 
-def _wrong_type(complaint: str) -> Refused:
-    what, _, place = complaint.partition(" - at `$")
+def _wrong_type(decoder_message: str) -> Refused:
+    problem, _, place = decoder_message.partition(" - at `$")
     place = place.strip("`.") or "item"
-    cure = _CURES.get(place, "send that type, or leave it out")
-    return Refused("wrong_type", f"{place}: {what[:1].lower()}{what[1:]}: {cure}")
+    cure = _CURES.get(place, "send that type, or omit it")
+    return Refused("wrong_type", f"{place}: {problem[:1].lower()}{problem[1:]}: {cure}")

@@ -1,7 +1,7 @@
-"""Pure core: one ingest record in, one event out: the whole way, top to bottom.
+"""Pure core: the stages that turn one ingest record into one event, in order.
 
-READ needs nothing but the record; FOLD needs the profile too, and is the only part that changes it. A stage gives
-the work back with what it found out, or says why the way ends here. Bad data never raises.
+READ needs only the record. FOLD also needs the profile and is the only part that changes it. A stage returns the work with its
+results, or the reason why processing ends. Invalid data never raises.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ Stage: TypeAlias = Callable[[Work, Rules], Step]
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The way in two halves, the profile being handed in between them."""
+    """The stages in two halves. The caller sets the profile between them."""
 
     read: tuple[Stage, ...]
     fold: tuple[Stage, ...]
@@ -36,21 +36,24 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """An ingest record after the first half: `refused` is None while it may go on."""
+    """An ingest record after the first half; `refused` is None if the second half can run."""
 
     work: Work
     refused: Refused | None
 
 
 def placeless(record: Mapping[str, Any]) -> Refused | None:
-    """Why a record has no place in the order of arrival, which also dates whatever is written of it; None when it has."""
+    """Return the refusal of a record whose `received_at` is no valid time, else None.
+
+    `received_at` is the order of arrival and the timestamp of every output record.
+    """
     if 0 <= record["received_at"] // 1000 <= LATEST_MS:
         return None
-    return Refused("bad_received_at", f"received_at: {record['received_at']} is no time in microseconds since 1970")
+    return Refused("bad_received_at", f"received_at: {record['received_at']} is no valid time: write microseconds since 1970")
 
 
 def run(stages: tuple[Stage, ...], work: Work, rules: Rules) -> Step:
-    """The work after the last stage, or the answer of the stage that ended it."""
+    """Run the stages; return the work after the last one, or the result of the stage that ended processing."""
     step: Step = work
     for stage in stages:
         step = stage(work, rules)
@@ -60,7 +63,7 @@ def run(stages: tuple[Stage, ...], work: Work, rules: Rules) -> Step:
 
 
 def parse_item(work: Work, _rules: Rules) -> Step:
-    """The item's JSON text, or what means the same, becomes a typed call; whose it is stands beside it in the record."""
+    """Parse the item (JSON or Protocol Buffers) as a typed call. The ids of the user are in the record itself."""
     received = work.received
     if received["kind"] not in INGEST_KINDS:
         return Refused("unknown_kind", f"kind: {received['kind'][:40]!r} is none of {', '.join(INGEST_KINDS)}")
@@ -73,7 +76,7 @@ def parse_item(work: Work, _rules: Rules) -> Step:
 
 
 def validate(work: Work, _rules: Rules) -> Step:
-    """A well-typed call may still lack something, or say what a sender may not say."""
+    """Check the required ids and the rules of the call's kind."""
     received = work.received
     work.profile_id = received["user_id"] or received["anonymous_id"] or ""
     if not work.profile_id:
@@ -82,15 +85,15 @@ def validate(work: Work, _rules: Rules) -> Step:
         if identifier and (too_long := check_id_length(place, identifier)):
             return too_long
     if not received["message_id"]:
-        return Refused("missing_message_id", "messageId: is missing: send an id that is new for each call and kept in its repeats")
+        return Refused("missing_message_id", "messageId: is missing: send an id that is unique per call and unchanged in retries")
     return check_item(work.item, work.profile_id) or work
 
 
 def date(work: Work, rules: Rules) -> Step:
-    """When it happened."""
+    """Compute the event time."""
     item, received = work.item, work.received
     moment = event_time(
-        item.said_at(),
+        item.own_timestamp(),
         item.sent_at or received["sent_at"],
         received["received_at"] // 1000,
         as_sent=received["imported"] or rules.clock is Clock.EVENT,
@@ -102,7 +105,7 @@ def date(work: Work, rules: Rules) -> Step:
 
 
 def identify_profile(work: Work, _rules: Rules) -> Step:
-    """The profile is that of the record's key; a key that says otherwise would write to a stranger's."""
+    """Refuse a record whose key is not that of its user, because the key selects the profile."""
     expected = record_key(work.received["workspace"], work.profile_id)
     if work.key != expected:
         return Refused("wrong_key", f"key: is {work.key[:200]!r}, not {expected[:200]!r}: write the record with its own user's key")
@@ -110,7 +113,7 @@ def identify_profile(work: Work, _rules: Rules) -> Step:
 
 
 def deduplicate(work: Work, _rules: Rules) -> Step:
-    """A message id seen in the last 24 hours changes nothing."""
+    """Skip a record whose message id the profile received in the last 24 hours."""
     work.message = message_hash(work.received["message_id"])
     if is_duplicate(work.profile.seen, work.message, work.stream_time_ms):
         return Skipped("duplicate")
@@ -118,7 +121,7 @@ def deduplicate(work: Work, _rules: Rules) -> Step:
 
 
 def fold_profile(work: Work, _rules: Rules) -> Step:
-    """What the call says about the person; the only stage that changes the profile, and only if it does not refuse."""
+    """Apply the call to the profile. No other stage changes the profile, and a refused call does not change it."""
     profile, item, received = work.profile, work.item, work.received
     if isinstance(item, Identify):
         merged = merge_traits(profile.traits_json, item.sent_traits())
@@ -134,7 +137,7 @@ def fold_profile(work: Work, _rules: Rules) -> Step:
 
 
 def enrich(work: Work, rules: Rules) -> Step:
-    """What a page is called becomes a property; what the catalog knows of products is joined in."""
+    """Add the name of a page as a property, and join the product catalog."""
     item = work.item
     if isinstance(item, Track | View):
         workspace = work.received["workspace"]
@@ -144,7 +147,7 @@ def enrich(work: Work, rules: Rules) -> Step:
 
 
 def write(work: Work, _rules: Rules) -> Step:
-    """The event as its topic carries it."""
+    """Build the output record and select its topic."""
     make = behaviour_event if isinstance(work.item, Track | View) else profile_changed
     work.topic, work.event = make(work)
     return work
@@ -156,13 +159,13 @@ STAGES: Final = Stages(READ, FOLD)
 
 
 def read_received(received: dict[str, Any], rules: Rules, stages: Stages = STAGES) -> Read:
-    """The first half. Of a record that it refuses the event's time is unknown, and moves nothing."""
+    """Run the first half. A refused record has no event time and does not advance stream time."""
     work = Work(received)
     step = run(stages.read, work, rules)
     return Read(work, step if isinstance(step, Refused) else None)
 
 
 def fold_read(read: Read, profile: Profile, rules: Rules, stages: Stages = STAGES) -> Step:
-    """The second half, with the work's `key` and `stream_time_ms` handed in. Changes the profile if it gives the work back."""
+    """Run the second half, which changes the profile if it returns the work. The caller has set `key` and `stream_time_ms`."""
     read.work.profile = profile
     return read.refused or run(stages.fold, read.work, rules)

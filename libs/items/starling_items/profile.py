@@ -1,4 +1,4 @@
-"""Pure core: what is kept about one user, and how calls and computed traits change it."""
+"""Pure core: the profile of one user, and its changes by calls and computed traits."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,30 +10,30 @@ from starling_items.dedupe import Seen
 from starling_items.item import RESERVED_TRAIT, Json
 
 MAX_ANONYMOUS_IDS: Final = 100
-"""The latest are kept: a shared device in a shop makes thousands, and every event carries the list."""
+"""Most anonymous ids of a profile; the latest are kept. A shared device creates thousands, and every event contains the list."""
 
 MAX_ANONYMOUS_ID_BYTES: Final = 16_384
-"""Of all anonymous ids of a profile together. The latest are kept, so that a record of the profile fits the broker's limit."""
+"""Most bytes of a profile's anonymous ids together; the latest are kept, so that a record fits the broker's limit."""
 
 _STORED_BYTES_TO_CHECK: Final = 65_536
-"""A smaller stored profile cannot hold anonymous ids that matter for the size of a record."""
+"""A stored profile up to this size cannot contain enough anonymous ids to exceed a record's limit."""
 
 MAX_TRAITS_BYTES: Final = 65_536
-"""Every event carries the traits; without a bound one user could outgrow the broker's largest record."""
+"""Most bytes of a profile's traits. Every event contains them, and it must fit the broker's record limit."""
 
 FORMAT: Final = b"\x01"
-"""First byte of a stored profile; a changed layout gets the next number, and `decode_profile` keeps reading the old ones."""
+"""First byte of a stored profile. A changed layout gets the next number, and `decode_profile` must still read the old ones."""
 
 
 class Computation(msgspec.Struct, array_like=True, frozen=True):
-    """Which computation of a computed trait is in force: its definition's version, and the stream time it reflects."""
+    """The computation in force of a computed trait: the version of its definition, and the stream time of its value."""
 
     version: int
     as_of_ms: int
 
 
 class Profile(msgspec.Struct, array_like=True):
-    """One user. `traits_json` is the snapshot as events carry it, so that an event that changes no trait encodes none."""
+    """The state of one user. `traits_json` is already encoded, so that an event that changes no trait needs no encoding."""
 
     traits_json: str = "{}"
     anonymous_ids: list[str] = []
@@ -43,7 +43,7 @@ class Profile(msgspec.Struct, array_like=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """New traits as JSON, and the names of those that differ."""
+    """The new traits as JSON, and the names of the traits that changed."""
 
     traits_json: str
     names: list[str]
@@ -53,23 +53,23 @@ _STATE: Final = msgspec.msgpack.Decoder(Profile)
 
 
 def encode_profile(profile: Profile) -> bytes:
-    """A profile as stored."""
+    """Return the stored form of a profile."""
     return FORMAT + msgspec.msgpack.encode(profile)
 
 
 def decode_profile(data: bytes) -> Profile:
-    """The inverse. Raises: ValueError when the bytes are no profile of a format known here."""
+    """Return the profile of its stored form. Raises: ValueError if the format is unknown."""
     if data[:1] != FORMAT:
         raise ValueError(f"a stored profile of format {data[:1].hex() or 'none'} was written by a newer version: run that version")
     profile = _STATE.decode(memoryview(data)[1:])
     if len(data) > _STORED_BYTES_TO_CHECK:
-        # Release 0.1.0 stored ids of any length; such a profile can outgrow the broker's largest record.
+        # Release 0.1.0 stored ids of any length; such a profile can exceed the broker's record limit.
         _keep_latest(profile.anonymous_ids)
     return profile
 
 
 def merge_traits(traits_json: str, sent: Mapping[str, Any]) -> Changed | Refused:
-    """Traits after an `identify`: merged key by key at the top level, nested values replaced whole, null removes."""
+    """Return the traits after an `identify`: top-level keys are merged, nested values are replaced whole, null removes a key."""
     traits: Json = msgspec.json.decode(traits_json)
     names = [name for name, value in sent.items() if not same_json(traits.get(name), value)]
     for name in names:
@@ -78,9 +78,9 @@ def merge_traits(traits_json: str, sent: Mapping[str, Any]) -> Changed | Refused
 
 
 def set_computed(profile: Profile, key: str, value: Any, computation: Computation) -> Changed | Refused | Skipped:
-    """Traits after a computed trait took a value (None: it has none any more); no names when it had that value already.
+    """Return the traits with a new value of a computed trait (None removes it); no names if the value is unchanged.
 
-    Skipped when a newer computation is in force: records may come again, and then in an older order.
+    Skipped if a newer computation is in force: a record can be read again after a newer one.
     """
     in_force = profile.computations.get(key)
     if in_force is not None and (computation.version, computation.as_of_ms) < (in_force.version, in_force.as_of_ms):
@@ -95,14 +95,14 @@ def set_computed(profile: Profile, key: str, value: Any, computation: Computatio
 
 
 def add_anonymous_id(anonymous_ids: list[str], anonymous_id: str) -> None:
-    """Note the id as the latest, unless it is known already. Changes the list in place."""
+    """Append the id unless the list contains it. Changes the list in place."""
     if anonymous_id not in anonymous_ids:
         anonymous_ids.append(anonymous_id)
         _keep_latest(anonymous_ids)
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Equal as JSON, which keeps `1`, `1.0` and `true` apart and does not mind the order of an object's names."""
+    """Return whether two values are equal as JSON: `1`, `1.0` and `true` differ, and the order of an object's keys is ignored."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict | list):
@@ -130,6 +130,6 @@ def _changed(traits: Json, names: list[str]) -> Changed | Refused:
     if len(data) > MAX_TRAITS_BYTES:
         return Refused(
             "profile_too_large",
-            f"traits: the profile would have {len(data)} bytes, over {MAX_TRAITS_BYTES}: remove traits by sending null for them",
+            f"traits: the profile would have {len(data)} bytes, over {MAX_TRAITS_BYTES}: send null for traits to remove them",
         )
     return Changed(data.decode(), names)

@@ -1,4 +1,4 @@
-"""Pure core: what travels through the pipeline."""
+"""Pure core: the state of a record in the pipeline, and the rules of the pipeline."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from starling_items.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is the same for every record. `find_product` takes a workspace and a product id."""
+    """The rules that apply to every record. The arguments of `find_product` are a workspace and a product id."""
 
     clock: Clock
     find_product: Callable[[str, str], Product | None]
 
 
 class Work(msgspec.Struct):
-    """One `IngestReceived` record on its way; a field is filled in by the stage that is named beside it.
+    """One `IngestReceived` record in the pipeline. The stage named beside a field sets it.
 
-    `key` (the record's), `profile` and `stream_time_ms` are handed in between the pipeline's two halves.
+    The caller sets `key` (the record's), `profile` and `stream_time_ms` between the pipeline's two halves.
     """
 
     received: dict[str, Any]

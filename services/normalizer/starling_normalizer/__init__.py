@@ -1,1 +1,1 @@
-"""Ingest topics to event topics: validated, dated, de-duplicated, with the profile, enriched from the catalog."""
+"""The stream service that turns ingest records into events: validated, dated, de-duplicated and enriched."""

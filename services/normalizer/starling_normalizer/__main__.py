@@ -1,20 +1,20 @@
-"""`python -m starling_normalizer`: start, run, stop."""
+"""Command line: `python -m starling_normalizer`."""
 
 import sys
 
 from starling_common.logs import configure_logs
 from starling_normalizer.settings import Settings
-from starling_normalizer.wiring import built
+from starling_normalizer.wiring import open_service
 from starling_stream.worker.arenas import share_arenas
 from starling_stream.worker.run import run_service
 
 
 def main() -> int:
-    """Run until told to stop; the exit code is the stream layer's."""
-    share_arenas()  # what is built below starts threads
+    """Run the service until it stops; return the exit code of the stream layer."""
+    share_arenas()  # before the first thread starts
     settings = Settings()
     configure_logs("normalizer", settings.log_level)
-    with built(settings) as service:
+    with open_service(settings) as service:
         return run_service(service, settings)
 
 

@@ -1,4 +1,4 @@
-"""Edge: the normalizer as the stream layer runs it."""
+"""Edge: the normalizer as a processor of the stream layer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,38 +19,38 @@ from starling_stream.model.processor import Decoded, Inbound, Service, Unit, Wit
 STAGE = "normalizer"
 INPUTS = (*INGEST_TOPICS, AGGREGATES)
 HOLD_MS = 50
-"""How long a record waits for its siblings: one request may write to several ingest topics."""
+"""Longest time that a record waits for others of its request: one request may write to several ingest topics."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """What the normalizer asks of its surroundings, in its own words."""
+class NormalizerDependencies:
+    """The functions on which the normalizer depends."""
 
     count: Callable[[str, str], None]
-    """Takes the source topic and the outcome of one ingest record."""
+    """Counts one ingest record by its source topic and its outcome."""
     now_ms: Callable[[], int]
-    """The wall clock."""
+    """Returns the wall clock."""
     problem: Callable[[], str | None]
-    """Why the catalog can no longer be relied on; None while it can."""
+    """Returns the error that stopped the catalog's view, or None while it follows its topic."""
 
 
 class CatalogLost(Exception):
-    """The catalog stopped following its topic: events would be joined with what is no longer true."""
+    """The catalog no longer follows its topic, and events would be joined with outdated values."""
 
 
 class Normalizer(WithoutPlan[Profile]):
-    """A `Processor`: one `IngestReceived` in, one event and exactly one `IngestOutcome` out; computed traits on the side."""
+    """A `Processor`: an `IngestReceived` yields at most one event and exactly one `IngestOutcome`; also applies computed traits."""
 
-    def __init__(self, codecs: Mapping[str, Codec], rules: Rules, world: World) -> None:
-        """`codecs` by topic, of every topic read or written."""
+    def __init__(self, codecs: Mapping[str, Codec], rules: Rules, dependencies: NormalizerDependencies) -> None:
+        """`codecs` maps every input and output topic to its codec."""
         self._codecs = codecs
         self._rules = rules
-        self._count = world.count
-        self._now_ms = world.now_ms
-        self._problem = world.problem
+        self._count = dependencies.count
+        self._now_ms = dependencies.now_ms
+        self._problem = dependencies.problem
 
     def decode(self, topic: str, value: bytes) -> Decoded:
-        """Raises: DecodeError."""
+        """Return the decoded record with its order of arrival and event time. Raises: DecodeError."""
         record = self._codecs[topic].decode(value)
         problem = placeless(record)
         if problem is not None:
@@ -61,15 +61,15 @@ class Normalizer(WithoutPlan[Profile]):
         return Decoded(read, record["received_at"], None if read.refused else read.work.event_time_ms)
 
     def encode_state(self, state: Profile) -> bytes:
-        """A profile as stored."""
+        """Return the stored form of a profile."""
         return encode_profile(state)
 
     def decode_state(self, data: bytes) -> Profile:
-        """The inverse."""
+        """Return the profile of its stored form."""
         return decode_profile(data)
 
     def process(self, record: Inbound, unit: Unit[Profile]) -> None:
-        """Fold one record into its profile and emit what follows."""
+        """Fold one record into its profile and emit the output records."""
         if record.topic == AGGREGATES:
             self._process_computed(record, unit)
         else:
@@ -108,10 +108,10 @@ class Normalizer(WithoutPlan[Profile]):
         unit.emit(topic, record.key, self._codecs[topic].encode(value), record.received_at, headers)
 
     def fire(self, key: bytes, unit: Unit[Profile]) -> None:
-        """Nothing here is ever due: no profile is put with an instant."""
+        """Do nothing: profiles have no timers."""
 
     def adopt_plan(self) -> bytes:
-        """The inputs say it all, as long as the catalog follows its topic. Raises: CatalogLost, and the worker starts anew."""
+        """Return the empty plan. Raises: CatalogLost if the catalog no longer follows its topic; the worker then stops."""
         problem = self._problem()
         if problem is not None:
             raise CatalogLost(problem)
@@ -119,7 +119,7 @@ class Normalizer(WithoutPlan[Profile]):
 
 
 def normalizer_service(normalizer: Normalizer, clock: Clock) -> Service[Profile]:
-    """The normalizer and its place in the pipeline."""
+    """Return the service of the stream layer for a normalizer."""
     return Service(STAGE, INPUTS, normalizer, HOLD_MS, clock)
 
 

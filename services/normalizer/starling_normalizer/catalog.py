@@ -1,4 +1,4 @@
-"""Adapter: the product catalog, the topic `catalog.products` kept in memory."""
+"""Adapter: the product catalog, a view of the topic `catalog.products` in memory."""
 
 from confluent_kafka import Message
 
@@ -11,16 +11,16 @@ from starling_items.enrich import Product
 
 
 class Catalog:
-    """All products as last listed. `find` may be called from any thread."""
+    """The latest version of every product. `find` is thread-safe."""
 
     def __init__(self, brokers: str, codec: Codec) -> None:
-        """Opens nothing; `start` does. The codec is used by the reading thread alone."""
+        """Open no connection; `start` does. Only the reading thread uses the codec."""
         self._codec = codec
         self._products: dict[bytes, Product] = {}
         self._view = TopicView(brokers, PRODUCTS, self.apply)
 
     def start(self) -> None:
-        """Returns once the whole catalog is at hand. Raises: BrokerUnavailable."""
+        """Start to read the topic; return when the whole catalog is loaded. Raises: BrokerUnavailable."""
         self._view.start()
 
     def stop(self) -> None:
@@ -28,15 +28,15 @@ class Catalog:
         self._view.stop()
 
     def problem(self) -> str | None:
-        """Why the catalog no longer follows its topic; None while it does."""
+        """Return the error that stopped the view, or None while it follows its topic."""
         return self._view.problem()
 
     def find(self, workspace: str, product_id: str) -> Product | None:
-        """What is known of a product; None when it is not listed."""
+        """Return a product, or None if it is not listed."""
         return self._products.get(record_key(workspace, product_id))
 
     def apply(self, message: Message) -> None:
-        """Take one record over; a broken one is told and leaves the product as it was."""
+        """Apply one record. An invalid record is logged, and the product keeps its previous version."""
         key, value = message.key() or b"", message.value()
         if value is None:
             self._products.pop(key, None)

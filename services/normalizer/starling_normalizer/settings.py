@@ -1,4 +1,4 @@
-"""What an operator may turn; everything else about events is a rule of the platform and stands beside its user."""
+"""The settings of the normalizer. The rules for events are constants beside the code that applies them."""
 
 from starling_stream.model.settings import StreamSettings
 

@@ -1,4 +1,4 @@
-"""For tests and benchmarks: ingest records without an edge, and codecs without a registry."""
+"""For tests and benchmarks: ingest records without the ingest service, and codecs without a registry."""
 
 import json
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ RECEIVED_MS: Final = 1_767_225_600_000
 
 
 def local_codecs() -> dict[str, Codec]:
-    """A codec for every topic, each record type with a schema id of its own; bytes with another id are unknown."""
+    """Return a codec for every topic. Each record type has its own schema id; other ids are unknown."""
     topics = load_catalogue().topics
     ids = {schema: number for number, schema in enumerate(sorted({topic.schema for topic in topics.values()}), start=1)}
     return {name: Codec(topic.schema, ids[topic.schema], _unknown) for name, topic in topics.items()}
 
 
 def received(kind: str, item: Mapping[str, Any] | str, **fields: Any) -> dict[str, Any]:
-    """An `IngestReceived` of user `ada` in workspace `default`; `item` is the call's JSON, `fields` replace what is assumed."""
+    """Return an `IngestReceived` of user `ada` in workspace `default`. `item` is its JSON; `fields` override the defaults."""
     text = item if isinstance(item, str) else json.dumps(item)
     return {
         "received_at": RECEIVED_MS * 1000,
@@ -42,7 +42,7 @@ def received(kind: str, item: Mapping[str, Any] | str, **fields: Any) -> dict[st
 
 
 def key_of(record: Mapping[str, Any]) -> bytes:
-    """The key that the edge gives an `IngestReceived`."""
+    """Return the key with which the ingest service publishes an `IngestReceived`."""
     return record_key(record["workspace"], record["user_id"] or record["anonymous_id"] or "")
 
 

@@ -1,4 +1,4 @@
-"""The only module that knows both the settings and the concrete classes."""
+"""Build the service from its settings; the only module that knows settings and concrete classes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,15 +10,15 @@ from starling_common.topics import BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_
 from starling_common.wire import Codec, Registry
 from starling_items.profile import Profile
 from starling_items.work import Rules
-from starling_normalizer.agents import INPUTS, Normalizer, World, normalizer_service
+from starling_normalizer.agents import INPUTS, Normalizer, NormalizerDependencies, normalizer_service
 from starling_normalizer.catalog import Catalog
 from starling_normalizer.settings import Settings
 from starling_stream.model.processor import Service
 
 
 @contextmanager
-def built(settings: Settings) -> Iterator[Service[Profile]]:
-    """The service, with the whole catalog at hand, which is followed until the block ends.
+def open_service(settings: Settings) -> Iterator[Service[Profile]]:
+    """Yield the service after the whole catalog is loaded; the catalog follows its topic until the block ends.
 
     Raises: RegistryUnavailable, SchemaMissing, BrokerUnavailable.
     """
@@ -27,8 +27,8 @@ def built(settings: Settings) -> Iterator[Service[Profile]]:
     catalog.start()
     try:
         codecs = {topic: codec(topic) for topic in (*INPUTS, BEHAVIOUR, PROFILE, OUTCOMES)}
-        world = World(_counter(Metrics()), wall_clock_ms, catalog.problem)
-        yield normalizer_service(Normalizer(codecs, Rules(settings.clock, catalog.find), world), settings.clock)
+        dependencies = NormalizerDependencies(_counter(Metrics()), wall_clock_ms, catalog.problem)
+        yield normalizer_service(Normalizer(codecs, Rules(settings.clock, catalog.find), dependencies), settings.clock)
     finally:
         catalog.stop()
 

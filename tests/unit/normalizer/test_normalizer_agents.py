@@ -14,7 +14,7 @@ from starling_items.dedupe import WINDOW_MS
 from starling_items.enrich import Product
 from starling_items.profile import MAX_TRAITS_BYTES, Profile
 from starling_items.work import Rules
-from starling_normalizer.agents import CatalogLost, Normalizer, World, normalizer_service
+from starling_normalizer.agents import CatalogLost, Normalizer, NormalizerDependencies, normalizer_service
 from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, received
 from starling_stream.testing import MemoryTask
 
@@ -32,7 +32,9 @@ class Bench:
         rules = Rules(clock, lambda workspace, product_id: catalog.get((workspace, product_id)))
         self.problem: str | None = None
         count = self.counted.append
-        world = World(lambda topic, outcome: count((topic, outcome)), lambda: RECEIVED_MS + 9, lambda: self.problem)
+        world = NormalizerDependencies(
+            lambda topic, outcome: count((topic, outcome)), lambda: RECEIVED_MS + 9, lambda: self.problem
+        )
         normalizer = Normalizer(self.codecs, rules, world)
         self.task: MemoryTask[Profile] = MemoryTask(normalizer_service(normalizer, clock))
 
