@@ -40,8 +40,10 @@ def test_threads_share_two_unless_somebody_said_how_many(how: str, setting: dict
     assert (told.read_text().count("<heap nr=") <= 2) is few
 
 
-@pytest.mark.parametrize("service", ["starling_normalizer", "starling_segmenter"])
-def test_a_service_limits_them_before_it_builds_what_starts_threads(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("service", "wiring"), [("starling_normalizer", "open_service"), ("starling_segmenter", "built")])
+def test_a_service_limits_them_before_it_builds_what_starts_threads(
+    service: str, wiring: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     main, done = importlib.import_module(f"{service}.__main__"), []
 
     def built(_settings: object) -> None:
@@ -51,7 +53,7 @@ def test_a_service_limits_them_before_it_builds_what_starts_threads(service: str
     monkeypatch.setattr(main, "share_arenas", lambda: done.append("limited"))
     monkeypatch.setattr(main, "Settings", lambda: SimpleNamespace(log_level="INFO"))
     monkeypatch.setattr(main, "configure_logs", lambda *_: None)
-    monkeypatch.setattr(main, "built", built)
+    monkeypatch.setattr(main, wiring, built)
     with pytest.raises(Built):
         main.main()
     assert done == ["limited", "built"]
