@@ -34,7 +34,7 @@ from starling_spark.jobs.profiles.definitions import Definition
 from starling_spark.jobs.profiles.matches import EVENT_FIELDS
 from starling_spark.jobs.profiles.queries import Batch, Place, Tell, TraitQuery
 from starling_spark.jobs.profiles.transform import Job, Topics
-from starling_spark.kafka.codec import Wire, agree, collect_rarely
+from starling_spark.kafka.codec import Wire, collect_rarely, topic_schemas
 from starling_spark.kafka.sources import kafka_records
 from starling_spark.session.query_metrics import QueryMetrics
 from starling_spark.session.settings import SparkSettings
@@ -146,7 +146,7 @@ class Bench:
 def event_wire(made: Stack) -> Wire:
     """What the topics of these benchmarks carry."""
     records = {BEHAVIOUR: "BehaviourEvent", CLOCK: "ClockAdvanced", AGGREGATES: "AggregateComputed", DEAD_LETTERS: "DeadLetter"}
-    return agree(Registry(made.registry_url), made.registry_url, records.items())
+    return topic_schemas(Registry(made.registry_url), made.registry_url, records.items())
 
 
 def decoder(wire: Wire, fields: tuple[str, ...]) -> Any:

@@ -14,14 +14,14 @@ from starling_items.profile import Profile
 from starling_items.work import Rules
 from starling_normalizer.agents import Normalizer, NormalizerDependencies, normalizer_service
 from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, received
-from starling_spark.kafka.codec import Carried, Wire
+from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_stream.testing import Fed, MemoryTask
 
 PARTITIONS = 2
 HOUR_MS = 3_600_000
 CODECS = local_codecs()
 SCHEMAS = {name: topic.schema for name, topic in load_catalogue().topics.items()}
-WIRE = Wire("http://127.0.0.1:1", tuple(Carried(name, schema, CODECS[name].schema_id) for name, schema in SCHEMAS.items()))
+WIRE = Wire("http://127.0.0.1:1", tuple(TopicSchema(name, schema, CODECS[name].schema_id) for name, schema in SCHEMAS.items()))
 
 KafkaRecord = tuple[str, int, int, int, bytes | None, bytes, None]
 """As `sources.RECORDS`."""

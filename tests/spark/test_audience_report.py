@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from starling_common.instants import parse_instant
 from starling_local.demo.dataset import load_purchases
 from starling_local.demo.expected import END_MS, expected_changes
-from starling_spark.history.memberships import CHANGES, stays, turns
+from starling_spark.history.memberships import CHANGES, membership_changes, stays
 from starling_spark.jobs.audience_report.transform import Calendar, days, overlap, retention
 from tests.spark.audience import pandas_days, pandas_overlap, pandas_retention
 
@@ -46,13 +46,13 @@ def frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]]) -> DataFrame:
 
 def by_day(spark: SparkSession, feed: Feed, calendar: Calendar = UTC) -> dict[tuple[str, str], tuple[int, int, int]]:
     """(segment, day) -> (size, entries, exits)."""
-    rows = days(turns(frame(spark, feed.rows), calendar.until_ms), calendar).collect()
+    rows = days(membership_changes(frame(spark, feed.rows), calendar.until_ms), calendar).collect()
     return {(row["segment_key"], str(row["day"])): (row["size"], row["entries"], row["exits"]) for row in rows}
 
 
 def still_in(spark: SparkSession, feed: Feed) -> dict[tuple[str, int], tuple[int, int]]:
     """(day, days later) -> (entered, still in)."""
-    rows = retention(stays(turns(frame(spark, feed.rows), UTC.until_ms)), UTC, LATER).collect()
+    rows = retention(stays(membership_changes(frame(spark, feed.rows), UTC.until_ms)), UTC, LATER).collect()
     return {(str(row["day"]), row["days_later"]): (row["entered"], row["still"]) for row in rows}
 
 
@@ -86,7 +86,7 @@ def test_an_archived_segment_has_nobody_left_and_says_why(spark: SparkSession) -
     feed = Feed().add("ann", "s", "2026-03-07T00:00:00Z").add("bob", "s", "2026-03-07T00:00:00Z")
     for user in ("ann", "bob"):
         feed.add(user, "s", "2026-03-08T00:00:00Z", cause="DEFINITION")
-    turned = turns(frame(spark, feed.rows), UTC.until_ms)
+    turned = membership_changes(frame(spark, feed.rows), UTC.until_ms)
     rows = {str(row["day"]): row for row in days(turned, UTC).collect()}
     archived = rows["2026-03-08"]
     assert (archived["size"], archived["exits"], archived["exits_by_definition"]) == (0, 2, 2)
@@ -104,7 +104,7 @@ def test_records_that_are_not_kept_any_more_are_counted_and_do_not_break_sizes(s
     exit_gone.rows = [row for row in feed.rows if row[:1] != ("w ann s 2",)]
     assert by_day(spark, exit_gone)["s", "2026-03-08"] == (2, 1, 0)  # that ann comes in again is no second entry
     assert by_day(spark, exit_gone)["s", "2026-03-09"] == (1, 0, 1)
-    missing = turns(frame(spark, first_gone.rows), UTC.until_ms).groupBy().sum("missing").collect()
+    missing = membership_changes(frame(spark, first_gone.rows), UTC.until_ms).groupBy().sum("missing").collect()
     assert missing[0][0] == 1
 
 
@@ -146,7 +146,7 @@ def test_overlap_is_of_the_people_who_are_in_at_the_end(spark: SparkSession) -> 
     morning, later = "2026-03-08T00:00:00Z", "2026-03-09T00:00:00Z"
     feed = Feed().add("ann", "s", morning).add("ann", "t", morning).add("bob", "s", morning).add("bob", "t", morning, later)
     feed.add("ann", "u", morning, workspace="other")
-    rows = overlap(stays(turns(frame(spark, feed.rows), UTC.until_ms))).collect()
+    rows = overlap(stays(membership_changes(frame(spark, feed.rows), UTC.until_ms))).collect()
     assert {(row["workspace"], row["segment_key"], row["other_key"]): row["users"] for row in rows} == {
         ("w", "s", "s"): 2,
         ("w", "s", "t"): 1,
@@ -166,7 +166,7 @@ def test_the_report_of_real_purchases_is_that_of_pandas(spark: SparkSession) -> 
     ]
     calendar = Calendar(END_MS, {})
     columns = dict(zip(CHANGES.fieldNames(), map(list, zip(*feed, strict=True)), strict=True))
-    turned = turns(spark.createDataFrame(pa.table(columns)), END_MS).cache()
+    turned = membership_changes(spark.createDataFrame(pa.table(columns)), END_MS).cache()
     stayed = stays(turned).cache()
     found_days = {
         (row["segment_key"], str(row["day"])): (row["size"], row["entries"], row["exits"])

@@ -91,8 +91,8 @@ class Place:
     def asked(self, show: str, workspace: str = "w") -> dict[str, Any]:
         return Reports(CassandraReports(self.database)).page(workspace, AskedReport(show, None, None, None), PageOf(100, None))
 
-    def source(self, spark: SparkSession) -> feed.Place:
-        return feed.Place(spark, self.stack.brokers, report_wire(self.settings), self.lake)
+    def source(self, spark: SparkSession) -> feed.FeedSource:
+        return feed.FeedSource(spark, self.stack.brokers, report_wire(self.settings), self.lake)
 
     def into_lake(self, spark: SparkSession) -> None:
         """The feed goes into a lake, and out of its topic, as after 30 days."""

@@ -21,7 +21,7 @@ from starling_spark.jobs.profiles import queries, traits
 from starling_spark.jobs.profiles.definitions import Definition
 from starling_spark.jobs.profiles.queries import Place, Tell, TraitQuery
 from starling_spark.jobs.profiles.transform import Job, Topics
-from starling_spark.kafka.codec import agree
+from starling_spark.kafka.codec import topic_schemas
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.tables import TABLES, renamed
 from starling_spark.session.query_metrics import QueryMetrics
@@ -73,7 +73,10 @@ def test_traits_go_on_under_the_checkpoint_of_a_new_version(
     carried = [(instance.topics[name], RECORDS[name]) for name in ("events", "clock", "aggregates", "dead_letters")]
     document = json.dumps({"key": "orders", "event": "Order Completed", "measure": "count"})
     job = Job(
-        topics, agree(instance.registry, stack.registry_url, carried), Clock.EVENT, (Definition("w", "orders", 1, document, ()),)
+        topics,
+        topic_schemas(instance.registry, stack.registry_url, carried),
+        Clock.EVENT,
+        (Definition("w", "orders", 1, document, ()),),
     )
     place = Place(stack.brokers, PARTITIONS, tmp_path / "profiles", 1, 0.1)
     tell = Tell(lambda _: None, QueryMetrics(Metrics(CollectorRegistry()), "profiles"))

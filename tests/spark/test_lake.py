@@ -16,8 +16,8 @@ from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.lake.by_rows import by_rows
 from starling_spark.kafka.sources import RECORDS
 from starling_spark.lakehouse.data_files import RecordsGone
-from starling_spark.lakehouse.iceberg import Lake, LakeBroken
-from starling_spark.lakehouse.maintenance import Keeping, keep_up
+from starling_spark.lakehouse.iceberg import Lake, LakePositionLost
+from starling_spark.lakehouse.maintenance import Retention, maintain
 from starling_spark.lakehouse.tables import QUARANTINE, TABLES
 
 USED = tuple(table for table in TABLES if table.name in {"ingest_items", "behaviour_events"})
@@ -296,7 +296,7 @@ def test_upkeep_keeps_every_row_and_the_position(rig: Rig) -> None:
     found = rig.about("behaviour_events", "partitions").selectExpr("partition.received_at_hour", "partition.kind")
     assert {tuple(row) for row in found.collect()} == {(FIRST_HOUR, "track"), (FIRST_HOUR + 1, "track")}
     assert rig.about("behaviour_events", "files").count() == 6
-    keep_up(rig.lake, ["behaviour_events"], Keeping(0.0, 24.0))
+    maintain(rig.lake, ["behaviour_events"], Retention(0.0, 24.0))
     assert rig.about("behaviour_events", "files").count() == 2
     assert rig.about("behaviour_events", "snapshots").count() < 6
     assert rig.lake.position("behaviour_events") == {(BEHAVIOUR, 0): 6}
@@ -308,5 +308,5 @@ def test_a_table_that_lost_its_position_is_not_appended_to(rig: Rig) -> None:
     name = rig.lake.name("behaviour_events")
     rig.spark.table(name).writeTo(name).append()
     rig.lake.call("expire_snapshots", "behaviour_events", "older_than => now(), retain_last => 1")
-    with pytest.raises(LakeBroken, match="was expired"):
+    with pytest.raises(LakePositionLost, match="was expired"):
         rig.lake.position("behaviour_events")

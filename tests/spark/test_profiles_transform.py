@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 from starling_common.settings import Clock
 from starling_spark.jobs.profiles.definitions import Definition
 from starling_spark.jobs.profiles.transform import Job, Topics, computed_traits
-from starling_spark.kafka.codec import Carried, Wire
+from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.sources import RECORDS
 from starling_spark.session.spark import JarMissing, open_session
 from tests.spark.conftest import spark_settings
@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
 TOPICS = Topics("events", "clock", "aggregates", "dlq")
 NAMES = {"events": "BehaviourEvent", "clock": "ClockAdvanced", "aggregates": "AggregateComputed", "dlq": "DeadLetter"}
-WIRE = Wire("http://127.0.0.1:1", tuple(Carried(topic, name, i + 1) for i, (topic, name) in enumerate(NAMES.items())))
+WIRE = Wire("http://127.0.0.1:1", tuple(TopicSchema(topic, name, i + 1) for i, (topic, name) in enumerate(NAMES.items())))
 SPENT = {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"}
 JOB = Job(TOPICS, WIRE, Clock.EVENT, (Definition("w", "spent", 3, json.dumps(SPENT), ()),))
 

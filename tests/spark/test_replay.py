@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from starling_common.settings import Clock
 from starling_common.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
 from starling_common.values import record_key
-from starling_spark.history.memberships import CHANGES, PAIR, members, stays, turns
-from starling_spark.history.past import FIELDS, PAST, of_people, reached, timed
+from starling_spark.history.memberships import CHANGES, PAIR, members, membership_changes, stays
+from starling_spark.history.past import FIELDS, PAST, of_users, reached, timed
 from starling_spark.jobs.replay.comparing import differences, table
 from starling_spark.jobs.replay.manifest import segments, setting
 from starling_spark.jobs.replay.states import states
@@ -112,7 +112,7 @@ class Told:
         return spark.createDataFrame(rows, PAST)
 
     def live(self, spark: SparkSession, until_ms: int) -> DataFrame:
-        return members(stays(turns(spark.createDataFrame(self.feed, CHANGES), until_ms)))
+        return members(stays(membership_changes(spark.createDataFrame(self.feed, CHANGES), until_ms)))
 
     def _row(self, topic: str, user: str | None, at_ms: int | None, **fields: Any) -> None:
         place = list(FIELDS).index(topic)
@@ -179,7 +179,7 @@ def happened(seed: int) -> Told:
 def replayed(spark: SparkSession, told: Told, until_ms: int) -> tuple[DataFrame, Any]:
     past = timed(told.frame(spark), Clock.EVENT)
     given = setting(told.definitions, reached(past, until_ms, Clock.EVENT), until_ms)
-    found = states(of_people(past, until_ms), given)
+    found = states(of_users(past, until_ms), given)
     return found.selectExpr("workspace", "user_id", "inline(memberships)").select(*PAIR), segments(given)
 
 
@@ -233,7 +233,7 @@ def test_under_the_wall_clock_time_goes_on_without_records(spark: SparkSession) 
     for until_ms, expected in ((now_ms + DAY_MS // 2, set()), (now_ms + 2 * DAY_MS, {"ann"})):
         past = timed(told.frame(spark), Clock.WALL)
         given = setting(told.definitions, reached(past, until_ms, Clock.WALL), until_ms)
-        found = states(of_people(past, until_ms), given).selectExpr("user_id", "inline(memberships)").collect()
+        found = states(of_users(past, until_ms), given).selectExpr("user_id", "inline(memberships)").collect()
         assert _names(found) == expected
 
 
@@ -246,7 +246,7 @@ def test_under_the_wall_clock_what_became_of_messages_counts_when_it_was_reporte
     for until_ms, expected in ((now_ms + DAY_MS // 2, {"ann"}), (now_ms + 2 * DAY_MS, set())):
         past = timed(told.frame(spark), Clock.WALL)
         given = setting(told.definitions, reached(past, until_ms, Clock.WALL), until_ms)
-        found = states(of_people(past, until_ms), given).selectExpr("user_id", "inline(memberships)").collect()
+        found = states(of_users(past, until_ms), given).selectExpr("user_id", "inline(memberships)").collect()
         assert _names(found) == expected
 
 

@@ -57,7 +57,7 @@ def test_the_same_items_come_out_as_the_normalizer_wrote_them(spark: SparkSessio
     making = lambda: given_now  # noqa: E731 - it goes to the workers as it is
     found = given(spark, past)
     timed = raw.timed(with_instants(found, making) if clock is Clock.EVENT else found, clock)
-    made = results(raw.of_people(timed), WIRE, making).select(
+    made = results(raw.of_users(timed), WIRE, making).select(
         "outcome", *[f"origin_{name}" for name in ("topic", "partition", "offset")], "refused.code", "refused.message",
         *[functions.to_json(name).alias(name) for name in ("behaviour", "profile")],
     ).collect()  # fmt: skip

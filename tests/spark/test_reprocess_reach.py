@@ -41,7 +41,7 @@ def place(spark: SparkSession, stack: Stack, tmp_path: Path) -> Iterator[Place]:
     for future in admin.create_topics(created, operation_timeout=30).values():
         future.result()
     settings = ReprocessSettings(**{**lake_settings(tmp_path).model_dump(), **own})
-    carried = tuple(replace(one, topic=prefix + one.topic) for one in WIRE.carried)
+    carried = tuple(replace(one, topic=prefix + one.topic) for one in WIRE.schemas)
     yield Place(spark, Wire(WIRE.registry_url, carried), settings, Lake(spark, "of_nothing"))
     for future in admin.delete_topics([prefix + topic for topic in TOPICS], operation_timeout=30).values():
         future.result()

@@ -17,7 +17,7 @@ from starling_local.demo.scenario import product_id, properties
 from starling_spark.jobs.views.catalogue import views
 from starling_spark.jobs.views.defined.sales_by_product_region import VIEW
 from starling_spark.jobs.views.transform import events, read, totals
-from starling_spark.kafka.codec import Carried, Wire
+from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.columns import columns_of
 from starling_spark.kafka.dead_letters import dead_letters
 from starling_spark.kafka.decoding import Reading
@@ -27,7 +27,7 @@ HOUR_MS = 3_600_000
 NOON_MS = 1_700_049_600_000
 EVENTS = columns_of(schema_text("BehaviourEvent"))
 BERLIN = {"address": {"region": "Berlin", "state": "x"}}
-WIRE = Wire("http://127.0.0.1:1", (Carried("events", "BehaviourEvent", 1), Carried("dlq", "DeadLetter", 2)))
+WIRE = Wire("http://127.0.0.1:1", (TopicSchema("events", "BehaviourEvent", 1), TopicSchema("dlq", "DeadLetter", 2)))
 
 
 def order(

@@ -1,1 +1,1 @@
-"""Past records from the lake and the topics, in the order in which the segmenter folded them."""
+"""Past records from the lake and the topics, in the order in which the segmenter processed them."""

@@ -1,4 +1,4 @@
-"""Adapter: all that Kafka holds of the membership feed, as one DataFrame."""
+"""Adapter: the membership feed in Kafka and in the lake, as one DataFrame."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +21,8 @@ _FIELDS: Final = ("event_id", "workspace", "segment_key", "user_id", "status", "
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the feed is. `lake`: None where there is none."""
+class FeedSource:
+    """Where the feed is read. `lake`: None without a lake."""
 
     spark: SparkSession
     brokers: str
@@ -32,38 +32,37 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FeedRead:
-    """`changes` are `memberships.CHANGES`; `unreadable`: how many records could not be read and are not among them."""
+    """The membership changes (`memberships.CHANGES`), and the number of unreadable records, which they lack."""
 
     changes: DataFrame
     unreadable: int
 
 
 @contextmanager
-def feed_read(source: Place, topics: Sequence[str]) -> Iterator[FeedRead]:
-    """The records of these topics that are there now, and of the lake if there is one, held while the block runs; what is in
-    two of them is there twice.
+def feed_read(source: FeedSource, topics: Sequence[str]) -> Iterator[FeedRead]:
+    """Yield the current records of these topics and of the lake, cached while the block runs.
 
-    The topic of the feed is kept for a while, the state topic keeps the last record of each pair for ever: so who entered long ago
-    and never left is not forgotten.
+    A record that two of them contain is present twice. The feed topic has a limited retention; the compacted state topic
+    keeps the last record of each pair, so that a member who entered long ago and never left is included.
     """
     records = kafka_past(source.spark, source.brokers, topics).where("value IS NOT NULL")
     found = decoded(records, _reading(source.wire, topics[0]))
-    kept = _shaped(found.select("record.*", "refused.code"))
+    shaped = _shaped(found.select("record.*", "refused.code"))
     if source.lake is not None and source.lake.exists(LAKE_TABLE):
         table = source.spark.table(source.lake.name(LAKE_TABLE))
-        kept = kept.unionByName(_shaped(table.withColumn("code", functions.lit(None).cast("string"))))
-    kept = kept.cache()
+        shaped = shaped.unionByName(_shaped(table.withColumn("code", functions.lit(None).cast("string"))))
+    shaped = shaped.cache()
     try:
-        refused = kept.where("refused IS NOT NULL").groupBy("refused").count().collect()
+        refused = shaped.where("refused IS NOT NULL").groupBy("refused").count().collect()
         for row in refused:
             log(__name__).error("feed_unreadable", topics=list(topics), code=row["refused"], records=row["count"])
-        yield FeedRead(kept.where("refused IS NULL").select(*CHANGES.fieldNames()), sum(row["count"] for row in refused))
+        yield FeedRead(shaped.where("refused IS NULL").select(*CHANGES.fieldNames()), sum(row["count"] for row in refused))
     finally:
-        kept.unpersist()
+        shaped.unpersist()
 
 
 def _shaped(records: DataFrame) -> DataFrame:
-    """In: fields of the record, and `code` where it could not be read; out: `CHANGES`, and `refused`."""
+    """Return the changes. Shape: in fields of the record, and `code` of a refusal; out `CHANGES`, and `refused`."""
     return records.select(
         *_FIELDS[:6],
         functions.unix_millis("effective_at").alias("effective_ms"),

@@ -1,4 +1,4 @@
-"""Records of `segments.membership` -> who was in which segment from when until when: DataFrame in, DataFrame out."""
+"""Records of `segments.membership` -> memberships with entry and exit times: DataFrame in, DataFrame out."""
 
 from typing import Final
 
@@ -16,19 +16,19 @@ CHANGES: Final = types.StructType(
         types.StructField("cause", types.StringType()),
     ]
 )
-"""A record of the feed, as far as it is looked at here; any of them may be there more than once."""
+"""The columns of a feed record that the jobs use; a record may be present more than once."""
 
 PAIR: Final = ("workspace", "segment_key", "user_id")
-"""One person and one segment."""
+"""The columns that identify one user in one segment."""
 
 
-def turns(changes: DataFrame, until_ms: int) -> DataFrame:
-    """Each change of truth up to and at that instant, in the order of its sequence, whatever is missing between.
+def membership_changes(changes: DataFrame, until_ms: int) -> DataFrame:
+    """Return each membership change up to and at that instant, in the order of its sequence, also across missing records.
 
-    Shape: in `CHANGES`; out `PAIR`, `sequence`, `at_ms` (never goes back), `entered`, `cause`, `first` (nothing is known of the
-           time before: who leaves by the first record was in), `missing` (how many records before this one are not there).
+    Shape: in `CHANGES`; out `PAIR`, `sequence`, `at_ms` (never decreases), `entered`, `cause`, `first` (the first known record of
+           the pair: an exit means that the user was a member before), `missing` (number of missing records before this one).
 
-    Two records of one status side by side: what lay between is lost, and the second of them changes nothing.
+    Of two adjacent records with the same status the second is dropped: the change between them is missing.
     """
     in_order = Window.partitionBy(*PAIR).orderBy("sequence")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -58,15 +58,15 @@ def turns(changes: DataFrame, until_ms: int) -> DataFrame:
     )
 
 
-def stays(turned: DataFrame) -> DataFrame:
-    """From when until when each person was in each segment.
+def stays(changed: DataFrame) -> DataFrame:
+    """Return the entry and exit time of each membership.
 
-    Shape: in as `turns` gives it; out `PAIR`, `since_ms` (null: since before the first record), `left_ms` (null: still in).
+    Shape: in as `membership_changes` returns it; out `PAIR`, `since_ms` (null: before the first record), `left_ms` (null: member).
     """
     following = functions.lead("at_ms").over(Window.partitionBy(*PAIR).orderBy("sequence"))
     entered = functions.col("entered")
     return (
-        turned.withColumn("next_ms", following)
+        changed.withColumn("next_ms", following)
         .where(entered | functions.col("first"))
         .select(
             *PAIR,
@@ -77,5 +77,5 @@ def stays(turned: DataFrame) -> DataFrame:
 
 
 def members(stayed: DataFrame) -> DataFrame:
-    """Who is in, `PAIR`, at the instant that `turns` was asked for."""
+    """Return the members, `PAIR`, at the instant of `membership_changes`."""
     return stayed.where("left_ms IS NULL").select(*PAIR)

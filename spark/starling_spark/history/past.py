@@ -1,4 +1,4 @@
-"""What happened, in the order in which the segmenter folded it: DataFrame in, DataFrame out."""
+"""Past records in the order in which the segmenter processed them: DataFrame in, DataFrame out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     LIST_MEMBERSHIP: ("received_at", "workspace", "user_id", "list_key", "on_list", "correlation_id"),
     DELIVERY: ("received_at", "event_time", "correlation_id", *PROPERTIES),
 }
-"""Topic -> what is taken of its records. Of records of one instant that of an earlier topic goes first."""
+"""Topic -> the fields that are read. Records of the same instant are ordered by the order of these topics."""
 
 _TEXT: Final = types.StringType()
 PAST: Final = types.StructType(
@@ -35,16 +35,16 @@ PAST: Final = types.StructType(
         types.StructField("refused", types.BooleanType()),
     ]
 )
-"""One record of the past. `place`: that of its topic in `FIELDS`; `instant_ms`: the event's own time, or what the clock says;
-`refused`: it cannot be read, and nothing else is known of it. Of what became of a message `name` is the outcome, and `instant_ms`
-is when it counts, once `timed` has told.
+"""A past record. `place`: the index of its topic in `FIELDS`; `instant_ms`: the event's own time, or the clock's instant;
+`refused`: the record is unreadable, and its other columns are null. For a delivery report `name` is the outcome, and `timed` sets
+`instant_ms` to the time at which it counts.
 """
 
 ORDER: Final = ("received_at", "place", "offset")
 
 
 class Origin(NamedTuple):
-    """Columns: where in Kafka a record was, whose it is, and whether it cannot be read."""
+    """The columns of a record's origin in Kafka, its key, and whether it is unreadable."""
 
     partition: Column
     offset: Column
@@ -54,10 +54,10 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a partition is when the replay ends.
+    """The state of a partition at the end of the replay.
 
-    `last_ms`: its stream time; `is_over`: a clock record said that this instant is over; `next_micros`: when the first record
-    came that moved time beyond the replay's end, None if none did; `unreadable`: so many records cannot be read.
+    `last_ms`: its stream time; `is_over`: a clock record has advanced time to this instant; `next_micros`: when the first record
+    beyond the replay's end was received, None without one; `unreadable`: the number of unreadable records.
     """
 
     last_ms: int
@@ -66,35 +66,35 @@ class Reached:
     unreadable: int = 0
 
     def now_ms(self, until_ms: int) -> int:
-        """Up to when time alone has changed what it had to: a timer due at the very last instant waits for what else may come."""
+        """Return the instant up to which timers have fired: one at `last_ms` waits for further records unless `is_over`."""
         if self.next_micros is not None:
             return until_ms
         return self.last_ms if self.is_over else self.last_ms - 1
 
 
 def past_rows(found: DataFrame, topic: str, fields: Sequence[str]) -> DataFrame:
-    """The records of one topic. Shape: in as `decoding.decoded`, with these fields of the topic; out `PAST`."""
+    """Return the records of one topic. Shape: in as `decoding.decoded`, with these fields of the topic; out `PAST`."""
     own = {name: functions.col(f"record.{name}") for name in fields}
     key = _key(own) if topic == LIST_MEMBERSHIP else functions.col("key")
     where = Origin(functions.col("partition"), functions.col("offset"), key, functions.col("refused").isNotNull())
-    # A compacted topic forgets a key by a record without a value.
+    # A record without a value deletes a key of a compacted topic.
     return found.where("value IS NOT NULL").select(*_columns(own, topic, where))
 
 
 def lake_rows(table: DataFrame, topic: str, fields: Sequence[str], position: Mapping[int, int]) -> DataFrame:
-    """The same of a table of the lake, before that position (partition -> offset); what came meanwhile is not in. Out `PAST`."""
+    """Return the records of a lake table before that position (partition -> offset). Out `PAST`."""
     own = {name: functions.col(name) for name in fields}
-    place = {name: functions.col(f"origin_{name}") for name in ("partition", "offset", "key")}
+    origin = {name: functions.col(f"origin_{name}") for name in ("partition", "offset", "key")}
     is_in = functions.lit(False)
     for partition, end in position.items():
-        is_in |= (place["partition"] == partition) & (place["offset"] < end)
-    return table.where(is_in).select(*_columns(own, topic, Origin(**place, refused=functions.lit(False))))
+        is_in |= (origin["partition"] == partition) & (origin["offset"] < end)
+    return table.where(is_in).select(*_columns(own, topic, Origin(**origin, refused=functions.lit(False))))
 
 
 def corrected_rows(table: DataFrame, topic: str, prefix: str) -> DataFrame:
-    """The same of a table that a reprocessing wrote: its rows have the places of the items that they are of. Out `PAST`."""
+    """Return the records of a corrected table of a reprocessing; a row has the origin of its ingest item. Out `PAST`."""
     own = {name: functions.col(name) for name in FIELDS[topic]}
-    # Items of one instant were taken topic by topic; what was computed came after them.
+    # The normalizer processes items of one instant topic by topic, and computed traits after them.
     order = functions.array(*[functions.lit(prefix + one) for one in INGEST_TOPICS])
     rank = functions.array_position(order, functions.col("origin_topic"))
     behind = functions.when(rank == 0, len(INGEST_TOPICS) + 1).otherwise(rank)
@@ -118,7 +118,7 @@ def _columns(own: Mapping[str, Column], topic: str, origin: Origin) -> list[Colu
 
 
 def _reported(own: Mapping[str, Column]) -> Mapping[str, Column]:
-    """As `message_events` has it: in its place by when it was reported, and without a time of its own."""
+    """Return a delivery report's columns as in `message_events`: ordered by its time of report, without a time of its own."""
     return {
         "received_at": functions.greatest(own["received_at"], own["event_time"]),
         "name": own["outcome"],
@@ -128,7 +128,7 @@ def _reported(own: Mapping[str, Column]) -> Mapping[str, Column]:
 
 
 def timed(past: DataFrame, clock: Clock) -> DataFrame:
-    """The same with `stream_ms`: what stream time was when the record was folded. A partition is sorted by one task."""
+    """Return the records with `stream_ms`: the stream time at which the record was processed. One task sorts a partition."""
     in_order = Window.partitionBy("partition").orderBy(*ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     instant = functions.floor(functions.col("received_at") / 1000) if clock is Clock.WALL else functions.col("instant_ms")
     found = past.withColumn("stream_ms", functions.coalesce(functions.max(instant).over(in_order), functions.lit(0)))
@@ -139,30 +139,30 @@ def timed(past: DataFrame, clock: Clock) -> DataFrame:
 
 
 def reached(past: DataFrame, until_ms: int, clock: Clock) -> dict[int, Reached]:
-    """How far each partition is at that instant. Shape: in as `timed`; reads it."""
+    """Return the state of each partition at that instant. Shape: in as `timed`; runs a Spark job."""
     within = functions.col("stream_ms") <= until_ms
-    told = within & (functions.col("place") == list(FIELDS).index(CLOCK))
+    ticks = within & (functions.col("place") == list(FIELDS).index(CLOCK))
     found = past.groupBy("partition").agg(
         functions.max(functions.when(within, functions.col("stream_ms"))).alias("last"),
-        functions.max(functions.when(told, functions.col("instant_ms"))).alias("told"),
+        functions.max(functions.when(ticks, functions.col("instant_ms"))).alias("clock"),
         functions.min(functions.when(~within, functions.col("received_at"))).alias("beyond"),
         functions.count_if("refused").alias("unreadable"),
     )
     return {row["partition"]: _reached(row, until_ms, clock) for row in found.collect()}
 
 
-def of_people(past: DataFrame, until_ms: int) -> DataFrame:
-    """What each person did up to that instant, person by person, in order. Shape: in and out as `timed`."""
-    is_somebodys = ~functions.col("refused") & (functions.col("place") != list(FIELDS).index(CLOCK))
-    theirs = past.where(is_somebodys & (functions.col("stream_ms") <= until_ms))
+def of_users(past: DataFrame, until_ms: int) -> DataFrame:
+    """Return the records of each user up to that instant, user by user, in order. Shape: in and out as `timed`."""
+    has_user = ~functions.col("refused") & (functions.col("place") != list(FIELDS).index(CLOCK))
+    theirs = past.where(has_user & (functions.col("stream_ms") <= until_ms))
     return theirs.repartition("partition", "key").sortWithinPartitions("partition", "key", *ORDER)
 
 
 def _reached(row: Row, until_ms: int, clock: Clock) -> Reached:
-    if clock is Clock.WALL:  # time goes on by itself: up to the end, and no further
+    if clock is Clock.WALL:  # the wall clock reaches the end without a record
         return Reached(until_ms, True, (until_ms + 1) * 1000, row["unreadable"])
     last_ms = row["last"] or 0
-    return Reached(last_ms, (row["told"] or -1) >= last_ms, row["beyond"], row["unreadable"])
+    return Reached(last_ms, (row["clock"] or -1) >= last_ms, row["beyond"], row["unreadable"])
 
 
 def _key(own: Mapping[str, Column]) -> Column:

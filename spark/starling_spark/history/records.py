@@ -7,13 +7,13 @@ from starling_common.topics import BEHAVIOUR, DELIVERY, LIST_MEMBERSHIP, PROFILE
 from starling_rules.events import BEHAVIOUR_FIELDS, Behaviour, Listed, Profile, Reported, reported
 from starling_spark.history.past import FIELDS
 
-Happened: TypeAlias = Behaviour | Profile | Listed
+InputRecord: TypeAlias = Behaviour | Profile | Listed
 
 _TOPICS: Final = tuple(FIELDS)
 
 
-def past_record(row: Mapping[str, Any]) -> Happened | Reported | None:
-    """Return the record of a row of `past.PAST`; None where segments read nothing of it. A delivery report has no time yet."""
+def past_record(row: Mapping[str, Any]) -> InputRecord | Reported | None:
+    """Return the record of a row of `past.PAST`; None where segments do not read it. A delivery report has no time yet."""
     topic = _TOPICS[row["place"]]
     if topic == DELIVERY:
         return reported(row["name"], row["properties"], row["correlation_id"])

@@ -1,1 +1,1 @@
-"""Kafka topics as DataFrames and back: sources, decoding, sinks, dead letters and consumer-group offsets."""
+"""Kafka topics as DataFrames and DataFrames to topics: sources, decoding, sinks, dead letters and consumer-group offsets."""

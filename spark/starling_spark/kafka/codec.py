@@ -1,8 +1,8 @@
 """Adapter: values of Kafka topics to records and back, inside the Python workers of Spark.
 
-Each value is read by the writer schema whose id it carries. This is done record by record in Python rather than by
-Spark's `from_avro`, for one reason: `from_avro` fails a whole task on a broken record or turns it into a row of nulls,
-and can do neither per id. Here a broken record is one `DecodeError`, and the rest of the batch goes on.
+Each value is decoded with the writer schema of its id, record by record in Python. Spark's `from_avro` has one schema for all
+records, and an invalid record either fails the task or becomes a row of nulls. Here an invalid record is one `DecodeError`,
+and the other records of the batch are decoded.
 """
 
 import gc
@@ -14,14 +14,14 @@ from typing import Any, Final, NamedTuple
 from starling_common.wire import Codec, DecodeError, Registry, UnknownSchema, schema_text, writer_id
 
 NO_ID: Final = -1
-"""Stands for the schema id of a value that has no wire header."""
+"""The schema id of a value without a wire header."""
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """What a topic carries: the schema that we read it by is registered under `schema_id`.
+class TopicSchema:
+    """The reader schema of a topic, registered under `schema_id`.
 
-    `schema` is that schema's JSON; None: our own file of that record.
+    `schema` is its JSON; None: the schema file of `record` in this repository.
     """
 
     topic: str
@@ -31,45 +31,45 @@ class Carried:
 
     @property
     def reader_schema(self) -> str:
-        """The JSON of the schema that records are resolved to."""
+        """Return the JSON of the schema to which records are resolved."""
         return schema_text(self.record) if self.schema is None else self.schema
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """All that a worker needs to read and write; it asks the registry only for the schemas of other writers."""
+    """The schemas for reading and writing in a worker. A worker requests only the schemas of other writers from the registry."""
 
     registry_url: str
-    carried: tuple[Carried, ...]
+    schemas: tuple[TopicSchema, ...]
 
     def codec(self, topic: str) -> Codec:
-        """The codec of a topic's values, one a process. Raises: KeyError for a topic that is not ours."""
+        """Return the codec of a topic's values, cached in the process. Raises: KeyError for a topic without a schema."""
         return _codec(self.registry_url, self.of(topic))
 
-    def of(self, topic: str) -> Carried:
-        """What a topic carries. Raises: KeyError for a topic that is not ours."""
-        return {carried.topic: carried for carried in self.carried}[topic]
+    def of(self, topic: str) -> TopicSchema:
+        """Return the schema of a topic. Raises: KeyError for a topic without a schema."""
+        return {one.topic: one for one in self.schemas}[topic]
 
 
-def agree(registry: Registry, url: str, topics: Iterable[tuple[str, str]]) -> Wire:
-    """Ask for the ids of (topic, record), once, in the driver: all are read by our own files.
+def topic_schemas(registry: Registry, url: str, topics: Iterable[tuple[str, str]]) -> Wire:
+    """Return the schemas of each (topic, record), read once, in the driver. Records are resolved to this repository's schema files.
 
     Raises: SchemaMissing, RegistryUnavailable.
     """
-    return Wire(url, tuple(Carried(topic, record, registry.codec(topic, record).schema_id) for topic, record in topics))
+    return Wire(url, tuple(TopicSchema(topic, record, registry.codec(topic, record).schema_id) for topic, record in topics))
 
 
-def agree_on_newest(registry: Registry, url: str, topics: Iterable[tuple[str, str]]) -> Wire:
-    """Like `agree`, but read by the newest schema of each topic, so that no field of a newer writer is lost.
+def newest_schemas(registry: Registry, url: str, topics: Iterable[tuple[str, str]]) -> Wire:
+    """Return the schemas of each (topic, record); the reader schema is the newest one of the topic.
 
-    A writer registers before it writes: asked for after a record was there, the newest schema has all of its fields.
+    A writer registers a schema before it writes. A schema that is requested after a record was written has all of its fields.
     Raises: SchemaMissing, RegistryUnavailable.
     """
-    return Wire(url, tuple(Carried(topic, record, *registry.newest(topic)) for topic, record in topics))
+    return Wire(url, tuple(TopicSchema(topic, record, *registry.newest(topic)) for topic, record in topics))
 
 
 class Refusal(NamedTuple):
-    """Why a value is no record; `schema_id` is the one that it names, `NO_ID` if none."""
+    """Why a value cannot be decoded. `schema_id` is the id in its wire header, or `NO_ID`."""
 
     code: str
     message: str
@@ -77,8 +77,9 @@ class Refusal(NamedTuple):
 
 
 class BatchReader:
-    """Reads the values of one batch. An id that the registry does not know is asked for once a batch, not once a record:
-    it may be registered by the next one.
+    """Decodes the values of one batch.
+
+    A schema id that is not registered is requested once for each batch, because it may be registered before the next one.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -87,7 +88,7 @@ class BatchReader:
         self._unknown: dict[int, UnknownSchema] = {}
 
     def read(self, topic: str, value: bytes | None) -> Mapping[str, Any] | Refusal:
-        """One record, or why it is none. Raises: RegistryUnavailable, KeyError for a topic that is not ours."""
+        """Return the record, or why it cannot be decoded. Raises: RegistryUnavailable, KeyError for a topic without a schema."""
         data = value or b""
         try:
             if self._unknown and (known := self._unknown.get(writer_id(data))):
@@ -114,8 +115,8 @@ def _named_id(data: bytes) -> int:
 
 
 @cache
-def _codec(registry_url: str, carried: Carried) -> Codec:
-    return Codec(carried.record, carried.schema_id, _registry(registry_url).schema, carried.schema)
+def _codec(registry_url: str, own: TopicSchema) -> Codec:
+    return Codec(own.record, own.schema_id, _registry(registry_url).schema, own.schema)
 
 
 @cache
@@ -124,9 +125,9 @@ def _registry(url: str) -> Registry:
 
 
 def collect_rarely() -> None:
-    """Let Python's collector of cycles look at every millionth object only, in this worker.
+    """Run Python's cycle collector after every millionth allocation only, in this worker.
 
-    Nothing here makes cycles, but hundreds of thousands of decoded records or of lists of people's matches live for a
-    while: looking through them again and again was half of the time of a fold, and a third of what it takes to decode.
+    The jobs create no cycles, but hundreds of thousands of decoded records or lists of matches are alive at a time. With the
+    default threshold their traversal takes half of the time of a fold and a third of the time of decoding.
     """
     gc.set_threshold(1_000_000, 20, 100)

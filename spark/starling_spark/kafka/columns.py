@@ -1,4 +1,4 @@
-"""Pure core: an Avro schema -> the types of Spark's columns, and the values of a record -> what those columns hold."""
+"""Pure core: an Avro schema -> the types of Spark columns; a decoded record -> the values of these columns."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -23,23 +23,22 @@ _PRIMITIVES: Final[Mapping[str, types.DataType]] = {
 _MICROS: Final[Mapping[str, int]] = {"timestamp-micros": 1, "timestamp-millis": 1000}
 _FIRST: Final = -62_135_596_800_000_000
 _LAST: Final = 253_402_300_799_999_999
-"""0001-01-01 and 9999-12-31 in microseconds: beyond, neither Spark nor Iceberg's hours can say what is meant."""
+"""0001-01-01 and 9999-12-31 in microseconds: Spark and Iceberg's hour transform cannot represent other instants."""
 
 
 def columns_of(schema: str) -> types.StructType:
-    """The columns of a record, in the schema's order; every one may be null, so that a schema may grow and shrink.
+    """Return the columns of a record, in the schema's order. All are nullable, because a schema may add and remove fields.
 
-    Raises: ValueError for a type that no topic of ours carries.
+    Raises: ValueError for an Avro type without a column type.
     """
     return _struct(json.loads(schema))
 
 
 def row_of(schema: str, names: Sequence[str] | None = None) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """A function from a decoded record to the values of columns, those of the schema or `names`; None where it has no such field.
+    """Return a function from a decoded record to the values of columns: those of the schema, or `names`.
 
-    Instants become epoch microseconds.
-
-    The function raises ValueError for an instant that is no date between the years 1 and 9999.
+    A missing field is None. Instants are epoch microseconds.
+    The function raises ValueError for an instant outside the years 1 to 9999.
     """
     own = {field["name"]: _converter(field["type"]) for field in json.loads(schema)["fields"]}
     wanted = list(names or own)
@@ -52,21 +51,21 @@ def row_of(schema: str, names: Sequence[str] | None = None) -> Callable[[Mapping
 
 
 def _picked(names: Sequence[str], own: Mapping[str, Convert | None]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    # Where the record has all of them, which is nearly always: half the time of going through them one by one.
+    # Nearly every record has all fields; `itemgetter` then takes half the time of one lookup a field.
     pick = itemgetter(*names)
-    changed = [(place, convert) for place, name in enumerate(names) if (convert := own[name]) is not None]
+    changed = [(index, convert) for index, name in enumerate(names) if (convert := own[name]) is not None]
 
     def row(record: Mapping[str, Any]) -> tuple[Any, ...]:
         values = list(pick(record))
-        for place, convert in changed:
-            values[place] = convert(values[place])
+        for index, convert in changed:
+            values[index] = convert(values[index])
         return tuple(values)
 
     return row
 
 
 def checked_micros(value: int) -> int:
-    """The same epoch microseconds. Raises: ValueError for what is no date between the years 1 and 9999."""
+    """Return the epoch microseconds unchanged. Raises: ValueError for an instant outside the years 1 to 9999."""
     if not _FIRST <= value <= _LAST:
         raise ValueError(f"{value} microseconds from 1970 is no instant between the years 1 and 9999")
     return value

@@ -1,4 +1,4 @@
-"""Pure core: a record that could not be read -> the dead letter that tells of it."""
+"""Pure core: an unreadable record -> its dead letter."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -27,7 +27,7 @@ _SHAPE = pa.schema(
 
 
 def dead_letters(found: DataFrame, stage: str, topic: str, wire: Wire) -> DataFrame:
-    """The dead letters of a stage, to be written to `topic`. Shape: in as `decoding.decoded` gives, out `sinks.OUTPUT`."""
+    """Return the dead letters of a stage, for `topic`. Shape: in as `decoding.decoded` returns, out `sinks.OUTPUT`."""
     return found.where("refused IS NOT NULL").mapInArrow(_letters(stage, topic, wire), OUTPUT)
 
 
@@ -42,7 +42,7 @@ def _letters(stage: str, topic: str, wire: Wire) -> Callable[[Iterable[pa.Record
 
 
 def letter(raw: Raw, stage: str, code: str, message: str) -> dict[str, Any]:
-    """The `DeadLetter` of a record that `stage` refuses."""
+    """Return the `DeadLetter` of a record that `stage` refuses."""
     headers = [(entry["key"], entry["value"]) for entry in raw.headers or ()]
     return {
         "received_at": raw.timestamp_ms * 1000,
@@ -63,14 +63,14 @@ def letter(raw: Raw, stage: str, code: str, message: str) -> dict[str, Any]:
 
 def _output(row: dict[str, Any], stage: str, topic: str, codec: Codec) -> dict[str, Any]:
     raw = Raw(*(row[name] for name in RECORDS.fieldNames()))
-    told = letter(raw, stage, row["refused"]["code"], row["refused"]["message"])
+    made = letter(raw, stage, row["refused"]["code"], row["refused"]["message"])
     return {
         "topic": topic,
         "partition": -1,
         "key": raw.key,
-        "value": codec.encode(told),
+        "value": codec.encode(made),
         "timestamp_ms": raw.timestamp_ms,
-        "correlation_id": told["correlation_id"] or "",
+        "correlation_id": made["correlation_id"] or "",
     }
 
 

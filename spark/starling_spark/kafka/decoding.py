@@ -1,6 +1,6 @@
-"""Adapter: records of Kafka as DataFrames -> their fields as typed columns, or the reason why they have none.
+"""Adapter: records of Kafka as DataFrames -> their fields as typed columns, or the reason for a refusal.
 
-Nothing is dropped and nothing turns into nulls: a value that cannot be read keeps its row, with `refused` instead of `record`.
+Every record has a row in the result: an unreadable value has `refused` instead of `record`.
 """
 
 import json
@@ -31,11 +31,10 @@ NOTHING = types.StructType([])
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the values of one topic, or of topics that carry the same, become columns.
+    """The columns of one topic, or of several topics with the same record.
 
-    `fields` are columns of the record; they may be more than the reader schema has, and nested ones may have more fields:
-    these are null. `extra` come after them: `more` gives their values from the decoded record, or why it is to be
-    refused after all; it is pure.
+    `fields` are columns of the record; a column or a nested field that the reader schema lacks is null. The columns `extra`
+    follow them: the pure function `more` computes their values from the decoded record, or returns why it is refused.
     """
 
     wire: Wire
@@ -46,12 +45,12 @@ class Reading:
 
     @classmethod
     def plain(cls, wire: Wire, topic: str) -> "Reading":
-        """The columns of the reader schema."""
+        """Return the columns of the reader schema."""
         return cls(wire, topic, columns_of(wire.of(topic).reader_schema))
 
 
 def decoded(records: DataFrame, reading: Reading) -> DataFrame:
-    """Records -> their fields.
+    """Return the records with their decoded fields.
 
     Shape:  in `sources.RECORDS`; out the same and `record` (`fields` and `extra` of the reading), `refused` (`REFUSED`):
             exactly one of the two is null.
@@ -66,13 +65,13 @@ Row = tuple[Any, ...]
 
 
 def row_reader(reading: Reading) -> Callable[[bytes | None], Row | Refusal]:
-    """Reads the values of one batch, one after another. Raises (when called): RegistryUnavailable."""
+    """Return a function that decodes the values of one batch, one by one. The function raises RegistryUnavailable."""
     schema = reading.wire.of(reading.topic).reader_schema
     row = row_of(schema, reading.fields.fieldNames())
     reader, walk = BatchReader(reading.wire), _walk(reading.wire.codec(reading.topic))
 
     def read(value: bytes | None) -> Row | Refusal:
-        # Nearly all are of the reader's own schema, and whole; the general way tells what is wrong with one that is not.
+        # Nearly all values are complete and have the reader schema's id; the general path reports errors.
         record = walk(value) or reader.read(reading.topic, value)
         if isinstance(record, Refusal):
             return record
@@ -87,7 +86,7 @@ def row_reader(reading: Reading) -> Callable[[bytes | None], Row | Refusal]:
 
 
 def _walk(codec: Codec) -> Callable[[bytes | None], Mapping[str, Any] | None]:
-    """A whole record of the codec's own schema in half of the codec's time; None for any other bytes."""
+    """Return a decoder for the codec's own schema, which takes half of the codec's time and returns None for other bytes."""
     schema = json.loads(codec.schema)
     names = [field["name"] for field in schema["fields"]]
     header, size = codec.header, len(codec.header)
@@ -108,7 +107,7 @@ def _walk(codec: Codec) -> Callable[[bytes | None], Mapping[str, Any] | None]:
 
 
 def arrays(rows: Sequence[Row], fields: Sequence[pa.Field]) -> list[pa.Array]:
-    """Rows -> an array a field: built column by column in a third of the time of a struct a record."""
+    """Return an array for each field. Building by column takes a third of the time of one struct a record."""
     columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
     return [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Adapter: rows to Kafka, from the Python workers of Spark, acknowledged before the micro-batch counts as done.
+"""Adapter: rows to Kafka, from the Python workers of Spark, acknowledged before the micro-batch is committed.
 
 Spark's own Kafka sink cannot set a record's timestamp, and every record's timestamp must be its `received_at`.
 """
@@ -24,16 +24,16 @@ OUTPUT = types.StructType(
         types.StructField("correlation_id", types.StringType()),
     ]
 )
-"""A record to write; `partition` -1 leaves the choice to the key."""
+"""A record to write; for `partition` -1 the key determines the partition."""
 
 _COUNTS = types.StructType([types.StructField("topic", types.StringType()), types.StructField("records", types.LongType())])
 _ACKNOWLEDGE_SECONDS = 120.0
 
 
 def publish(rows: DataFrame, brokers: str, produced_by: str) -> Counter[str]:
-    """Write `OUTPUT` rows; returns the number of records by topic once the broker has acknowledged all of them.
+    """Write `OUTPUT` rows and return the number of records by topic, after the broker has acknowledged all of them.
 
-    Raises: whatever a task failed with, `BrokerUnavailable` among them; some records may then be written.
+    Raises: the error of a failed task, such as `BrokerUnavailable`; some of the records may be written then.
     """
     counts: Counter[str] = Counter()
     for row in rows.mapInArrow(_writer(brokers, produced_by), _COUNTS).collect():
@@ -49,7 +49,7 @@ def _writer(brokers: str, produced_by: str) -> Callable[[Iterable[pa.RecordBatch
         for batch in batches:
             counts.update(_produce(producer, batch, produced_by, failures))
         if producer.flush(_ACKNOWLEDGE_SECONDS) or failures:
-            raise BrokerUnavailable(f"not acknowledged: {failures[0] if failures else 'timed out'}")
+            raise BrokerUnavailable(f"the broker did not acknowledge all records: {failures[0] if failures else 'timed out'}")
         yield pa.RecordBatch.from_pydict({"topic": list(counts), "records": list(counts.values())}, _counts_in_arrow())
 
     return write
@@ -75,7 +75,7 @@ def _produce(producer: Producer, batch: pa.RecordBatch, produced_by: str, failur
 
 @cache
 def _producer(brokers: str) -> Producer:
-    # Workers are used again by the next micro-batch, and so is their connection.
+    # The next micro-batch reuses the worker and its connection.
     return Producer(producer_config(brokers))
 
 

@@ -22,11 +22,11 @@ RECORDS = types.StructType(
         ),
     ]
 )
-"""A record as it is in Kafka; a heartbeat has no topic, only a partition and a time."""
+"""A record of Kafka. A heartbeat has only a partition and a time."""
 
 
 class Raw(NamedTuple):
-    """One of `RECORDS`, its fields in that order."""
+    """A row of `RECORDS`, its fields in that order."""
 
     topic: str | None
     partition: int
@@ -40,10 +40,10 @@ class Raw(NamedTuple):
 def kafka_records(
     spark: SparkSession, brokers: str, topics: Sequence[str], max_records: int | None = None, *, headers: bool = True
 ) -> DataFrame:
-    """`RECORDS` of these topics: committed ones, from the first on, and never with a silent gap.
+    """Return the committed `RECORDS` of these topics as a stream, from the earliest offset. A gap in the offsets fails the query.
 
-    `max_records`: about so many in one micro-batch at most; None: all that there are. `headers`: whether to bring them,
-    a third of what it takes to read a record.
+    `max_records`: approximate upper bound of one micro-batch; None: unbounded. `headers`: whether rows have headers, which
+    take a third of the time of reading a record.
     """
     limit = {} if max_records is None else {"maxOffsetsPerTrigger": str(max_records)}
     stream = (
@@ -57,12 +57,12 @@ def kafka_records(
         .options(**limit)
         .load()
     )
-    # One task a core, not one a partition: in a small batch most of a task's time is its start.
+    # One task a core instead of one a partition: the start of a task takes most of its time in a small batch.
     return stream.coalesce(spark.sparkContext.defaultParallelism).select(*_columns(headers=headers))
 
 
 def kafka_past(spark: SparkSession, brokers: str, topics: Sequence[str], starts: str = "earliest") -> DataFrame:
-    """`RECORDS` of these topics: the committed ones that are there now.
+    """Return the committed `RECORDS` that these topics contain now.
 
     `starts`: `earliest`, or the first offset of every partition as JSON: `{"topic": {"0": 17}}`, -2 for the earliest.
     """
@@ -80,7 +80,7 @@ def kafka_past(spark: SparkSession, brokers: str, topics: Sequence[str], starts:
 
 
 def kafka_spans(spark: SparkSession, brokers: str, spans: Mapping[tuple[str, int], tuple[int, int]]) -> DataFrame:
-    """`RECORDS` once more: the committed ones of each (topic, partition), from the first offset up to and without the second."""
+    """Return the committed `RECORDS` of each (topic, partition) from the first offset to before the second."""
     numbers: dict[str, list[int]] = {}
     for topic, number in spans:
         numbers.setdefault(topic, []).append(number)
@@ -106,7 +106,7 @@ def _columns(*, headers: bool = True) -> list[str | Column]:
 
 
 def heartbeats(spark: SparkSession, partitions: int) -> DataFrame:
-    """`RECORDS` that say what time it is: one a second for each partition, none of them for the time the job was down."""
+    """Return `RECORDS` with the wall clock: one a second for each partition, and none for the downtime of the job."""
     seconds = spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
     fresh = seconds.where(functions.col("timestamp") > functions.current_timestamp() - functions.expr("INTERVAL 5 SECONDS"))
     every = fresh.select(

@@ -1,1 +1,1 @@
-"""Iceberg tables of the lake: layout, schema evolution, positions in Kafka, and maintenance."""
+"""Iceberg tables of the lake: layout, schema evolution, Kafka offsets in snapshots, and maintenance."""

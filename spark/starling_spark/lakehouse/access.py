@@ -1,4 +1,4 @@
-"""Adapter: a Spark session with the lake's catalog, its tables as this installation names them, and their maintenance."""
+"""Adapter: a Spark session with the lake's catalog, its tables with this installation's topics, and their maintenance."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -7,17 +7,17 @@ from pyspark.sql import SparkSession
 
 from starling_common.metrics import Metrics
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config, local_warehouse
-from starling_spark.lakehouse.maintenance import Keeping, keep_up
+from starling_spark.lakehouse.maintenance import Retention, maintain
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.lakehouse.tables import QUARANTINE, TABLES, LakeTable, renamed
-from starling_spark.lakehouse.warehouse_lock import held
+from starling_spark.lakehouse.warehouse_lock import locked_warehouse
 from starling_spark.session.spark import open_session
 
 
 @contextmanager
 def opened(settings: LakeSettings) -> Iterator[tuple[SparkSession, Lake]]:
     """Open a session with the lake's catalog and lock the warehouse. Raises: WarehouseInUse, JarMissing."""
-    with held(local_warehouse(settings)):
+    with locked_warehouse(local_warehouse(settings)):
         spark = open_session("lake", settings, iceberg_config(settings))
         try:
             yield spark, Lake(spark, settings.lake_namespace)
@@ -32,11 +32,11 @@ def lake_tables(settings: LakeSettings) -> tuple[LakeTable, ...]:
 
 def upkeep_of(lake: Lake, tables: Sequence[LakeTable], settings: LakeSettings, metrics: Metrics) -> Callable[[], None]:
     """Return a function that maintains all tables once and records the seconds that each takes."""
-    keeping = Keeping(settings.lake_keep_hours, settings.lake_orphan_hours)
+    retention = Retention(settings.lake_keep_hours, settings.lake_orphan_hours)
     names = [*(table.name for table in tables), QUARANTINE]
 
     def upkeep() -> None:
-        for table, seconds in keep_up(lake, names, keeping).items():
+        for table, seconds in maintain(lake, names, retention).items():
             metrics.gauge("starling_lake_upkeep_seconds").labels(table).set(seconds)
 
     return upkeep

@@ -1,4 +1,4 @@
-"""Adapter: the lake's tables in Iceberg: made, grown, appended to, asked how far they go."""
+"""Adapter: the lake's Iceberg tables: creation, schema changes, appends, and their Kafka position."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,36 +19,36 @@ CATALOG: Final = "lake"
 _OFFSETS: Final = "starling.offsets"
 
 
-class LakeBroken(Exception):
-    """A table no longer says how far it goes; to append to it could double or lose rows."""
+class LakePositionLost(Exception):
+    """The snapshot with a table's Kafka position is missing; an append could duplicate or lose rows."""
 
 
 def iceberg_config(settings: LakeSettings) -> Mapping[str, str]:
-    """Spark's settings for the catalog `lake`."""
+    """Return Spark's settings for the catalog `lake`."""
     prefix = f"spark.sql.catalog.{CATALOG}"
     return {
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         f"{prefix}.warehouse": warehouse_uri(settings.lake_warehouse),
-        # What another process did must be seen.
+        # Commits of other processes must be visible.
         f"{prefix}.cache-enabled": "false",
         **{f"{prefix}.{name}": value for name, value in settings.lake_catalog.items()},
     }
 
 
 def warehouse_uri(text: str) -> str:
-    """A URI as it is; a path as a URI."""
+    """Return a URI unchanged, and a path as a URI."""
     return text if urlsplit(text).scheme else Path(text).absolute().as_uri()
 
 
 def local_warehouse(settings: LakeSettings) -> Path | None:
-    """The warehouse as a directory of this machine; None if it is anywhere else."""
+    """Return the directory of the warehouse; None if it is not on this machine."""
     parts = urlsplit(warehouse_uri(settings.lake_warehouse))
     return Path(parts.path) if parts.scheme == "file" else None
 
 
 class Lake:
-    """The tables of one namespace. One process writes to them at a time. `properties`: Iceberg's own, of tables that it makes."""
+    """The tables of one namespace, with one writing process at a time. `properties`: Iceberg's table properties for new tables."""
 
     def __init__(self, spark: SparkSession, namespace: str, properties: Mapping[str, str] = PROPERTIES) -> None:
         self._spark = spark
@@ -56,17 +56,17 @@ class Lake:
         self._properties = properties
 
     def name(self, table: str) -> str:
-        """As SQL names it."""
+        """Return the table's name in SQL."""
         return f"{CATALOG}.{self._namespace}.{table}"
 
     def exists(self, table: str) -> bool:
-        """Whether it was ever made."""
+        """Return whether the table exists."""
         return bool(self._spark.catalog.tableExists(self.name(table)))
 
     def ensure(
         self, table: str, wanted: types.StructType, partitioning: tuple[str, ...], sorted_by: tuple[str, ...]
     ) -> types.StructType:
-        """Make the table if it is not there, add the columns that it lacks; its columns then, in the table's order.
+        """Create the table or add its missing columns. Return its columns, in the table's order.
 
         Raises: SchemaConflict.
         """
@@ -79,31 +79,31 @@ class Lake:
         return merged(actual, wanted)
 
     def position(self, table: str) -> Position:
-        """How far the table goes; empty for one that nothing was ever appended to. Raises: LakeBroken."""
-        return _position(self._told(table, self._load(table)))
+        """Return the Kafka position of the table; empty before the first append. Raises: LakePositionLost."""
+        return _position(self._positioned(table, self._load(table)))
 
-    def told_at_ms(self, table: str) -> int | None:
-        """When the newest snapshot that says how far the table goes was made; None before the first. Raises: LakeBroken."""
-        snapshot = self._told(table, self._load(table))
+    def position_committed_ms(self, table: str) -> int | None:
+        """Return the commit time (epoch ms) of the newest snapshot with a position, or None. Raises: LakePositionLost."""
+        snapshot = self._positioned(table, self._load(table))
         return None if snapshot is None else int(snapshot.timestampMillis())
 
     def append(self, table: str, rows: DataFrame, position: Position) -> int:
-        """Rows and the position after them, in one commit: both are there or none. Returns the number of rows."""
+        """Append rows and the position after them in one commit. Return the number of rows."""
         rows.writeTo(self.name(table)).option(f"snapshot-property.{_OFFSETS}", to_text(position)).append()
-        return int(self._told(table, self._load(table)).summary().get("added-records") or 0)
+        return int(self._positioned(table, self._load(table)).summary().get("added-records") or 0)
 
     def location(self, table: str) -> str:
-        """Where its files are, as a URI."""
+        """Return the location of the table's files, as a URI."""
         return str(self._load(table).location())
 
-    def standing(self, table: str) -> tuple[Layout, Position]:
-        """How its files must look, and as `position`; of one look at the table. Raises: UnknownLayout, LakeBroken."""
+    def layout_and_position(self, table: str) -> tuple[Layout, Position]:
+        """Return the layout of the files and the position, of the same snapshot. Raises: UnknownLayout, LakePositionLost."""
         loaded, iceberg = self._load(table), self._java()
         schema, spec = iceberg.SchemaParser.toJson(loaded.schema()), iceberg.PartitionSpecParser.toJson(loaded.spec())
-        return layout_of(loaded.location(), schema, spec), _position(self._told(table, loaded))
+        return layout_of(loaded.location(), schema, spec), _position(self._positioned(table, loaded))
 
     def append_files(self, table: str, files: Sequence[DataFile], position: Position) -> int:
-        """Files that are written already, and the position after them, in one commit. Returns the number of rows."""
+        """Append written files and the position after them in one commit. Return the number of rows."""
         loaded = self._load(table)
         append = loaded.newAppend()
         for file in files:
@@ -112,34 +112,34 @@ class Lake:
         return sum(file.rows for file in files)
 
     def replace(self, table: str, rows: DataFrame) -> None:
-        """These rows in place of all that the table has, in one commit."""
+        """Replace all rows of the table, in one commit."""
         rows.writeTo(self.name(table)).overwrite(functions.lit(True))
 
     def drop(self, table: str) -> None:
-        """The table and its files, if it is there."""
+        """Delete the table and its files, if it exists."""
         self._spark.sql(f"DROP TABLE IF EXISTS {self.name(table)} PURGE")
 
     def sibling(self, suffix: str, properties: Mapping[str, str] | None = None) -> "Lake":
-        """The tables of the namespace that is named like this one, and the suffix."""
+        """Return the tables of the namespace with this one's name and the suffix."""
         return Lake(self._spark, f"{self._namespace}_{suffix}", self._properties if properties is None else properties)
 
     def siblings(self) -> list[str]:
-        """The suffixes of the namespaces that are named like this one."""
+        """Return the suffixes of the namespaces whose names begin with this one's."""
         found = [row[0].split(".")[-1] for row in self._spark.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()]
         own = f"{self._namespace}_"
         return sorted(name.removeprefix(own) for name in found if name.startswith(own))
 
     def rows(self, table: str, snapshot: int | None = None) -> DataFrame:
-        """All rows, as of a snapshot, or as they are."""
+        """Return all rows of a snapshot; None: of the current one."""
         return self._spark.read.options(**({} if snapshot is None else {"versionAsOf": str(snapshot)})).table(self.name(table))
 
     def snapshot(self, table: str) -> int | None:
-        """The newest one; None while the table is empty."""
+        """Return the id of the current snapshot; None while the table is empty."""
         current = self._load(table).currentSnapshot()
         return None if current is None else int(current.snapshotId())
 
     def reached(self, table: str, before_ms: int | None = None) -> tuple[int, Position] | None:
-        """The newest snapshot that says how far the table goes, and what it says; committed by then (epoch ms), or whenever."""
+        """Return the newest snapshot with a position, and the position. `before_ms`: committed by this instant (epoch ms)."""
         at = "" if before_ms is None else f"committed_at <= timestamp_millis({before_ms}) AND "
         found = (
             self._spark.table(f"{self.name(table)}.snapshots")
@@ -150,7 +150,7 @@ class Lake:
         return None if first is None else (int(first["snapshot_id"]), from_text(first["offsets"]))
 
     def call(self, procedure: str, table: str, arguments: str = "") -> Mapping[str, Any]:
-        """One of Iceberg's procedures on a table; what it says it did."""
+        """Call an Iceberg procedure on a table, and return its result."""
         given = f"table => '{self._namespace}.{table}'{arguments and ', '}{arguments}"
         done = self._spark.sql(f"CALL {CATALOG}.system.{procedure}({given})").collect()
         return done[0].asDict() if done else {}
@@ -164,8 +164,8 @@ class Lake:
         if sorted_by:
             self._spark.sql(f"ALTER TABLE {self.name(table)} WRITE LOCALLY ORDERED BY {', '.join(sorted_by)}")
 
-    def _told(self, table: str, loaded: Any) -> Any:
-        """The newest snapshot with a position; those of an upkeep have none, and are stepped over."""
+    def _positioned(self, table: str, loaded: Any) -> Any:
+        """Return the newest snapshot with a position. The snapshots of maintenance have none and are skipped."""
         snapshot = loaded.currentSnapshot()
         while snapshot is not None:
             if snapshot.summary().get(_OFFSETS) is not None:
@@ -173,25 +173,25 @@ class Lake:
             parent = snapshot.parentId()
             snapshot, lost = (None, False) if parent is None else (loaded.snapshot(parent), True)
             if snapshot is None and lost:
-                raise LakeBroken(
-                    f"{self.name(table)}: the snapshot that says how far the table goes was expired; "
+                raise LakePositionLost(
+                    f"{self.name(table)}: the snapshot with the table's Kafka position was expired; "
                     "roll back to one that has `starling.offsets` in its summary"
                 )
         return None
 
     def _data_file(self, loaded: Any, file: DataFile) -> Any:
         iceberg = self._java()
-        there = loaded.io().newInputFile(file.path)
-        # Counts and bounds of each column, by which queries leave files out: from the file's own footer.
-        metrics = iceberg.parquet.ParquetUtil.fileMetrics(there, iceberg.MetricsConfig.forTable(loaded))
-        made = iceberg.DataFiles.builder(loaded.spec()).withInputFile(there).withFormat("parquet").withMetrics(metrics)
+        written = loaded.io().newInputFile(file.path)
+        # The file's footer has counts and bounds of each column, by which queries skip files.
+        metrics = iceberg.parquet.ParquetUtil.fileMetrics(written, iceberg.MetricsConfig.forTable(loaded))
+        made = iceberg.DataFiles.builder(loaded.spec()).withInputFile(written).withFormat("parquet").withMetrics(metrics)
         return made.withPartitionValues(file.partition).withSortOrder(loaded.sortOrder()).build()
 
     def _load(self, table: str) -> Any:
         return self._java().spark.Spark3Util.loadIcebergTable(self._spark._jsparkSession, self.name(table))  # noqa: SLF001 - as below
 
     def _java(self) -> Any:
-        return self._spark._jvm.org.apache.iceberg  # type: ignore[union-attr]  # noqa: SLF001 - the only way to it
+        return self._spark._jvm.org.apache.iceberg  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no public access to the JVM
 
 
 def _position(snapshot: Any) -> Position:

@@ -1,7 +1,7 @@
-"""Adapter: which event tables are in force: the lake's own, or those that a reprocessing wrote beside them.
+"""Adapter: the event tables in force: the lake's own, or the corrected ones of a reprocessing.
 
-A table of one row says so, and a switch is one commit to it: every reader finds all tables of the one or of the other. Corrected
-tables end at an instant in each partition; what was received later stands in the lake's own tables alone, which go on growing.
+A table of one row contains the choice, and a switch is one commit to it: a reader sees all tables of one set. Corrected
+tables end at an instant in each partition. Later records are only in the lake's own tables, to which the lake job appends.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from starling_common.topics import BEHAVIOUR, DELIVERY, PROFILE
 from starling_spark.lakehouse.iceberg import Lake
 
 EVENT_TABLES: Final[Mapping[str, str]] = {BEHAVIOUR: "behaviour_events", PROFILE: "profile_changes"}
-"""Topic -> its table in the lake; these a reprocessing writes anew."""
+"""Topic -> its table in the lake; a reprocessing writes corrected versions of these tables."""
 PAST_TABLES: Final[Mapping[str, str]] = {**EVENT_TABLES, DELIVERY: "delivery_reports"}
-"""The same with all that makes up the past and that the lake has."""
+"""Topic -> its table in the lake, of all inputs of the segmenter that the lake has."""
 
 _TABLE: Final = "events_in_force"
 _COLUMNS: Final = types.StructType([types.StructField("text", types.StringType())])
@@ -34,14 +34,14 @@ class Corrected(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class EventRows:
-    """The rows of one event table. `corrected`: None where none are in force; `own`: of the lake's own those that are."""
+    """The rows in force of one event table. `own`: rows of the lake's own table; `corrected`: None without a switch."""
 
     own: DataFrame
     corrected: DataFrame | None
 
 
 def corrected(lake: Lake) -> Corrected | None:
-    """The corrected tables in force; None: the lake's own are."""
+    """Return the corrected tables in force; None: the lake's own tables are."""
     if not lake.exists(_TABLE):
         return None
     text = lake.rows(_TABLE).collect()[0]["text"]
@@ -49,14 +49,14 @@ def corrected(lake: Lake) -> Corrected | None:
 
 
 def switch(lake: Lake, to: Corrected | None) -> None:
-    """Put these in force, or the lake's own: one commit."""
+    """Put corrected tables in force, or with None the lake's own, in one commit."""
     lake.ensure(_TABLE, _COLUMNS, (), ())
     text = None if to is None else msgspec.json.encode(to).decode()
     lake.replace(_TABLE, lake.rows(_TABLE).sparkSession.createDataFrame([(text,)], _COLUMNS))
 
 
 def event_rows(lake: Lake, table: str) -> EventRows:
-    """Rows of `behaviour_events` or `profile_changes`. `origin_*` of a corrected row is the place of the item that it is of."""
+    """Return rows of `behaviour_events` or `profile_changes`. `origin_*` of a corrected row is the origin of its ingest item."""
     now, own = corrected(lake), lake.rows(table)
     if now is None:
         return EventRows(own, None)
@@ -64,6 +64,6 @@ def event_rows(lake: Lake, table: str) -> EventRows:
 
 
 def covered(cut: Mapping[int, int], received_at: Column) -> Column:
-    """Whether a row was received before corrected tables end. Its partition is `origin_partition`."""
+    """Return whether a row was received before the end of the corrected tables. Its partition is `origin_partition`."""
     partition = functions.col("origin_partition")
     return reduce(or_, [(partition == one) & (received_at <= last) for one, last in cut.items()], functions.lit(False))

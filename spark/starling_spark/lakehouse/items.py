@@ -1,7 +1,7 @@
-"""Pure core: an ingest item as it was received -> typed columns.
+"""Pure core: a received ingest item -> typed columns.
 
-What customers may put anywhere (properties, traits, context) stays JSON text, as in the event records; everything that
-the tracking API itself names is a column. A field of another type is a reason to refuse the row, never a null.
+Objects with arbitrary keys (properties, traits, context) stay JSON text, as in the event records; every field that the
+tracking API defines is a column. A field of a wrong type refuses the row.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ CALL: Final = types.StructType(
         )
     ]
 )
-"""What the sender said, typed. Instants are as sent, not corrected for the sender's clock."""
+"""The call as sent, with typed columns. Instants are not corrected for the sender's clock."""
 
 
 class _Call(msgspec.Struct, rename="camel"):
@@ -53,7 +53,7 @@ _decode: Final = msgspec.json.Decoder(_Call).decode
 
 
 def read_json(text: str) -> Mapping[str, Any] | Refusal:
-    """The columns of an item that was sent as JSON; instants in epoch microseconds."""
+    """Return the columns of an item in JSON; instants in epoch microseconds."""
     try:
         call = _decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -67,7 +67,7 @@ def read_json(text: str) -> Mapping[str, Any] | Refusal:
 
 
 def read_protobuf(data: bytes) -> Mapping[str, Any] | Refusal:
-    """The columns of an item that was sent as Protocol Buffers: those of the JSON that means the same."""
+    """Return the columns of an item in Protocol Buffers: those of the equivalent JSON."""
     try:
         text = item_json(data)
     except DecodeError as error:
@@ -76,7 +76,7 @@ def read_protobuf(data: bytes) -> Mapping[str, Any] | Refusal:
 
 
 def call_of(record: Mapping[str, Any]) -> tuple[Any, ...] | Refusal:
-    """The values of `CALL` for an `IngestReceived` record, in whichever form the item was sent."""
+    """Return the values of `CALL` for an `IngestReceived` record with an item of either format."""
     packed = record["item_protobuf"]
     call = read_json(record["item"]) if packed is None else read_protobuf(packed)
     return call if isinstance(call, Refusal) else (call,)

@@ -1,4 +1,4 @@
-"""Pure core: what Iceberg says of a table -> the Arrow schema of its files, and in which partition a row belongs."""
+"""Pure core: Iceberg's metadata of a table -> the Arrow schema of its files, and the partition of a row."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ _HOUR_MICROS: Final = 3_600_000_000
 
 
 class UnknownLayout(Exception):
-    """The table has a column or a partitioning that this job does not make."""
+    """The table has a column type or a partitioning that this job cannot write."""
 
 
 class PartitionBy(NamedTuple):
-    """`name` of the partition's field, made of `column` by a `transform` of Iceberg's."""
+    """A partition field `name`: Iceberg's `transform` of `column`."""
 
     name: str
     column: str
@@ -35,25 +35,25 @@ class PartitionBy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a table's files must look. `schema`: its columns in order, each with the id by which Iceberg knows it."""
+    """The layout of a table's files. `schema`: its columns in order, each with its Iceberg field id."""
 
     location: str
     schema: pa.Schema
     partitioning: tuple[PartitionBy, ...]
 
     def partition_columns(self, rows: pa.Table) -> list[pa.Array]:
-        """The value of each partition field for every row: hours from 1970, or the value itself."""
+        """Return the column of each partition field: hours from 1970, or the value itself."""
         return [_transformed(rows.column(by.column), by.transform) for by in self.partitioning]
 
 
 def layout_of(location: str, schema: str, spec: str) -> Layout:
-    """Of a table's location and of the JSON of its schema and its partition spec. Raises: UnknownLayout."""
+    """Return the layout of a table from its location and the JSON of its schema and partition spec. Raises: UnknownLayout."""
     fields: Sequence[Mapping[str, Any]] = json.loads(schema)["fields"]
     names = {field["id"]: field["name"] for field in fields}
     partitioning = [PartitionBy(one["name"], names[one["source-id"]], one["transform"]) for one in json.loads(spec)["fields"]]
     for by in partitioning:
         if by.transform not in {"hour", "identity"}:
-            raise UnknownLayout(f"{location} is partitioned by {by.transform}({by.column}); this job knows hour and identity")
+            raise UnknownLayout(f"{location} is partitioned by {by.transform}({by.column}); this job supports hour and identity")
     return Layout(location, pa.schema([_field(field["name"], field["id"], field["type"]) for field in fields]), tuple(partitioning))
 
 
@@ -80,6 +80,6 @@ def _transformed(column: pa.ChunkedArray, transform: str) -> pa.Array:
         return whole
     micros = whole.cast(pa.int64())
     hours = pc.divide(micros, _HOUR_MICROS)
-    # Arrow rounds towards zero; an hour before 1970 begins below.
+    # Arrow rounds towards zero; instants before 1970 need the floor.
     is_below = pc.less(micros, pc.multiply(hours, _HOUR_MICROS))
     return pc.subtract(hours, is_below.cast(pa.int64())).cast(pa.int32())

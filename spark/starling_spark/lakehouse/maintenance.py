@@ -1,4 +1,4 @@
-"""Adapter: what keeps tables quick and small: few large files in place of many small ones, old snapshots let go."""
+"""Adapter: maintenance of tables: compaction of small files, expiry of old snapshots, removal of orphan files."""
 
 import time
 from collections.abc import Sequence
@@ -13,26 +13,26 @@ _HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
-    """How long what is out of date is kept."""
+class Retention:
+    """How long old snapshots and orphan files are retained."""
 
     snapshot_hours: float
     orphan_hours: float
 
 
-def keep_up(lake: Lake, tables: Sequence[str], keeping: Keeping) -> dict[str, float]:
-    """Compact each table, let old snapshots and files without a snapshot go; seconds that each table took."""
+def maintain(lake: Lake, tables: Sequence[str], retention: Retention) -> dict[str, float]:
+    """Compact each table, expire old snapshots and delete orphan files. Return the seconds that each table took."""
     took: dict[str, float] = {}
     for table in tables:
         began = time.monotonic()
-        done = _compact(lake, table) | _expire(lake, table, keeping)
+        done = _compact(lake, table) | _expire(lake, table, retention)
         took[table] = time.monotonic() - began
-        log(__name__).info("table_kept_up", table=table, seconds=round(took[table], 1), **done)
+        log(__name__).info("table_maintained", table=table, seconds=round(took[table], 1), **done)
     return took
 
 
 def _compact(lake: Lake, table: str) -> dict[str, Any]:
-    # Sorted as the table is declared; partitions of fewer than five files are left alone.
+    # Iceberg applies the table's sort order, and skips partitions with fewer than five files.
     rewritten = lake.call(
         "rewrite_data_files", table, "options => map('min-input-files', '5', 'partial-progress.enabled', 'false')"
     )
@@ -43,12 +43,12 @@ def _compact(lake: Lake, table: str) -> dict[str, Any]:
     }
 
 
-def _expire(lake: Lake, table: str, keeping: Keeping) -> dict[str, Any]:
+def _expire(lake: Lake, table: str, retention: Retention) -> dict[str, Any]:
     now_ms = wall_clock_ms()
-    told_at_ms = lake.told_at_ms(table)
-    # The newest snapshot that says how far the table goes is never let go: without it rows would come twice.
-    before_ms = int(min(now_ms - keeping.snapshot_hours * _HOUR_MS, now_ms if told_at_ms is None else told_at_ms))
+    committed_ms = lake.position_committed_ms(table)
+    # The newest snapshot with a position never expires, because rows would be appended twice without it.
+    before_ms = int(min(now_ms - retention.snapshot_hours * _HOUR_MS, now_ms if committed_ms is None else committed_ms))
     expired = lake.call("expire_snapshots", table, f"older_than => timestamp_millis({before_ms}), retain_last => 1")
-    orphans_ms = int(now_ms - keeping.orphan_hours * _HOUR_MS)
+    orphans_ms = int(now_ms - retention.orphan_hours * _HOUR_MS)
     lake.call("remove_orphan_files", table, f"older_than => timestamp_millis({orphans_ms})")
     return {"files_deleted": expired.get("deleted_data_files_count", 0)}

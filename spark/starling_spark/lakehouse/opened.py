@@ -1,4 +1,4 @@
-"""Pure core: the lake's tables as they are for one micro-batch."""
+"""Pure core: schemas and columns of the lake's tables during one micro-batch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from starling_spark.kafka.codec import Wire
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What each topic carries by now, the columns that each table has; `is_directory`: not in an object store."""
+    """The current schema of each topic and the columns of each table. `is_directory`: the lake is not in an object store."""
 
     wire: Wire
     columns: Mapping[str, types.StructType]

@@ -1,4 +1,4 @@
-"""What an operator may turn of the lake's jobs."""
+"""The settings of the lake's jobs."""
 
 from typing import Annotated
 
@@ -10,20 +10,19 @@ from starling_spark.session.settings import SparkSettings
 class LakeSettings(SparkSettings):
     """Settings of `python -m starling_spark.jobs.lake` and `python -m starling_spark.jobs.lake_upkeep`."""
 
-    lake_warehouse: Annotated[str, Field(min_length=1, description="where the tables are: a directory, or a URI such as s3://…")]
+    lake_warehouse: Annotated[str, Field(min_length=1, description="location of the tables: a directory, or a URI such as s3://…")]
     lake_catalog: Annotated[
-        dict[str, str], Field(description="of Iceberg's catalog, as JSON; the default needs nothing but the warehouse")
+        dict[str, str], Field(description="properties of Iceberg's catalog, as JSON; the default catalog needs only the warehouse")
     ] = {"type": "hadoop"}
     lake_namespace: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,62}$")] = "starling"
     lake_trigger_seconds: Annotated[float, Field(gt=0, le=86_400, description="shortest time between micro-batches")] = 10.0
-    lake_batch_records: Annotated[int, Field(ge=100, description="of one micro-batch at most")] = 1_000_000
-    lake_stop_seconds: Annotated[float, Field(gt=0, description="how long a micro-batch may take to end at a stop")] = 25.0
+    lake_batch_records: Annotated[int, Field(ge=100, description="maximum of one micro-batch")] = 1_000_000
+    lake_stop_seconds: Annotated[float, Field(gt=0, description="time at a stop for the current micro-batch to finish")] = 25.0
     lake_group: str = "starling-lake"
-    lake_topic_prefix: Annotated[str, Field(description="of the topics' names, where installations share a broker")] = ""
+    lake_topic_prefix: Annotated[str, Field(description="prefix of the topic names, for installations that share a broker")] = ""
     lake_upkeep_minutes: Annotated[
-        float, Field(ge=0, description="time between two upkeeps inside the streaming job; 0: never, another process does it")
+        float,
+        Field(ge=0, description="time between two runs of maintenance in the streaming job; 0: none"),
     ] = 60.0
-    lake_keep_hours: Annotated[float, Field(gt=0, description="how long one can go back to older snapshots")] = 72.0
-    lake_orphan_hours: Annotated[float, Field(ge=24, description="how old a file that no snapshot names must be to be deleted")] = (
-        72.0
-    )
+    lake_keep_hours: Annotated[float, Field(gt=0, description="retention of old snapshots")] = 72.0
+    lake_orphan_hours: Annotated[float, Field(ge=24, description="age at which a file without a snapshot is deleted")] = 72.0

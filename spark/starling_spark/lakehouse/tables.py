@@ -1,4 +1,4 @@
-"""Pure core: which tables the lake has, what goes into each, and how they are laid out."""
+"""Pure core: the tables of the lake, their topics and their layout."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ ORIGIN: Final = types.StructType(
         types.StructField("origin_key", types.BinaryType()),
     ]
 )
-"""Where in Kafka a row was: with that every row can be told from every other, and found again."""
+"""The origin of a row in Kafka; it identifies the row."""
 
 QUARANTINE: Final = "quarantine"
 QUARANTINE_COLUMNS: Final = types.StructType(
@@ -38,10 +38,10 @@ QUARANTINE_COLUMNS: Final = types.StructType(
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """One table: the topics that go into it, all of one record.
+    """A table and its topics, which have the same record.
 
-    `kind` is the column that says what type of event a row is; rows are sorted by `sorted_by` in each file, so that a
-    question for some of them reads few parts of it. `extra`: columns that are made of the record.
+    `kind` is the column with the type of event. The rows of a file are sorted by `sorted_by`, so a selective query reads few row
+    groups. `extra`: columns that are computed from the record.
     """
 
     name: str
@@ -53,10 +53,10 @@ class LakeTable:
 
     @property
     def partitioning(self) -> tuple[str, ...]:
-        """By the hour of arrival, then by the type of event.
+        """Return the partitioning: the hour of receipt, then the type of event.
 
-        By arrival and not by the event's own time, because then the rows of one micro-batch fall into one hour, or two:
-        an import of ten years of history would else be cut into 90,000 files at once.
+        The rows of one micro-batch have one or two hours of receipt. Partitioning by the event's own time would split an import
+        of ten years of history into 90,000 files at once.
         """
         return ("hours(received_at)", self.kind)
 
@@ -64,13 +64,13 @@ class LakeTable:
 PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "format-version": "2",
-        # Rows go to the files of the task that has them: a small batch is not worth a shuffle, and compaction mends it.
+        # A task writes its own rows: a shuffle costs more than it saves in a small batch, and compaction merges the files.
         "write.distribution-mode": "none",
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "50",
     }
 )
-"""Iceberg's own, of every table."""
+"""Iceberg's table properties."""
 
 TABLES: Final = (
     LakeTable("ingest_items", INGEST_TOPICS, "IngestReceived", "kind", ("received_at",), CALL),
@@ -82,7 +82,7 @@ TABLES: Final = (
 
 
 def renamed(tables: tuple[LakeTable, ...], prefix: str) -> tuple[LakeTable, ...]:
-    """The same tables of other topics: where several installations share a broker, each topic's name has a prefix."""
+    """Return the tables with prefixed topic names, for installations that share a broker."""
     return tuple(
         LakeTable(one.name, tuple(prefix + topic for topic in one.topics), one.record, one.kind, one.sorted_by, one.extra)
         for one in tables

@@ -1,6 +1,6 @@
 """Adapter: a warehouse in a local directory belongs to one process at a time.
 
-Iceberg's catalog of plain files commits by a rename, which on a local disk does not tell two writers apart.
+Iceberg's file-based catalog commits by a rename, which on a local disk does not detect a concurrent writer.
 """
 
 import fcntl
@@ -14,10 +14,10 @@ class WarehouseInUse(Exception):
 
 
 @contextmanager
-def held(directory: Path | None, lock_file: str = ".writer.lock") -> Iterator[None]:
-    """Hold the directory while the block runs; None (no local directory): nothing to hold. Raises: WarehouseInUse.
+def locked_warehouse(directory: Path | None, lock_file: str = ".writer.lock") -> Iterator[None]:
+    """Lock the directory while the block runs; None (no local directory): no lock. Raises: WarehouseInUse.
 
-    A job that writes to no table of another's has a `lock_file` of its own.
+    Jobs that write to different tables use different lock files.
     """
     if directory is None:
         yield
@@ -28,6 +28,6 @@ def held(directory: Path | None, lock_file: str = ".writer.lock") -> Iterator[No
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as cause:
             raise WarehouseInUse(
-                f"{directory} is written to by another process: one job at a time, or a catalog service"
+                f"another process writes to {directory}: run one job at a time, or use a catalog service"
             ) from cause
         yield

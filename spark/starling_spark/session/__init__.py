@@ -1,1 +1,1 @@
-"""Spark sessions, settings that every job has, and the life of a streaming query."""
+"""Spark sessions, the settings of every job, and the lifecycle of streaming queries."""

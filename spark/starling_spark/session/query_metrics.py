@@ -1,4 +1,4 @@
-"""Adapter: what Spark says of a query's progress -> the metrics that every streaming job has."""
+"""Adapter: a query's progress, as Spark reports it -> the metrics of every streaming job."""
 
 import json
 from datetime import UTC, datetime
@@ -8,28 +8,28 @@ from starling_common.metrics import Metrics
 
 
 class QueryMetrics:
-    """Of one query. Rates are rows a second, times seconds."""
+    """The metrics of one query. Rates are in rows a second, times in seconds."""
 
     def __init__(self, metrics: Metrics, query: str) -> None:
         self._metrics = metrics
         self._query = query
         self._batch: int | None = None
 
-    def tell(self, progress: str) -> None:
-        """Take over one progress (Spark's JSON); the same one twice counts once."""
-        told: dict[str, Any] = json.loads(progress)
-        self._gauge("input_rows_per_second", told.get("inputRowsPerSecond"))
-        self._gauge("processed_rows_per_second", told.get("processedRowsPerSecond"))
-        states = told.get("stateOperators", [])
+    def record(self, progress: str) -> None:
+        """Set the metrics from a progress (Spark's JSON). A repeated progress is counted once."""
+        reported: dict[str, Any] = json.loads(progress)
+        self._gauge("input_rows_per_second", reported.get("inputRowsPerSecond"))
+        self._gauge("processed_rows_per_second", reported.get("processedRowsPerSecond"))
+        states = reported.get("stateOperators", [])
         self._gauge("state_rows", sum(state["numRowsTotal"] for state in states))
         self._gauge("state_bytes", sum(state["memoryUsedBytes"] for state in states))
-        self._gauge("watermark_lag_seconds", watermark_lag_seconds(told))
-        if told["batchId"] != self._batch and told["numInputRows"] > 0:
-            seconds = told["durationMs"].get("triggerExecution", 0) / 1000
+        self._gauge("watermark_lag_seconds", watermark_lag_seconds(reported))
+        if reported["batchId"] != self._batch and reported["numInputRows"] > 0:
+            seconds = reported["durationMs"].get("triggerExecution", 0) / 1000
             self._metrics.histogram("starling_spark_query_batch_seconds").labels(self._query).observe(seconds)
             dropped = sum(state.get("numRowsDroppedByWatermark", 0) for state in states)
             self._metrics.counter("starling_spark_query_too_late_rows_total").labels(self._query).inc(dropped)
-        self._batch = told["batchId"]
+        self._batch = reported["batchId"]
 
     def _gauge(self, name: str, value: float | None) -> None:
         if value is not None:
@@ -37,7 +37,7 @@ class QueryMetrics:
 
 
 def watermark_lag_seconds(progress: dict[str, Any]) -> float | None:
-    """From the newest event of the batch back to the watermark; None where a query has no watermark, or saw no event."""
+    """Return the seconds between the watermark and the newest event of the batch; None without a watermark or without events."""
     event_time = progress.get("eventTime", {})
     if "watermark" not in event_time or "max" not in event_time:
         return None

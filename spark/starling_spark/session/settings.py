@@ -1,4 +1,4 @@
-"""What an operator may turn of every Spark job; a job's own settings build on these."""
+"""The settings of every Spark job; the settings of a job extend them."""
 
 import os
 from pathlib import Path
@@ -10,15 +10,15 @@ from starling_common.settings import ServiceSettings
 
 
 class SparkSettings(ServiceSettings):
-    """`STARLING_SPARK_JARS` is the only way jars come in: no resolver is asked at run time, so an offline site works alike."""
+    """The jars of `STARLING_SPARK_JARS` are the only ones: nothing is resolved at run time, so a job also starts offline."""
 
     spark_jars: Annotated[str, Field(min_length=1, description="paths of the connector jars, separated as in PATH or by commas")]
-    spark_master: Annotated[str, Field(description="local[n], spark://…, k8s://…; empty: what spark-submit was told")] = "local[2]"
+    spark_master: Annotated[str, Field(description="local[n], spark://…, k8s://…; empty: the master of spark-submit")] = "local[2]"
     spark_driver_memory: Annotated[str, Field(pattern="^[1-9][0-9]*[mg]$")] = "1g"
-    spark_state_partitions: Annotated[int, Field(ge=1, le=1000, description="tasks that keep state; a change rebuilds it")] = 2
-    spark_state_memory_mb: Annotated[int, Field(ge=16, description="of RocksDB, for the whole process")] = 128
-    checkpoint_dir: Annotated[Path, Field(description="where the jobs' positions and state are kept")]
+    spark_state_partitions: Annotated[int, Field(ge=1, le=1000, description="tasks with state; a change rebuilds the state")] = 2
+    spark_state_memory_mb: Annotated[int, Field(ge=16, description="memory of RocksDB in MB, for the whole process")] = 128
+    checkpoint_dir: Annotated[Path, Field(description="directory of the jobs' offsets and state")]
 
     def jars(self) -> list[Path]:
-        """The connector jars, in order."""
+        """Return the paths of the connector jars, in order."""
         return [Path(part) for part in self.spark_jars.replace(",", os.pathsep).split(os.pathsep) if part]

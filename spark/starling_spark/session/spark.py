@@ -1,4 +1,4 @@
-"""Adapter: one Spark session as every job wants it: explicit jars, UTC, quiet, small, state in RocksDB."""
+"""Adapter: the Spark session of every job: explicit jars, UTC, few logs, little memory, state in RocksDB."""
 
 import logging
 import os
@@ -15,23 +15,23 @@ _STATE = "spark.sql.streaming.stateStore"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _SMALL_JVM = " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""On a machine of two cores the optimising compiler takes longer than it saves: small batches took twice as long with it."""
+"""The optimising compiler costs more than it saves on two cores: it doubles the duration of small batches."""
 
 
 class JarMissing(Exception):
-    """A connector jar is not where the settings say."""
+    """A connector jar of the settings does not exist."""
 
 
 def open_session(name: str, settings: SparkSettings, more: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
-    """Start a session for the job `name`; `more` of Spark's own settings are that job's alone.
+    """Start and return a session for the job `name`; `more` holds the Spark settings of this job.
 
     Raises: JarMissing.
     """
     missing = [str(jar) for jar in settings.jars() if not jar.is_file()]
     if missing:
-        raise JarMissing(f"STARLING_SPARK_JARS names files that are not there: {', '.join(missing)}")
+        raise JarMissing(f"STARLING_SPARK_JARS: no such file: {', '.join(missing)}; set it to the paths of the connector jars")
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    # Workers must run the interpreter that has our packages, whatever `python3` is on the PATH.
+    # `python3` on the PATH may lack the packages of this interpreter.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.Builder().appName(f"starling-{name}")
     if settings.spark_master:
@@ -42,7 +42,7 @@ def open_session(name: str, settings: SparkSettings, more: Mapping[str, str] = M
 
 
 def session_config(settings: SparkSettings) -> Mapping[str, str]:
-    """Spark's own settings; what nobody should turn is a constant here."""
+    """Return the settings of Spark; those that an operator should not change are constants here."""
     here = Path(__file__).parent
     local = settings.spark_master.startswith("local")
     return (_LOCAL if local else {}) | {
@@ -56,11 +56,11 @@ def session_config(settings: SparkSettings) -> Mapping[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.spark_state_partitions),
         f"{_STATE}.providerClass": _ROCKSDB,
-        # Small batches write what changed, not whole files.
+        # A small batch then writes its changes instead of whole files.
         f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
         f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
         f"{_STATE}.rocksdb.maxMemoryUsageMB": str(settings.spark_state_memory_mb),
         "spark.sql.streaming.minBatchesToRetain": "10",
-        # An idle query still tells its position, so that one killed between its two commits makes up for the second.
+        # An idle query reports its offsets too, so a query that was killed between its two commits repeats the second.
         "spark.sql.streaming.noDataProgressEventInterval": "1000",
     }

@@ -8,7 +8,7 @@ import pytest
 
 from starling_common.wire import UnknownSchema, schema_text
 from starling_spark.kafka import codec
-from starling_spark.kafka.codec import NO_ID, BatchReader, Carried, Refusal, Wire
+from starling_spark.kafka.codec import NO_ID, BatchReader, Refusal, TopicSchema, Wire
 
 OWN, NEWER, UNKNOWN = 7, 8, 4_000_000_000
 PRODUCT = {"workspace": "w", "product_id": "p", "category": "c", "price": 1.5, "brand": None, "name": "n", "listed_at": 5}
@@ -43,7 +43,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Told:
 
 
 def wire(schema_id: int, schema: str | None = None) -> Wire:
-    return Wire("http://registry", (Carried("products", "ProductListed", schema_id, schema),))
+    return Wire("http://registry", (TopicSchema("products", "ProductListed", schema_id, schema),))
 
 
 def value(schema_id: int, record: dict[str, Any], schema: str | None = None) -> bytes:

@@ -11,7 +11,7 @@ from starling_spark.kafka.codec import Refusal
 from starling_spark.lakehouse.iceberg import warehouse_uri
 from starling_spark.lakehouse.items import call_of, read_json, read_protobuf
 from starling_spark.lakehouse.positions import Span, after, from_text, is_in, partly_in, to_text
-from starling_spark.lakehouse.warehouse_lock import WarehouseInUse, held
+from starling_spark.lakehouse.warehouse_lock import WarehouseInUse, locked_warehouse
 
 SPANS = {("t", 0): Span(5, 9, 4), ("t", 1): Span(0, 2, 2)}
 
@@ -86,7 +86,7 @@ def test_a_warehouse_is_a_directory_or_a_uri(tmp_path: Path) -> None:
 
 
 def test_a_local_warehouse_is_held_by_one_at_a_time(tmp_path: Path) -> None:
-    with held(tmp_path / "lake"), pytest.raises(WarehouseInUse), held(tmp_path / "lake"):
+    with locked_warehouse(tmp_path / "lake"), pytest.raises(WarehouseInUse), locked_warehouse(tmp_path / "lake"):
         pass
-    with held(tmp_path / "lake"), held(None):
+    with locked_warehouse(tmp_path / "lake"), locked_warehouse(None):
         assert json.dumps("free again")

@@ -13,7 +13,7 @@ from starling_spark.jobs.profiles.folding import Computed, Refusal
 from starling_spark.jobs.profiles.matches import ChunkBuilder, Reading
 from starling_spark.jobs.profiles.outputs import RECORDS_A_PACK, OutputBatches, computed_encoder, unpack
 from starling_spark.jobs.profiles.plans import compile_traits
-from starling_spark.kafka.codec import Carried, Wire
+from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.sources import Raw
 from tests.unit.spark.keeping import ORDERS, START_MS, defined, traits
 
@@ -90,7 +90,7 @@ def computed(**changed: Any) -> Computed:
     return Computed("w/ä/1", trait, "3", START_MS, 17, "c")._replace(**changed)
 
 
-CODEC = Wire("http://127.0.0.1:1", (Carried("t", "AggregateComputed", 7),)).codec("t")
+CODEC = Wire("http://127.0.0.1:1", (TopicSchema("t", "AggregateComputed", 7),)).codec("t")
 ENCODE = computed_encoder(CODEC)
 
 

@@ -14,7 +14,7 @@ from starling_spark.jobs.profiles.positions import GroupPositions
 from starling_spark.jobs.views.job import moved, observed_times
 from starling_spark.kafka.groups import end_offsets
 from starling_spark.session.query_metrics import QueryMetrics, watermark_lag_seconds
-from starling_spark.session.running import Running, Watched, slowest
+from starling_spark.session.running import Running, WatchedQuery, slowest
 
 
 def progress(batch: int = 3, **more: Any) -> str:
@@ -32,9 +32,9 @@ def progress(batch: int = 3, **more: Any) -> str:
 
 def test_progress_becomes_metrics_and_each_batch_counts_once() -> None:
     metrics = Metrics(CollectorRegistry())
-    told = QueryMetrics(metrics, "q")
+    recorded = QueryMetrics(metrics, "q")
     for text in (progress(), progress(), progress(4), progress(5, numInputRows=0)):
-        told.tell(text)
+        recorded.record(text)
     text = generate_latest(metrics.registry).decode()
     for line in (
         'starling_spark_query_input_rows_per_second{query="q"} 5.0',
@@ -62,14 +62,14 @@ class Query:
 
 def test_each_progress_is_told_once_and_a_failure_is_raised() -> None:
     query, metrics, moved = Query(), Metrics(CollectorRegistry()), list[str]()
-    watched = Watched(Running(query, QueryMetrics(metrics, "q"), moved.append))  # type: ignore[arg-type]
-    assert (watched.look(), watched.progress) == (False, None)
+    watched = WatchedQuery(Running(query, QueryMetrics(metrics, "q"), moved.append))  # type: ignore[arg-type]
+    assert (watched.poll(), watched.progress) == (False, None)
     query.lastProgress = SimpleNamespace(json=progress())
-    assert [watched.look(), watched.look()] == [True, False]
+    assert [watched.poll(), watched.poll()] == [True, False]
     query.lastProgress, query.failure = SimpleNamespace(json=progress(4)), ValueError("broken")
     with pytest.raises(ValueError, match="broken"):
-        watched.look()
-    assert watched.look(is_last=True)
+        watched.poll()
+    assert watched.poll(is_last=True)
     assert moved == [progress(), progress(4)]
     assert 'starling_spark_query_batch_seconds_count{query="q"} 2.0' in generate_latest(metrics.registry).decode()
 

@@ -11,8 +11,8 @@ from starling_common.instants import wall_clock_micros
 from starling_common.logs import log
 from starling_common.timezones import Timezones
 from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
-from starling_spark.history.feed import FeedRead, Place, feed_read
-from starling_spark.history.memberships import stays, turns
+from starling_spark.history.feed import FeedRead, FeedSource, feed_read
+from starling_spark.history.memberships import membership_changes, stays
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings
 from starling_spark.jobs.audience_report.store import DAYS, OVERLAP, RETENTION, Run, insert, switch
 from starling_spark.jobs.audience_report.transform import Calendar, days, overlap, retention
@@ -27,14 +27,14 @@ class Asked:
     overwrite: bool = False
 
 
-def report(source: Place, settings: AudienceReportSettings, asked: Asked) -> Mapping[str, int]:
+def report(source: FeedSource, settings: AudienceReportSettings, asked: Asked) -> Mapping[str, int]:
     """Compute and write everything; the number of rows of each part.
 
     Raises: whatever a task failed with, DatabaseUnavailable among them; AnalysisException when `out` is there already.
     """
     topics = [settings.report_topic_prefix + topic for topic in (MEMBERSHIP, MEMBERSHIP_STATE)]
     with feed_read(source, topics) as feed:
-        turned = turns(feed.changes, asked.until_ms).cache()
+        turned = membership_changes(feed.changes, asked.until_ms).cache()
         try:
             return _written(turned, feed, settings, asked)
         finally:

@@ -52,7 +52,7 @@ class Calendar:
 def days(turned: DataFrame, calendar: Calendar) -> DataFrame:
     """Every day of each segment from its first change on, those on which nothing changed too.
 
-    Shape: in as `memberships.turns`; out `workspace`, `segment_key`, `day`, `size` (when the day ends, or the report),
+    Shape: in as `memberships.membership_changes`; out `workspace`, `segment_key`, `day`, `size` (when the day ends, or the report),
            `entries`, `exits`, and of these `entries_by_definition`, `exits_by_definition`: because the segment
            was defined, changed or archived, and not for anything that people did.
     """

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.wire import Registry
-from starling_spark.history.feed import FEED_RECORD, Place
+from starling_spark.history.feed import FEED_RECORD, FeedSource
 from starling_spark.jobs.audience_report.job import Asked, report
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings
-from starling_spark.kafka.codec import Wire, agree
+from starling_spark.kafka.codec import Wire, topic_schemas
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config
 from starling_spark.session.spark import open_session
 
@@ -22,7 +22,7 @@ def run_report(settings: AudienceReportSettings, asked: Asked) -> Mapping[str, i
     spark = open_session("audience-report", settings, iceberg_config(settings) if has_lake else {})
     try:
         lake = Lake(spark, settings.lake_namespace) if has_lake else None
-        return report(Place(spark, settings.kafka.brokers, wire, lake), settings, asked)
+        return report(FeedSource(spark, settings.kafka.brokers, wire, lake), settings, asked)
     finally:
         spark.stop()
 
@@ -30,4 +30,4 @@ def run_report(settings: AudienceReportSettings, asked: Asked) -> Mapping[str, i
 def report_wire(settings: AudienceReportSettings) -> Wire:
     """What the two topics carry. Raises: RegistryUnavailable, SchemaMissing."""
     topics = [settings.report_topic_prefix + topic for topic in (MEMBERSHIP, MEMBERSHIP_STATE)]
-    return agree(Registry(settings.registry.url), settings.registry.url, [(topic, FEED_RECORD) for topic in topics])
+    return topic_schemas(Registry(settings.registry.url), settings.registry.url, [(topic, FEED_RECORD) for topic in topics])

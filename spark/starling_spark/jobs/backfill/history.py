@@ -31,7 +31,7 @@ class KeptPast:
     prefix: str = ""
 
     def ends(self, partition: int) -> dict[str, int]:
-        """Topic -> the first offset of that partition that the lake has not. Raises: LakeBroken."""
+        """Topic -> the first offset of that partition that the lake has not. Raises: LakePositionLost."""
         tables = {topic: table for topic, table in PAST_TABLES.items() if self.lake.exists(table)}
         return {topic: self.lake.position(table).get((self.prefix + topic, partition), 0) for topic, table in tables.items()}
 

@@ -1,1 +1,1 @@
-"""The lake: everything that was received and everything that became of it, as Iceberg tables."""
+"""The lake: all received items and all records that follow from them, as Iceberg tables."""

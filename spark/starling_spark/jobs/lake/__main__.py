@@ -9,7 +9,7 @@ from starling_spark.lakehouse.settings import LakeSettings
 
 
 def main() -> None:
-    """Run until SIGTERM or SIGINT; the micro-batch at hand is finished first."""
+    """Run until SIGTERM or SIGINT; the current micro-batch is finished first."""
     settings = LakeSettings()
     configure_logs("lake", settings.log_level)
     stopping = Event()

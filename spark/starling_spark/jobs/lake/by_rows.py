@@ -1,6 +1,6 @@
-"""Adapter: a micro-batch into a lake anywhere: rows go back to the JVM, and Iceberg's own writer brings them to where it can.
+"""Adapter: a micro-batch into a lake in an object store: rows return to the JVM, and Iceberg's writer writes them.
 
-For object stores, whose addresses and credentials Iceberg's catalog alone knows.
+Only Iceberg's catalog has the addresses and credentials of an object store.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,26 @@ from pyspark.sql import DataFrame, types
 from starling_spark.jobs.lake.transform import beyond, read, refused, rows, spans
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.opened import Opened
-from starling_spark.lakehouse.positions import Place, Position, Span, after, is_in, of_topics, partly_in
+from starling_spark.lakehouse.positions import Position, Span, TopicPartition, after, is_in, of_topics, partly_in
 from starling_spark.lakehouse.tables import QUARANTINE, LakeTable
 
 
 def by_rows(lake: Lake, tables: Sequence[LakeTable], batch: DataFrame, opened: Opened) -> dict[str, int]:
-    """Rows that each table got; one that saw no record is not named."""
-    kept = [batch.persist(StorageLevel.MEMORY_AND_DISK)]
+    """Write a micro-batch, and return the number of rows by table with input."""
+    persisted = [batch.persist(StorageLevel.MEMORY_AND_DISK)]
     try:
-        there = spans(batch)
+        batch_spans = spans(batch)
         quarantined = lake.position(QUARANTINE)
         written: dict[str, int] = {}
         parts: list[_Part] = []
         for table in tables:
-            own = of_topics(there, table.topics)
+            own = of_topics(batch_spans, table.topics)
             if own:
                 part = _read(table, batch, own, (lake.position(table.name), quarantined), opened)
-                kept.append(part.found.persist(StorageLevel.MEMORY_AND_DISK))
+                persisted.append(part.found.persist(StorageLevel.MEMORY_AND_DISK))
                 parts.append(part)
-        # First, and of the same reading: what one try refuses, the next may read, its schema being known by then.
+        # The quarantine is committed first, from the same decoding: a repeated batch may decode a record whose schema is
+        # registered by then.
         count = _quarantine(lake, parts, quarantined)
         if count:
             written[QUARANTINE] = count
@@ -39,40 +40,40 @@ def by_rows(lake: Lake, tables: Sequence[LakeTable], batch: DataFrame, opened: O
             written[part.table.name] = _write(lake, part)
         return written
     finally:
-        for one in kept:
+        for one in persisted:
             one.unpersist()
 
 
 class _Part(NamedTuple):
-    """What a batch holds for one table, read or refused, as `decoding.decoded`; `there`: the table's columns."""
+    """The records of a batch for one table, as `decoding.decoded`; `columns`: the table's columns."""
 
     table: LakeTable
-    own: Mapping[Place, Span]
+    own: Mapping[TopicPartition, Span]
     position: Position
     found: DataFrame
-    there: types.StructType
+    columns: types.StructType
 
 
 def _read(
-    table: LakeTable, batch: DataFrame, own: Mapping[Place, Span], positions: tuple[Position, Position], opened: Opened
+    table: LakeTable, batch: DataFrame, own: Mapping[TopicPartition, Span], positions: tuple[Position, Position], opened: Opened
 ) -> _Part:
-    known = {place: min(position.get(place, 0) for position in positions) for place in own}
-    there = opened.columns[table.name]
-    found = read(beyond(batch, partly_in(known, own)), table, opened.wire, there)
-    return _Part(table, own, positions[0], found, there)
+    known = {partition: min(position.get(partition, 0) for position in positions) for partition in own}
+    columns = opened.columns[table.name]
+    found = read(beyond(batch, partly_in(known, own)), table, opened.wire, columns)
+    return _Part(table, own, positions[0], found, columns)
 
 
 def _write(lake: Lake, part: _Part) -> int:
     if is_in(part.position, part.own):
         return 0
     found = beyond(part.found, partly_in(part.position, part.own))
-    return lake.append(part.table.name, rows(found, part.there), after(part.position, part.own))
+    return lake.append(part.table.name, rows(found, part.columns), after(part.position, part.own))
 
 
 def _quarantine(lake: Lake, parts: Sequence[_Part], position: Position) -> int:
-    letters = [refused(beyond(part.found, partly_in(position, part.own))) for part in parts]
-    own = {place: span for part in parts for place, span in part.own.items()}
-    there = reduce(DataFrame.unionByName, letters) if letters else None
-    if there is None or is_in(position, own) or there.isEmpty():
+    quarantined = [refused(beyond(part.found, partly_in(position, part.own))) for part in parts]
+    own = {partition: span for part in parts for partition, span in part.own.items()}
+    found = reduce(DataFrame.unionByName, quarantined) if quarantined else None
+    if found is None or is_in(position, own) or found.isEmpty():
         return 0
-    return lake.append(QUARANTINE, there, after(position, own))
+    return lake.append(QUARANTINE, found, after(position, own))

@@ -9,46 +9,46 @@ from starling_spark.kafka.codec import Wire
 from starling_spark.kafka.columns import columns_of
 from starling_spark.kafka.decoding import NOTHING, Reading, decoded
 from starling_spark.lakehouse.items import call_of
-from starling_spark.lakehouse.positions import Place, Span
+from starling_spark.lakehouse.positions import Span, TopicPartition
 from starling_spark.lakehouse.tables import ORIGIN, QUARANTINE_COLUMNS, LakeTable
 
 
 def columns(table: LakeTable, wire: Wire) -> types.StructType:
-    """The columns that a table should have: the record's, what is made of it, and where it was."""
+    """Return the wanted columns of a table: those of the record, the computed ones, and the origin."""
     record = columns_of(wire.of(leading(table, wire)).reader_schema)
     return types.StructType([*record.fields, *table.extra.fields, *ORIGIN.fields])
 
 
 def leading(table: LakeTable, wire: Wire) -> str:
-    """Of the table's topics the one whose schema is the newest: a new version is registered for one after the other."""
+    """Return the table's topic with the newest schema; a new version is registered for one topic after the other."""
     return max(table.topics, key=lambda topic: wire.of(topic).schema_id)
 
 
-def read(records: DataFrame, table: LakeTable, wire: Wire, there: types.StructType) -> DataFrame:
-    """The table's records, read or refused.
+def read(records: DataFrame, table: LakeTable, wire: Wire, own: types.StructType) -> DataFrame:
+    """Return the table's records, decoded or refused.
 
-    Shape: in `sources.RECORDS`, out as `decoding.decoded`; `there`: the columns that the table has.
+    Shape: in `sources.RECORDS`, out as `decoding.decoded`; `own`: the columns of the table.
     """
-    return decoded(records.where(functions.col("topic").isin(*table.topics)), reading(table, wire, there))
+    return decoded(records.where(functions.col("topic").isin(*table.topics)), reading(table, wire, own))
 
 
-def reading(table: LakeTable, wire: Wire, there: types.StructType) -> Reading:
-    """How the table's records are read into the columns `there`, but for those that say where they were."""
+def reading(table: LakeTable, wire: Wire, own: types.StructType) -> Reading:
+    """Return how the table's records become the columns `own`, without the columns of the origin."""
     apart = {*table.extra.fieldNames(), *ORIGIN.fieldNames()}
-    fields = types.StructType([field for field in there.fields if field.name not in apart])
+    fields = types.StructType([field for field in own.fields if field.name not in apart])
     plain = Reading(wire, leading(table, wire), fields)
     return plain if table.extra == NOTHING else replace(plain, extra=table.extra, more=call_of)
 
 
-def rows(found: DataFrame, there: types.StructType) -> DataFrame:
-    """What could be read, with the columns `there`."""
+def rows(found: DataFrame, own: types.StructType) -> DataFrame:
+    """Return the decoded records with the columns `own`."""
     origin = _origin()
-    picked = [origin[name] if name in origin else functions.col(f"record.`{name}`").alias(name) for name in there.fieldNames()]
+    picked = [origin[name] if name in origin else functions.col(f"record.`{name}`").alias(name) for name in own.fieldNames()]
     return found.where("record IS NOT NULL").select(*picked)
 
 
 def refused(found: DataFrame) -> DataFrame:
-    """What could not, with `QUARANTINE_COLUMNS`."""
+    """Return the refused records with `QUARANTINE_COLUMNS`."""
     made = _origin() | {
         "value": functions.col("value"),
         "headers": functions.col("headers"),
@@ -57,16 +57,16 @@ def refused(found: DataFrame) -> DataFrame:
     return found.where("refused IS NOT NULL").select(*[made[name] for name in QUARANTINE_COLUMNS.fieldNames()])
 
 
-def beyond(records: DataFrame, known: Mapping[Place, int]) -> DataFrame:
-    """The records at or after these offsets; those of other partitions all. In `sources.RECORDS` or more."""
+def beyond(records: DataFrame, known: Mapping[TopicPartition, int]) -> DataFrame:
+    """Return the records at or after these offsets, and all records of other partitions. In `sources.RECORDS` or more."""
     for (topic, partition), offset in known.items():
         here = (functions.col("topic") == topic) & (functions.col("partition") == partition)
         records = records.where(~here | (functions.col("offset") >= offset))
     return records
 
 
-def spans(records: DataFrame) -> dict[Place, Span]:
-    """What a batch holds; reads it."""
+def spans(records: DataFrame) -> dict[TopicPartition, Span]:
+    """Return the span of each partition in a batch; runs a Spark job."""
     counted = records.groupBy("topic", "partition").agg(
         functions.min("offset").alias("first"), (functions.max("offset") + 1).alias("end"), functions.count("*").alias("records")
     )

@@ -20,7 +20,7 @@ from starling_spark.session.running import Follower, Running
 
 
 def run_lake(settings: LakeSettings, stopping: Event) -> None:
-    """The streaming job, until `stopping`.
+    """Run the streaming job until `stopping`.
 
     Raises: StreamingQueryException, WarehouseInUse, JarMissing, RegistryUnavailable, SchemaMissing, OSError.
     """
@@ -35,8 +35,8 @@ def run_lake(settings: LakeSettings, stopping: Event) -> None:
         stack.callback(health.stop)
         spark, lake = stack.enter_context(opened(settings))
         tables = lake_tables(settings)
-        again = partial(kafka_spans, spark, settings.kafka.brokers)
-        writer = LakeWriter(lake, tables, Source(Registry(settings.registry.url), settings.registry.url), again)
+        reread = partial(kafka_spans, spark, settings.kafka.brokers)
+        writer = LakeWriter(lake, tables, Source(Registry(settings.registry.url), settings.registry.url), reread)
         with_headers = not writer.open().is_directory
         upkeep = upkeep_of(lake, tables, settings, metrics)
         batches = Batches(writer, upkeep, metrics, settings.lake_upkeep_minutes * 60)

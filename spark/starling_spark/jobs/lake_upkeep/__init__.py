@@ -1,1 +1,1 @@
-"""The lake's upkeep as a job of its own: compaction, expiry of snapshots, removal of files that nothing names."""
+"""Maintenance of the lake as a separate job: compaction, expiry of snapshots, removal of orphan files."""

@@ -9,7 +9,7 @@ from starling_spark.jobs.profiles.wiring import profiles_job
 
 
 def main() -> None:
-    """Run until SIGTERM or SIGINT; the micro-batch at hand is finished first."""
+    """Run until SIGTERM or SIGINT; the current micro-batch is finished first."""
     settings = ProfilesSettings()
     configure_logs("profiles", settings.log_level)
     stopping = Event()

@@ -20,7 +20,7 @@ from starling_spark.kafka.groups import Ends, end_offsets
 from starling_spark.kafka.sinks import publish
 from starling_spark.kafka.sources import heartbeats, kafka_records, kafka_spans
 from starling_spark.session.query_metrics import QueryMetrics
-from starling_spark.session.running import Running, Watched, stop_between_batches
+from starling_spark.session.running import Running, WatchedQuery, stop_between_batches
 
 _PRODUCED_BY = "starling-profiles"
 
@@ -84,14 +84,14 @@ class TraitQuery:
             .foreachBatch(write)
             .start()
         )
-        self._watched = Watched(Running(query, tell.metrics))
+        self._watched = WatchedQuery(Running(query, tell.metrics))
 
     def look(self) -> Ends | None:
         """How far the last completed micro-batch came: its outputs are acknowledged, its place is in the checkpoint; None before.
 
         Raises: StreamingQueryException if the query failed.
         """
-        self._watched.look()
+        self._watched.poll()
         return None if self._watched.progress is None else end_offsets(self._watched.progress)
 
     def recent(self) -> Sequence[StreamingQueryProgress]:
@@ -101,7 +101,7 @@ class TraitQuery:
     def stop(self, timeout_seconds: float) -> None:
         """Stop between two micro-batches, or in the midst of one that lasts longer than that (it is done again later)."""
         stop_between_batches(self._watched.query, time.monotonic() + timeout_seconds)
-        self._watched.look(is_last=True)
+        self._watched.poll(is_last=True)
 
     def forget_others(self) -> None:
         """Delete the checkpoints of other definitions: what they remember as told is out of date from now on."""

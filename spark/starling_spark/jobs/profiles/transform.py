@@ -27,7 +27,7 @@ from starling_spark.jobs.profiles.plans import TraitPlan, compile_traits
 from starling_spark.jobs.profiles.wheel import Slot
 from starling_spark.kafka.codec import Wire, collect_rarely
 from starling_spark.kafka.dead_letters import letter
-from starling_spark.kafka.refused_headers import HeadersAgain
+from starling_spark.kafka.refused_headers import HeaderReader
 from starling_spark.kafka.sinks import OUTPUT
 from starling_spark.kafka.sources import RECORDS, Raw
 
@@ -129,7 +129,7 @@ def _reading(job: Job, plans: Mapping[str, TraitPlan]) -> Reading:
     topics, wire = job.topics, job.wire
     dead_letter = wire.codec(topics.dead_letters)
     before = {(topic, partition): offset for topic, partition, offset in job.refused_before}
-    again = HeadersAgain(job.brokers)
+    again = HeaderReader(job.brokers)
 
     def refuse(raw: Raw, code: str, message: str) -> Refusal | None:
         if raw.offset < before.get((raw.topic or "", raw.partition), 0):

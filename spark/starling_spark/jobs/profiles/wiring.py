@@ -17,7 +17,7 @@ from starling_spark.jobs.profiles.published import Published
 from starling_spark.jobs.profiles.queries import Place
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.jobs.profiles.transform import Job, Topics
-from starling_spark.kafka.codec import agree
+from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.groups import GroupOffsets
 from starling_spark.session.spark import open_session
 
@@ -79,7 +79,7 @@ def _job(settings: ProfilesSettings, registry: Registry) -> Job:
         topics.aggregates: "AggregateComputed",
         topics.dead_letters: "DeadLetter",
     }
-    return Job(topics, agree(registry, settings.registry.url, records.items()), settings.clock)
+    return Job(topics, topic_schemas(registry, settings.registry.url, records.items()), settings.clock)
 
 
 def _place(settings: ProfilesSettings) -> Place:

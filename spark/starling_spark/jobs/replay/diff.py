@@ -2,7 +2,7 @@
 
 from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_spark.history import feed
-from starling_spark.history.memberships import members, stays, turns
+from starling_spark.history.memberships import members, membership_changes, stays
 from starling_spark.history.past import timed
 from starling_spark.jobs.replay.comparing import Difference, differences
 from starling_spark.jobs.replay.job import about
@@ -17,9 +17,9 @@ def diff(place: Place, name: str) -> tuple[About, list[Difference]]:
     told = about(place, name)
     topics = [place.topic(topic) for topic in (MEMBERSHIP, MEMBERSHIP_STATE)]
     replayed = place.spark.read.parquet(place.table(name, "members"))
-    source = feed.Place(place.spark, place.settings.kafka.brokers, place.wire, place.lake)
+    source = feed.FeedSource(place.spark, place.settings.kafka.brokers, place.wire, place.lake)
     with feed.feed_read(source, topics) as found:
-        live = members(stays(turns(found.changes, told.until_ms)))
+        live = members(stays(membership_changes(found.changes, told.until_ms)))
         return told, differences(live, replayed, told.segments)
 
 

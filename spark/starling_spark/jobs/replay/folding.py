@@ -11,7 +11,7 @@ from starling_rules.events import Behaviour, Listed, Profile, parse_object, unre
 from starling_rules.history import REFUSED_CHANGES
 from starling_rules.rules import NO_RULES, Rules, compile_rules
 from starling_segments import UserState, belong_to
-from starling_spark.history.records import Happened
+from starling_spark.history.records import InputRecord
 
 PAUSED = "it is paused: its members stay as they are"
 
@@ -19,7 +19,7 @@ PAUSED = "it is paused: its members stay as they are"
 class Folded(NamedTuple):
     """What happened, and stream time in its partition then, epoch ms."""
 
-    happened: Happened
+    happened: InputRecord
     stream_ms: int
 
 
@@ -74,7 +74,7 @@ def folded(key: bytes, past: Iterable[Folded], rules: Rules, now_ms: int) -> Use
     return state
 
 
-def _apply(state: UserState, happened: Happened, rules: Rules, stream_ms: int) -> None:
+def _apply(state: UserState, happened: InputRecord, rules: Rules, stream_ms: int) -> None:
     """What was refused when it came is no part of the past."""
     match happened:
         case Behaviour():

@@ -10,7 +10,7 @@ from starling_common.instants import format_instant, wall_clock_ms
 from starling_common.logs import log
 from starling_common.settings import Clock
 from starling_common.topics import SEGMENT_DEFINITIONS
-from starling_spark.history.past import of_people, reached, timed
+from starling_spark.history.past import of_users, reached, timed
 from starling_spark.jobs.replay.manifest import About, segments, setting
 from starling_spark.jobs.replay.place import Place
 from starling_spark.jobs.replay.reading import all_past
@@ -40,7 +40,7 @@ def replay(place: Place, name: str, until_ms: int, *, overwrite: bool = False) -
         ends = reached(past, until_ms, place.settings.clock)
         given = setting(_definitions(place), ends, until_ms)
         log(__name__).info("past_read", seconds=round(time.monotonic() - began, 1), partitions=len(ends))
-        states(of_people(past, until_ms), given).write.mode(mode).parquet(place.table(name, "people"))
+        states(of_users(past, until_ms), given).write.mode(mode).parquet(place.table(name, "people"))
     finally:
         past.unpersist()
     people = place.spark.read.parquet(place.table(name, "people"))

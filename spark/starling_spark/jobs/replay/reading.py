@@ -21,7 +21,7 @@ _EARLIEST: Final = -2
 
 
 def all_past(place: Place) -> DataFrame:
-    """`past.PAST` of every topic, by the event tables that are in force. Raises: KafkaException, LakeBroken."""
+    """`past.PAST` of every topic, by the event tables that are in force. Raises: KafkaException, LakePositionLost."""
     return reduce(DataFrame.unionByName, [_past_of(place, topic, FIELDS[topic], in_force=True) for topic in FIELDS])
 
 

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from starling_common.values import split_key
 from starling_rules.events import Reported
 from starling_segments import Plan, UserState, decode_state
-from starling_spark.history.records import Happened, past_record
+from starling_spark.history.records import InputRecord, past_record
 from starling_spark.jobs.replay.accounts import KEPT, depth, heard, kept_row, said
 from starling_spark.jobs.replay.folding import Folded, InForce, folded
 from starling_spark.jobs.replay.setting import Setting
@@ -48,7 +48,7 @@ _BATCH: Final = 2_000
 
 
 def states(people: DataFrame, setting: Setting) -> DataFrame:
-    """Shape: in as `past.of_people`; out `STATES`. Where segments ask about accounts, folds the past at once."""
+    """Shape: in as `past.of_users`; out `STATES`. Where segments ask about accounts, folds the past at once."""
     rounds = max((_depth(InForce(setting.records[:count])) for count, _ in setting.partitions.values()), default=0)
     if not rounds:
         return people.mapInArrow(_folder(setting, _shown_row, STATES), STATES)
@@ -93,7 +93,7 @@ def _show(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(rows, shape)
 
 
-def happened(row: Mapping[str, Any]) -> Happened | None:
+def happened(row: Mapping[str, Any]) -> InputRecord | None:
     """A row as `past.timed` gives it, as a segment sees it; None: it sees nothing. The clock's are nobody's, and none of them."""
     found = past_record(row)
     return found.at(row["instant_ms"]) if isinstance(found, Reported) else found

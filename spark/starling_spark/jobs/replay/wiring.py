@@ -9,7 +9,7 @@ from starling_common.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_spark.jobs.replay.place import TOPICS, Place
 from starling_spark.jobs.replay.settings import ReplaySettings
-from starling_spark.kafka.codec import Wire, agree
+from starling_spark.kafka.codec import Wire, topic_schemas
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config
 from starling_spark.session.spark import open_session
 
@@ -30,7 +30,7 @@ def replay_wire(settings: ReplaySettings) -> Wire:
     """What the topics carry. Raises: RegistryUnavailable, SchemaMissing."""
     schemas = load_catalogue().topics
     topics = [(settings.replay_topic_prefix + topic, schemas[topic].schema) for topic in TOPICS]
-    return agree(Registry(settings.registry.url), settings.registry.url, topics)
+    return topic_schemas(Registry(settings.registry.url), settings.registry.url, topics)
 
 
 def located(settings: ReplaySettings) -> ReplaySettings:

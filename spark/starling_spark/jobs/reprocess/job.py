@@ -139,7 +139,7 @@ def _read_again(place: Place, snapshot: int) -> DataFrame:
 def _made(place: Place, plan: Plan, partitions: list[int], clock: Clock, making: Ask) -> DataFrame:
     given = all_given(place, plan).where(functions.col("origin_partition").isin(*partitions))
     instants = with_instants(given, making) if clock is Clock.EVENT else given
-    return results(raw.of_people(raw.timed(instants, clock)), place.wire, making)
+    return results(raw.of_users(raw.timed(instants, clock)), place.wire, making)
 
 
 def _written(tables: Tables, made: DataFrame, partitions: list[int]) -> dict[int, dict[str, int]]:

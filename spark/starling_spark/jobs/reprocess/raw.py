@@ -153,7 +153,7 @@ def timed(raw: DataFrame, clock: Clock) -> DataFrame:
     return raw.withColumn("stream_ms", functions.coalesce(functions.max(instant).over(in_order), functions.lit(0)))
 
 
-def of_people(raw: DataFrame) -> DataFrame:
+def of_users(raw: DataFrame) -> DataFrame:
     """Person by person, in order. In and out: as `timed`."""
     return raw.repartition("origin_partition", "origin_key").sortWithinPartitions("origin_partition", "origin_key", *ORDER)
 

@@ -50,7 +50,7 @@ def with_instants(raw: DataFrame, making: Ask) -> DataFrame:
 
 
 def results(people: DataFrame, wire: Wire, making: Ask) -> DataFrame:
-    """A row for each. In: as `raw.of_people`; out: `result_columns`."""
+    """A row for each. In: as `raw.of_users`; out: `result_columns`."""
     return people.mapInArrow(_folder(wire, making), result_columns())
 
 

@@ -9,7 +9,7 @@ from starling_spark.jobs.views.wiring import run_views
 
 
 def main() -> None:
-    """Run until SIGTERM or SIGINT; the micro-batch at hand is finished first."""
+    """Run until SIGTERM or SIGINT; the current micro-batch is finished first."""
     settings = ViewsSettings()
     configure_logs("views", settings.log_level)
     stopping = Event()

@@ -14,7 +14,7 @@ from starling_spark.jobs.views.job import Place, start_refusals, start_view
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.jobs.views.store import ViewStore
 from starling_spark.jobs.views.view import View
-from starling_spark.kafka.codec import Wire, agree
+from starling_spark.kafka.codec import Wire, topic_schemas
 from starling_spark.kafka.groups import GroupOffsets
 from starling_spark.session.running import Follower
 from starling_spark.session.spark import open_session
@@ -52,4 +52,4 @@ def run_views(settings: ViewsSettings, stopping: Event) -> None:
 def _wire(settings: ViewsSettings, wanted: tuple[View, ...]) -> Wire:
     records = {settings.views_topic_prefix + view.topic: view.record for view in wanted}
     records[settings.views_dead_letters_topic] = "DeadLetter"
-    return agree(Registry(settings.registry.url), settings.registry.url, records.items())
+    return topic_schemas(Registry(settings.registry.url), settings.registry.url, records.items())
