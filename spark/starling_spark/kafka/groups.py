@@ -1,6 +1,6 @@
-"""Adapter: how far a job is, as offsets of a consumer group, which is where lag is looked up.
+"""Adapter: the position of a job as committed offsets of a consumer group, from which lag is computed.
 
-Spark keeps its own positions in the checkpoint and reads by those; the group is told afterwards, for others to see.
+Spark reads by the positions in its own checkpoint. The offsets are committed afterwards, for monitoring.
 """
 
 import json
@@ -16,11 +16,11 @@ Ends = Mapping[tuple[str, int], int]
 
 _TIMEOUT_SECONDS = 10.0
 _COORDINATOR_SECONDS = 60.0
-"""A broker that has just begun finds its groups' coordinators a little later."""
+"""A broker that has just started finds the coordinators of its groups a little later."""
 
 
 def end_offsets(progress: str) -> dict[tuple[str, int], int]:
-    """The offsets that a query's progress (Spark's JSON) has reached in Kafka; of other sources it says nothing."""
+    """Return the offsets that a query has reached in its Kafka sources. `progress` is Spark's JSON."""
     ends: dict[tuple[str, int], int] = {}
     for source in json.loads(progress)["sources"]:
         if isinstance(source["endOffset"], dict):
@@ -34,25 +34,25 @@ class GroupOffsets:
 
     def __init__(self, brokers: str, group: str) -> None:
         self._consumer = Consumer(consumer_config(brokers, group))
-        self._told: dict[tuple[str, int], int] = {}
+        self._committed: dict[tuple[str, int], int] = {}
 
     def load(self, topics: Sequence[str]) -> Mapping[tuple[str, int], str]:
-        """Ask the broker what it was told; gives the note that stands with each offset. Raises: KafkaException."""
+        """Read the committed offsets; return the metadata of each one that has some. Raises: KafkaException."""
         wanted = [TopicPartition(topic, number) for topic in topics for number in self._partitions(topic)]
         found = committed(self._consumer, wanted, _COORDINATOR_SECONDS)
-        self._told.update({(one.topic, one.partition): one.offset for one in found if one.offset >= 0})
+        self._committed.update({(one.topic, one.partition): one.offset for one in found if one.offset >= 0})
         return {(one.topic, one.partition): one.metadata for one in found if one.metadata}
 
-    def tell(self, ends: Ends, notes: Mapping[tuple[str, int], str] = MappingProxyType({})) -> None:
-        """Returns when the broker has it; `notes` go with the offsets that are new. Raises: KafkaException."""
-        news = {place: offset for place, offset in ends.items() if self._told.get(place) != offset}
-        if news:
-            offsets = [TopicPartition(*place, offset, notes.get(place, "")) for place, offset in news.items()]
+    def commit(self, ends: Ends, notes: Mapping[tuple[str, int], str] = MappingProxyType({})) -> None:
+        """Commit offsets that changed, with `notes` as their metadata; return when the broker has them. Raises: KafkaException."""
+        changed = {place: offset for place, offset in ends.items() if self._committed.get(place) != offset}
+        if changed:
+            offsets = [TopicPartition(*place, offset, notes.get(place, "")) for place, offset in changed.items()]
             self._consumer.commit(offsets=offsets, asynchronous=False)
-            self._told.update(news)
+            self._committed.update(changed)
 
     def ends(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
-        """The ends of all partitions, 0 of an empty one. Raises: KafkaException, KeyError for a topic that is not there."""
+        """Return the end of each partition, 0 for an empty one. Raises: KafkaException, KeyError for a topic that is not there."""
         ends: dict[tuple[str, int], int] = {}
         for topic in topics:
             for number in self._partitions(topic):
@@ -61,7 +61,7 @@ class GroupOffsets:
         return ends
 
     def close(self) -> None:
-        """Leave."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _partitions(self, topic: str) -> list[int]:

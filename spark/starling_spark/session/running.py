@@ -76,7 +76,7 @@ class Follower:
 
     def _commit(self, ends: Ends) -> None:
         try:
-            self._group.tell(ends)  # vocabulary: tell: named in kafka/groups.py
+            self._group.commit(ends)
         except KafkaException as error:
             # The results are written. Only the reported lag is too high until the broker is back.
             log(__name__).warning("positions_not_committed", error=str(error))

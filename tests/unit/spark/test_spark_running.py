@@ -79,7 +79,7 @@ class Group:
 
     def __init__(self, notes: Mapping[tuple[str, int], str]) -> None:
         self.notes = dict(notes)
-        self.told: dict[tuple[str, int], int] = {}
+        self.committed: dict[tuple[str, int], int] = {}
 
     def load(self, _topics: Sequence[str]) -> Mapping[tuple[str, int], str]:
         return self.notes
@@ -87,8 +87,8 @@ class Group:
     def ends(self, _topics: Sequence[str]) -> Mapping[tuple[str, int], int]:
         return {("t", 0): 9, ("t", 1): 0}
 
-    def tell(self, ends: Mapping[tuple[str, int], int], notes: Mapping[tuple[str, int], str]) -> None:
-        self.told.update(ends)
+    def commit(self, ends: Mapping[tuple[str, int], int], notes: Mapping[tuple[str, int], str]) -> None:
+        self.committed.update(ends)
         self.notes = {place: notes[place] for place in ends if place in notes}
 
 
@@ -99,9 +99,9 @@ def test_what_was_passed_by_is_not_said_to_be_read() -> None:
     assert positions.read_up_to() == {("t", 0): 3}
     assert positions.ends(["t"]) == {("t", 0): 9}
     positions.commit({("t", 0): 9}, read=False)
-    assert (group.told, group.notes) == ({("t", 0): 9}, {("t", 0): "3"})
+    assert (group.committed, group.notes) == ({("t", 0): 9}, {("t", 0): "3"})
     positions.commit({("t", 0): 2, ("t", 1): 4}, read=True)
-    assert (group.told, group.notes) == ({("t", 0): 2, ("t", 1): 4}, {("t", 0): "3", ("t", 1): "4"})
+    assert (group.committed, group.notes) == ({("t", 0): 2, ("t", 1): 4}, {("t", 0): "3", ("t", 1): "4"})
 
 
 def test_a_query_without_a_watermark_has_no_lag() -> None:

@@ -35,4 +35,4 @@ class GroupPositions:
         """Tell the group; returns when the broker has it. `read`: not passed by. Raises: KafkaException."""
         if read:
             self._read.update({place: max(offset, self._read.get(place, 0)) for place, offset in offsets.items()})
-        self._group.tell(offsets, {place: str(offset) for place, offset in self._read.items()})
+        self._group.commit(offsets, {place: str(offset) for place, offset in self._read.items()})
