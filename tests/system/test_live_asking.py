@@ -2,6 +2,7 @@
 
 import uuid
 from typing import Any
+from urllib.parse import quote
 
 from starling_common.instants import parse_instant
 from tests.system.conftest import Platform
@@ -53,7 +54,7 @@ def test_a_membership_explains_itself(live: Platform) -> None:
         track(live, user, name)
     assert live.ingest.post("/v1/identify", json={"userId": user, "traits": {"plan": "free"}}).status_code == 200
     live.settle()
-    told = live.api.get(f"/v1/users/{user}/explain/{key}").json()
+    told = live.api.get(f"/v1/users/{quote(user, safe='')}/explain/{key}").json()
     assert told["member"] is False
     count, trait = told["tree"]["children"]
     assert (count["node"], count["truth"], count["observed"]) == ("/where/all/0", True, 2)

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _readable(stage: str) -> Readable | None:
     """What the stage's service says, if it is one of ours: found by name, for this layer knows no service."""
-    module = f"starling_{stage}.shown"
+    module = f"starling_{stage}.state_view"
     try:
         found: Readable = importlib.import_module(module).readable
     except ModuleNotFoundError as missing:
