@@ -63,4 +63,4 @@ def test_a_membership_explains_itself(live: Platform) -> None:
     assert live.ingest.post("/v1/identify", json={"userId": user, "traits": {"plan": "pro"}}).status_code == 200
     live.settle()
     assert '"member": true' in starling(live, "segments", "explain", user, key)
-    assert live.api.get(f"/v1/users/nobody-{user}/explain/{key}").json()["code"] == "unknown_user"
+    assert live.api.get(f"/v1/users/{quote(f'nobody-{user}', safe='')}/explain/{key}").json()["code"] == "unknown_user"
