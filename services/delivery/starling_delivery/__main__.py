@@ -10,7 +10,7 @@ from starling_delivery.wiring import build
 
 
 def main() -> int:
-    """Serve one channel until told to stop. Returns 2 when the settings name a channel that must not run."""
+    """Serve one channel until SIGTERM. Return 2 if the settings name a channel that must not run."""
     settings = Settings()
     configure_logs(f"delivery-{settings.channel}", settings.log_level)
     if refusal := settings.refusal(CHANNELS):
