@@ -11,6 +11,10 @@ CONTENT_TYPE = "content_type"
 """Of a dead letter's value, where it is not JSON; in the letter's own list of headers."""
 
 
+_random = random.Random()  # noqa: S311 - a trace id is no secret
+"""Separate from the module's shared generator: a caller that seeds that one does not repeat trace ids."""
+
+
 def record_headers(correlation_id: str, produced_by: str, traceparent: str | None = None) -> Headers:
     """`correlation_id`, `traceparent` (W3C; a new trace when none is given) and `produced_by`."""
     return [
@@ -24,7 +28,7 @@ def new_traceparent() -> str:
     """A W3C trace context that begins here; sampled."""
     # Not from the operating system's pool: asking it gives the interpreter lock away, and a worker that does so for each
     # record then waits for the thread that writes to the broker. A trace id is no secret.
-    digits = f"{random.getrandbits(192):048x}"
+    digits = f"{_random.getrandbits(192):048x}"
     return f"00-{digits[:32]}-{digits[32:]}-01"
 
 
