@@ -33,7 +33,7 @@ RETIRED: Final = {
 
 CHECKED: Final = (
     "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/",
-    "libs/items/", "libs/local/",
+    "libs/common/", "libs/items/", "libs/local/",
     "services/ingest/", "services/normalizer/",
     "spark/README.md", "spark/starling_spark/history/", "spark/starling_spark/kafka/", "spark/starling_spark/lakehouse/",
     "spark/starling_spark/session/", "spark/starling_spark/jobs/lake/", "spark/starling_spark/jobs/lake_upkeep/",

@@ -1,1 +1,1 @@
-"""The vocabulary of the platform: values, outcomes, wire formats, settings, logs, metrics, health, sessions."""
+"""Modules that every service shares: values, outcomes, wire formats, settings, logs, metrics, health, sessions."""

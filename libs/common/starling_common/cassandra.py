@@ -1,4 +1,4 @@
-"""Adapter: sessions to Cassandra, and the read models' tables, which the projector fills and the API reads."""
+"""Adapter: Cassandra sessions, and the creation of the tables."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from starling_common.settings import Cassandra
 
 
 class DatabaseUnavailable(Exception):
-    """Cassandra did not answer; the same call may work later."""
+    """Cassandra did not respond. The same call can succeed later."""
 
 
 def open_session(settings: Cassandra, *, keyspace: str | None = None) -> Session:
-    """A session whose rows are dicts; close it by `session.cluster.shutdown()`.
+    """Return a session whose rows are dicts; `session.cluster.shutdown()` closes it.
 
     Raises: DatabaseUnavailable.
     """
@@ -28,9 +28,9 @@ def open_session(settings: Cassandra, *, keyspace: str | None = None) -> Session
         port=settings.port,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         auth_provider=_credentials(settings),
-        # The driver's own would have waited up to ten minutes to look for a node that is back.
+        # The driver's default policy waits up to ten minutes between attempts to reconnect.
         reconnection_policy=ExponentialReconnectionPolicy(0.5, 10.0),
-        # Of the tables, when a session is opened: a busy node takes longer than the two seconds of the driver.
+        # A busy node needs more than the driver's default of two seconds to return the schema.
         control_connection_timeout=10.0,
         protocol_version=5,
     )
@@ -38,11 +38,11 @@ def open_session(settings: Cassandra, *, keyspace: str | None = None) -> Session
         return cluster.connect(keyspace)
     except NoHostAvailable as cause:
         cluster.shutdown()
-        raise DatabaseUnavailable(f"no Cassandra node at {settings.contact_points}:{settings.port} answers: {cause}") from cause
+        raise DatabaseUnavailable(f"no Cassandra node at {settings.contact_points}:{settings.port} responds: {cause}") from cause
 
 
 def create_tables(session: Session, settings: Cassandra) -> None:
-    """Create the keyspace and the tables that do not exist yet; safe to repeat."""
+    """Create the missing keyspace and tables; safe to repeat."""
     session.execute(
         f"CREATE KEYSPACE IF NOT EXISTS {settings.keyspace} WITH replication = "
         f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {settings.replication_factor}}}"
@@ -53,7 +53,7 @@ def create_tables(session: Session, settings: Cassandra) -> None:
 
 
 def table_statements() -> list[str]:
-    """The statements of `schemas/avro/tables.cql`, one each."""
+    """Return the statements of `schemas/avro/tables.cql`."""
     text = (schema_directory() / "tables.cql").read_text()
     lines = [line for line in text.splitlines() if not line.strip().startswith("--")]
     return [statement.strip() for statement in "\n".join(lines).split(";") if statement.strip()]

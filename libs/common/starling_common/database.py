@@ -1,4 +1,4 @@
-"""Adapter: one Cassandra session, opened at first use, with its prepared statements. Safe for use by several threads."""
+"""Adapter: one Cassandra session, opened at first use, with its prepared statements. Thread-safe."""
 
 import threading
 from collections import deque
@@ -19,50 +19,50 @@ Write: TypeAlias = tuple[str, Sequence[Any]]
 """A statement and its values."""
 
 _CONCURRENT_STATEMENTS = 64
-"""In flight for one call; the driver spreads them over its connections."""
+"""Most statements in flight for one call; the driver distributes them over its connections."""
 
 
 class Database:
-    """Reads and writes at LOCAL_QUORUM. Every method raises DatabaseUnavailable when there is no answer.
+    """Reads and writes at LOCAL_QUORUM. Every method raises DatabaseUnavailable if Cassandra does not respond.
 
-    In statements `{ks}` stands for the keyspace of the settings: a session without a keyspace of its own can be shared.
+    In statements `{ks}` is the keyspace of the settings, because the session has no default keyspace.
     """
 
     def __init__(self, settings: Cassandra) -> None:
-        """Opens nothing; the first call does, and every later one tries again while there is no session."""
+        """Open no session; the first call does, and later calls retry until a session is open."""
         self._settings = settings
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._prepared: dict[tuple[str, int], PreparedStatement] = {}
 
     def read(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        """All rows of a statement."""
+        """Return all rows of a statement."""
         return self._execute(statement, values, ConsistencyLevel.LOCAL_QUORUM)
 
     def read_serially(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        """As `read`, and sees every lightweight transaction that anybody was told of."""
+        """Return all rows at LOCAL_SERIAL: the result includes every acknowledged lightweight transaction."""
         return self._execute(statement, values, ConsistencyLevel.LOCAL_SERIAL)
 
     def write(self, statement: str, values: Sequence[Any]) -> None:
-        """One write."""
+        """Execute one write."""
         self._execute(statement, values, ConsistencyLevel.LOCAL_QUORUM)
 
     def write_if(self, statement: str, values: Sequence[Any]) -> bool:
-        """A lightweight transaction; False when its condition did not hold."""
+        """Execute a lightweight transaction; return False if its condition did not hold."""
         return bool(self._execute(statement, values, ConsistencyLevel.LOCAL_QUORUM)[0]["[applied]"])
 
     def read_each(self, statement: str, each: Sequence[Sequence[Any]]) -> list[list[Row]]:
-        """One statement with many sets of values, side by side; the rows in the order of the values."""
+        """Execute one statement with many sets of values concurrently; return the rows in the order of the values."""
         return self._side_by_side(statement, each)
 
     def write_each(self, statement: str, each: Sequence[Sequence[Any]]) -> None:
-        """Many writes side by side; returns when all are done, and may be repeated as a whole."""
+        """Execute many writes concurrently; return when all are done. The whole call is safe to repeat."""
         self._side_by_side(statement, each)
 
     def write_batches(self, batches: Sequence[Sequence[Write]]) -> None:
-        """Unlogged batches side by side; returns when all are done, and may be repeated as a whole.
+        """Execute unlogged batches concurrently; return when all are done. The whole call is safe to repeat.
 
-        Each must stay in one Cassandra partition of one table: then it is one mutation, and goes straight to its owner.
+        Each batch must stay in one Cassandra partition of one table: it is then a single mutation on its replicas.
         """
         if not batches:
             return
@@ -70,7 +70,7 @@ class Database:
             self._answers(self._batch(batch) for batch in batches)
 
     def pages(self, statement: str, values: Sequence[Any], rows_a_page: int) -> Iterator[list[Row]]:
-        """All rows of a statement, a page at a time: for what may not fit into memory."""
+        """Yield all rows of a statement page by page, for results that may not fit into memory."""
         with _translated():
             bound = self._prepare(statement, ConsistencyLevel.LOCAL_QUORUM).bind(values)
             bound.fetch_size = rows_a_page
@@ -87,7 +87,7 @@ class Database:
             _let_go(future)
 
     def problem(self) -> str | None:
-        """What is wrong, in words; None when the database answers. For readiness."""
+        """Return the error of a test query, or None if the database responds. For readiness."""
         try:
             self.read("SELECT release_version FROM system.local")
         except DatabaseUnavailable as error:
@@ -95,7 +95,7 @@ class Database:
         return None
 
     def close(self) -> None:
-        """Close the session; the object can be used again."""
+        """Close the session. A later call opens a new one."""
         with self._lock:
             if self._session is not None:
                 self._session.cluster.shutdown()
@@ -114,7 +114,7 @@ class Database:
             return self._answers(prepared.bind(values) for values in each)
 
     def _answers(self, statements: Iterable[Statement]) -> list[list[Row]]:
-        """The rows of each, in their order."""
+        """Execute the statements concurrently; return the rows of each, in order."""
         session, found = self._opened(), []
         waiting: deque[ResponseFuture] = deque()
         for statement in statements:
@@ -146,7 +146,7 @@ class Database:
 
 
 def _answer(future: ResponseFuture) -> list[Row]:
-    """Wait for the rows."""
+    """Wait for the rows and return them."""
     try:
         return list(future.result())
     finally:
@@ -154,8 +154,8 @@ def _answer(future: ResponseFuture) -> list[Row]:
 
 
 def _let_go(future: ResponseFuture) -> None:
-    """The driver's future and its timer, which is not needed any more, hold one another, and with them all that was sent, until the
-    interpreter looks for cycles. A worker that writes its states has that done once a minute.
+    """Break the reference cycle of a finished future and its timer. It would keep the sent values in memory until the next garbage
+    collection, which a worker runs once a minute.
     """
     future._timer = None  # noqa: SLF001
 
@@ -165,6 +165,6 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (NoHostAvailable, OperationTimedOut, RequestExecutionException, ConnectionException) as cause:
-        raise DatabaseUnavailable(f"Cassandra does not answer: {cause}") from cause
+        raise DatabaseUnavailable(f"Cassandra does not respond: {cause}") from cause
     except InvalidRequest as cause:
-        raise DatabaseUnavailable(f"Cassandra refuses, run `python -m starling_common.deploy`: {cause}") from cause
+        raise DatabaseUnavailable(f"Cassandra refuses the statement, run `python -m starling_common.deploy`: {cause}") from cause

@@ -1,6 +1,6 @@
-"""Edge: the deploy step. Creates topics, registers schemas, creates tables; safe to repeat, and refuses what is incompatible.
+"""Edge: the deploy step. It creates topics, schemas and tables, is safe to repeat, and refuses incompatible changes.
 
-Run as `python -m starling_common.deploy` with the same settings as the services. Exit code 1 says what is wrong.
+Run it as `python -m starling_common.deploy` with the settings of the services. After an error it prints the cause and exits with 1.
 """
 
 import sys
@@ -22,23 +22,25 @@ from starling_common.wire import Registry, RegistryUnavailable
 
 
 class DeployFailed(Exception):
-    """What is there contradicts what must be there; the message says what to do."""
+    """The installation contradicts the catalogue; the message names the cure."""
 
 
 class DeploySettings(BaseSettings):
-    """What the deploy step needs to know."""
+    """The settings of the deploy step."""
 
     model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
 
     kafka: Kafka
     registry: SchemaRegistry
     cassandra: Cassandra
-    replication_factor: int = Field(default=1, ge=1, le=7, description="of every topic")
-    profile_partitions: int | None = Field(default=None, ge=1, le=10_000, description="overrides topics.yaml")
+    replication_factor: int = Field(default=1, ge=1, le=7, description="replication factor of new topics")
+    profile_partitions: int | None = Field(
+        default=None, ge=1, le=10_000, description="number of partitions of profile-keyed topics; overrides topics.yaml"
+    )
 
 
 def deploy(settings: DeploySettings) -> None:
-    """Topics, then schemas, then tables.
+    """Create the topics, then register the schemas, then create the tables.
 
     Raises: DeployFailed, RegistryUnavailable, DatabaseUnavailable.
     """
@@ -53,7 +55,7 @@ def deploy(settings: DeploySettings) -> None:
 
 
 def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_factor: int) -> None:
-    """Create what is missing; a topic that exists with another number of partitions is refused, for users would move."""
+    """Create the missing topics. Raises: DeployFailed if a topic has another number of partitions, because users would move."""
     existing = admin.list_topics(timeout=30).topics
     wrong = [
         f"{topic.name} has {len(existing[topic.name].partitions)} partitions, not {topic.partitions}"
@@ -61,7 +63,7 @@ def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_facto
         if topic.name in existing and len(existing[topic.name].partitions) != topic.partitions
     ]
     if wrong:
-        raise DeployFailed("; ".join(wrong) + ": the number of partitions can never change, deploy with the number that is there")
+        raise DeployFailed("; ".join(wrong) + ": the number of partitions can never change, deploy with the present number")
     missing = [_new_topic(topic, replication_factor) for topic in topics if topic.name not in existing]
     if missing:
         _wait(admin.create_topics(missing, operation_timeout=30).items())
@@ -69,7 +71,7 @@ def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_facto
 
 
 def _enlarge(admin: AdminClient, topics: Sequence[Topic]) -> None:
-    """Let topics of an older release take records as large as today's. What an operator set higher stays."""
+    """Raise the record limit of topics that an older release created. A higher limit set by an operator is kept."""
     places = {topic.name: ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics}
     if not places:
         return
@@ -84,7 +86,7 @@ def _enlarge(admin: AdminClient, topics: Sequence[Topic]) -> None:
 
 
 def register_schemas(registry: Registry, topics: Iterable[Topic]) -> None:
-    """Register every subject. Raises: DeployFailed naming each that is incompatible, RegistryUnavailable."""
+    """Register every subject. Raises: DeployFailed with every incompatible subject, RegistryUnavailable."""
     refused: list[str] = []
     for topic in topics:
         try:
@@ -116,7 +118,7 @@ def _wait(pending: Iterable[tuple[str, Any]]) -> None:
 
 
 def main() -> int:
-    """Run the step; 0 when everything is in place."""
+    """Run the deploy step; return the exit code."""
     try:
         deploy(DeploySettings())
     except (DeployFailed, RegistryUnavailable, DatabaseUnavailable, KafkaException) as error:

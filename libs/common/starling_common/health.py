@@ -1,4 +1,4 @@
-"""Adapter: `/healthz`, `/readyz` and `/metrics` of a worker, answered by a small thread of its own."""
+"""Adapter: `/healthz`, `/readyz` and `/metrics` of a worker, served by a separate thread."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -8,14 +8,14 @@ from threading import Thread
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 Checks = Callable[[], Mapping[str, str | None]]
-"""Name of a check -> what is wrong, or None when it is well."""
+"""Returns the error of each check by its name; None for a check that passes."""
 
 
 class HealthServer:
-    """Serves until `stop`. `alive` failing asks for a restart, `ready` failing asks for no traffic."""
+    """An HTTP server until `stop`. A failed `alive` check requests a restart; a failed `ready` check requests no traffic."""
 
     def __init__(self, address: tuple[str, int], registry: CollectorRegistry, *, alive: Checks, ready: Checks) -> None:
-        """Raises: OSError when the address is taken."""
+        """Bind the address. Raises: OSError if it is in use."""
         routes = {
             "/healthz": lambda: _checks(alive),
             "/readyz": lambda: _checks(ready),
@@ -27,15 +27,15 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """The port in use; the system's choice when 0 was asked for."""
+        """The port of the server; the system chooses it if the requested port is 0."""
         return self._server.server_port
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start to serve."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop answering and free the port."""
+        """Stop serving and release the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=5)
@@ -45,10 +45,10 @@ Answer = tuple[int, str, bytes]
 
 
 def checks_answer(checks: Mapping[str, str | None]) -> Answer:
-    """Status, content type and body for a set of checks; also for services that serve these paths themselves."""
-    wrong = {name: problem for name, problem in checks.items() if problem is not None}
-    body = {"status": "fail" if wrong else "pass", "checks": {name: wrong.get(name, "ok") for name in checks}}
-    return (503 if wrong else 200), "application/json", json.dumps(body).encode()
+    """Return status, content type and body for the results of checks; also for services with their own HTTP server."""
+    failed = {name: problem for name, problem in checks.items() if problem is not None}
+    body = {"status": "fail" if failed else "pass", "checks": {name: failed.get(name, "ok") for name in checks}}
+    return (503 if failed else 200), "application/json", json.dumps(body).encode()
 
 
 def _checks(ask: Checks) -> Answer:
@@ -68,6 +68,6 @@ def _handler(routes: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPRequest
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-            """Say nothing: probes come every second."""
+            """Log nothing: probes arrive every second."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""Pure core: times in, epoch numbers out. The two functions that read the wall clock are at the end."""
+"""Pure core: conversion between ISO 8601 and epoch numbers. The last two functions read the wall clock."""
 
 import time
 from datetime import UTC, datetime
@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from starling_common.values import EpochMicros, EpochMs
 
 LATEST_MS = 253_402_300_799_999
-"""9999-12-31T23:59:59.999Z; anything later is no date that a person meant."""
+"""9999-12-31T23:59:59.999Z, the latest valid time; a later one is a mistake of its sender."""
 
 
 def parse_instant(text: str) -> EpochMs:
-    """ISO 8601 date or date-time to epoch milliseconds; without an offset it is UTC.
+    """Return the epoch milliseconds of an ISO 8601 date or date-time; the default offset is UTC.
 
-    Raises: ValueError that says what was expected.
+    Raises: ValueError that names the expected form.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -25,16 +25,16 @@ def parse_instant(text: str) -> EpochMs:
 
 
 def format_instant(ms: int) -> str:
-    """Epoch milliseconds to ISO 8601 in UTC with milliseconds and `Z`."""
+    """Return ISO 8601 in UTC with milliseconds and `Z`."""
     seconds, rest = divmod(ms, 1000)
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:03d}Z"
 
 
 def wall_clock_ms() -> EpochMs:
-    """The wall clock; only for what is about the present, never for windows (those use stream time)."""
+    """Return the wall clock in milliseconds. Windows must not use it: they use stream time."""
     return EpochMs(time.time_ns() // 1_000_000)
 
 
 def wall_clock_micros() -> EpochMicros:
-    """The wall clock in microseconds."""
+    """Return the wall clock in microseconds."""
     return EpochMicros(time.time_ns() // 1000)

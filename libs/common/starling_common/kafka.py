@@ -1,4 +1,4 @@
-"""Adapter: how producers and consumers are set up everywhere, and a view of a small topic kept in memory."""
+"""Adapter: the configuration of producers and consumers, and a view of a small topic."""
 
 import threading
 import time
@@ -30,13 +30,13 @@ _AGAIN_SECONDS: Final = 0.25
 
 
 class BrokerUnavailable(Exception):
-    """The broker did not take or give what was asked; the same call may work later."""
+    """The broker did not complete a request. The same call can succeed later."""
 
 
 def producer_config(brokers: str, **more: Any) -> dict[str, Any]:
-    """acks=all, idempotent, lz4, and the partitioner that the JVM clients and aiokafka use (murmur2).
+    """Return the configuration: acks=all, idempotent, lz4, and the partitioner of the JVM clients and aiokafka (murmur2).
 
-    How large a record may be is the topic's to say; batches of several stay below a megabyte.
+    The topic limits the size of a record; a batch of several records stays below a megabyte.
     """
     return {
         "bootstrap.servers": brokers,
@@ -51,7 +51,7 @@ def producer_config(brokers: str, **more: Any) -> dict[str, Any]:
 
 
 def consumer_config(brokers: str, group: str, **more: Any) -> dict[str, Any]:
-    """Reads only committed records, from the start when the group is new; offsets are committed by hand, after the effect."""
+    """Return the configuration: read committed, from the earliest offset if the group is new, without automatic commits."""
     return {
         "bootstrap.servers": brokers,
         "group.id": group,
@@ -63,7 +63,7 @@ def consumer_config(brokers: str, group: str, **more: Any) -> dict[str, Any]:
 
 
 def produce_and_wait(producer: Producer, topic: str, *, key: bytes, value: bytes, headers: Headers) -> None:
-    """Write one record and return once every in-sync replica has it. Not for the hot path.
+    """Publish one record and return after every in-sync replica has it. Not for the hot path.
 
     Raises: BrokerUnavailable.
     """
@@ -81,16 +81,16 @@ def produce_and_wait(producer: Producer, topic: str, *, key: bytes, value: bytes
 
 
 def watermarks(consumer: Consumer, topic: str, partition: int, timeout_seconds: float) -> tuple[int, int]:
-    """The first offset that a partition still has, and the one after its last, asked of the broker.
+    """Return the log start offset and the end offset of a partition, from the broker.
 
-    While the brokers choose a leader it is asked again, until the time is over. Raises: KafkaException, of time too.
+    The request is repeated during a change of leader, until the timeout. Raises: KafkaException, also on a timeout.
     """
 
     def ask(left_seconds: float) -> tuple[int, int]:
         found: Any = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=left_seconds, cached=False)
-        if found is None:  # so its documentation says of a time-out; whenever it was tried it raised
-            told = f"no answer about partition {partition} of {topic} within {timeout_seconds:g} s"
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, told))  # noqa: SLF001 - the library's public constant
+        if found is None:  # the documented result of a timeout
+            message = f"no answer about partition {partition} of {topic} within {timeout_seconds:g} s"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, message))  # noqa: SLF001 - the library's public constant
         low, high = found
         return low, high
 
@@ -100,11 +100,11 @@ def watermarks(consumer: Consumer, topic: str, partition: int, timeout_seconds: 
 def offsets(
     consumer: Consumer, partitions: Iterable[tuple[str, int]], which: int, timeout_seconds: float
 ) -> dict[tuple[str, int], int]:
-    """Return (topic, partition) -> first offset (`which`: OFFSET_BEGINNING) or next offset (OFFSET_END), in one request a broker.
+    """Return (topic, partition) -> first offset (`which`: OFFSET_BEGINNING) or next offset (OFFSET_END), in one request per broker.
 
     The next offset is the last stable one for a `read_committed` consumer and the high watermark for a `read_uncommitted` one.
-    The consumer need not have any partition assigned. The request is repeated during a change of leader, until the time-out.
-    Raises: KafkaException, also on a time-out.
+    The consumer need not have any partition assigned. The request is repeated during a change of leader, until the timeout.
+    Raises: KafkaException, also on a timeout.
     """
     # Not the admin client's `list_offsets`: it sends the leader epoch that it has cached. After a restart of the broker every
     # later call can fail with FENCED_LEADER_EPOCH, while a consumer drops the epoch upon the first such error.
@@ -120,9 +120,9 @@ def offsets(
 
 
 def committed(consumer: Consumer, places: Sequence[TopicPartition], timeout_seconds: float) -> list[TopicPartition]:
-    """Return what the consumer's group has committed of each partition, with its metadata; the offset is negative where nothing is.
+    """Return the committed offset and metadata of the consumer's group for each partition; the offset is negative if there is none.
 
-    The request is repeated during a change of coordinator, until the time-out. Raises: KafkaException, also on a time-out.
+    The request is repeated during a change of coordinator, until the timeout. Raises: KafkaException, also on a timeout.
     """
     return _until_answered(
         lambda left_seconds: _without_errors(consumer.committed(list(places), timeout=left_seconds)), timeout_seconds
@@ -130,7 +130,7 @@ def committed(consumer: Consumer, places: Sequence[TopicPartition], timeout_seco
 
 
 def is_passing(cause: KafkaException) -> bool:
-    """Whether the same request may succeed soon: a leader or a coordinator changes."""
+    """Return whether the same request may succeed soon, because a leader or a coordinator changes."""
     return cause.args[0].code() in _PASSING
 
 
@@ -154,14 +154,14 @@ def _until_answered(ask: Callable[[float], T], timeout_seconds: float) -> T:
 
 
 class TopicView:
-    """Reads a whole topic, from its first record on, in a thread of its own, and hands each record to `apply`.
+    """A view of a whole topic, like a GlobalKTable in Kafka Streams: a thread reads it from the start and calls `apply`.
 
-    For master data and definitions that every worker needs whole. `apply` runs in the reading thread, in the order
-    of offsets a partition; an error in it stops the view, and `problem()` says so.
+    For master data and definitions that every worker needs. `apply` runs in the reading thread, in offset order within a
+    partition. An error in it stops the view, and `problem()` returns that error.
     """
 
     def __init__(self, brokers: str, topic: str, apply: Callable[[Message], None]) -> None:
-        """Opens nothing; `start` does."""
+        """Open no connection; `start` does."""
         self.topic = topic
         self._brokers = brokers
         self._apply = apply
@@ -172,9 +172,9 @@ class TopicView:
         self._thread = threading.Thread(target=self._run, name=f"view-{topic}", daemon=True)
 
     def start(self, timeout_seconds: float = 60.0) -> None:
-        """Begin, and return once everything that was in the topic has been applied.
+        """Start to read; return after the present records of the topic have been applied.
 
-        Raises: BrokerUnavailable when that takes longer than the time-out or the view broke.
+        Raises: BrokerUnavailable after the timeout, or if the view has failed.
         """
         self._thread.start()
         if not self.wait_until_current(timeout_seconds):
@@ -186,23 +186,23 @@ class TopicView:
         self._thread.join(timeout=10)
 
     def problem(self) -> str | None:
-        """What broke the view, or None while it follows its topic."""
+        """Return the error that stopped the view, or None while it follows its topic."""
         return self._problem
 
     def wait_until_current(self, timeout_seconds: float) -> bool:
-        """True once everything that is in the topic now has been applied."""
+        """Wait until the present records of the topic have been applied; return False after the timeout or a failure."""
         deadline = time.monotonic() + timeout_seconds
         ends = self._end_offsets(timeout_seconds)
         with self._moved:
             return self._moved.wait_for(lambda: self._reached(ends), max(0.0, deadline - time.monotonic())) and not self._problem
 
     def wait_for(self, partition: int, offset: int, timeout_seconds: float) -> bool:
-        """True once the record at that offset has been applied: read your own write."""
+        """Wait until the record at that offset has been applied (read your own write); return False after the timeout."""
         with self._moved:
             return self._moved.wait_for(lambda: self._reached({partition: offset + 1}), timeout_seconds) and not self._problem
 
     def positions(self) -> dict[int, int]:
-        """Partition -> offset of the next record to apply; partitions of which nothing was read yet are absent."""
+        """Return the offset of the next record to apply by partition; partitions without a record read are absent."""
         with self._moved:
             return dict(self._positions)
 
@@ -226,11 +226,11 @@ class TopicView:
             numbers = _partitions(consumer, self.topic, 30)
             consumer.assign([TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in numbers])
             while not self._stopping.is_set():
-                # `consume` alone would wait for 500 records or the whole time, and a definition is one.
+                # `consume` alone waits for the full batch or the timeout, which would delay a single record.
                 first = consumer.poll(0.2)
                 for message in [] if first is None else [first, *consumer.consume(499, 0)]:
                     self._take(message)
-        except Exception as cause:  # noqa: BLE001 - whatever broke the thread must be told to those who wait for it
+        except Exception as cause:  # noqa: BLE001 - the waiting threads need the error of any kind
             log(__name__).exception("view_broke", topic=self.topic)
             with self._moved:
                 self._problem = f"{type(cause).__name__}: {cause}"
@@ -243,11 +243,11 @@ class TopicView:
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
             if error.fatal():
                 raise KafkaException(error)
-            return  # the client reconnects by itself
+            return  # the client reconnects automatically
         if error is None:
             self._apply(message)
         with self._moved:
-            # At the end of a partition the offset is that of the next record, beyond any transaction markers.
+            # The offset of an end-of-partition event is that of the next record, after any transaction markers.
             self._positions[message.partition() or 0] = (message.offset() or 0) + (1 if error is None else 0)
             self._moved.notify_all()
 

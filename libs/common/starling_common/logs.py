@@ -1,4 +1,4 @@
-"""Adapter: structured logs, one JSON object a line on standard output, with whatever `bind` has put into the context."""
+"""Adapter: structured logs, one JSON object per line on standard output, with the bound context."""
 
 import logging
 import sys
@@ -9,9 +9,9 @@ import structlog
 
 
 def configure_logs(service: str, level: str, stream: TextIO | None = None) -> None:
-    """Call once, at the start of a process. Records of other libraries come out in the same form, and what nobody caught.
+    """Configure the logs of the process; call once, at start. Logs of libraries and uncaught exceptions have the same form.
 
-    `stream`: standard output, unless the process has an answer to give there.
+    `stream` replaces standard output in a process that writes its result there.
     """
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -39,17 +39,17 @@ def configure_logs(service: str, level: str, stream: TextIO | None = None) -> No
     for chatty in ("httpx", "httpx2", "cassandra"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
     structlog.contextvars.bind_contextvars(service=service)
-    sys.excepthook = _tell_what_ended_it
+    sys.excepthook = _log_uncaught
 
 
 def log(name: str) -> structlog.stdlib.BoundLogger:
-    """A logger; bind `correlation_id` where one is known."""
+    """Return a logger; callers bind `correlation_id` if it is known."""
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger
 
 
-def _tell_what_ended_it(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """As a record like all others: a text of sixty lines would be sixty records to whoever collects them."""
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Log an uncaught exception as one record: a log collector would read a plain traceback as one record per line."""
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
     else:

@@ -1,4 +1,4 @@
-"""Adapter: Prometheus metrics. Every metric stands in `schemas/avro/telemetry.yaml` first; an unlisted name is refused."""
+"""Adapter: Prometheus metrics. `schemas/avro/telemetry.yaml` lists every metric; other names are refused."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -14,28 +14,28 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 @cache
 def telemetry() -> Mapping[str, Mapping[str, Any]]:
-    """Name -> {type, help, labels, buckets}."""
+    """Return {type, help, labels, buckets} of every metric by its name."""
     document = yaml.safe_load((schema_directory() / "telemetry.yaml").read_text())
     return cast("Mapping[str, Mapping[str, Any]]", document["metrics"])
 
 
 class Metrics:
-    """Builds metrics by name from the catalogue; asking twice for one name gives the same metric."""
+    """Creates metrics by name from the catalogue. Each name has one metric object."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self.registry = registry
         self._built: dict[str, Counter | Gauge | Histogram] = {}
 
     def counter(self, name: str) -> Counter:
-        """Raises: KeyError if the catalogue does not list it, TypeError if it lists another type."""
+        """Return the counter. Raises: KeyError if the catalogue does not list it, TypeError if it lists another type."""
         return self._metric(name, Counter)
 
     def gauge(self, name: str) -> Gauge:
-        """Raises: as `counter`."""
+        """Return the gauge. Raises: as `counter`."""
         return self._metric(name, Gauge)
 
     def histogram(self, name: str) -> Histogram:
-        """Raises: as `counter`."""
+        """Return the histogram. Raises: as `counter`."""
         return self._metric(name, Histogram)
 
     def _metric(self, name: str, kind: type[M]) -> M:

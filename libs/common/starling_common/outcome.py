@@ -1,4 +1,4 @@
-"""Pure core: what a step can say of one record. There is no fourth answer, and no exception for bad data."""
+"""Pure core: the three results of processing one record. Invalid data is a result, not an exception."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
@@ -8,23 +8,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[T]):
-    """The record was good; `value` is what it became."""
+    """The record is processed; `value` is the result."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A correct record with nothing to do, such as a duplicate. Counted, not kept."""
+    """A valid record without an effect, such as a duplicate. It is counted and not stored."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A record that can never be processed as it is; it goes to a dead-letter topic.
+    """An invalid record, which goes to a dead-letter topic.
 
-    `code` is stable and in snake_case; `message` names the place, what is wrong and what would be right.
+    `code` is stable and in snake_case; `message` names the place, the error and the cure.
     """
 
     code: str

@@ -1,4 +1,4 @@
-"""Pure core: which partition a key belongs to, for records whose own key is longer than the profile's."""
+"""Pure core: Kafka's default partitioner, for records that follow a profile's partition but have a longer key."""
 
 from typing import Final
 
@@ -8,12 +8,12 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """As the JVM clients, aiokafka and our producers choose it: murmur2, made positive."""
+    """Return the partition of a key, as the JVM clients, aiokafka and our producers compute it: murmur2 without its sign bit."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def murmur2(data: bytes) -> int:
-    """32 bits, unsigned, with Kafka's seed. Source: `org.apache.kafka.common.utils.Utils.murmur2`."""
+    """Return the unsigned 32-bit hash with Kafka's seed. Source: `org.apache.kafka.common.utils.Utils.murmur2`."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3

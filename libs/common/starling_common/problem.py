@@ -1,4 +1,4 @@
-"""Pure core: the body of every error answer, `application/problem+json` with the fields that tracking clients read."""
+"""Pure core: the body of every error response, `application/problem+json` with the fields that tracking clients read."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ PROBLEM_JSON = "application/problem+json"
 
 
 def problem(status: int, code: str, message: str, **more: Any) -> dict[str, Any]:
-    """RFC 9457 members plus `code`, `message` and `success: false`; `more` adds members such as `errors`."""
+    """Return the RFC 9457 members plus `code`, `message` and `success: false`; `more` are additional members such as `errors`."""
     return {
         "type": f"https://starling.dev/problems/{code}",
         "title": code.replace("_", " "),

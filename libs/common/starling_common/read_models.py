@@ -1,17 +1,17 @@
-"""Pure core: what the projector, which fills the read models, and the API, which reads them, must agree on."""
+"""Pure core: constants of the read models, shared by the projector (writer) and the API (reader)."""
 
 import zlib
 from typing import Final
 
 MEMBER_BUCKETS: Final = 16
-"""Cassandra partitions that one segment's members are spread over. Never changes: it is part of every row's key."""
+"""Number of Cassandra partitions of one segment's members. It can never change, because the bucket is part of every row's key."""
 
 SEGMENT: Final = "segment"
 COMPUTED_TRAIT: Final = "computed_trait"
 WEBHOOK: Final = "webhook"
 LIST: Final = "list"
 BACKFILL: Final = "backfill"
-"""Not a definition: a run has gathered what segments ask of the past. It changes no read model."""
+"""Not a definition: the completion of a backfill run. It changes no read model."""
 
 DEFINED: Final = "defined"
 ARCHIVED: Final = "archived"
@@ -19,11 +19,11 @@ PAUSED: Final = "paused"
 DISABLED: Final = "disabled"
 
 MESSAGE_EVENT: Final = "delivery"
-"""The kind, in `user_events`, of what became of a message."""
+"""The kind of a delivery report in `user_events`."""
 
 DAY_MS: Final = 86_400_000
 
 
 def member_bucket(user_id: str) -> int:
-    """Which bucket of a segment's members holds a user; the same in every process and for ever."""
+    """Return the bucket of a user among a segment's members; stable across processes and versions."""
     return zlib.crc32(user_id.encode()) % MEMBER_BUCKETS

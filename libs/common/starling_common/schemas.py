@@ -1,4 +1,4 @@
-"""Adapter: where the schema files are, in a checkout and in an installed package."""
+"""Adapter: the location of the schema files, in a checkout and in an installed package."""
 
 from functools import cache
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @cache
 def schema_directory() -> Path:
-    """The directory that holds the `.avsc` files, `topics.yaml` and `telemetry.yaml`.
+    """Return the directory of the `.avsc` files, `topics.yaml`, `telemetry.yaml` and `tables.cql`.
 
     Raises: FileNotFoundError if the package was installed without them.
     """

@@ -1,6 +1,6 @@
-"""What every service shares of its settings. Each service's own `settings.py` builds on these; units are in the names.
+"""The settings that all services share. The `settings.py` of each service extends them; names include the unit.
 
-Read from the environment: `STARLING_KAFKA__BROKERS`, `STARLING_REGISTRY__URL` and so on (two underscores nest).
+They are read from the environment: `STARLING_KAFKA__BROKERS`, `STARLING_REGISTRY__URL` (two underscores separate nested names).
 """
 
 from enum import StrEnum
@@ -11,14 +11,14 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Clock(StrEnum):
-    """What stream time is: the wall clock, or the highest event time seen in a partition."""
+    """The source of stream time: the wall clock, or the highest event time of a partition."""
 
     WALL = "wall"
     EVENT = "event"
 
 
 class Kafka(BaseModel):
-    """How to reach the broker."""
+    """The connection to the broker."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,7 +26,7 @@ class Kafka(BaseModel):
 
 
 class SchemaRegistry(BaseModel):
-    """How to reach the schema registry."""
+    """The connection to the schema registry."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,20 +36,20 @@ class SchemaRegistry(BaseModel):
 
 
 class Cassandra(BaseModel):
-    """How to reach Cassandra."""
+    """The connection to Cassandra."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     contact_points: Annotated[str, Field(description="hosts, comma separated", examples=["cassandra-0,cassandra-1"])]
     port: Annotated[int, Field(gt=0, lt=65_536)] = 9042
     keyspace: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,47}$")] = "starling"
-    replication_factor: Annotated[int, Field(ge=1, le=7, description="used once, when the deploy step creates the keyspace")] = 1
+    replication_factor: Annotated[int, Field(ge=1, le=7, description="used only when the deploy step creates the keyspace")] = 1
     user: str | None = None
     password: SecretStr | None = None
 
 
 class Http(BaseModel):
-    """Where this process answers; workers answer only `/healthz`, `/readyz` and `/metrics`."""
+    """The HTTP address of the process; workers serve only `/healthz`, `/readyz` and `/metrics`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,10 +58,7 @@ class Http(BaseModel):
 
 
 class ServiceSettings(BaseSettings):
-    """The part of the settings that every service has.
-
-    There is no default for anything that differs between two installations.
-    """
+    """The settings of every service. Values that differ between installations have no default."""
 
     model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
 

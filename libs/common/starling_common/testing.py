@@ -1,4 +1,4 @@
-"""Adapter for tests: a service as a real process on a free port, gone again when the block ends."""
+"""Adapter for tests: a service as a process on a free port, stopped when the block ends."""
 
 import fcntl
 import os
@@ -26,31 +26,31 @@ _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 
 _FIRST_PORT, _PORTS = 10_000, 8_000
-"""Below the range the kernel takes ports for outgoing connections from: one of those is gone before the service listens."""
+"""Below the kernel's range for outgoing connections, which could take a free port before the service listens on it."""
 
 _PORT_FILE = Path(tempfile.gettempdir()) / f"starling-last-port-{os.getuid()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A running process. Its log is one JSON object a line."""
+    """A running process. Its log has one JSON object per line."""
 
     url: str
     process: subprocess.Popen[bytes]
     log: Path
 
     def kill(self) -> None:
-        """As the kernel does when memory is short."""
+        """Kill the process (SIGKILL), as the kernel does when memory is short."""
         self.process.kill()
         self.process.wait(_STOP_SECONDS)
 
     def stop(self) -> int:
-        """Ask to end, and wait until it did. Gives the exit code."""
+        """Send SIGTERM and wait for the end; return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(_STOP_SECONDS)
 
     def is_ready(self) -> bool:
-        """What `/readyz` says; False too while nobody answers."""
+        """Return whether `/readyz` passes; False if the process does not respond."""
         try:
             return httpx.get(f"{self.url}/readyz", timeout=15, trust_env=False).status_code == 200
         except httpx.TransportError:
@@ -59,9 +59,9 @@ class Service:
 
 @contextmanager
 def running(module: str, environment: Mapping[str, str], log: Path, *, ready: bool = True) -> Iterator[Service]:
-    """`python -m module` with these settings; yields when it is ready (`ready` False: at once).
+    """Run `python -m module` with these settings; yield the service when it is ready (`ready` False: at once).
 
-    Raises: RuntimeError with the end of its log when it does not get ready.
+    Raises: RuntimeError with the end of its log if it does not become ready.
     """
     port = free_port()
     own = {"STARLING_HTTP__PORT": str(port), "STARLING_INSTANCE_ID": f"{module}-{port}"}
@@ -82,7 +82,7 @@ def running(module: str, environment: Mapping[str, str], log: Path, *, ready: bo
 
 @contextmanager
 def own_keyspace(cassandra: Cassandra) -> Iterator[Cassandra]:
-    """The same Cassandra with a keyspace of our own, its tables in place; dropped in the end."""
+    """Yield the same Cassandra with a new keyspace and its tables; drop the keyspace at the end."""
     settings = cassandra.model_copy(update={"keyspace": f"t{uuid.uuid4().hex[:12]}"})
     session = open_session(settings)
     try:
@@ -94,9 +94,9 @@ def own_keyspace(cassandra: Cassandra) -> Iterator[Cassandra]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on, and that no test of this machine was given lately: they take turns.
+    """Return a port of 127.0.0.1 without a listener. Ports are assigned in rotation, so that concurrent tests get different ones.
 
-    Raises: RuntimeError when there is none.
+    Raises: RuntimeError if all ports are in use.
     """
     with _PORT_FILE.open("a+") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
@@ -124,7 +124,7 @@ def _wait_ready(service: Service) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while not service.is_ready():
         if service.process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the service did not get ready:\n{service.log.read_text()[-4000:]}")
+            raise RuntimeError(f"the service did not become ready:\n{service.log.read_text()[-4000:]}")
         time.sleep(0.1)
 
 
@@ -136,7 +136,7 @@ def _end(service: Service) -> None:
 
 
 def eventually(what: Callable[[], T | None], timeout_seconds: float = 90.0) -> T:
-    """The first answer that is true. Raises: TimeoutError with the last answer; the time-out is no claim about speed."""
+    """Return the first true result. Raises: TimeoutError with the last result; the timeout is no statement about speed."""
     deadline = time.monotonic() + timeout_seconds
     while True:
         answer = what()

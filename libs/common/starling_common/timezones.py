@@ -1,4 +1,4 @@
-"""Pure core: the time zone of each workspace, which a segment has that names none of its own."""
+"""Pure core: the time zone of each workspace, the default for its segments."""
 
 import re
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ _ENTRY: Final = re.compile(r"(?P<workspace>[a-z][a-z0-9_-]{0,63})=(?P<zone>[^\s=
 
 
 class Timezones:
-    """All workspaces' time zones."""
+    """The time zones of all workspaces."""
 
     def __init__(self, text: str) -> None:
-        """`text` is `workspace=zone`, comma separated, zones by their IANA name. Raises: ValueError that names the entry."""
+        """Parse `workspace=zone` pairs, comma separated, with IANA names. Raises: ValueError that names the entry."""
         self._zones: dict[str, str] = {}
         for entry in filter(None, (part.strip() for part in text.split(","))):
             found = _ENTRY.fullmatch(entry)
@@ -22,17 +22,17 @@ class Timezones:
             self._zones[found["workspace"]] = found["zone"]
 
     def named(self) -> Mapping[str, str]:
-        """The workspaces that have one of their own."""
+        """Return the configured time zones by workspace."""
         return dict(self._zones)
 
     def of(self, workspace: str) -> str:
-        """UTC for a workspace that is not named."""
+        """Return the time zone of a workspace; UTC if none is configured."""
         return self._zones.get(workspace, DEFAULT)
 
 
 def _is_zone(name: str) -> bool:
     try:
         ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # every way in which the time zone database says that it has no such zone
+    except (KeyError, ValueError, OSError):  # all errors of the time zone database for an unknown zone
         return False
     return True

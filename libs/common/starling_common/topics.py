@@ -1,4 +1,4 @@
-"""Pure core: the catalogue of topics and stages, read from `schemas/avro/topics.yaml`, which is the only place that lists them."""
+"""Pure core: the catalogue of topics and stages, read from `schemas/avro/topics.yaml`, the only list of them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -34,16 +34,16 @@ DELIVERY_REQUESTS: Final = "delivery.requests"
 DELIVERY_RETRY: Final = "delivery.retry"
 
 MAX_RECORD_BYTES: Final = 8 * 1024 * 1024
-"""No topic takes larger records than this."""
+"""The largest `max_record` of any topic."""
 
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic as it must exist. `retention_ms` is -1 for ever; `cleanup` is `delete` or `compact`.
+    """The required configuration of one topic. `retention_ms` is -1 for no limit; `cleanup` is `delete` or `compact`.
 
-    `compaction_lag_ms`: how old a record of a compacted topic must be before a newer one may replace it.
+    `compaction_lag_ms` is the least age of a record before compaction may remove it.
     """
 
     name: str
@@ -54,19 +54,19 @@ class Topic:
     retention_ms: int
     compatibility: str
     compaction_lag_ms: int = 6 * 3_600_000
-    """A restore replays the tail of a changelog; what is younger than this is never compacted away under it."""
+    """A restore replays the tail of a changelog. Compaction must not remove records of that tail while it is read."""
     max_record_bytes: int | None = None
-    """The largest record that the broker takes; None: what it takes by itself, a MiB."""
+    """The largest record that the broker accepts; None for the broker's default, 1 MiB."""
 
     @property
     def subject(self) -> str:
-        """The registry's name for this topic's values."""
+        """The registry's subject for the values of this topic."""
         return f"{self.name}-value"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step of the pipeline: a consumer group and the topics it must have read. An instance may lack an optional one."""
+    """One step of the pipeline: a consumer group and its input topics. An installation may omit an optional stage."""
 
     name: str
     group: str
@@ -76,21 +76,21 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """All topics by name, and all stages in the order in which a record passes them."""
+    """All topics by name, and all stages in processing order."""
 
     topics: Mapping[str, Topic]
     stages: Sequence[Stage]
 
     @property
     def profile_partitions(self) -> int:
-        """The number of partitions that every profile-keyed topic has."""
+        """The number of partitions of every profile-keyed topic."""
         return next(topic.partitions for topic in self.topics.values() if topic.profile_keyed)
 
 
 def load_catalogue(profile_partitions: int | None = None) -> Catalogue:
-    """Read the catalogue; `profile_partitions` overrides the file's count, for installations larger than a laptop.
+    """Read the catalogue; `profile_partitions` overrides the file's count, which suits a laptop.
 
-    Raises: ValueError that names the topic and what is wrong with it.
+    Raises: ValueError that names the topic and the error.
     """
     document = yaml.safe_load((schema_directory() / "topics.yaml").read_text())
     count = profile_partitions or int(document["partitions"]["profile"])
@@ -106,7 +106,7 @@ def load_catalogue(profile_partitions: int | None = None) -> Catalogue:
 
 
 def stage(name: str) -> Stage:
-    """The stage of that name. Raises: KeyError."""
+    """Return the stage of that name. Raises: KeyError."""
     for candidate in load_catalogue().stages:
         if candidate.name == name:
             return candidate
@@ -117,7 +117,7 @@ def _topic(name: str, entry: Mapping[str, Any], profile_partitions: int) -> Topi
     keyed = entry["partitions"] == "profile"
     cleanup = str(entry.get("cleanup", "delete"))
     if cleanup not in {"delete", "compact"}:
-        raise ValueError(f"topics.yaml: {name}: cleanup is delete or compact, not {cleanup!r}")
+        raise ValueError(f"topics.yaml: {name}: cleanup: expected delete or compact, got {cleanup!r}")
     return Topic(
         name=name,
         schema=str(entry["schema"]),
@@ -136,7 +136,7 @@ def _retention_ms(topic: str, text: str) -> int:
         return -1
     found = re.fullmatch(r"(\d+)([smhd])", text)
     if found is None:
-        raise ValueError(f"topics.yaml: {topic}: retention is like 7d or forever, not {text!r}")
+        raise ValueError(f"topics.yaml: {topic}: retention: expected a value such as 7d or forever, got {text!r}")
     return int(found[1]) * _UNIT_MS[found[2]]
 
 
@@ -147,6 +147,6 @@ def _size_bytes(topic: str, text: str | None) -> int | None:
     size = int(found[1]) * 1024 * 1024 if found else MAX_RECORD_BYTES + 1
     if size > MAX_RECORD_BYTES:
         raise ValueError(
-            f"topics.yaml: {topic}: max_record is like 2MiB, and at most {MAX_RECORD_BYTES // 1024 // 1024}MiB, not {text!r}"
+            f"topics.yaml: {topic}: max_record: expected e.g. 2MiB, at most {MAX_RECORD_BYTES // 1024 // 1024}MiB, got {text!r}"
         )
     return size

@@ -1,4 +1,4 @@
-"""Pure core: the values that travel between services; shape, unit and origin, said once."""
+"""Pure core: the values that services exchange, with their shape, unit and origin."""
 
 import hashlib
 import uuid
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NewType
 
 Workspace = NewType("Workspace", str)
-"""One customer's space; matches `^[a-z][a-z0-9_-]{0,63}$`, so it never holds the key's separator."""
+"""The workspace of one customer; matches `^[a-z][a-z0-9_-]{0,63}$`, so it never contains the key's separator."""
 
 ProfileId = NewType("ProfileId", str)
 """The user id as sent, or the anonymous id while no user id is known."""
@@ -20,25 +20,25 @@ EpochMicros = NewType("EpochMicros", int)
 DEFAULT_WORKSPACE: Final = Workspace("default")
 
 MAX_ID_BYTES: Final = 512
-"""Of UTF-8: the bound of every id that a sender chooses (contract, part 7). Profiles, keys and rows are sized by it."""
+"""Most bytes of UTF-8 of any id chosen by a sender (contract, part 7). It bounds profiles, keys and rows."""
 
 _NAMESPACE: Final = uuid.UUID("6f1c2a34-5d0b-5c57-9d0c-0b8f6a8f7a11")
 _BEGUN: Final = hashlib.sha1(_NAMESPACE.bytes, usedforsecurity=False)
-"""Root of every deterministic id; must never change, or repeats would no longer be recognised."""
+"""Hash of the namespace of every deterministic id. It must never change, or duplicates would get different ids."""
 
 _VARIANT: Final = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
-"""The digit that says the kind of UUID (RFC 9562): its upper two bits are 10."""
+"""The variant digit of a UUID (RFC 9562), by the digit of the hash: its upper two bits are 10."""
 
 
 def record_key(workspace: str, identifier: str) -> bytes:
-    """The key bytes of every keyed record: `workspace/id` in UTF-8 (contract, part 4)."""
+    """Return the key of a record: `workspace/id` in UTF-8 (contract, part 4)."""
     return f"{workspace}/{identifier}".encode()
 
 
 def split_key(key: bytes) -> tuple[Workspace, ProfileId]:
-    """The inverse of `record_key`.
+    """Return the workspace and the id of a key.
 
-    Raises: ValueError if the key holds no `/` or is not UTF-8.
+    Raises: ValueError if the key contains no `/` or is not UTF-8.
     """
     workspace, separator, identifier = key.decode().partition("/")
     if not separator:
@@ -48,18 +48,18 @@ def split_key(key: bytes) -> tuple[Workspace, ProfileId]:
 
 def is_longer(text: str, limit_bytes: int) -> bool:
     """Return whether the text has more than `limit_bytes` bytes of UTF-8."""
-    # A character has at most four bytes, so the usual short id is never encoded.
+    # A character has at most four bytes, so a short id needs no encoding.
     return len(text) * 4 > limit_bytes and len(text.encode()) > limit_bytes
 
 
 def workspace_of(key: bytes) -> bytes:
-    """The workspace in a record's key."""
+    """Return the workspace of a record's key."""
     return key.partition(b"/")[0]
 
 
 def deterministic_id(*parts: object) -> str:
-    """UUIDv5 of the parts, in order; the same parts give the same id in every process and for ever."""
-    # As `str(uuid.uuid5(...))`, which takes three times as long.
+    """Return the UUIDv5 of the parts, in order; stable across processes and versions."""
+    # Equal to `str(uuid.uuid5(...))`, in a third of its time.
     name = "\x1f".join(map(str, parts))
     begun = _BEGUN.copy()
     begun.update(name.encode())
@@ -71,9 +71,9 @@ _SET_BYTES: Final = 16
 
 
 def plan_name(in_force: Iterable[tuple[str, int, bool]], leaves: int) -> bytes:
-    """Names a set of segments in force: (`workspace/key`, version, whether it is paused) of each, in any order.
+    """Return the name of the plan for the segments in force: (`workspace/key`, version, paused) of each, in any order.
 
-    `leaves`: which leaves they are compiled to; another number is another plan for the same set. The first one leaves no mark.
+    `leaves` is the version of the leaf nodes' compilation: another version is another plan. Version 1 has no suffix.
     """
     lines = sorted(f"{place}@{version}{' paused' * paused}" for place, version, paused in in_force)
     digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=_SET_BYTES).digest()
@@ -81,5 +81,5 @@ def plan_name(in_force: Iterable[tuple[str, int, bool]], leaves: int) -> bytes:
 
 
 def parts_of(name: bytes) -> tuple[bytes, bytes]:
-    """What stands for the set in a plan's name, and what for its leaves."""
+    """Return the two parts of a plan's name: the digest of the set, and the suffix of the leaf nodes' version."""
     return name[:_SET_BYTES], name[_SET_BYTES:]

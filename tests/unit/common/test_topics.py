@@ -44,5 +44,5 @@ def test_a_state_and_a_dead_letter_may_be_larger_than_what_they_hold() -> None:
 
 @pytest.mark.parametrize("text", ["2MB", "9MiB", "1.5MiB", ""])
 def test_a_size_that_cannot_be_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"topics\.yaml: t: max_record is like 2MiB, and at most 8MiB"):
+    with pytest.raises(ValueError, match=r"topics\.yaml: t: max_record: expected e\.g\. 2MiB, at most 8MiB"):
         topics._size_bytes("t", text)

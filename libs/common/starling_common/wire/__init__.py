@@ -1,4 +1,4 @@
-"""Bytes <-> values: the only package that imports an Avro or a Protocol Buffers library."""
+"""Encoding and decoding of records: the only package that imports an Avro or a Protocol Buffers library."""
 
 from starling_common.wire.basics import long_bytes, text_bytes
 from starling_common.wire.codec import Codec, DecodeError, Record, UnknownSchema, schema_text, writer_id

@@ -1,7 +1,7 @@
-"""Pure core: Avro's basic types to bytes, for the hot paths that write their records by hand.
+"""Pure core: encoders of Avro's basic types, for the hot paths.
 
-Numbers are zigzag, then seven bits a byte, lowest first (Avro 1.12, "Binary Encoding"). Tests compare what is made of
-these with the general codec byte for byte.
+A number is zigzag encoded, then written in seven bits per byte, lowest first (Avro 1.12, "Binary Encoding"). Tests compare the
+results with the general codec byte for byte.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Final
 
 
 def base128_bytes(rest: int) -> bytes:
-    """A number that is not negative, seven bits a byte, lowest first; Protocol Buffers writes lengths like this."""
+    """Encode a non-negative number in seven bits per byte, lowest first, as Protocol Buffers encodes lengths."""
     out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
@@ -21,11 +21,11 @@ def base128_bytes(rest: int) -> bytes:
 
 _SMALL: Final = tuple(base128_bytes(number << 1) for number in range(8192))
 _PAIRS: Final = tuple(bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << 14))
-"""Two bytes of a longer number for each value of its next 14 bits."""
+"""The two bytes of each 14-bit value within a longer number."""
 
 
 def long_bytes(number: int) -> bytes:
-    """A `long`, an `int`, an enum's place, or a length."""
+    """Encode a `long`, an `int`, the index of an enum symbol, or a length."""
     if 0 <= number < 8192:
         return _SMALL[number]
     zigzag = number << 1 if number > 0 else ~(number << 1)
@@ -35,22 +35,22 @@ def long_bytes(number: int) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _high(bits: int) -> bytes:
-    # The upper part of a time: changes once in 37 hours (milliseconds) or in two minutes (microseconds).
+    # The cache hits because the upper bits of a time change once in 37 hours (milliseconds) or two minutes (microseconds).
     return base128_bytes(bits)
 
 
 def text_bytes(text: str) -> bytes:
-    """A `string`."""
+    """Encode a `string`."""
     data = text.encode()
     length = len(data)
     return (_SMALL[length] if length < 8192 else long_bytes(length)) + data
 
 
 def optional_text_bytes(text: str | None) -> bytes:
-    """A `["null", "string"]`."""
+    """Encode a `["null", "string"]`."""
     return b"\x00" if text is None else b"\x02" + text_bytes(text)
 
 
 def texts_bytes(texts: Sequence[str]) -> bytes:
-    """An array of `string`, in one block."""
+    """Encode an array of `string` in one block."""
     return b"".join((long_bytes(len(texts)), *map(text_bytes, texts), b"\0")) if texts else b"\0"

@@ -1,4 +1,4 @@
-"""Adapter: one record type bound to one schema file, in Confluent framing (byte 0, schema id in 4 bytes, Avro binary)."""
+"""Adapter: the codec of one record type, in Confluent framing (byte 0, schema id in 4 bytes, Avro binary)."""
 
 import io
 import json
@@ -12,16 +12,16 @@ import fastavro
 from starling_common.schemas import schema_directory
 
 Record: TypeAlias = Mapping[str, Any]
-"""One record as a mapping from field name to value; times are plain integers in the unit of the field's logical type."""
+"""One record: values by field name. Times are integers in the unit of the field's logical type."""
 
 WriterSchema: TypeAlias = Callable[[int], str]
-"""Schema id -> schema JSON. Raises `UnknownSchema`."""
+"""Returns the schema JSON of a schema id. Raises: UnknownSchema."""
 
 _HEADER = struct.Struct(">bI")
 
 
 class DecodeError(ValueError):
-    """These bytes are not exactly one record of the expected type; `code` says why in one word."""
+    """The bytes are not exactly one record of the expected type; `code` is the stable code of the error."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class DecodeError(ValueError):
 
 
 class UnknownSchema(DecodeError):
-    """The registry holds no schema with the id in the record's header."""
+    """The registry has no schema with the id of the record's header."""
 
     def __init__(self, schema_id: int) -> None:
         super().__init__(
@@ -38,7 +38,7 @@ class UnknownSchema(DecodeError):
 
 
 def writer_id(data: bytes) -> int:
-    """The schema id in the header. Raises: DecodeError when the header is not ours."""
+    """Return the schema id of the header. Raises: DecodeError if the bytes have no Confluent header."""
     if len(data) < _HEADER.size or data[0] != 0:
         raise DecodeError("bad_framing", "the value has no Confluent wire header (byte 0 and a 4-byte schema id)")
     return int(_HEADER.unpack_from(data)[1])
@@ -46,15 +46,18 @@ def writer_id(data: bytes) -> int:
 
 @cache
 def schema_text(name: str) -> str:
-    """The schema file of a record as registered. Raises: FileNotFoundError."""
+    """Return the schema file of a record type, as registered. Raises: FileNotFoundError."""
     return (schema_directory() / f"{name}.avsc").read_text()
 
 
 class Codec:
-    """Round-trips: `decode(encode(x)) == x` for every valid x. Not safe for use by several threads at once."""
+    """Encodes and decodes records: `decode(encode(x)) == x` for every valid x. Not thread-safe."""
 
     def __init__(self, name: str, schema_id: int, writer_schema: WriterSchema, schema: str | None = None) -> None:
-        """`schema_id` is the registered id of `schema`, else of `schemas/avro/<name>.avsc`; other writers are resolved to it."""
+        """Bind the codec to `schema`, by default `schemas/avro/<name>.avsc`, with its registered id.
+
+        Records of other writers' schemas are resolved to it.
+        """
         self.name = name
         self.schema_id = schema_id
         self.schema = schema_text(name) if schema is None else schema
@@ -64,7 +67,7 @@ class Codec:
         self.header = _HEADER.pack(0, schema_id)
 
     def encode(self, record: Record) -> bytes:
-        """Raises: ValueError if the record does not fit the schema, naming the field."""
+        """Return the framed bytes. Raises: ValueError that names the field if the record does not match the schema."""
         out = io.BytesIO()
         out.write(self.header)
         try:
@@ -74,7 +77,7 @@ class Codec:
         return out.getvalue()
 
     def decode(self, data: bytes) -> dict[str, Any]:
-        """Raises: DecodeError (UnknownSchema among them); RegistryUnavailable when the registry cannot be asked; nothing else."""
+        """Return the record. Raises: DecodeError (including UnknownSchema), RegistryUnavailable, and no other exception."""
         schema_id = writer_id(data)
         writer = self._writers.get(schema_id)
         if writer is None:
@@ -84,7 +87,7 @@ class Codec:
         try:
             reader = None if writer is self._schema else self._schema
             record = fastavro.schemaless_reader(source, writer, reader)
-        except Exception as cause:  # the library names no closed set of errors
+        except Exception as cause:  # the library documents no complete set of errors
             raise DecodeError("broken_avro", f"the value is no {self.name}: {type(cause).__name__}: {cause}") from cause
         if source.read(1):
             raise DecodeError("broken_avro", f"bytes are left over after one {self.name}")
@@ -92,7 +95,7 @@ class Codec:
 
 
 def _parsed(text: str) -> Any:
-    # Without logical types times stay integers: building datetimes costs more than all the rest of a record.
+    # Without logical types times stay integers: datetime objects cost more than the rest of a record.
     return fastavro.parse_schema(_plain(json.loads(text)))
 
 

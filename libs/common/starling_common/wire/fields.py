@@ -1,7 +1,6 @@
-"""Pure core, hot path: fields of an Avro record by one walk over its bytes (Avro 1.12, "Binary Encoding").
+"""Pure core, hot path: read fields of an Avro record in one pass over its bytes (Avro 1.12, "Binary Encoding").
 
-Compiled where a C compiler is there: eight fields of a `BehaviourEvent` of 400 bytes take 0.9 µs, and 6.6 µs in plain Python.
-Whoever calls this makes sure that the bytes were written by the very schema that the shapes were made of.
+mypyc compiles the module if a C compiler is available. The caller ensures that the writer's schema is that of the shapes.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ _double = struct.Struct("<d").unpack_from
 
 
 class Shape:
-    """One Avro type. `inner`: of an array's items, a map's values, a record's fields, or what is there of an optional one.
+    """One Avro type. `inner`: the type of an array's items, a map's values, a record's fields, or an optional's value.
 
-    `names`: of a record's fields, or an enum's symbols.
+    `names`: the names of a record's fields, or of an enum's symbols.
     """
 
     __slots__ = ("inner", "kind", "names")
@@ -43,9 +42,9 @@ class Shape:
 
 
 def shape_of(avro: Any) -> Shape:
-    """Of a type as a schema's JSON has it; logical types are what they are made of.
+    """Return the shape of a type in a schema's JSON; a logical type has the shape of its base type.
 
-    Raises: ValueError for a type that is not read here: `float`, `fixed`, other unions than of null and one more, names.
+    Raises: ValueError for an unsupported type: `float`, `fixed`, a reference, or a union other than null and one type.
     """
     if isinstance(avro, list):
         if len(avro) == 2 and avro[0] == "null":
@@ -66,10 +65,10 @@ def shape_of(avro: Any) -> Shape:
 
 
 class Fields:
-    """Takes some fields of a record, in the order asked for."""
+    """Reads some fields of a record, in the requested order."""
 
     def __init__(self, schema: Mapping[str, Any], wanted: Sequence[str]) -> None:
-        """`schema`: the record's, as JSON. Raises: ValueError if it lacks a field, or has a type that is not read here."""
+        """Prepare the reader of a record's schema (JSON). Raises: ValueError if it lacks a field or has an unsupported type."""
         place = {name: i for i, name in enumerate(wanted)}
         names = [str(field["name"]) for field in schema["fields"]]
         missing = sorted(place.keys() - set(names))
@@ -80,9 +79,9 @@ class Fields:
         self._places = [place.get(name, -1) for name in names]
 
     def take(self, data: bytes, at: int) -> tuple[Any, ...]:
-        """The fields of the record that begins at `at` and ends with the bytes.
+        """Return the fields of the record that begins at `at` and ends with the bytes.
 
-        Text that is stepped over is not looked at. Raises: IndexError, ValueError, struct.error if it is not one whole record.
+        Skipped text is not validated. Raises: IndexError, ValueError, struct.error if the bytes are not one whole record.
         """
         found: list[Any] = [None] * self._count
         for i, shape in enumerate(self._shapes):
@@ -97,7 +96,7 @@ class Fields:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A number as it is written, still doubled (zigzag), and where it ends."""
+    """Return a number, still zigzag encoded, and the offset of its end."""
     byte = data[at]
     at += 1
     if byte < 128:
@@ -122,7 +121,7 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _after(shape: Shape, data: bytes, at: int) -> int:
-    """Where the value that begins at `at` ends."""
+    """Return the offset of the end of the value that begins at `at`."""
     kind = shape.kind
     if kind in (_TEXT, _BYTES):
         size, at = _length(data, at)
@@ -157,8 +156,8 @@ def _after_items(shape: Shape, data: bytes, at: int) -> int:
                 raise IndexError("an array that ends early")
 
 
-def _value(shape: Shape, data: bytes, at: int) -> tuple[Any, int]:  # noqa: PLR0911 - one answer a type
-    """The value that begins at `at`, and where it ends."""
+def _value(shape: Shape, data: bytes, at: int) -> tuple[Any, int]:  # noqa: PLR0911 - one return per type
+    """Return the value that begins at `at`, and the offset of its end."""
     kind = shape.kind
     if kind == _TEXT:
         size, at = _length(data, at)
@@ -212,7 +211,7 @@ def _entries(shape: Shape, data: bytes, at: int) -> tuple[dict[str, Any], int]:
 
 
 def _block(data: bytes, at: int) -> tuple[int, int]:
-    """How many items come now; a block that tells its bytes too has a negative count."""
+    """Return the number of items in a block, and the offset of the first. A negative count precedes the block's size in bytes."""
     number, at = _number(data, at)
     if number & 1:
         _, at = _number(data, at)

@@ -1,4 +1,4 @@
-"""Adapter: the Protocol Buffers form of ingest items (`schemas/proto/ingest.proto`) <-> the JSON that means the same."""
+"""Adapter: ingest items in Protocol Buffers (`schemas/proto/ingest.proto`), and their conversion to JSON."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ _OBJECTS: Final = {name: name for name in ("context", "integrations", "propertie
 
 
 def read_item(data: bytes) -> Item:
-    """Raises: DecodeError when the bytes are no `Item`, or are nested deeper than 33 objects."""
+    """Parse an `Item`. Raises: DecodeError if the bytes are no `Item`, or are nested deeper than 33 objects."""
     try:
         return Item.FromString(data)
     except _NoMessage as error:
@@ -41,10 +41,10 @@ def read_item(data: bytes) -> Item:
 
 
 class OpenBatch(msgspec.Struct, frozen=True):
-    """A `Batch` whose items are still bytes, as sent.
+    """A `Batch` whose items are unparsed bytes.
 
-    `shared` holds the batch's context and integrations in the encoding of an `Item`: in front of an item's bytes it merges them
-    under the item's own, member by member of the first level, because a later map entry replaces an earlier one of that name.
+    `shared` is the batch's context and integrations, encoded as an `Item`. Prepended to an item's bytes it merges them under the
+    item's own at the first level, because a later map entry replaces an earlier one of the same name.
     """
 
     items: Sequence[bytes]
@@ -53,9 +53,9 @@ class OpenBatch(msgspec.Struct, frozen=True):
 
 
 def open_batch(data: bytes) -> OpenBatch:
-    """Read a `Batch` in time and memory in proportion to its bytes.
+    """Parse a `Batch` without its items, in time and memory proportional to its bytes.
 
-    Raises: DecodeError when the bytes are no `Batch`, or its context or integrations are no objects; the items are not looked at.
+    Raises: DecodeError if the bytes are no `Batch`, or its context or integrations are no objects.
     """
     batch = _read_batch_envelope(data)
     shared = _field(_ITEM_CONTEXT, batch.context) + _field(_ITEM_INTEGRATIONS, batch.integrations)
@@ -67,7 +67,7 @@ def open_batch(data: bytes) -> OpenBatch:
 
 
 def item_write_key(data: bytes) -> str | None:
-    """The `write_key` of an `Item`, of which nothing else is parsed. Raises: DecodeError when the bytes are no message."""
+    """Return the `write_key` of an `Item` without parsing other fields. Raises: DecodeError if the bytes are no message."""
     try:
         return ItemEnvelope.FromString(data).write_key or None
     except _NoMessage as error:
@@ -75,34 +75,34 @@ def item_write_key(data: bytes) -> str | None:
 
 
 def batch_write_key(data: bytes) -> str | None:
-    """The `write_key` of a `Batch`, of which nothing nested is parsed. Raises: DecodeError when the bytes are no message."""
+    """Return the `write_key` of a `Batch` without parsing nested messages. Raises: DecodeError if the bytes are no message."""
     return _read_batch_envelope(data).write_key or None
 
 
 def batch_of_one(item: bytes) -> bytes:
-    """The `Batch` of a single item, whose bytes need not be readable."""
+    """Return a `Batch` of a single item, whose bytes may be invalid."""
     return _BATCH_FIELD_1 + base128_bytes(len(item)) + item
 
 
 def item_json(data: bytes) -> str:
-    """The item as JSON text: its canonical JSON mapping, objects sorted by name, whole numbers without a fraction.
+    """Return the item in its canonical JSON mapping, with sorted keys and integers without a fraction.
 
-    Sorted, because a message does not say in which order members were set: the same bytes give the same text, always.
-    Raises: DecodeError when the bytes are no `Item`, none of its fields is among them, or a value says nothing that JSON can say.
+    The keys are sorted because map entries have no order in Protocol Buffers: the same bytes always give the same text.
+    Raises: DecodeError if the bytes are no `Item`, contain none of its fields, or contain a value that JSON cannot represent.
     """
     item = read_item(data)
     members = _members(item)
     if not members:
-        raise DecodeError("bad_protobuf", "no field of an Item is there: send a starling.ingest.v1.Item")
+        raise DecodeError("bad_protobuf", "no field of an Item is present: send a starling.ingest.v1.Item")
     return msgspec.json.encode(members).decode()
 
 
 def instant_text(instant: Timestamp, place: str) -> str:
-    """RFC 3339. Raises: DecodeError beyond the years 1 to 9999."""
+    """Return a time in RFC 3339. Raises: DecodeError outside the years 1 to 9999."""
     try:
         return instant.ToJsonString()
     except ValueError as error:
-        raise DecodeError("bad_timestamp", f"{place}: is no instant between the years 1 and 9999: send when it happened") from error
+        raise DecodeError("bad_timestamp", f"{place}: is no time between the years 1 and 9999: send the event's time") from error
 
 
 def _members(item: Item) -> Json:
@@ -129,7 +129,7 @@ def _array(values: ListValue, place: str) -> list[Any]:
 
 def _number(number: float, place: str) -> int | float:
     if not math.isfinite(number):
-        raise DecodeError("bad_protobuf", f"{place}: {number} is no JSON number: send null or leave it out")
+        raise DecodeError("bad_protobuf", f"{place}: {number} is no JSON number: send null or omit it")
     return int(number) if number.is_integer() and abs(number) <= _MAX_WHOLE else number
 
 
@@ -146,7 +146,7 @@ _READ: Final[Mapping[str, Callable[[Value, str], Any]]] = {
 def _value(value: Value, place: str) -> Any:
     kind = value.WhichOneof("kind")
     if kind is None:
-        raise DecodeError("bad_protobuf", f"{place}: the Value holds nothing: set its null_value, or leave it out")
+        raise DecodeError("bad_protobuf", f"{place}: the Value holds nothing: set its null_value, or omit it")
     return _READ[kind](value, place)
 
 

@@ -1,4 +1,4 @@
-"""Adapter: the schema registry over its Confluent-compatible API. Services only look up; the deploy step registers."""
+"""Adapter: the schema registry, through its Confluent-compatible API. Services read schemas; the deploy step registers them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,22 +10,22 @@ from starling_common.wire.codec import Codec, UnknownSchema, schema_text
 
 
 class RegistryUnavailable(Exception):
-    """The registry did not answer, or answered with a fault of its own; the same call may work later."""
+    """The registry did not respond, or responded with an internal error. The same call can succeed later."""
 
 
 class SchemaMissing(LookupError):
-    """The subject does not hold our schema: the deploy step was not run for this version."""
+    """The subject lacks the required schema: the deploy step was not run for this version."""
 
 
 class Registry:
-    """Looks schemas up and registers them. Holds no connection between two calls."""
+    """A client of the schema registry. It keeps no connection open between calls."""
 
     def __init__(self, url: str) -> None:
-        """`url` is the Confluent-compatible root, such as `http://host:8081/apis/ccompat/v7`."""
+        """Create the client; `url` is the Confluent-compatible root, such as `http://host:8081/apis/ccompat/v7`."""
         self._url = url
 
     def codec(self, topic: str, name: str) -> Codec:
-        """A codec for the values of a topic.
+        """Return a codec for the values of a topic.
 
         Raises: SchemaMissing, RegistryUnavailable.
         """
@@ -36,13 +36,13 @@ class Registry:
             except SchemaRegistryError as error:
                 if error.http_status_code != 404:
                     raise
-                raise SchemaMissing(f"{subject} does not hold schema {name}: run `python -m starling_common.deploy`") from error
+                raise SchemaMissing(f"{subject} lacks schema {name}: run `python -m starling_common.deploy`") from error
         if found.schema_id is None:
-            raise SchemaMissing(f"{subject}: the registry gave no id for schema {name}")
+            raise SchemaMissing(f"{subject}: the registry returned no id for schema {name}")
         return Codec(name, found.schema_id, self.schema)
 
     def schema(self, schema_id: int) -> str:
-        """The schema with that id, as JSON. Raises: UnknownSchema, RegistryUnavailable."""
+        """Return the schema with that id as JSON. Raises: UnknownSchema, RegistryUnavailable."""
         with self._client() as client:
             try:
                 text = client.get_schema(schema_id).schema_str
@@ -55,7 +55,7 @@ class Registry:
         return text
 
     def newest(self, topic: str) -> tuple[int, str]:
-        """Id and JSON of the newest schema registered for the values of a topic.
+        """Return id and JSON of the latest schema registered for the values of a topic.
 
         Raises: SchemaMissing, RegistryUnavailable.
         """
@@ -66,9 +66,9 @@ class Registry:
             except SchemaRegistryError as error:
                 if error.http_status_code != 404:
                     raise
-                raise SchemaMissing(f"{subject} holds no schema: run `python -m starling_common.deploy`") from error
+                raise SchemaMissing(f"{subject} has no schema: run `python -m starling_common.deploy`") from error
         if found.schema_id is None or found.schema.schema_str is None:
-            raise SchemaMissing(f"{subject}: the registry gave no newest schema")
+            raise SchemaMissing(f"{subject}: the registry returned no latest schema")
         return found.schema_id, found.schema.schema_str
 
     def register(self, subject: str, name: str, compatibility: str) -> int:
@@ -79,20 +79,20 @@ class Registry:
                 return client.register_schema(subject, Schema(schema_text(name), "AVRO"))
             except SchemaRegistryError as error:
                 if error.http_status_code == 409:
-                    problem = f"is not {compatibility} with what is registered"
+                    problem = f"is not {compatibility} compatible with the registered schemas"
                 elif error.http_status_code == 422:
-                    problem = "is no schema that the registry understands"
+                    problem = "is invalid according to the registry"
                 else:
                     raise
                 raise ValueError(f"{subject}: schema {name} {problem}: {error}") from error
 
     @contextmanager
     def _client(self) -> Iterator[SchemaRegistryClient]:
-        # One client a call: calls are rare (a codec remembers what it was told), and nothing is left open between them.
+        # One client per call: calls are rare because codecs cache schemas, and no connection stays open between them.
         try:
             with SchemaRegistryClient({"url": self._url, "max.retries": 2, "timeout": 10}) as client:
                 yield client
         except (SchemaMissing, UnknownSchema, ValueError):
             raise
         except Exception as cause:
-            raise RegistryUnavailable(f"the schema registry at {self._url} does not answer: {cause}") from cause
+            raise RegistryUnavailable(f"the schema registry at {self._url} does not respond: {cause}") from cause
