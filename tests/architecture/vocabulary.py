@@ -33,7 +33,7 @@ RETIRED: Final = {
 
 CHECKED: Final = (
     "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/",
-    "libs/common/", "libs/items/", "libs/local/",
+    "helm/", "libs/common/", "libs/items/", "libs/local/",
     "schemas/avro/tables.cql", "schemas/avro/telemetry.yaml", "schemas/avro/topics.yaml",
     "services/ingest/", "services/normalizer/",
     "spark/README.md", "spark/starling_spark/history/", "spark/starling_spark/kafka/", "spark/starling_spark/lakehouse/",
