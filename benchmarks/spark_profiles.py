@@ -32,7 +32,7 @@ from starling_common.wire import FieldReader, Registry
 from starling_local.runtime import runtime_jars
 from starling_spark.jobs.profiles.definitions import Definition
 from starling_spark.jobs.profiles.matches import EVENT_FIELDS
-from starling_spark.jobs.profiles.queries import Batch, Place, Tell, TraitQuery
+from starling_spark.jobs.profiles.queries import Batch, Observers, QueryOptions, TraitQuery
 from starling_spark.jobs.profiles.transform import Job, Topics
 from starling_spark.kafka.codec import Wire, collect_rarely, topic_schemas
 from starling_spark.kafka.sources import kafka_records
@@ -116,18 +116,19 @@ class Bench:
             Definition("default", f"t{number}", self._rounds, json.dumps(document), ())
             for number, document in enumerate(documents(count))
         )
-        place = Place(self._made.brokers, PARTITIONS, self._directory / "profiles", 2, 1.0)
+        options = QueryOptions(self._made.brokers, PARTITIONS, self._directory / "profiles", 2, 1.0)
         batches: list[Batch] = []
         before = self.cpu_seconds()
         job = Job(self._job.topics, self.wire, Clock.EVENT, definitions)
-        query = TraitQuery(self.spark, job, place, Tell(batches.append, QueryMetrics(Metrics(CollectorRegistry()), "benchmark")))
+        observers = Observers(batches.append, QueryMetrics(Metrics(CollectorRegistry()), "benchmark"))
+        query = TraitQuery(self.spark, job, options, observers)
         try:
-            while query.look() is None or not batches:
+            while query.poll() is None or not batches:
                 time.sleep(0.1)
             took = Took(seconds_of(query.recent()), self.cpu_seconds() - before)
         finally:
             query.stop(60)
-        users = self._state(place.checkpoints / query.name)
+        users = self._state(options.checkpoints / query.name)
         return {"took": took, "told": batches[0].published.get(AGGREGATES, 0), **users}
 
     def _state(self, checkpoint: Path) -> dict[str, int]:

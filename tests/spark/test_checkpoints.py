@@ -19,7 +19,7 @@ from starling_spark.jobs.lake import job as lake_job
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.profiles import queries, traits
 from starling_spark.jobs.profiles.definitions import Definition
-from starling_spark.jobs.profiles.queries import Place, Tell, TraitQuery
+from starling_spark.jobs.profiles.queries import Observers, QueryOptions, TraitQuery
 from starling_spark.jobs.profiles.transform import Job, Topics
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.lakehouse.iceberg import Lake
@@ -78,15 +78,15 @@ def test_traits_go_on_under_the_checkpoint_of_a_new_version(
         Clock.EVENT,
         (Definition("w", "orders", 1, document, ()),),
     )
-    place = Place(stack.brokers, PARTITIONS, tmp_path / "profiles", 1, 0.1)
-    tell = Tell(lambda _: None, QueryMetrics(Metrics(CollectorRegistry()), "profiles"))
+    options = QueryOptions(stack.brokers, PARTITIONS, tmp_path / "profiles", 1, 0.1)
+    observers = Observers(lambda _: None, QueryMetrics(Metrics(CollectorRegistry()), "profiles"))
 
     def run(expected: int) -> str:
         """Until the trait has this value; then the checkpoint is the only one."""
-        query = TraitQuery(spark, job, place, tell)
+        query = TraitQuery(spark, job, options, observers)
         try:
-            wait_for(lambda: query.look() and instance.values().get(("ann", "orders")) == expected, PATIENCE_SECONDS, lambda: "")
-            query.forget_others()
+            wait_for(lambda: query.poll() and instance.values().get(("ann", "orders")) == expected, PATIENCE_SECONDS, lambda: "")
+            query.delete_other_checkpoints()
         finally:
             query.stop(60)
         return query.name
@@ -97,5 +97,5 @@ def test_traits_go_on_under_the_checkpoint_of_a_new_version(
     instance.event("ann", START_MS + 10)
     monkeypatch.setattr(queries, "FORMAT", traits.FORMAT + 1)
     new = run(4)
-    assert [path.name for path in place.checkpoints.iterdir()] == [new] != [old]
+    assert [path.name for path in options.checkpoints.iterdir()] == [new] != [old]
     instance.remove()

@@ -119,7 +119,7 @@ def test_what_the_wall_clock_lets_in_too_early_counts_when_the_evaluators_does(s
         until_ms = chunk.now_ms = now_ms + chance.choice([0, 100_000])
         told |= {key: value for (_, key), value in values(partition.fold([chunk])).items()}
         state = decode_user(partition.store.users["w/u"])
-        waited += len(state.kept.waiting)
+        waited += len(state.state.waiting)
         for key, value in evaluator.values("u", until_ms).items():
             found = told.get(key)
             assert found == value or (found is None and not value), (asked[int(key[1:])], user, value)

@@ -89,7 +89,7 @@ def test_more_users_than_fit_at_hand_are_folded_in_rounds(monkeypatch: pytest.Mo
     events = [order(f"u{i % 7}", START_MS + i * DAY_MS, revenue=i) for i in range(200)]
     at_once = Partition(defined("spent", SPENT_30D))
     expected = values(at_once.batch(events))
-    monkeypatch.setattr(folding, "MOST_USERS_AT_HAND", 2)
+    monkeypatch.setattr(folding, "MAX_USERS_IN_MEMORY", 2)
     in_rounds = Partition(defined("spent", SPENT_30D))
     assert values(in_rounds.batch(events)) == expected
     assert in_rounds.store.users == at_once.store.users

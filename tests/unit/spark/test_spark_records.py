@@ -11,7 +11,7 @@ from starling_common.settings import Clock
 from starling_common.wire import DecodeError
 from starling_spark.jobs.profiles.folding import Computed, Refusal
 from starling_spark.jobs.profiles.matches import ChunkBuilder, Reading
-from starling_spark.jobs.profiles.outputs import RECORDS_A_PACK, OutputBatches, computed_encoder, unpack
+from starling_spark.jobs.profiles.outputs import RECORDS_PER_PACK, OutputBatches, computed_encoder, unpack
 from starling_spark.jobs.profiles.plans import compile_traits
 from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.sources import Raw
@@ -116,13 +116,13 @@ def test_what_says_something_else_has_another_id(changed: dict[str, Any]) -> Non
     assert told()["event_id"] != told(**changed)["event_id"]
 
 
-@pytest.mark.parametrize("count", [0, 1, RECORDS_A_PACK, 2 * RECORDS_A_PACK + 1])
+@pytest.mark.parametrize("count", [0, 1, RECORDS_PER_PACK, 2 * RECORDS_PER_PACK + 1])
 def test_records_are_unpacked_as_they_were_packed(count: int) -> None:
     rows = [("t", number % 3, None if number % 2 else b"k", b"v%d" % number, number, f"c{number}") for number in range(count)]
     outputs = OutputBatches()
     for row in rows:
         outputs.add(row)
     packed = outputs.packed()
-    assert len(packed) == -(-count // RECORDS_A_PACK)
+    assert len(packed) == -(-count // RECORDS_PER_PACK)
     batches = unpack(pa.RecordBatch.from_pydict({"packed": pa.array([one], pa.binary())}) for one in packed)
     assert [tuple(row.values()) for batch in batches for row in batch.to_pylist()] == rows

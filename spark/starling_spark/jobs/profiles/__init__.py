@@ -1,1 +1,1 @@
-"""Job `profiles`: computed traits. What a person did, measured by definition, as one value a trait that follows stream time."""
+"""Job `profiles`: computed traits. Each trait is an event measure of a user, evaluated at stream time."""

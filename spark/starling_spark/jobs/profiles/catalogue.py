@@ -1,4 +1,4 @@
-"""Adapter: the definitions of computed traits as the topic tells them, always whole."""
+"""Adapter: the definitions of computed traits, read from their topic."""
 
 from threading import Lock
 
@@ -11,7 +11,7 @@ from starling_spark.jobs.profiles.definitions import Definition, Definitions
 
 
 class TraitCatalogue:
-    """Follows `computed-traits.definitions` (one partition) in a thread of its own."""
+    """Follows `computed-traits.definitions` (one partition) in its own thread."""
 
     def __init__(self, brokers: str, topic: str, codec: Codec) -> None:
         self.topic = topic
@@ -21,7 +21,7 @@ class TraitCatalogue:
         self._view = TopicView(brokers, topic, self._apply)
 
     def start(self) -> None:
-        """Read what is there. Raises: BrokerUnavailable."""
+        """Read the topic to its end, and start to follow it. Raises: BrokerUnavailable."""
         self._view.start()
 
     def stop(self) -> None:
@@ -29,21 +29,21 @@ class TraitCatalogue:
         self._view.stop()
 
     def problem(self) -> str | None:
-        """What is wrong, None when all is well."""
+        """Return why the definitions are not current; None when they are."""
         return self._view.problem()
 
     def current(self, timeout_seconds: float = 10.0) -> tuple[tuple[Definition, ...], int]:
-        """Every definition written before this call, and the offset up to which they were read.
+        """Return every definition written before this call, and the offset up to which they were read.
 
-        Raises: BrokerUnavailable when they cannot be had in time.
+        Raises: BrokerUnavailable when the topic could not be read to its end in time.
         """
         if not self._view.wait_until_current(timeout_seconds):
             raise BrokerUnavailable(f"{self.topic} could not be read to its end: {self._view.problem() or 'timed out'}")
-        return self.at_hand()
+        return self.latest()
 
-    def at_hand(self) -> tuple[tuple[Definition, ...], int]:
-        """As `current`, without asking whether there is more."""
-        position = self._view.positions().get(0, 0)  # first: the definitions may then be newer, never older
+    def latest(self) -> tuple[tuple[Definition, ...], int]:
+        """Return the definitions read so far and their offset, without a request to the broker."""
+        position = self._view.positions().get(0, 0)  # read first, so that the definitions are at least as new
         with self._lock:
             return self._definitions.in_force(), position
 

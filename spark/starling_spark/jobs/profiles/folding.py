@@ -1,7 +1,7 @@
-"""Pure core: one Kafka partition's part of a micro-batch: fold its matches, then tell the values that changed at stream time.
+"""Pure core: one Kafka partition of a micro-batch: fold its matches, then publish the values that changed at stream time.
 
-A partition's stream time is its own, as everywhere in the product: the highest event time seen in it, moved on by clock
-records (or the wall clock, where that is the clock).
+Each partition has its own stream time: the highest event time in it, advanced by clock records, or the wall clock when that is
+the configured clock.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,25 +12,25 @@ import msgspec
 from starling_common.values import split_key
 from starling_spark.jobs.profiles.definitions import Trait
 from starling_spark.jobs.profiles.plans import TraitPlan
-from starling_spark.jobs.profiles.traits import UserTraits, Value, decode_user, encode_user, look_at, settle
+from starling_spark.jobs.profiles.traits import UserTraits, Value, changed_values, decode_user, encode_user, mark_due
 from starling_spark.jobs.profiles.wheel import Slot, reached, slot_for
 
-MOST_USERS_AT_HAND = 20_000
-"""States kept in memory within one partition's batch; a backlog of millions is folded in rounds of so many."""
+MAX_USERS_IN_MEMORY = 20_000
+"""States in memory while one partition's batch is folded; a backlog of millions is folded in passes of this size."""
 
 Hit = tuple[int, int, list[tuple[int, Any]]]
-"""One event that counts: its time, the stream time then, and what each leaf takes of it."""
+"""A matching event: its time, the stream time of its arrival, and the payload for each leaf."""
 
 
 class UserHits(msgspec.Struct, array_like=True, gc=False):
-    """One user's events, in the order of arrival; the correlation id is the last one's."""
+    """One user's events, in the order of arrival, with the correlation id of the last one."""
 
     correlation_id: str
     hits: list[Hit]
 
 
 class Refusal(msgspec.Struct, array_like=True):
-    """A dead letter, ready to write."""
+    """An encoded dead letter."""
 
     key: bytes | None
     value: bytes
@@ -39,9 +39,9 @@ class Refusal(msgspec.Struct, array_like=True):
 
 
 class Chunk(msgspec.Struct, array_like=True):
-    """What a run of records of one partition came to. `users`: by `workspace/user`.
+    """The matches of consecutive records of one partition. `users`: by `workspace/user`.
 
-    `moved_by`: correlation id of what moved its stream time last.
+    `moved_by`: correlation id of the record that last advanced stream time.
     """
 
     now_ms: int
@@ -51,10 +51,10 @@ class Chunk(msgspec.Struct, array_like=True):
 
 
 class Clock(msgspec.Struct, array_like=True):
-    """A partition's own state. `received_at` (microseconds) of the last value told: it only grows.
+    """The state of a partition. `received_at` (microseconds) of the last published value; it strictly increases.
 
-    `is_new`: no user is kept yet, so none needs to be looked up, and earlier queries may have published values that no longer
-    hold; most of a history is read then.
+    `is_new`: the store has no user yet, so no lookup is needed, and earlier queries may have published outdated values. Most of a
+    history is read in this state.
     """
 
     now_ms: int = 0
@@ -65,7 +65,7 @@ class Clock(msgspec.Struct, array_like=True):
 
 
 class Computed(NamedTuple):
-    """A value to tell, as JSON text; `as_of` is the stream time, `received_at` the wall clock in microseconds."""
+    """A value to publish, as JSON text; `as_of` is the stream time, `received_at` the wall clock in microseconds."""
 
     user: str
     trait: Trait
@@ -76,40 +76,40 @@ class Computed(NamedTuple):
 
 
 class Store(Protocol):
-    """A partition's state, kept between micro-batches."""
+    """The state of a partition, stored between micro-batches."""
 
     def clock(self) -> Clock:
-        """The partition's own state; a new one at first."""
+        """Return the partition's clock; a new one at first."""
 
     def put_clock(self, clock: Clock) -> None:
-        """Keep it."""
+        """Store the clock."""
 
     def user(self, user: str) -> bytes | None:
-        """A user's state, None when there is none."""
+        """Return a user's state; None when there is none."""
 
     def put_user(self, user: str, state: bytes | None) -> None:
-        """Keep it; None forgets the user."""
+        """Store a user's state; None deletes it."""
 
     def slot(self, slot: Slot) -> list[str]:
-        """Who is filed there."""
+        """Return the users of a slot."""
 
     def put_slot(self, slot: Slot, users: list[str]) -> None:
-        """Keep it; an empty list forgets the slot."""
+        """Store the users of a slot; an empty list deletes the slot."""
 
     def take_published(self) -> Iterable[str]:
-        """Users for whom earlier queries published values from events that are deleted by now; forgotten once read."""
+        """Return and delete the users with values that earlier queries published from events which are deleted now."""
 
 
-class _AtHand(msgspec.Struct):
-    """A user's state in memory. `numbers`: of the leaves and marks that took something since it was read."""
+class _LoadedUser(msgspec.Struct):
+    """A user's state in memory. `numbers`: the leaves and marks that matched since it was loaded."""
 
-    state: UserTraits
+    traits: UserTraits
     plan: TraitPlan
     numbers: set[int]
 
 
 class PartitionFold:
-    """One partition's part of one micro-batch: `take` each chunk, then `finish` once."""
+    """Folds one partition of one micro-batch: `take` each chunk, then `finish` once."""
 
     def __init__(self, plans: Mapping[str, TraitPlan], store: Store, published_to_ms: int = 0) -> None:
         """`plans`: by workspace. `published_to_ms`: the partition's stream time at the last value of an earlier query."""
@@ -118,44 +118,44 @@ class PartitionFold:
         self._published_to_ms = published_to_ms
         self._clock = store.clock()
         self._republishes = self._clock.is_new
-        self._users: dict[str, _AtHand] = {}
+        self._users: dict[str, _LoadedUser] = {}
         self._touched: dict[str, str] = {}
         self._filings: dict[Slot, list[str]] = {}
 
     def take(self, chunk: Chunk) -> None:
-        """Fold a chunk's hits, and move stream time on; it never goes back."""
+        """Fold a chunk's hits, and advance stream time; it never decreases."""
         began_ms = self._clock.now_ms
         for name, user_hits in chunk.users.items():
             self._touched[name] = user_hits.correlation_id
             user = self._user(name)
-            fold, kept, numbers = user.plan.measures.fold, user.state.kept, user.numbers
+            fold, state, numbers = user.plan.measures.fold, user.traits.state, user.numbers
             first_mark = len(user.plan.measures.leaves)
             for time_ms, now_ms, matches in user_hits.hits:
-                fold(kept, (time_ms, matches), max(began_ms, now_ms))
+                fold(state, (time_ms, matches), max(began_ms, now_ms))
                 for number, payload in matches:
-                    # No leaf takes an event that lacks its property; a mark takes nothing of any event.
+                    # A leaf ignores an event without its property; a mark has no payload.
                     if payload is not None or number >= first_mark:
                         numbers.add(number)
         if chunk.now_ms >= self._clock.now_ms:
             self._clock.now_ms, self._clock.moved_by = chunk.now_ms, chunk.moved_by
 
     def finish(self, wall_clock_micros: int) -> Iterator[Computed]:
-        """Everything that changed, at the stream time reached; the state is stored when the iterator is used up."""
+        """Yield every changed value at the current stream time. The state is stored when the iterator is exhausted."""
         clock = self._clock
-        # The normalizer drops a value that is older than the published one, and the clock records behind that may be deleted.
+        # The normalizer drops a value that is older than the published one, and the clock records up to it may be deleted.
         clock.now_ms = max(clock.now_ms, self._published_to_ms)
         self._open_slots()
         published = self._take_published()
         clock.received_at = max(clock.received_at, wall_clock_micros - 1)
         for name, correlation_id in self._touched.items():
             user = self._user(name)
-            look_at(user.state, user.plan, user.numbers, clock.now_ms)
+            mark_due(user.traits, user.plan, user.numbers, clock.now_ms)
             user.numbers.clear()
-            values = settle(user.state, user.plan, clock.now_ms, republish=self._republishes)
+            values = changed_values(user.traits, user.plan, clock.now_ms, republish=self._republishes)
             for index, text in values + _withdrawn(user.plan, values) if name in published else values:
                 clock.received_at += 1
                 yield Computed(name, user.plan.traits[index], text, clock.now_ms, clock.received_at, correlation_id)
-            self._file(name, user.state)
+            self._file(name, user.traits)
         self._make_room(0)
         self._store_filings()
         self._store.put_clock(clock)
@@ -168,21 +168,21 @@ class PartitionFold:
             self._touched.setdefault(name, self._clock.moved_by)
         return published
 
-    def _user(self, name: str) -> _AtHand:
+    def _user(self, name: str) -> _LoadedUser:
         user = self._users.get(name)
         if user is None:
-            self._make_room(MOST_USERS_AT_HAND)
+            self._make_room(MAX_USERS_IN_MEMORY)
             data = None if self._clock.is_new else self._store.user(name)
             state = UserTraits() if data is None else decode_user(data)
-            user = self._users[name] = _AtHand(state, self._plans[_workspace(name)], set())
+            user = self._users[name] = _LoadedUser(state, self._plans[_workspace(name)], set())
         return user
 
     def _make_room(self, most: int) -> None:
         if not self._users or len(self._users) < most:
             return
         for name, user in self._users.items():
-            look_at(user.state, user.plan, user.numbers, self._clock.now_ms)
-            self._store.put_user(name, None if user.state.is_empty else encode_user(user.state))
+            mark_due(user.traits, user.plan, user.numbers, self._clock.now_ms)
+            self._store.put_user(name, None if user.traits.is_empty else encode_user(user.traits))
         self._users.clear()
         self._clock.is_new = False
 
@@ -191,8 +191,8 @@ class PartitionFold:
         for slot in reached(clock.slots, clock.now_ms):
             clock.slots.discard(slot)
             for name in self._store.slot(slot):
-                user = self._user(name).state
-                if user.filed == slot.start_ms:  # else it was filed anew since, nearer
+                user = self._user(name).traits
+                if user.filed == slot.start_ms:  # otherwise the user was moved to an earlier slot
                     user.filed = None
                     self._touched.setdefault(name, clock.moved_by)
             self._store.put_slot(slot, [])
@@ -202,20 +202,20 @@ class PartitionFold:
         if due is None:
             return
         slot = slot_for(due, self._clock.now_ms)
-        # Standing in a slot that comes up earlier is well: the user is filed anew when it does.
+        # An earlier slot is sufficient: the user is filed again when it opens.
         if user.filed is None or user.filed > slot.start_ms:
             user.filed = slot.start_ms
             self._filings.setdefault(slot, []).append(name)
 
     def _store_filings(self) -> None:
         for slot, names in self._filings.items():
-            there = self._store.slot(slot) if slot in self._clock.slots else []
-            self._store.put_slot(slot, there + names)
+            filed = self._store.slot(slot) if slot in self._clock.slots else []
+            self._store.put_slot(slot, filed + names)
             self._clock.slots.add(slot)
 
 
 def _withdrawn(plan: TraitPlan, values: Iterable[Value]) -> list[Value]:
-    """No value for each trait that has none of these: a deleted event may have given it one."""
+    """Return no value for each trait without a value in `values`: a deleted event may have produced a published one."""
     indexes = {index for index, _ in values}
     return [(index, None) for index in range(len(plan.traits)) if index not in indexes]
 

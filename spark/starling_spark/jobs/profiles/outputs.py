@@ -1,7 +1,7 @@
-"""Pure core: computed values to records, and records to publish many in one value.
+"""Pure core: computed values -> records, and records -> packs of records in one row.
 
-Spark takes what a stateful processor gives row by row, and holds all rows of a key as dictionaries at once: 1 KB and
-10 us each. Packed into Arrow streams of a few thousand they are bytes, and no row is touched again.
+Spark reads the output of a stateful processor row by row, and holds all rows of a key as dictionaries: 1 KB and 10 us each.
+Arrow streams of a few thousand records pass as bytes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,11 +25,11 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 """`sinks.OUTPUT` in Arrow."""
-RECORDS_A_PACK: Final = 5_000
+RECORDS_PER_PACK: Final = 5_000
 
 
 def computed_encoder(codec: Codec) -> Callable[[Computed], bytes]:
-    """To the bytes of an `AggregateComputed` record. Told twice (after a crash), it has the same `event_id`."""
+    """Return a function to the bytes of an `AggregateComputed` record. A repetition after a crash has the same `event_id`."""
     parts = record_parts(
         codec,
         ("received_at",),
@@ -38,24 +38,24 @@ def computed_encoder(codec: Codec) -> Callable[[Computed], bytes]:
         ("trait_key", "trait_version"),
         ("value", "as_of", "correlation_id"),
     )
-    received, whose, identity, which, what = parts
+    received, user_part, identity, trait_part, value_part = parts
     header = codec.header
-    # All values of one person come one after the other, and the traits are few.
-    whose_of = lru_cache(maxsize=16)(lambda user: (*split_key(user.encode()), whose(*split_key(user.encode()))))
-    which_of = lru_cache(maxsize=4096)(which)
+    # The values of one user are adjacent, and the traits are few.
+    user_of = lru_cache(maxsize=16)(lambda user: (*split_key(user.encode()), user_part(*split_key(user.encode()))))
+    trait_of = lru_cache(maxsize=4096)(trait_part)
 
     def encode(computed: Computed) -> bytes:
         trait, value, as_of = computed.trait, computed.value, computed.as_of
-        workspace, user_id, person = whose_of(computed.user)
+        workspace, user_id, encoded_user = user_of(computed.user)
         event_id = deterministic_id(workspace, user_id, trait.key, trait.version, value, as_of)
         return b"".join(
             (
                 header,
                 received(computed.received_at),
-                person,
+                encoded_user,
                 identity(event_id),
-                which_of(trait.key, trait.version),
-                what(value, as_of, computed.correlation_id),
+                trait_of(trait.key, trait.version),
+                value_part(value, as_of, computed.correlation_id),
             )
         )
 
@@ -63,20 +63,20 @@ def computed_encoder(codec: Codec) -> Callable[[Computed], bytes]:
 
 
 class OutputBatches:
-    """Gathers records; each is a tuple of the fields of `sinks.OUTPUT`."""
+    """Collects records; each is a tuple of the fields of `sinks.OUTPUT`."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
         self._packs: list[bytes] = []
 
     def add(self, row: tuple[Any, ...]) -> None:
-        """One record."""
+        """Add a record."""
         self._rows.append(row)
-        if len(self._rows) >= RECORDS_A_PACK:
+        if len(self._rows) >= RECORDS_PER_PACK:
             self._pack()
 
     def packed(self) -> list[bytes]:
-        """All of them, in order."""
+        """Return the packs of all records, in order."""
         if self._rows:
             self._pack()
         return self._packs
@@ -91,7 +91,7 @@ class OutputBatches:
 
 
 def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The records of all packs."""
+    """Yield the records of all packs."""
     for batch in batches:
         for pack in batch.column(0).to_pylist():
             with pa.ipc.open_stream(pack) as stream:

@@ -1,4 +1,4 @@
-"""Pure core: computed traits -> for each workspace one plan that matches, folds and reads all of them."""
+"""Pure core: computed traits -> one plan for each workspace, which matches, folds and reads all of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from starling_spark.jobs.profiles.definitions import Trait
 
 @dataclass(frozen=True, slots=True)
 class TraitPlan:
-    """The traits of one workspace. A trait's index is its place in `traits`; numbers are those of `measures`.
+    """The traits of one workspace. A trait's index is its index in `traits`; numbers are those of `measures`.
 
-    `readings`: one a trait, None where it has no measure. `concerned`: number of a leaf or mark -> the traits it concerns.
+    `readings`: one for each trait, None without a measure. `concerned`: number of a leaf or mark -> its traits.
     """
 
     traits: tuple[Trait, ...]
@@ -22,7 +22,7 @@ class TraitPlan:
 
 
 def compile_traits(traits: Sequence[Trait]) -> Mapping[str, TraitPlan]:
-    """By workspace."""
+    """Return the plans by workspace."""
     by_workspace: dict[str, list[Trait]] = {}
     for trait in traits:
         by_workspace.setdefault(trait.workspace, []).append(trait)

@@ -1,7 +1,7 @@
-"""Core: how far the job is, as its consumer group is told.
+"""Core: the job's offsets, as committed to its consumer group.
 
-With each offset goes, as its note, the offset below which records were really read: while no trait is defined the
-job passes records by unread, and must still dead-letter the broken ones when it reads them later, but each only once.
+The metadata of each offset is the offset up to which records were read. While no trait is defined, the job commits offsets
+without reading the records. When it reads them later, it must write one dead letter for each unreadable record.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,26 +13,27 @@ Position = tuple[str, int]
 
 
 class GroupPositions:
-    """What was passed, and what of it was read."""
+    """The committed offsets, and the offsets up to which records were read."""
 
     def __init__(self, group: GroupOffsets) -> None:
         self._group = group
         self._read: dict[Position, int] = {}
 
     def load(self, topics: Sequence[str]) -> None:
-        """Ask the broker what it was told. Raises: KafkaException."""
-        self._read.update({place: int(note) for place, note in self._group.load(topics).items() if note.isdecimal()})
+        """Load the committed metadata. Raises: KafkaException."""
+        self._read.update({partition: int(note) for partition, note in self._group.load(topics).items() if note.isdecimal()})
 
     def read_up_to(self) -> Mapping[Position, int]:
-        """Below these offsets records were read, and bad ones dead-lettered."""
+        """Return the offsets up to which records were read and unreadable ones dead-lettered."""
         return dict(self._read)
 
     def ends(self, topics: Sequence[str]) -> Ends:
-        """The ends of all partitions that hold anything. Raises: KafkaException."""
-        return {place: end for place, end in self._group.ends(topics).items() if end}
+        """Return the ends of all partitions with records. Raises: KafkaException."""
+        return {partition: end for partition, end in self._group.ends(topics).items() if end}
 
     def commit(self, offsets: Ends, *, read: bool) -> None:
-        """Tell the group; returns when the broker has it. `read`: not passed by. Raises: KafkaException."""
+        """Commit offsets to the group; returns after the broker has acknowledged. `read`: not skipped. Raises: KafkaException."""
         if read:
-            self._read.update({place: max(offset, self._read.get(place, 0)) for place, offset in offsets.items()})
-        self._group.commit(offsets, {place: str(offset) for place, offset in self._read.items()})
+            self._read.update({one: max(offset, self._read.get(one, 0)) for one, offset in offsets.items()})
+        notes = {partition: str(offset) for partition, offset in self._read.items()}
+        self._group.commit(offsets, notes)

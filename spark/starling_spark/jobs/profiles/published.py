@@ -1,4 +1,4 @@
-"""Adapter: what earlier queries published, as the topic of values has it."""
+"""Adapter: the values that earlier queries published, read from their topic."""
 
 import time
 from collections.abc import Mapping
@@ -14,45 +14,45 @@ Spans = Mapping[tuple[str, int], tuple[int, int]]
 
 _TIMEOUT_SECONDS = 10.0
 _LAST_OFFSETS = 100
-"""Of a partition: enough to have a record among compacted ones and the markers of other writers' transactions."""
+"""Last offsets of a partition to read: enough to find a record despite compaction and transaction markers."""
 
 
 class Published:
     """Reads offsets and a few records, when a query starts."""
 
     def __init__(self, brokers: str, topics: Topics, codec: Codec) -> None:
-        """`codec`: of the values."""
+        """`codec`: the codec of the values."""
         self._consumer = Consumer(consumer_config(brokers, "profiles-published", **{"enable.partition.eof": True}))
         self._topics = topics
         self._codec = codec
 
     def stream_times(self) -> dict[int, int]:
-        """Partition -> the latest `as_of` of its last values, in ms. Raises: KafkaException, BrokerUnavailable."""
-        places = [
+        """Return by partition the latest `as_of` of its last values, in ms. Raises: KafkaException, BrokerUnavailable."""
+        assigned = [
             TopicPartition(topic, partition, max(first, end - _LAST_OFFSETS))
             for (topic, partition), (first, end) in self._spans(self._topics.aggregates).items()
             if end > first
         ]
-        self._consumer.assign(places)
+        self._consumer.assign(assigned)
         try:
-            return self._latest({place.partition for place in places})
+            return self._latest({one.partition for one in assigned})
         finally:
             self._consumer.unassign()
 
     def without_events(self) -> Spans:
-        """The values of partitions whose oldest events are deleted, so that a re-read finds not all that had a value.
+        """Return the spans of the values in partitions whose oldest events are deleted; a re-read misses users there.
 
         Raises: KafkaException.
         """
         deleted = {partition for (_, partition), (first, _) in self._spans(self._topics.events).items() if first > 0}
         return {
-            place: (first, end)
-            for place, (first, end) in self._spans(self._topics.aggregates).items()
-            if place[1] in deleted and end > first
+            partition: (first, end)
+            for partition, (first, end) in self._spans(self._topics.aggregates).items()
+            if partition[1] in deleted and end > first
         }
 
     def close(self) -> None:
-        """Leave."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _spans(self, topic: str) -> Spans:
@@ -80,5 +80,5 @@ class Published:
     def _as_of(self, message: Message) -> int:
         try:
             return int(self._codec.decode(message.value() or b"")["as_of"])
-        except DecodeError:  # of another writer: the normalizer refuses it
+        except DecodeError:  # written by another producer; the normalizer refuses it
             return 0

@@ -1,4 +1,4 @@
-"""Adapter: one streaming query from Kafka to Kafka under one set of definitions, and how far it got."""
+"""Adapter: one streaming query from Kafka to Kafka under one set of definitions, and its offsets."""
 
 import shutil
 import time
@@ -26,8 +26,8 @@ _PRODUCED_BY = "starling-profiles"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a query runs: `partitions` of the profile-keyed topics; `checkpoints` holds one directory a set of definitions."""
+class QueryOptions:
+    """The options of a query. `partitions`: of the profile-keyed topics; `checkpoints`: directory of all checkpoints."""
 
     brokers: str
     partitions: int
@@ -38,56 +38,58 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a micro-batch wrote: records by topic, and how long its work took."""
+    """The records that a micro-batch published, by topic, and its duration."""
 
     published: Mapping[str, int]
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """Who is told: `published` of each micro-batch when the broker has all that it wrote, `metrics` of each that is completed."""
+class Observers:
+    """Callbacks: `published` after the broker has acknowledged a micro-batch, `metrics` after it is completed."""
 
     published: Callable[[Batch], None]
     metrics: QueryMetrics
 
 
 class TraitQuery:
-    """A running query. Its first batch under new definitions is the whole history, so that only final values are told."""
+    """A running query. Its first batch under new definitions is the whole history, so only final values are published."""
 
-    def __init__(self, spark: SparkSession, job: Job, place: Place, tell: Tell, published: Spans = MappingProxyType({})) -> None:
-        """Starts it. `published`: values of earlier queries that the history alone may not find again."""
-        facts = (FORMAT, place.state_partitions, place.partitions, job.topics.events, job.topics.clock, job.clock)
+    def __init__(
+        self, spark: SparkSession, job: Job, options: QueryOptions, observers: Observers, published: Spans = MappingProxyType({})
+    ) -> None:
+        """Start the query. `published`: values of earlier queries whose events may be deleted."""
+        facts = (FORMAT, options.state_partitions, options.partitions, job.topics.events, job.topics.clock, job.clock)
         self.name = fingerprint(job.definitions, *facts)
-        self._checkpoints = place.checkpoints
-        job = replace(job, brokers=place.brokers)
-        records = kafka_records(spark, place.brokers, [job.topics.events, job.topics.clock], headers=False)
+        self._checkpoints = options.checkpoints
+        job = replace(job, brokers=options.brokers)
+        records = kafka_records(spark, options.brokers, [job.topics.events, job.topics.clock], headers=False)
         if job.clock is Clock.WALL:
-            records = records.unionByName(heartbeats(spark, place.partitions).drop("headers"))
+            records = records.unionByName(heartbeats(spark, options.partitions).drop("headers"))
 
         def write(rows: DataFrame, _batch: int) -> None:
             began = time.monotonic()
-            published = publish(rows, place.brokers, _PRODUCED_BY)
-            tell.published(Batch(published, time.monotonic() - began))
+            published = publish(rows, options.brokers, _PRODUCED_BY)
+            observers.published(Batch(published, time.monotonic() - began))
 
-        checkpoint = place.checkpoints / self.name
+        checkpoint = options.checkpoints / self.name
         users = None
         if published and not any((checkpoint / "commits").glob("[0-9]*")):
-            # Checkpointed: Spark plans every micro-batch with it, and would ask the broker for its offsets each time.
-            users = published_users(kafka_spans(spark, place.brokers, published)).localCheckpoint()
+            # Without the checkpoint Spark would request the offsets from the broker for every micro-batch.
+            users = published_users(kafka_spans(spark, options.brokers, published)).localCheckpoint()
         query: StreamingQuery = (
             computed_traits(records, job, users)
             .writeStream.queryName(f"profiles-{self.name}")
             .outputMode("update")
             .option("checkpointLocation", checkpoint.as_uri())
-            .trigger(processingTime=f"{round(place.trigger_seconds * 1000)} milliseconds")
+            .trigger(processingTime=f"{round(options.trigger_seconds * 1000)} milliseconds")
             .foreachBatch(write)
             .start()
         )
-        self._watched = WatchedQuery(Running(query, tell.metrics))
+        self._watched = WatchedQuery(Running(query, observers.metrics))
 
-    def look(self) -> Ends | None:
-        """How far the last completed micro-batch came: its outputs are acknowledged, its place is in the checkpoint; None before.
+    def poll(self) -> Ends | None:
+        """Return the end offsets of the last completed micro-batch, whose outputs are acknowledged; None before the first.
 
         Raises: StreamingQueryException if the query failed.
         """
@@ -95,16 +97,16 @@ class TraitQuery:
         return None if self._watched.progress is None else end_offsets(self._watched.progress)
 
     def recent(self) -> Sequence[StreamingQueryProgress]:
-        """What Spark tells of the last micro-batches."""
+        """Return Spark's progress of the last micro-batches."""
         return list(self._watched.query.recentProgress)
 
     def stop(self, timeout_seconds: float) -> None:
-        """Stop between two micro-batches, or in the midst of one that lasts longer than that (it is done again later)."""
+        """Stop between two micro-batches, or within one that exceeds the timeout; Spark repeats it after a restart."""
         stop_between_batches(self._watched.query, time.monotonic() + timeout_seconds)
         self._watched.poll(is_last=True)
 
-    def forget_others(self) -> None:
-        """Delete the checkpoints of other definitions: what they remember as told is out of date from now on."""
+    def delete_other_checkpoints(self) -> None:
+        """Delete the checkpoints of other definitions; their published values are outdated now."""
         for directory in self._checkpoints.iterdir():
             if directory.is_dir() and directory.name != self.name:
                 shutil.rmtree(directory)

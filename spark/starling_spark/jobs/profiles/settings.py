@@ -1,4 +1,4 @@
-"""What an operator may turn of the job `profiles`. Topics have names of their own only where several jobs share a broker."""
+"""The settings of the job `profiles`. Other topic names are needed only for several installations on one broker."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ class ProfilesSettings(SparkSettings):
     """Settings of `python -m starling_spark.jobs.profiles`."""
 
     profiles_trigger_seconds: Annotated[float, Field(gt=0, le=3600, description="shortest time between micro-batches")] = 1.0
-    profiles_stop_seconds: Annotated[float, Field(gt=0, description="how long a micro-batch may take to end at a stop")] = 20.0
+    profiles_stop_seconds: Annotated[float, Field(gt=0, description="time at a stop for the current micro-batch to finish")] = 20.0
     profiles_group: str = "starling-profiles"
     profiles_events_topic: str = BEHAVIOUR
     profiles_clock_topic: str = CLOCK

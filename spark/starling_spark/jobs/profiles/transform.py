@@ -1,9 +1,9 @@
 """Computed traits as DataFrame in, DataFrame out: no session, no broker.
 
-State is in Spark's RocksDB state store, by Kafka partition and in it by user. It is not grouped by user, because a
-window must end at its partition's own stream time (as everywhere in the product), in the very micro-batch that
-brought that time: Spark's watermark is one for the whole query, drops what is late though it may still be inside a
-window, and fires timers only one batch later. A partition's clock and its wheel of due users lie beside its users.
+The state is in Spark's RocksDB state store, by Kafka partition and then by user. Grouping by user is not possible: a window must
+end at the stream time of its partition, in the micro-batch that brings this time. Spark has one watermark for the whole query,
+drops late events that may still be inside a window, and fires timers one batch late. The state of a partition has its clock and
+its timer wheel beside its users.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,7 +41,7 @@ _PACKED = types.StructType([types.StructField("packed", types.BinaryType())])
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What the job reads and writes."""
+    """The topics that the job reads and writes."""
 
     events: str
     clock: str
@@ -51,10 +51,10 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that a worker needs to know; small, and the same for every micro-batch of a query.
+    """The configuration of a worker; small, and constant for all micro-batches of a query.
 
-    `refused_before`: (topic, partition) -> offset below which bad records are in the dead letters already. `brokers`: where the
-    headers of a bad record are read, "" if the records bring their own. `published_to`: (partition, stream time in ms) of the
+    `refused_before`: (topic, partition) -> offset up to which unreadable records are dead-lettered. `brokers`: for reading the
+    headers of an unreadable record, "" if the records have headers. `published_to`: (partition, stream time in ms) of the
     last values of earlier queries.
     """
 
@@ -69,7 +69,7 @@ class Job:
 
 
 def computed_traits(records: DataFrame, job: Job, published: DataFrame | None = None) -> DataFrame:
-    """The records to publish: changed values and dead letters.
+    """Return the records to publish: changed values and dead letters.
 
     Shape:  in `sources.RECORDS`, headers only where the job has no brokers; `published` as `published_users` returns it, read by
             the first micro-batch; out `sinks.OUTPUT`.
@@ -83,7 +83,7 @@ def computed_traits(records: DataFrame, job: Job, published: DataFrame | None = 
 
 
 def published_users(values: DataFrame) -> DataFrame:
-    """Return (partition, users): packs of the users that these records of `profiles.aggregates` are about."""
+    """Return (partition, users): packs of the users of these records of `profiles.aggregates`."""
     return values.select("partition", "key").mapInArrow(_pack_users, _USERS)
 
 
@@ -110,13 +110,13 @@ def _match(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordB
 
 
 def _chunks(batch: pa.RecordBatch, builder: ChunkBuilder) -> Mapping[int, Chunk]:
-    def whole(place: int) -> Raw:
-        return Raw(*(column[place].as_py() for column in batch.columns))
+    def whole(index: int) -> Raw:
+        return Raw(*(column[index].as_py() for column in batch.columns))
 
-    # Hot: keys, which only a dead letter needs, stay in Arrow.
+    # Hot: only a dead letter needs the key, so keys stay in Arrow.
     columns = [batch.column(name).to_pylist() for name in ("topic", "partition", "timestamp_ms", "value")]
-    for place, (topic, partition, timestamp_ms, value) in enumerate(zip(*columns, strict=True)):
-        builder.add(topic, partition, timestamp_ms, value, partial(whole, place))
+    for index, (topic, partition, timestamp_ms, value) in enumerate(zip(*columns, strict=True)):
+        builder.add(topic, partition, timestamp_ms, value, partial(whole, index))
     return builder.chunks()
 
 
@@ -129,15 +129,15 @@ def _reading(job: Job, plans: Mapping[str, TraitPlan]) -> Reading:
     topics, wire = job.topics, job.wire
     dead_letter = wire.codec(topics.dead_letters)
     before = {(topic, partition): offset for topic, partition, offset in job.refused_before}
-    again = HeaderReader(job.brokers)
+    header_reader = HeaderReader(job.brokers)
 
     def refuse(raw: Raw, code: str, message: str) -> Refusal | None:
         if raw.offset < before.get((raw.topic or "", raw.partition), 0):
             return None
         if job.brokers:
-            raw = raw._replace(headers=again.of(raw.topic or "", raw.partition, raw.offset))
-        told = letter(raw, STAGE, code, message)
-        return Refusal(raw.key, dead_letter.encode(told), raw.timestamp_ms, told["correlation_id"] or "")
+            raw = raw._replace(headers=header_reader.of(raw.topic or "", raw.partition, raw.offset))
+        record = letter(raw, STAGE, code, message)
+        return Refusal(raw.key, dead_letter.encode(record), raw.timestamp_ms, record["correlation_id"] or "")
 
     read_event = FieldReader(wire.codec(topics.events), (*EVENT_FIELDS, *_more_fields(plans)))
     read_clock = FieldReader(wire.codec(topics.clock), ("instant", "correlation_id"))
@@ -152,13 +152,13 @@ def _more_fields(plans: Mapping[str, TraitPlan]) -> tuple[str, ...]:
 
 
 class _Processor(StatefulProcessor):
-    """Spark's edge to `PartitionFold`: the key is a Kafka partition."""
+    """Runs `PartitionFold` in Spark; the key is a Kafka partition."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the state; called in the worker, before any key."""
+        """Declare the state; Spark calls it in the worker, before the first key."""
         self._store = _SparkStore(handle)
         collect_rarely()
         self._plans = _plans(self._job.definitions)
@@ -171,7 +171,7 @@ class _Processor(StatefulProcessor):
         initialState: Any,  # noqa: N803 - Spark's name
         timerValues: Any,  # noqa: ARG002, N803 - Spark's name
     ) -> None:
-        """One pack of `published_users`; kept until the partition has input."""
+        """Store a pack of `published_users` until the partition has input."""
         self._store.put_published(initialState["users"])
 
     def handleInputRows(  # noqa: N802 - Spark's name
@@ -180,7 +180,7 @@ class _Processor(StatefulProcessor):
         rows: Any,
         timerValues: Any,  # noqa: ARG002, N803 - Spark's name
     ) -> Iterator[Row]:
-        """One partition's part of a micro-batch."""
+        """Fold one partition of a micro-batch, and yield packs of records."""
         outputs = OutputBatches()
         folding = PartitionFold(self._plans, self._store, self._published_to.get(key[0], 0))
         for row in rows:
@@ -194,7 +194,7 @@ class _Processor(StatefulProcessor):
             yield Row(packed=packed)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources to release."""
 
     def _refused(self, refusal: Refusal) -> tuple[Any, ...]:
         topic = self._job.topics.dead_letters

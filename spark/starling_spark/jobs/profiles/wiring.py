@@ -11,10 +11,10 @@ from starling_common.health import HealthServer
 from starling_common.metrics import Metrics
 from starling_common.wire import Registry
 from starling_spark.jobs.profiles.catalogue import TraitCatalogue
-from starling_spark.jobs.profiles.job import Parts, ProfilesJob
+from starling_spark.jobs.profiles.job import ProfilesDependencies, ProfilesJob
 from starling_spark.jobs.profiles.positions import GroupPositions
 from starling_spark.jobs.profiles.published import Published
-from starling_spark.jobs.profiles.queries import Place
+from starling_spark.jobs.profiles.queries import QueryOptions
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.jobs.profiles.transform import Job, Topics
 from starling_spark.kafka.codec import topic_schemas
@@ -24,7 +24,7 @@ from starling_spark.session.spark import open_session
 
 @contextmanager
 def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
-    """The job, with its catalogue read and its health answered; all is closed at the end.
+    """Yield the job, with its definitions read and its health endpoint started; close everything at the end.
 
     Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing, OSError.
     """
@@ -36,8 +36,8 @@ def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
     metrics = Metrics(CollectorRegistry())
     plain = _job(settings, registry)
     published = Published(settings.kafka.brokers, plain.topics, registry.codec(plain.topics.aggregates, "AggregateComputed"))
-    parts = Parts(catalogue, GroupPositions(group), published, spark, metrics)
-    job = ProfilesJob(parts, _place(settings), plain)
+    dependencies = ProfilesDependencies(catalogue, GroupPositions(group), published, spark, metrics)
+    job = ProfilesJob(dependencies, _query_options(settings), plain)
     health = HealthServer((settings.http.host, settings.http.port), metrics.registry, alive=dict, ready=job.checks)
     health.start()
     try:
@@ -82,11 +82,11 @@ def _job(settings: ProfilesSettings, registry: Registry) -> Job:
     return Job(topics, topic_schemas(registry, settings.registry.url, records.items()), settings.clock)
 
 
-def _place(settings: ProfilesSettings) -> Place:
+def _query_options(settings: ProfilesSettings) -> QueryOptions:
     topic = settings.profiles_events_topic
     admin = AdminClient({"bootstrap.servers": settings.kafka.brokers})
     partitions = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
-    return Place(
+    return QueryOptions(
         brokers=settings.kafka.brokers,
         partitions=partitions,
         checkpoints=settings.checkpoint_dir.absolute() / "profiles",
