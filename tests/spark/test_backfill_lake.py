@@ -18,8 +18,8 @@ from starling_rules.definitions import Definitions, fold
 from starling_rules.history import PAST
 from starling_rules.ledger import DONE, RUNNING, Run, Share
 from starling_segments import UserState, decode_state, encode_state
-from starling_spark.jobs.backfill.folding import Place, gathered
-from starling_spark.jobs.backfill.history import KeptPast
+from starling_spark.jobs.backfill.folding import WorkerSettings, gathered
+from starling_spark.jobs.backfill.history import LakeHistory
 from starling_spark.jobs.backfill.planning import Assignment, assignments, wanted
 from starling_spark.jobs.backfill.reading import PastGone, PastReader
 from starling_spark.jobs.backfill.wiring import in_a_worker
@@ -95,8 +95,8 @@ def test_each_record_counts_once_whether_the_lake_has_it_or_the_topic_or_both(sp
     topics.send_all(told.given[third : 2 * third])
     topics.into_lake(spark, lake, forget=False)
     topics.send_all(told.given[2 * third :])
-    place = Place(topics.stack.brokers, topics.stack.registry_url, 60.0, topics.prefix)
-    kept = KeptPast(spark, lake, topics.prefix)
+    place = WorkerSettings(topics.stack.brokers, topics.stack.registry_url, 60.0, topics.prefix)
+    kept = LakeHistory(spark, lake, topics.prefix)
     # The cut lies behind the lake's end, and before it: what comes after it is no part of the past.
     for in_order, takes_all, count, slices in ((False, False, -20, 1), (True, True, -20, 3), (True, False, -third - 20, 1)):
         cut = offsets(told, len(told.given) + count)

@@ -261,7 +261,7 @@ def test_the_lake_gives_what_the_topics_have_no_longer(
     (assignment,) = assignments(_planned(segmenter), segmenter.log.current(), Clock.EVENT, 1)
     assignment = replace(assignment, share=replace(assignment.share, inputs={BEHAVIOUR: 100}))
     found = with_lake(assignment, {BEHAVIOUR: lake_end}, {BEHAVIOUR: left}, takes_all=takes_all)
-    assert (found.kept.get(BEHAVIOUR), found.starts[BEHAVIOUR], lost(found).get(BEHAVIOUR)) == (kept, start, gap)
+    assert (found.from_lake.get(BEHAVIOUR), found.starts[BEHAVIOUR], lost(found).get(BEHAVIOUR)) == (kept, start, gap)
 
 
 def test_a_pass_that_goes_on_from_another_takes_of_the_lake_only_what_came_after_it() -> None:
@@ -271,9 +271,9 @@ def test_a_pass_that_goes_on_from_another_takes_of_the_lake_only_what_came_after
     share = replace(assignment.share, inputs={BEHAVIOUR: 100})
     assignment = replace(assignment, share=share, base=Part({BEHAVIOUR: 70}, 0, 0, 0, 0))
     found = with_lake(assignment, {BEHAVIOUR: 90}, {BEHAVIOUR: 80}, takes_all=False)
-    assert (found.kept, found.starts, lost(found)) == ({BEHAVIOUR: (70, 80)}, {BEHAVIOUR: 80}, {})
+    assert (found.from_lake, found.starts, lost(found)) == ({BEHAVIOUR: (70, 80)}, {BEHAVIOUR: 80}, {})
     found = with_lake(assignment, {BEHAVIOUR: 60}, {BEHAVIOUR: 0}, takes_all=True)
-    assert (found.kept, found.starts, lost(found)) == ({}, {BEHAVIOUR: 70}, {})
+    assert (found.from_lake, found.starts, lost(found)) == ({}, {BEHAVIOUR: 70}, {})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from starling_common.topics import BEHAVIOUR
 from starling_rules.backfills import EVERYWHERE, Backfill, Part, to_json
 from starling_rules.definitions import Definitions, fold
 from starling_rules.ledger import ASKED, CANCELLED, DONE, FAILED, PARTITION, PAUSED, RUN, RUNNING, Run, Share, applied, report
-from starling_spark.jobs.backfill.job import BackfillJob, Means
+from starling_spark.jobs.backfill.job import BackfillDependencies, BackfillJob
 from starling_spark.jobs.backfill.planning import Assignment
 from starling_spark.jobs.backfill.positions import Cut
 
@@ -40,14 +40,14 @@ class World:
         return self.runs_now
 
     # What `Reporter` does.
-    def tell(self, run: Run, *shares: Share) -> None:
+    def publish(self, run: Run, *shares: Share) -> None:
         self.write(report(run, RUN, run.state, 1))
         for share in shares:
             self.write(report(run, PARTITION, share.state, 1, share))
 
     def finish(self, run: Run, backfill: Backfill) -> None:
         self.take({"kind": "backfill", "workspace": EVERYWHERE, "key": run.name, "document": to_json(backfill)})
-        self.tell(run)
+        self.publish(run)
 
     def write(self, record: Mapping[str, Any]) -> None:
         self.runs_now = applied(self.runs_now, record)
@@ -77,7 +77,7 @@ class World:
         self.given_up += 1
 
     def job(self) -> BackfillJob:
-        return BackfillJob(Means(self, self, self.cuts, self.fold, self.give_up, 1, Clock.EVENT, 1, 5))  # type: ignore[arg-type]
+        return BackfillJob(BackfillDependencies(self, self, self.cuts, self.fold, self.give_up, 1, Clock.EVENT, 1, 5))  # type: ignore[arg-type]
 
     def cuts(self) -> list[Cut]:
         return [Cut(number, {BEHAVIOUR: self.stands_at}, {BEHAVIOUR: 0}, 5) for number in range(4)]
@@ -141,16 +141,16 @@ def test_a_pause_is_kept_until_somebody_ends_it() -> None:
             world.meanwhile = lambda _number: stopping.set()  # whatever comes next came too early
 
     world.meanwhile = meanwhile
-    real_tell = world.tell
+    real_publish = world.publish
 
-    def tell(run: Run, *shares: Share) -> None:
-        real_tell(run, *shares)
+    def publish(run: Run, *shares: Share) -> None:
+        real_publish(run, *shares)
         if run.state == PAUSED:
             assert world.folded == [0, 1]
             world.meanwhile = lambda _number: None
             world.ask(RUNNING)
 
-    world.tell = tell  # type: ignore[method-assign]
+    world.publish = publish  # type: ignore[method-assign]
     world.job().run(stopping)
     assert not stopping.is_set()
     assert (world.run().state, world.folded) == (DONE, [0, 1, 2, 3])
@@ -207,14 +207,14 @@ def test_what_came_in_meanwhile_is_gathered_by_passes_that_get_shorter() -> None
         if number == 3:
             world.stands_at += arriving.get(world.stands_at, 0)
 
-    real_tell = world.tell
+    real_publish = world.publish
 
-    def tell(run: Run, *shares: Share) -> None:
-        real_tell(run, *shares)
+    def publish(run: Run, *shares: Share) -> None:
+        real_publish(run, *shares)
         if len(shares) == 4:
             seen.append((run.base, run.records_total))
 
-    world.meanwhile, world.tell = meanwhile, tell  # type: ignore[method-assign]
+    world.meanwhile, world.publish = meanwhile, publish  # type: ignore[method-assign]
     world.job().run(Event())
     assert [(base is not None, total) for base, total in seen] == [(False, 400), (True, 160), (True, 40)]
     assert world.definitions_now.versions == {"acme/buyers": 1}

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from starling_common.metrics import Metrics
 from starling_spark.jobs.profiles.positions import GroupPositions
-from starling_spark.jobs.views.job import moved, observed_times
+from starling_spark.jobs.views.job import batch_completed, observed_times
 from starling_spark.kafka.groups import end_offsets
 from starling_spark.session.query_metrics import QueryMetrics, watermark_lag_seconds
 from starling_spark.session.running import Running, WatchedQuery, slowest
@@ -116,29 +116,29 @@ def test_the_group_is_told_of_the_slowest_query_and_only_when_all_have_told() ->
     assert slowest([one], 2) == {}
 
 
-class Told:
-    """What is told of a view."""
+class MemoryViewStore:
+    """A view store in memory."""
 
     def __init__(self) -> None:
         self.times: dict[int, int] = {}
-        self.announced = 0
+        self.published = 0
 
-    def tell_times(self, highest: Mapping[int, int]) -> None:
+    def write_times(self, highest: Mapping[int, int]) -> None:
         self.times |= highest
 
-    def announce(self) -> None:
-        self.announced += 1
+    def publish_version(self) -> None:
+        self.published += 1
 
 
 def test_a_new_version_takes_over_when_it_has_caught_up(tmp_path: Path) -> None:
-    told, own, old = Told(), tmp_path / "sales-v2-f1-s2", tmp_path / "sales-v1-f1-s2"
+    store, own, old = MemoryViewStore(), tmp_path / "sales-v2-f1-s2", tmp_path / "sales-v1-f1-s2"
     for directory in (own, old, tmp_path / "sales_by_day-v1-f1-s2"):
         directory.mkdir()
     history = {("t", 0): 5, ("t", 1): 8}
-    moved(history, told, own, progress())  # type: ignore[arg-type]
-    assert (told.times, told.announced, old.exists()) == ({0: 17}, 0, True)
-    moved(history, told, own, progress(sources=[{"endOffset": {"t": {"0": 5, "1": 8}}}]))  # type: ignore[arg-type]
-    assert (told.announced, sorted(path.name for path in tmp_path.iterdir())) == (1, [own.name, "sales_by_day-v1-f1-s2"])
+    batch_completed(history, store, own, progress())  # type: ignore[arg-type]
+    assert (store.times, store.published, old.exists()) == ({0: 17}, 0, True)
+    batch_completed(history, store, own, progress(sources=[{"endOffset": {"t": {"0": 5, "1": 8}}}]))  # type: ignore[arg-type]
+    assert (store.published, sorted(path.name for path in tmp_path.iterdir())) == (1, [own.name, "sales_by_day-v1-f1-s2"])
 
 
 def test_partitions_without_a_record_have_no_time() -> None:

@@ -1,1 +1,1 @@
-"""The past of new segments, gathered beside the live traffic."""
+"""The backfill: the state of new segments from history, computed beside the live traffic."""

@@ -1,4 +1,4 @@
-"""Run until no segment waits for its past any more: `python -m starling_spark.jobs.backfill`."""
+"""Run until no segment waits for a backfill: `python -m starling_spark.jobs.backfill`."""
 
 import signal
 from threading import Event
@@ -9,7 +9,7 @@ from starling_spark.jobs.backfill.wiring import backfill_job
 
 
 def main() -> None:
-    """SIGTERM or SIGINT: it stops at once, and is gone on with at the next start."""
+    """Run until no segment waits, or until SIGTERM or SIGINT; the next start continues an unfinished run."""
     settings = BackfillSettings()
     configure_logs("backfill", settings.log_level)
     stopping = Event()

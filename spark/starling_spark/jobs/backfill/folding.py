@@ -1,4 +1,4 @@
-"""Edge: one task, in a worker of Spark. The past of a partition is folded by the plan of the language, its states are written."""
+"""Edge: one task in a Spark worker: fold the history of a partition and write its states."""
 
 import pickle
 import tempfile
@@ -23,28 +23,28 @@ from starling_rules.history import StreamTime, fold_past, in_order
 from starling_rules.inputs import PastFormats, build_past_formats
 from starling_rules.ledger import DONE, PARTITION, RUNNING, Share, report, report_key
 from starling_segments import UserState, decode_state, encode_state
-from starling_spark.jobs.backfill.history import KeptRecords
+from starling_spark.jobs.backfill.history import LakeRecords
 from starling_spark.jobs.backfill.planning import Assignment, leaves_of
 from starling_spark.jobs.backfill.reading import PastReader
 from starling_stream.model.processor import Decoded, Inbound
 
 Read: TypeAlias = Callable[..., Iterator[Inbound]]
-"""As `reading.PastReader.records`: topic, partition, two offsets -> the records from the one up to and without the other."""
+"""As `reading.PastReader.records`: topic, partition, two offsets -> the records from the first offset to before the second."""
 
 
 SHARE: Final = "share BINARY"
-"""What `fold_kept` gives, as Spark names its columns."""
+"""The columns that `fold_with_lake` returns."""
 
 _NOTHING: Final = Part(inputs={}, stream_time_ms=0, first=0, end=0, users=0)
 
 
 class StatesGone(Exception):
-    """What a pass was to go on from is not kept any more."""
+    """The states of the previous pass are no longer available."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a worker finds the world. `topic_prefix`: before the topics' names, where installations share a broker."""
+class WorkerSettings:
+    """The settings of a worker. `topic_prefix`: for installations that share a broker."""
 
     brokers: str
     registry_url: str
@@ -52,38 +52,36 @@ class Place:
     topic_prefix: str = ""
 
 
-def folded(assignment: Assignment, place: Place, kept: Iterable[pa.RecordBatch] = ()) -> Share:
-    """Read, fold and write one partition; its share, done. A repeat is safe: the last state of a user counts.
+def folded(assignment: Assignment, settings: WorkerSettings, lake_batches: Iterable[pa.RecordBatch] = ()) -> Share:
+    """Read, fold and write one partition, and return its finished share. A repetition is safe: the last state of a user counts.
 
-    `kept`: what the lake gives of it (`kept.KeptPast.rows`).
+    `lake_batches`: the records that the lake provides (`history.LakeHistory.rows`).
     Raises: KafkaException, RegistryUnavailable, SchemaMissing, PastGone.
     """
-    formats = _formats(place.registry_url, place.topic_prefix)
-    states = StateWriter(place, assignment, formats.states)
-    teller = Teller(assignment, states.producer, formats.reports, place)
+    formats = _formats(settings.registry_url, settings.topic_prefix)
+    states = StateWriter(settings, assignment, formats.states)
+    reporter = ProgressReporter(assignment, states.producer, formats.reports, settings)
     loaded, stream_time_ms = 0, 0
-    with _repeatable(kept, assignment.slices) as batches:
+    with _repeatable(lake_batches, assignment.slices) as batches:
         for number in range(assignment.slices):
             mine = _slice(number, assignment.slices)
-            reader = PastReader(place.brokers, formats.decode, teller.told, mine, place.topic_prefix)
-            silent = PastReader(place.brokers, formats.decode, lambda _records: None, mine, place.topic_prefix)
+            reader = PastReader(settings.brokers, formats.decode, reporter.add, mine, settings.topic_prefix)
+            silent = PastReader(settings.brokers, formats.decode, lambda _records: None, mine, settings.topic_prefix)
             base = _base(assignment, silent.records)
             loaded += len(base)
-            from_lake = KeptRecords(batches(), teller.told, mine).records()
+            from_lake = LakeRecords(batches(), reporter.add, mine).records()
             past, stream_time_ms = gathered(assignment, reader.records, base, from_lake)
             states.write(past, keep_all=assignment.in_order)
     if assignment.base is not None and loaded != assignment.base.users:
-        raise StatesGone(
-            f"{loaded} of {assignment.base.users} states of {assignment.run.base} are left: cancel and resume this run"
-        )
+        raise StatesGone(f"{loaded} of {assignment.base.users} states of {assignment.run.base} remain: cancel and resume this run")
     part = states.part(assignment.share.inputs, stream_time_ms)
-    records = teller.records // assignment.slices
+    records = reporter.records // assignment.slices
     return replace(assignment.share, state=DONE, records_done=records, records_total=records, part=part)
 
 
 @contextmanager
 def _repeatable(batches: Iterable[pa.RecordBatch], times: int) -> Iterator[Callable[[], Iterable[pa.RecordBatch]]]:
-    """What Spark gives once can be asked for as often as there are slices: it is written to a file meanwhile."""
+    """Yield a function that returns the batches once for each slice. Spark provides them once, so a file stores them."""
     if times == 1:
         yield lambda: batches
         return
@@ -95,11 +93,11 @@ def _repeatable(batches: Iterable[pa.RecordBatch], times: int) -> Iterator[Calla
         if writer is not None:
             writer.close()
 
-        def again() -> Iterable[pa.RecordBatch]:
+        def stored() -> Iterable[pa.RecordBatch]:
             file.seek(0)
             return () if writer is None else pa.ipc.open_stream(file)
 
-        yield again
+        yield stored
 
 
 def _slice(number: int, slices: int) -> Callable[[bytes], bool] | None:
@@ -108,14 +106,14 @@ def _slice(number: int, slices: int) -> Callable[[bytes], bool] | None:
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """The bytes that a task reads and writes."""
+    """The codecs of a task."""
 
     past: PastFormats
     states: Codec
     reports: Codec
 
     def decode(self, topic: str, value: bytes) -> Decoded:
-        """A record of the past, or a state. Raises: DecodeError."""
+        """Decode a past record, or a state. Raises: DecodeError."""
         if topic != BACKFILL_STATES:
             return self.past.decode(topic, value)
         record = self.states.decode(value)
@@ -124,7 +122,7 @@ class Formats:
 
 @cache
 def _formats(registry_url: str, prefix: str) -> Formats:
-    """Asked for once in a worker, which does many partitions."""
+    """Return the codecs, cached in a worker, which folds many partitions."""
     registry, topics = Registry(registry_url), load_catalogue().topics
 
     def codec(topic: str) -> Codec:
@@ -134,7 +132,7 @@ def _formats(registry_url: str, prefix: str) -> Formats:
 
 
 def _base(assignment: Assignment, read: Read) -> dict[bytes, UserState]:
-    """What the run before it left of this slice."""
+    """Return the states of the previous run in this slice."""
     part, before = assignment.base, assignment.run.base
     if part is None or before is None:
         return {}
@@ -144,35 +142,36 @@ def _base(assignment: Assignment, read: Read) -> dict[bytes, UserState]:
 
 
 def gathered(
-    assignment: Assignment, read: Read, base: dict[bytes, UserState] | None = None, kept: Iterable[Inbound] = ()
+    assignment: Assignment, read: Read, base: dict[bytes, UserState] | None = None, from_lake: Iterable[Inbound] = ()
 ) -> tuple[dict[bytes, UserState], int]:
-    """By key, what the partition's past left in the run's leaves; and stream time after it.
+    """Return by key the state of the run's leaves after the partition's history, and the stream time after it.
 
-    `base`: gone on with; `kept`: what the lake gives of it, and `read` is not asked for.
+    `base`: states to continue from; `from_lake`: the records that the lake provides instead of `read`.
     """
     rules = assignment.rules()
     share, leaves, before = assignment.share, leaves_of(assignment.run, rules), assignment.base or _NOTHING
-    inputs = [kept] if assignment.kept else []
+    inputs = [from_lake] if assignment.from_lake else []
     for topic in assignment.topics:
         first, until = before.inputs.get(topic, 0), share.inputs.get(topic, 0)
         more = {"is_there": True} if topic in assignment.starts else {}
         inputs.append(read(topic, share.number, assignment.starts.get(topic, first), until, **more))
-    # In order time begins with the first record; else a window ends up the same, and what it has left behind need not be kept.
+    # Ordered folding starts with the time of the first record. Otherwise the final stream time gives the same windows without
+    # storing expired entries.
     stream_time = StreamTime(assignment.clock, before.stream_time_ms if assignment.in_order else share.stream_time_ms)
     past = fold_past(_merged(inputs, assignment), leaves, rules, stream_time, base)
     return past, stream_time.so_far_ms
 
 
 def _merged(inputs: list[Iterable[Inbound]], assignment: Assignment) -> Iterable[Inbound]:
-    """As they were folded; of one topic the lake has what came first."""
+    """Return the records in their processing order; of a topic the lake has the earlier part."""
     return in_order(inputs) if len(assignment.topics) > 1 else chain.from_iterable(inputs)
 
 
 @dataclass
 class StateWriter:
-    """Writes the states of one partition, and knows where they lie."""
+    """Writes the states of one partition, and records their offsets."""
 
-    place: Place
+    settings: WorkerSettings
     assignment: Assignment
     codec: Codec
     producer: Producer = field(init=False)
@@ -183,10 +182,10 @@ class StateWriter:
 
     def __post_init__(self) -> None:
         more = {"linger.ms": 50, "queue.buffering.max.kbytes": 65_536}
-        self.producer = Producer(producer_config(self.place.brokers, **more))
+        self.producer = Producer(producer_config(self.settings.brokers, **more))
 
     def write(self, past: dict[bytes, UserState], *, keep_all: bool) -> None:
-        """Returns when the broker has them. `keep_all`: those too of which no leaf keeps anything. Raises: KafkaException."""
+        """Write the states; returns after the broker has acknowledged. `keep_all`: empty states too. Raises: KafkaException."""
         run, number = self.assignment.run.name, self.assignment.share.number
         for key, state in past.items():
             if not (keep_all or state.accumulators or state.waiting):
@@ -197,12 +196,12 @@ class StateWriter:
         self._flush()
 
     def part(self, inputs: Any, stream_time_ms: int) -> Part:
-        """What was written."""
+        """Return the offsets and the number of written states."""
         self._flush()
         return Part(dict(inputs), stream_time_ms, self._first or 0, self._end, self._users)
 
     def _produce(self, key: bytes, value: bytes, number: int) -> None:
-        topic = self.place.topic_prefix + BACKFILL_STATES
+        topic = self.settings.topic_prefix + BACKFILL_STATES
         while True:
             try:
                 self.producer.produce(topic, value, key, number, on_delivery=self._delivered)
@@ -226,36 +225,36 @@ class StateWriter:
             raise KafkaException(self._failed or KafkaError(KafkaError._TIMED_OUT, f"{left} states were not acknowledged"))  # noqa: SLF001
 
 
-class Teller:
-    """Says now and then how far the partition is. That nobody hears it is no reason to stop."""
+class ProgressReporter:
+    """Publishes the progress of a partition at an interval. A failed publication does not fail the task."""
 
-    def __init__(self, assignment: Assignment, producer: Producer, codec: Codec, place: Place) -> None:
+    def __init__(self, assignment: Assignment, producer: Producer, codec: Codec, settings: WorkerSettings) -> None:
         self.records = 0
         self._assignment = assignment
         self._producer = producer
         self._codec = codec
-        self._place = place
-        self._told_at = time.monotonic()
+        self._settings = settings
+        self._reported_at = time.monotonic()
 
-    def told(self, records: int) -> None:
-        """So many more were read."""
+    def add(self, records: int) -> None:
+        """Count read records, and publish the progress when it is due."""
         self.records += records
         now = time.monotonic()
-        if now - self._told_at < self._place.report_seconds:
+        if now - self._reported_at < self._settings.report_seconds:
             return
-        self._told_at = now
+        self._reported_at = now
         done = self.records // self._assignment.slices
         share = replace(self._assignment.share, records_done=min(done, self._assignment.share.records_total))
         record = report(self._assignment.run, PARTITION, RUNNING, wall_clock_micros(), share)
-        self._producer.produce(self._place.topic_prefix + BACKFILLS, self._codec.encode(record), report_key(record))
+        self._producer.produce(self._settings.topic_prefix + BACKFILLS, self._codec.encode(record), report_key(record))
         self._producer.poll(0)
 
 
-def fold_all(assignments: Iterable[Assignment], place: Place) -> Iterable[Share]:
-    """As Spark calls it, for the assignments of one of its partitions."""
-    return (folded(assignment, place) for assignment in assignments)
+def fold_all(assignments: Iterable[Assignment], settings: WorkerSettings) -> Iterable[Share]:
+    """Fold the assignments of one Spark partition."""
+    return (folded(assignment, settings) for assignment in assignments)
 
 
-def fold_kept(batches: Iterable[pa.RecordBatch], assignment: Assignment, place: Place) -> Iterator[pa.RecordBatch]:
-    """The same for one assignment, beside whose topics the lake has some of its past; the share comes pickled, as `SHARE`."""
-    yield pa.RecordBatch.from_pydict({"share": [pickle.dumps(folded(assignment, place, batches))]})
+def fold_with_lake(batches: Iterable[pa.RecordBatch], assignment: Assignment, settings: WorkerSettings) -> Iterator[pa.RecordBatch]:
+    """Fold one assignment with records of the lake; yield the pickled share as `SHARE`."""
+    yield pa.RecordBatch.from_pydict({"share": [pickle.dumps(folded(assignment, settings, batches))]})

@@ -1,4 +1,4 @@
-"""Adapter: what the lake has of a partition's past: asked for by the driver, read row by row in a worker."""
+"""Adapter: the records of a partition in the lake, selected by the driver and read row by row in a worker."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,31 +16,31 @@ from starling_spark.lakehouse.in_force import PAST_TABLES
 from starling_stream.model.processor import Inbound
 
 Stretches: TypeAlias = Mapping[str, Stretch]
-"""Topic -> what is taken of the lake and not of the topic."""
+"""Topic -> the offsets that are read from the lake instead of the topic."""
 
 _TOPICS: Final = tuple(FIELDS)
 _SO_FAR: Final = "so_far"
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPast:
-    """The lake as the driver of the job sees it. `prefix`: before the topics' names, where installations share a broker."""
+class LakeHistory:
+    """The lake in the driver of the job. `prefix`: of the topic names, for installations that share a broker."""
 
     spark: SparkSession
     lake: Lake
     prefix: str = ""
 
     def ends(self, partition: int) -> dict[str, int]:
-        """Topic -> the first offset of that partition that the lake has not. Raises: LakePositionLost."""
+        """Return by topic the first offset of that partition that the lake lacks. Raises: LakePositionLost."""
         tables = {topic: table for topic, table in PAST_TABLES.items() if self.lake.exists(table)}
         return {topic: self.lake.position(table).get((self.prefix + topic, partition), 0) for topic, table in tables.items()}
 
     def rows(self, partition: int, stretches: Stretches) -> DataFrame:
-        """`replay.past.PAST` of these stretches of one partition, in one task, in the order of a merge of the topics."""
+        """Return `history.past.PAST` of these stretches of one partition, in one task, in the merge order of the topics."""
         rows = reduce(DataFrame.unionByName, [self._rows(partition, topic, stretch) for topic, stretch in stretches.items()])
         rows, order = rows.repartition(1), ["offset"]
         if len(stretches) > 1:
-            # A merge takes what came first of those at the topics' heads: behind a later record an earlier one has to wait.
+            # A merge compares the heads of the topics, so an earlier record behind a later one of its topic has to wait.
             so_far = Window.partitionBy("place").orderBy("offset").rowsBetween(Window.unboundedPreceding, Window.currentRow)
             rows = rows.withColumn(_SO_FAR, functions.max("received_at").over(so_far)).repartition(1)
             order = [_SO_FAR, "place", "offset"]
@@ -53,22 +53,22 @@ class KeptPast:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRecords:
-    """Arrow batches of `KeptPast.rows` -> records. `told`, `mine`: as a `reading.PastReader` takes them."""
+class LakeRecords:
+    """Arrow batches of `LakeHistory.rows` -> records. `on_read`, `mine`: as in `reading.PastReader`."""
 
     batches: Iterable[pa.RecordBatch]
-    told: Callable[[int], None]
+    on_read: Callable[[int], None]
     mine: Callable[[bytes], bool] | None = None
 
     def records(self) -> Iterator[Inbound]:
-        """Each once, in the order of the rows."""
+        """Yield each record once, in the order of the rows."""
         for batch in self.batches:
             for row in batch.to_pylist():
                 key, topic = row["key"] or b"", _TOPICS[row["place"]]
                 if not key:
-                    continue  # refused when it came
-                # Of another slice: it moves stream time all the same.
+                    continue  # refused live
+                # A record of another slice advances stream time too.
                 value = past_record(row) if self.mine is None or self.mine(key) else None
                 moment = row["instant_ms"]
                 yield Inbound(topic, row["partition"], row["offset"], key, value, row["received_at"], moment, (), b"")
-            self.told(batch.num_rows)
+            self.on_read(batch.num_rows)

@@ -1,4 +1,4 @@
-"""Pure core: what a run is for, and what each of its tasks has to do."""
+"""Pure core: the segments of a run, and the assignment of each task."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,9 +17,8 @@ from starling_spark.jobs.backfill.positions import Cut
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`versions`: `workspace/key` -> version, of the segments that wait; `leaves`: what they ask of the past, by workspace.
-
-    `topics`: what has to be read for that.
+    """The waiting segments. `versions`: `workspace/key` -> version; `leaves`: the leaves without history, by workspace;
+    `topics`: the topics to read.
     """
 
     versions: Mapping[str, int]
@@ -28,7 +27,7 @@ class Wanted:
 
 
 class Stretch(NamedTuple):
-    """Of one partition, the records from offset `first` up to and without `end`."""
+    """The records of one partition from offset `first` to before `end`."""
 
     first: int
     end: int
@@ -36,10 +35,9 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One task: a partition of a run. It travels to a worker, and a plan does not: `definitions` are the records to make it of,
-    as they will be with the new segments in force, of the workspaces that have some. `topics`: what has to be read.
-    `base`: what the run before it left. `kept`: topic -> what the lake gives of it; `starts`: topic -> where it goes on, of those
-    of which the lake was asked.
+    """One task: a partition of a run, sent to a worker. The worker compiles the plan from `definitions`, the records with the new
+    segments in force, of the workspaces that have some. `topics`: the topics to read. `base`: the states of the previous run.
+    `from_lake`: topic -> the offsets that the lake provides; `starts`: topic -> the offset at which the topic follows the lake.
     """
 
     run: Run
@@ -49,21 +47,21 @@ class Assignment:
     topics: tuple[str, ...]
     slices: int
     base: Part | None = None
-    kept: Mapping[str, "Stretch"] = field(default_factory=dict)
+    from_lake: Mapping[str, "Stretch"] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def in_order(self) -> bool:
-        """Whether it counts when each record was folded, so that profiles, lists and clock are read, too."""
+        """Return whether the order of all records matters, so that profiles, lists and the clock are read too."""
         return self.topics == PAST
 
     def rules(self) -> Mapping[bytes, Rules]:
-        """The plan."""
+        """Return the compiled rules by workspace."""
         return compiled_from(self.definitions)
 
 
 def wanted(definitions: Definitions, clock: Clock) -> Wanted | None:
-    """What a backfill would be for; None when nothing waits for one. `clock`: what stream time goes by."""
+    """Return the segments that wait for a backfill; None when there are none. `clock`: the source of stream time."""
     versions = definitions.awaited()
     if not versions:
         return None
@@ -74,7 +72,7 @@ def wanted(definitions: Definitions, clock: Clock) -> Wanted | None:
 
 
 def assignments(run: Run, definitions: Definitions, clock: Clock, slices: int, base: Run | None = None) -> list[Assignment]:
-    """The partitions that are not done yet. `base`: the run that it goes on from."""
+    """Return the assignments of the unfinished partitions. `base`: the run to continue from."""
     after = definitions.released(run.definitions)
     records = tuple(record for workspace in run.leaves for record in after.records(workspace))
     topics = topics_for(run, compiled_from(records), clock)
@@ -84,32 +82,33 @@ def assignments(run: Run, definitions: Definitions, clock: Clock, slices: int, b
 
 
 def with_lake(assignment: Assignment, ends: Mapping[str, int], left: Mapping[str, int], *, takes_all: bool) -> Assignment:
-    """The same with what the lake gives of it: what the topics no longer have, or (`takes_all`) all that it has.
+    """Return the assignment with the offsets to read from the lake: those that the topics lack, or (`takes_all`) all of the lake.
 
-    `ends`: topic -> the first offset of the partition that the lake has not; `left`: the first one that the topic has still.
+    `ends`: topic -> the first offset of the partition that the lake lacks; `left`: the first one that the topic still has.
     """
     share, base = assignment.share, {} if assignment.base is None else assignment.base.inputs
-    kept, starts = {}, {}
+    from_lake, starts = {}, {}
     for topic in [topic for topic in assignment.topics if topic in ends]:
         first, cut = base.get(topic, 0), share.inputs.get(topic, 0)
         end = min(cut, ends[topic]) if takes_all else min(cut, ends[topic], left[topic])
         if end > first:
-            kept[topic] = Stretch(first, end)
+            from_lake[topic] = Stretch(first, end)
         starts[topic] = max(first, end, min(left[topic], cut))
-    return replace(assignment, kept=kept, starts=starts)
+    return replace(assignment, from_lake=from_lake, starts=starts)
 
 
 def lost(assignment: Assignment) -> dict[str, Stretch]:
-    """Topic -> what neither the lake nor the topic has of the assignment's past."""
+    """Return by topic the offsets of the assignment that neither the lake nor the topic has."""
     base = {} if assignment.base is None else assignment.base.inputs
     known = {
-        topic: max(base.get(topic, 0), assignment.kept[topic].end if topic in assignment.kept else 0) for topic in assignment.starts
+        topic: max(base.get(topic, 0), assignment.from_lake[topic].end if topic in assignment.from_lake else 0)
+        for topic in assignment.starts
     }
     return {topic: Stretch(known[topic], start) for topic, start in assignment.starts.items() if start > known[topic]}
 
 
 def tail(run: Run, cuts: Iterable[Cut], topics: Iterable[str]) -> int:
-    """Records that came in since the run's cut, in the partition that has most of them."""
+    """Return the number of records since the run's cut, in the partition with the most."""
     names = list(topics)
     known = [(run.shares[cut.partition].inputs, cut.inputs) for cut in cuts if cut.partition in run.shares]
     return max((_since(before, now, names) for before, now in known), default=0)
@@ -120,22 +119,22 @@ def _since(before: Mapping[str, int], now: Mapping[str, int], topics: Iterable[s
 
 
 def compiled_from(records: Iterable[Record]) -> Mapping[bytes, Rules]:
-    """The rules that those definitions make."""
+    """Return the rules compiled from these definitions."""
     definitions = Definitions()
     for record in records:
         outcome = fold(definitions, record)
-        assert isinstance(outcome, Done)  # noqa: S101 - each was folded before, among the same others
+        assert isinstance(outcome, Done)  # noqa: S101 - the same records were folded before
         definitions = outcome.value
     return compile_rules(definitions, {})
 
 
 def topics_for(run: Run, rules: Mapping[bytes, Rules], clock: Clock) -> tuple[str, ...]:
-    """As `Wanted.topics`; leaves of a segment that was archived meanwhile ask nothing any more."""
+    """Return the topics to read, as `Wanted.topics`, without the leaves of segments that are archived now."""
     return past_topics(leaves_of(run, rules), rules, clock)
 
 
 def leaves_of(run: Run, rules: Mapping[bytes, Rules]) -> dict[bytes, frozenset[str]]:
-    """The run's leaves that the rules have, by workspace."""
+    """Return the run's leaves that the rules contain, by workspace."""
     found = {
         name.encode(): frozenset(leaves).intersection(rules[name.encode()].plan.leaves)
         for name, leaves in run.leaves.items()

@@ -1,4 +1,4 @@
-"""Adapter: the past of one partition, read from the broker by one task."""
+"""Adapter: the past records of one partition, read from the broker by one task."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -18,31 +18,31 @@ _new = tuple.__new__
 
 
 class PastGone(Exception):
-    """The broker let go of what was to be read, after it was looked for: the next start takes it from the lake."""
+    """The broker deleted records after the assignment was made; the next start reads them from the lake."""
 
 
 class PastReader:
-    """`told` is called with the number of records of each batch. `mine`: whether a key is of this slice."""
+    """Reads past records. `on_read` is called with the number of records of each batch. `mine`: whether a key is of this slice."""
 
     def __init__(
         self,
         brokers: str,
         decode: Callable[[str, bytes], Decoded],
-        told: Callable[[int], None],
+        on_read: Callable[[int], None],
         mine: Callable[[bytes], bool] | None = None,
         prefix: str = "",
     ) -> None:
-        """`prefix`: before the topics' names, where installations share a broker."""
+        """`prefix`: of the topic names, for installations that share a broker."""
         self._brokers = brokers
         self._prefix = prefix
         self._decode = decode
-        self._told = told
+        self._on_read = on_read
         self._mine = mine
 
     def records(self, topic: str, partition: int, first: int, until: int, *, is_there: bool = False) -> Iterator[Inbound]:
-        """From `first`, or the first that is left, up to and without `until`; what cannot be decoded was refused when it came.
+        """Yield records from `first`, or the first available one, to before `until`. Unreadable ones, refused live, are skipped.
 
-        `is_there`: all of that was there a moment ago.
+        `is_there`: the records existed when the assignment was made; PastGone reports their deletion.
         Raises: KafkaException; PastGone.
         """
         if until <= first:
@@ -50,22 +50,22 @@ class PastReader:
         more = {"enable.partition.eof": True, "fetch.wait.max.ms": 50, "fetch.message.max.bytes": 4 * 1024 * 1024}
         consumer = Consumer(consumer_config(self._brokers, "starling-backfill", **more))
         try:
-            place = TopicPartition(self._prefix + topic, partition, first or OFFSET_BEGINNING)
-            # Asked first, for the client then knows who leads the partition; else it finds that out half a second later.
-            begins, _ = watermarks(consumer, place.topic, partition, _TIMEOUT_SECONDS)
+            source = TopicPartition(self._prefix + topic, partition, first or OFFSET_BEGINNING)
+            # The request makes the client find the partition's leader, which otherwise takes half a second longer.
+            begins, _ = watermarks(consumer, source.topic, partition, _TIMEOUT_SECONDS)
             if is_there and begins > first:
-                raise PastGone(f"{place.topic} of partition {partition} begins at {begins} now, and no longer at {first}")
-            consumer.assign([place])
+                raise PastGone(f"{source.topic} {partition} starts at {begins}, after {first}: restart the job to read the lake")
+            consumer.assign([source])
             position = 0
             while position < until:
                 messages, position = _batch(consumer, position)
                 yield from self._decoded(topic, partition, messages, until)
-                self._told(sum((message.offset() or 0) < until for message in messages))
+                self._on_read(sum((message.offset() or 0) < until for message in messages))
         finally:
             consumer.close()
 
     def _decoded(self, topic: str, partition: int, messages: list[Message], until: int) -> Iterator[Inbound]:
-        # Hot: once for each record of the past.
+        # Hot: runs for each past record.
         decode, mine, is_clock = self._decode, self._mine, topic == CLOCK
         for message in messages:
             offset, key = message.offset() or 0, message.key() or b""
@@ -79,13 +79,13 @@ class PastReader:
                 continue
             key = own_key or key
             if mine is not None and not mine(key):
-                value = None  # it moves stream time, and is folded in another slice
+                value = None  # advances stream time; another slice folds it
             yield _new(Inbound, (topic, partition, offset, key, value, received_at, event_time_ms, (), b""))
 
 
 def _batch(consumer: Consumer, position: int) -> tuple[list[Message], int]:
     messages: list[Message] = []
-    # `consume` alone would wait for all of them or the whole time.
+    # `consume` alone waits for a full batch or the whole timeout.
     first = consumer.poll(_POLL_SECONDS)
     for message in [] if first is None else [first, *consumer.consume(_BATCH, 0)]:
         error = message.error()
@@ -93,7 +93,7 @@ def _batch(consumer: Consumer, position: int) -> tuple[list[Message], int]:
             messages.append(message)
             position = (message.offset() or 0) + 1
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
-            position = max(position, message.offset() or 0)  # beyond any markers, as the last record's own would not be
+            position = max(position, message.offset() or 0)  # includes transaction markers after the last record
         elif error.fatal() or not error.retriable():
             raise KafkaException(error)
     return messages, position

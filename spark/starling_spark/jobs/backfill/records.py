@@ -1,4 +1,4 @@
-"""Adapter: what this job tells."""
+"""Adapter: the records that this job publishes."""
 
 from typing import Final
 
@@ -19,27 +19,27 @@ _TIMEOUT_SECONDS: Final = 30.0
 
 
 class Reporter:
-    """What the job says, in transactions under one name: a job that was given up, and is not dead yet, says nothing more."""
+    """Publishes in transactions under one transactional id, which fences a previous job that is still running."""
 
     def __init__(self, brokers: str, definitions: Codec, backfills: Codec) -> None:
         self._definition_codec = definitions
         self._backfill_codec = backfills
-        # While a transaction of a job that was killed is open, nobody sees newer definitions: not for long.
+        # An open transaction of a killed job hides newer definitions from consumers until this timeout.
         more = {"transactional.id": "starling-backfill", "transaction.timeout.ms": 10_000, "linger.ms": 0}
         self._producer = Producer(producer_config(brokers, **more))
 
     def start(self) -> None:
-        """From here on any other job is fenced. Raises: KafkaException."""
+        """Fence any other job. Raises: KafkaException."""
         self._producer.init_transactions(_TIMEOUT_SECONDS)
 
-    def tell(self, run: Run, *shares: Share) -> None:
-        """How the run is, and these shares of it. Raises: KafkaException; fatal when another job took over."""
+    def publish(self, run: Run, *shares: Share) -> None:
+        """Publish the state of the run and of these shares. Raises: KafkaException; fatal when another job has taken over."""
         self._producer.begin_transaction()
         self._report(run, *shares)
         self._producer.commit_transaction(_TIMEOUT_SECONDS)
 
     def finish(self, run: Run, backfill: Backfill) -> None:
-        """The run is done, and the segments take effect: both or neither. Raises: as `tell`."""
+        """Publish the finished run and put its segments in force, in one transaction. Raises: as `publish`."""
         now = wall_clock_micros()
         correlation_id = deterministic_id("backfill", run.name)
         record = {

@@ -1,4 +1,4 @@
-"""What an operator may turn of the job `backfill`."""
+"""The settings of the job `backfill`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,20 +11,20 @@ from starling_spark.lakehouse.settings import LakeSettings
 class BackfillSettings(LakeSettings):
     """Settings of `python -m starling_spark.jobs.backfill`."""
 
-    spark_jars: Annotated[
-        str, Field(description="none are needed but for a lake: the tasks read and write by clients of their own")
+    spark_jars: Annotated[str, Field(description="needed only with a lake")] = ""
+    lake_warehouse: Annotated[
+        str, Field(description="location of the lake, which has events that topics no longer have; empty: no lake")
     ] = ""
-    lake_warehouse: Annotated[str, Field(description="of a lake, which has events that topics no longer have; empty: none")] = ""
     backfill_from_lake: Annotated[
-        Literal["gone", "all"], Field(description="what the topics no longer have, or all as far as the lake goes")
+        Literal["gone", "all"], Field(description="gone: events that the topics no longer have; all: all events of the lake")
     ] = "gone"
-    checkpoint_dir: Annotated[Path, Field(description="not used: what is done stands in the topic of the runs")] = Path()
+    checkpoint_dir: Annotated[Path, Field(description="not used: the topic of the runs has the progress")] = Path()
     backfill_slices: Annotated[
         int,
-        Field(ge=1, le=256, description="so many parts of a partition's users, one in memory at a time; each reads all of it"),
+        Field(ge=1, le=256, description="slices of a partition's users, one in memory at a time; each reads the whole partition"),
     ] = 1
     backfill_tail_records: Annotated[
-        int, Field(ge=1, description="what came in meanwhile is gathered by another pass, if it is more in the largest partition")
+        int, Field(ge=1, description="records since the cut, in the largest partition, above which another pass runs")
     ] = 100_000
-    backfill_report_seconds: Annotated[float, Field(gt=0, le=60, description="how often a task says how far it is")] = 2.0
+    backfill_report_seconds: Annotated[float, Field(gt=0, le=60, description="time between two progress reports of a task")] = 2.0
     backfill_segmenter_group: str = "starling-segmenter"

@@ -1,1 +1,1 @@
-"""Materialised views: events folded into rows that the API answers with."""
+"""Materialised views: aggregates of events that the API serves."""

@@ -1,4 +1,4 @@
-"""Pure core: the views that there are: one for each file in `defined`."""
+"""Pure core: the defined views, one for each file in `defined`."""
 
 import importlib
 import pkgutil
@@ -8,7 +8,7 @@ from starling_spark.jobs.views.view import View
 
 
 def views() -> tuple[View, ...]:
-    """By name. Raises: ValueError for two of one name."""
+    """Return the views, ordered by name. Raises: ValueError for a duplicate name."""
     modules = [importlib.import_module(f"{defined.__name__}.{found.name}") for found in pkgutil.iter_modules(defined.__path__)]
     by_name: dict[str, View] = {}
     for module in modules:

@@ -1,4 +1,4 @@
-"""What an operator may turn of the job `views`."""
+"""The settings of the job `views`."""
 
 from typing import Annotated
 
@@ -13,12 +13,12 @@ class ViewsSettings(SparkSettings):
 
     cassandra: Cassandra
     views_trigger_seconds: Annotated[float, Field(gt=0, le=86_400, description="shortest time between micro-batches")] = 5.0
-    views_batch_records: Annotated[int, Field(ge=100, description="of one micro-batch at most")] = 200_000
+    views_batch_records: Annotated[int, Field(ge=100, description="maximum of one micro-batch")] = 200_000
     views_lateness_days: Annotated[
         int | None,
-        Field(ge=1, le=36_500, description="how much later than the newest event one may come and still count; unset: any"),
+        Field(ge=1, le=36_500, description="maximum lateness of an event, relative to the newest one; unset: unlimited"),
     ] = None
-    views_stop_seconds: Annotated[float, Field(gt=0, description="how long a micro-batch may take to end at a stop")] = 25.0
+    views_stop_seconds: Annotated[float, Field(gt=0, description="time at a stop for the current micro-batch to finish")] = 25.0
     views_group: str = "starling-views"
     views_dead_letters_topic: str = "views.dlq"
-    views_topic_prefix: Annotated[str, Field(description="of the topics' names, where installations share a broker")] = ""
+    views_topic_prefix: Annotated[str, Field(description="prefix of the topic names, for installations that share a broker")] = ""

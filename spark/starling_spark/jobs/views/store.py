@@ -1,4 +1,4 @@
-"""Adapter: rows of views to Cassandra, from the Python workers of Spark; and what the API must know of each view."""
+"""Adapter: rows of views to Cassandra, from the Python workers of Spark, and the entry of each view for the API."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -23,11 +23,11 @@ _CHUNK_ROWS: Final = 1000
 
 
 def upsert(rows: DataFrame, view: View, cassandra: Cassandra, at_micros: int) -> int:
-    """Write rows of the shape `transform.ROWS`; returns how many, when Cassandra has all of them.
+    """Write rows of the shape `transform.ROWS`, and return their number after Cassandra has acknowledged them.
 
-    A row is its sums, not what to add to them, so writing it again does no harm. `at_micros` grows from batch to batch: of
-    two writes of one row the later batch's stays, whichever worker is the faster.
-    Raises: whatever a task failed with, DatabaseUnavailable among them; some rows may then be written.
+    A row contains sums and not increments, so a repeated write is harmless. `at_micros` increases with each batch, so the write
+    of the later batch wins independent of the order of the workers.
+    Raises: the error of a failed task, such as DatabaseUnavailable; some rows may be written then.
     """
     return sum(row["rows"] for row in rows.mapInArrow(_writer(view.name, view.version, cassandra, at_micros), _COUNT).collect())
 
@@ -40,7 +40,7 @@ def _writer(
         count = 0
         for batch in batches:
             rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-            # Windows first: a row that is there is then always found.
+            # Windows are written first, so that every row can be found.
             windows = {(workspace, view, version, start) for workspace, start, _, _ in rows}
             database.write_each(_WINDOW, sorted(windows))
             values = [(workspace, view, version, start, place, row, at_micros) for workspace, start, place, row in rows]
@@ -54,35 +54,35 @@ def _writer(
 
 @cache
 def _database(cassandra: Cassandra) -> Database:
-    # Workers are used again by the next micro-batch, and so is their session.
+    # The next micro-batch reuses the worker and its session.
     return Database(cassandra)
 
 
 class ViewStore:
-    """What the driver tells of one view, and remembers. Every method may raise DatabaseUnavailable."""
+    """The entry and the stream time of one view. Every method may raise DatabaseUnavailable."""
 
     def __init__(self, database: Database, view: View) -> None:
         self._database = database
         self._view = view
         self._times: dict[int, int] | None = None
-        self._is_announced = False
+        self._is_published = False
 
-    def announce(self) -> None:
-        """From now on the API answers with this version of the view; told once."""
-        if self._is_announced:
+    def publish_version(self) -> None:
+        """Make the API serve this version of the view; written once."""
+        if self._is_published:
             return
         view = self._view
         entry = (view.name, view.version, list(view.dimensions), list(view.measures), view.window_ms)
         self._database.write(_ENTRY, entry)
-        self._is_announced = True
+        self._is_published = True
 
-    def tell_times(self, highest: Mapping[int, int]) -> None:
-        """The stream time of source partitions that is in the rows by now, epoch ms. It never goes back."""
+    def write_times(self, highest: Mapping[int, int]) -> None:
+        """Write the stream time of source partitions that the rows include, epoch ms. It never decreases."""
         view = self._view
         if self._times is None:
             found = self._database.read(_TIMES, (view.name, view.version))
             self._times = {row["source_partition"]: row["stream_time_ms"] for row in found}
-        news = {number: time for number, time in highest.items() if time > self._times.get(number, -1)}
-        if news:
-            self._database.write_each(_TIME, [(view.name, view.version, number, time) for number, time in news.items()])
-            self._times.update(news)
+        advanced = {number: time for number, time in highest.items() if time > self._times.get(number, -1)}
+        if advanced:
+            self._database.write_each(_TIME, [(view.name, view.version, number, time) for number, time in advanced.items()])
+            self._times.update(advanced)

@@ -1,7 +1,7 @@
 """Records of Kafka -> the rows of a view: DataFrame in, DataFrame out. No session, no broker, no database.
 
-Windows and sums are Spark's own: state is one row of sums for each key and window, however many events there were: as
-many rows as the view itself has. With a watermark old ones are let go, and what comes later is left out and counted by Spark.
+Spark computes windows and sums. The state has one row of sums for each key and window, as many as the view has rows. With a
+watermark Spark deletes old rows, and drops and counts later events.
 """
 
 from pyspark.sql import Column, DataFrame, functions, types
@@ -18,25 +18,25 @@ ROWS = types.StructType(
         types.StructField("row", types.StringType()),
     ]
 )
-"""A row to upsert: `place` is its dimensions as a JSON array, `row` its dimensions and sums as a JSON object."""
+"""A row to upsert. `place`: its dimensions as a JSON array; `row`: its dimensions and sums as a JSON object."""
 
 TIMES = "times"
-"""Name of the observation of how far each partition's time is."""
+"""Name of the observation of each partition's stream time."""
 
 
 def read(records: DataFrame, reading: Reading) -> DataFrame:
-    """Records, read or refused. Shape: in `sources.RECORDS`, out as `decoding.decoded`."""
+    """Return the records, decoded or refused. Shape: in `sources.RECORDS`, out as `decoding.decoded`."""
     return decoded(records, reading)
 
 
 def events(found: DataFrame, reading: Reading) -> DataFrame:
-    """The fields of those that could be read, as columns."""
+    """Return the fields of the decoded records as columns."""
     names = columns_of(reading.wire.of(reading.topic).reader_schema).fieldNames()
     return found.where("record IS NOT NULL").select(*[functions.col(f"record.`{name}`").alias(name) for name in names])
 
 
 def timed(found: DataFrame, time_ms: Column, partitions: int) -> DataFrame:
-    """The same, with the highest time of each partition observed as `TIMES`: `p0`, `p1` … in epoch ms."""
+    """Return the records, with the highest time of each partition observed as `TIMES`: `p0`, `p1` … in epoch ms."""
     highest = [
         functions.max(functions.when(functions.col("partition") == number, time_ms)).alias(f"p{number}")
         for number in range(partitions)
@@ -45,17 +45,17 @@ def timed(found: DataFrame, time_ms: Column, partitions: int) -> DataFrame:
 
 
 def totals(view: View, found: DataFrame, lateness: str | None = None) -> DataFrame:
-    """The sums of each key and window; in a stream those that changed. Shape: in the fields of the record, out `ROWS`.
+    """Return the sums of each key and window; in a stream the changed ones. Shape: in the fields of the record, out `ROWS`.
 
-    `lateness`: how much later than the newest event one may come and still count, such as `7 days`; None: any. With a
-    limit one event with a date far ahead makes all others too late, so there is none unless the operator wants it.
+    `lateness`: maximum lateness relative to the newest event, such as `7 days`; None: unlimited. With a limit, one event with a
+    date far in the future makes all others too late, so there is no limit by default.
     """
     window = functions.window("event_time", f"{view.window_hours} hours").alias("window")
     marked = found if lateness is None else found.withWatermark("event_time", lateness)
     grouped = view.rows(marked).groupBy(window, "workspace", *view.dimensions)
     summed = grouped.agg(*[functions.sum(measure).alias(measure) for measure in view.measures])
     dimensions = [functions.col(name) for name in view.dimensions]
-    # As text, for a float would round what was summed exactly; the API writes it as a number.
+    # As text, because a float would round an exact sum; the API returns a number.
     sums = [functions.col(name).cast("string").alias(name) for name in view.measures]
     return summed.select(
         "workspace",

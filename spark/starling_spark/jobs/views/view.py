@@ -1,4 +1,4 @@
-"""Pure core: what a view is."""
+"""Pure core: the definition of a view."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class View:
 
     `rows`: the fields of `record` as columns -> workspace, event_time, the dimensions as text and the measures as decimals,
     which sum up to the same in any order. Windows are `window_hours` long and begin at midnight UTC.
-    `version` grows when anything of this changes: the view is then computed anew beside the old one, and takes its place.
+    An increment of `version`, for any change, computes the view again beside the old one and then replaces it.
     """
 
     name: str
@@ -28,5 +28,5 @@ class View:
 
     @property
     def window_ms(self) -> int:
-        """Length of a window."""
+        """Return the length of a window in ms."""
         return self.window_hours * HOUR_MS

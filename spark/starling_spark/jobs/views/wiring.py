@@ -10,7 +10,7 @@ from starling_common.health import HealthServer
 from starling_common.metrics import Metrics
 from starling_common.wire import Registry
 from starling_spark.jobs.views.catalogue import views
-from starling_spark.jobs.views.job import Place, start_refusals, start_view
+from starling_spark.jobs.views.job import ViewsContext, start_refusals, start_view
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.jobs.views.store import ViewStore
 from starling_spark.jobs.views.view import View
@@ -21,7 +21,7 @@ from starling_spark.session.spark import open_session
 
 
 def run_views(settings: ViewsSettings, stopping: Event) -> None:
-    """All views, until `stopping`.
+    """Run all views until `stopping`.
 
     Raises: StreamingQueryException, JarMissing, RegistryUnavailable, SchemaMissing, DatabaseUnavailable, KafkaException, OSError.
     """
@@ -43,9 +43,9 @@ def run_views(settings: ViewsSettings, stopping: Event) -> None:
         history = group.ends(topics)
         spark = open_session("views", settings)
         stack.callback(spark.stop)
-        place = Place(spark, settings, wire, max(1 + number for _, number in history), history, metrics)
-        queries = [start_view(place, view, ViewStore(database, view)) for view in wanted]
-        queries += [start_refusals(place, topic) for topic in topics]
+        context = ViewsContext(spark, settings, wire, max(1 + number for _, number in history), history, metrics)
+        queries = [start_view(context, view, ViewStore(database, view)) for view in wanted]
+        queries += [start_refusals(context, topic) for topic in topics]
         follower.follow(queries, stopping, settings.views_stop_seconds)
 
 

@@ -1,1 +1,1 @@
-"""One file a view; each is found by itself. A file here has a `VIEW`, and nothing else knows of it."""
+"""One file for each view, found automatically. A file defines `VIEW`; no list has to be updated."""

@@ -1,8 +1,8 @@
-"""What was sold: revenue and quantity by product and by the region that the buyer's address was in.
+"""Sales: revenue and quantity by product and by the region of the buyer's address.
 
-An order says who bought and what; its buyer's traits and the catalog's entries of its products are in the same record, as
-they were when the order came in. The normalizer has joined them, once and for all: so this view is the same whenever
-and however often it is computed, and a buyer who moves takes no former sale along.
+An order record has the buyer, the products, the buyer's traits and the catalog's entries of the products, as joined by the
+normalizer when the order was received. A repeated computation therefore gives the same view, and a change of address does
+not move former sales.
 """
 
 from pyspark.sql import Column, DataFrame, functions
@@ -15,14 +15,14 @@ _UNKNOWN = "unknown"
 _LINE = "product_id STRING, quantity STRING, price STRING, revenue STRING"
 
 _MONEY = "DECIMAL(24,6)"
-"""Exact, so that sums are the same in whatever order orders come; what does not fit is no price."""
+"""Exact, so that sums do not depend on the order of events; a value that does not fit is not a price."""
 
 
 def sales(events: DataFrame) -> DataFrame:
-    """Order lines: those under `products`, or the order itself where it names one product.
+    """Return the order lines: those under `products`, or the order itself when it has one product.
 
-    A line's revenue is its own `revenue`, else price times quantity; the price that is missing is the catalog's; a
-    quantity that is missing is 1. A line of which product or revenue cannot be told is left out.
+    A line's revenue is its `revenue`, otherwise price times quantity. A missing price is the catalog's, a missing quantity is
+    1. A line without a product or a revenue is dropped.
     """
     orders = events.where(functions.col("name") == _ORDER).select(
         "workspace",
@@ -48,15 +48,15 @@ def sales(events: DataFrame) -> DataFrame:
 
 
 def _texts(properties: Column) -> Column:
-    """Each line as JSON text, so that one that makes no sense does not spoil the others."""
+    """Return each line as JSON text, so that an invalid line does not affect the others."""
     listed = functions.from_json(properties, "products ARRAY<STRING>")["products"]
     return functions.when(functions.size(listed) > 0, listed).otherwise(functions.array(properties))
 
 
 def _region(traits: Column) -> Column:
-    # What address forms call it differs; some profiles have it at the top.
-    places = ("$.address.region", "$.address.state", "$.region", "$.state")
-    found = [functions.nullif(functions.get_json_object(traits, place), functions.lit("")) for place in places]
+    # The field name differs between address forms; some profiles have it at the top level.
+    paths = ("$.address.region", "$.address.state", "$.region", "$.state")
+    found = [functions.nullif(functions.get_json_object(traits, path), functions.lit("")) for path in paths]
     return functions.coalesce(*found, functions.lit(_UNKNOWN))
 
 
