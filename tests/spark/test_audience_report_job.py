@@ -25,7 +25,7 @@ from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Registry
 from starling_spark.history import feed
-from starling_spark.jobs.audience_report.job import Asked, report
+from starling_spark.jobs.audience_report.job import ReportRequest, report
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings
 from starling_spark.jobs.audience_report.wiring import report_wire
 from starling_spark.jobs.lake.batches import LakeWriter, Source
@@ -127,7 +127,7 @@ def test_the_life_of_a_report(spark: SparkSession, place: Place, tmp_path: Path)
     place.changed("zoe", "s", 1, "2026-03-10T11:00:00Z", workspace="other")
     place.send(MEMBERSHIP, b"w/ann", b"broken")
     out = tmp_path / "report"
-    counts = report(place.source(spark), place.settings, Asked(UNTIL_MS, out.as_uri()))
+    counts = report(place.source(spark), place.settings, ReportRequest(UNTIL_MS, out.as_uri()))
     assert counts == {"days": 5, "retention": 1, "overlap": 5}
     days = place.asked("days")
     assert [(row["segment"], row["day"], row["size"], row["entries"], row["exits"]) for row in days["items"]] == [
@@ -151,9 +151,9 @@ def test_the_life_of_a_report(spark: SparkSession, place: Place, tmp_path: Path)
 def _the_next_one_takes_its_place(spark: SparkSession, place: Place, out: Path) -> None:
     kept = place.rows_kept()
     with pytest.raises(AnalysisException, match="already exists"):
-        report(place.source(spark), place.settings, Asked(UNTIL_MS, out.as_uri()))
+        report(place.source(spark), place.settings, ReportRequest(UNTIL_MS, out.as_uri()))
     place.into_lake(spark)
     place.changed("ann", "t", 2, "2026-03-10T11:30:00Z")
-    report(place.source(spark), place.settings, Asked(UNTIL_MS, out.as_uri(), overwrite=True))
+    report(place.source(spark), place.settings, ReportRequest(UNTIL_MS, out.as_uri(), overwrite=True))
     assert [row["size"] for row in place.asked("days")["items"]] == [1, 2, 1, 0]
     assert place.rows_kept() == kept - 3  # of the overlap; the former report's rows are gone

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from starling_common.settings import Clock, Kafka, SchemaRegistry
 from starling_common.topics import BEHAVIOUR, MEMBERSHIP, PROFILE, SEGMENT_DEFINITIONS
 from starling_spark.jobs.replay.diff import diff, diff_profiles
-from starling_spark.jobs.replay.job import NoSuchReplay, about, replay
-from starling_spark.jobs.replay.place import TOPICS, Place
+from starling_spark.jobs.replay.job import ReplayNotFound, read_manifest, replay
+from starling_spark.jobs.replay.place import TOPICS, ReplayContext
 from starling_spark.jobs.replay.settings import ReplaySettings
 from starling_spark.jobs.replay.wiring import located, replay_wire
 from starling_spark.lakehouse.iceberg import Lake
@@ -51,10 +51,10 @@ def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Pat
     topics.send_bytes(BEHAVIOUR, b"broken")
     topics.flush()
     place = _place(spark, topics, lake, tmp_path)
-    with pytest.raises(NoSuchReplay):
-        about(place, NAME)
+    with pytest.raises(ReplayNotFound):
+        read_manifest(place, NAME)
     made = replay(place, NAME, at(46))
-    assert (made.unreadable, made.people, about(place, NAME)) == (1, len(told.known_at(at(46))), made)
+    assert (made.unreadable, made.people, read_manifest(place, NAME)) == (1, len(told.known_at(at(46))), made)
     with pytest.raises(AnalysisException, match="already exists"):
         replay(place, NAME, at(70))
     _, found = diff(place, NAME)
@@ -85,11 +85,11 @@ def carried() -> Callable[[str, bytes | None, Mapping[str, Any]], dict[str, Any]
     return carry
 
 
-def _place(spark: SparkSession, topics: Topics, lake: Lake, directory: Path) -> Place:
+def _place(spark: SparkSession, topics: Topics, lake: Lake, directory: Path) -> ReplayContext:
     shared = spark_settings(directory).model_dump() | {
         "kafka": Kafka(brokers=topics.stack.brokers),
         "registry": SchemaRegistry(url=topics.stack.registry_url),
         "clock": Clock.EVENT,
     }
     settings = ReplaySettings(**shared, replay_dir=str(directory / "replays"), replay_topic_prefix=topics.prefix)
-    return Place(spark, replay_wire(settings), located(settings), lake)
+    return ReplayContext(spark, replay_wire(settings), located(settings), lake)

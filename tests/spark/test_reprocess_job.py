@@ -18,7 +18,7 @@ from starling_spark.history.past import corrected_rows
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.reprocess import commands, job
 from starling_spark.jobs.reprocess.folding import Making
-from starling_spark.jobs.reprocess.job import NotPossible, NotThere, begun, reprocess, switched
+from starling_spark.jobs.reprocess.job import NotAllowed, ReprocessingNotFound, begun, reprocess, switched
 from starling_spark.jobs.reprocess.place import Place, Tables
 from starling_spark.jobs.reprocess.plan import Plan
 from starling_spark.jobs.reprocess.settings import ReprocessSettings
@@ -59,7 +59,7 @@ def test_the_life_of_a_reprocessing(place: Place, past: Past, monkeypatch: pytes
     """One test, for each table costs a second. What was received in the last three hours came too late for it."""
     late_ms = past.now_micros // 1000 - 3 * 3_600_000
     monkeypatch.setattr(job, "first_missing", lambda _place, taken: dict.fromkeys({number for _, number in taken}, late_ms))
-    with pytest.raises(NotThere):
+    with pytest.raises(ReprocessingNotFound):
         switched(place, "spring")
     plan = begun(place, planned(place, "spring"), "spring", overwrite=False)
 
@@ -68,13 +68,13 @@ def test_the_life_of_a_reprocessing(place: Place, past: Past, monkeypatch: pytes
 
     with pytest.raises(Killed):
         reprocess(place, plan, Making(Clock.EVENT, {}), killed)
-    with pytest.raises(NotPossible, match="not finished"):
+    with pytest.raises(NotAllowed, match="not finished"):
         switched(place, "spring")
     half = begun(place, pytest.fail, "spring", overwrite=False)
     assert half.left() == [1]
     tables = Tables(place, "spring")
     # It was killed before it had said of the first partition that it is done: nothing of it comes twice.
-    tables.tell(plan)
+    tables.write_plan(plan)
     done = reprocess(place, plan, Making(Clock.EVENT, {}))
     assert done.is_done
     assert done.done[0] == half.done[0]
@@ -83,7 +83,7 @@ def test_the_life_of_a_reprocessing(place: Place, past: Past, monkeypatch: pytes
         assert tables.lake.rows(table).count() == live.count()
     differences, differs = commands.diff(place, arguments("spring"))
     assert not differs, differences
-    with pytest.raises(NotPossible, match="there already"):
+    with pytest.raises(NotAllowed, match="there already"):
         begun(place, pytest.fail, "spring", overwrite=False)
     _change_a_rule(place)
     _put_in_force(place, done)
@@ -125,7 +125,7 @@ def _put_in_force(place: Place, plan: Plan) -> None:
     assert {row["name"] for row in now.own.where("kind = 'track'").collect()} == {"Buy"}
     replayed = corrected_rows(now.corrected, BEHAVIOUR, "").collect()
     assert len({(row["partition"], row["offset"]) for row in replayed}) == corrected
-    with pytest.raises(NotPossible, match="is in force"):
+    with pytest.raises(NotAllowed, match="is in force"):
         commands.remove(place, arguments("summer"))
     before = switched(place, plan.name)
     assert before is not None

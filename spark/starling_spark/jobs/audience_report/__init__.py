@@ -1,1 +1,1 @@
-"""The job `audience_report`: how many people each segment had, day by day, who stayed, and which segments share them."""
+"""The job `audience_report`: size, entries, exits, retention and overlap of segments by day."""

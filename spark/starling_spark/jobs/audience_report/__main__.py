@@ -5,13 +5,13 @@ import sys
 
 from starling_common.instants import parse_instant
 from starling_common.logs import configure_logs
-from starling_spark.jobs.audience_report.job import Asked
+from starling_spark.jobs.audience_report.job import ReportRequest
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings
 from starling_spark.jobs.audience_report.wiring import run_report
 
 
 def main() -> int:
-    """0 when the API answers with the new report."""
+    """Write one report; return 0 when the API serves it."""
     words = argparse.ArgumentParser(prog="audience_report", description="Size, entries, exits, retention and overlap of segments.")
     words.add_argument("--until", type=parse_instant, required=True, metavar="INSTANT", help="ISO 8601; stream time")
     words.add_argument("--out", metavar="URI", help="a directory for Parquet: days, retention, overlap")
@@ -19,7 +19,7 @@ def main() -> int:
     given = words.parse_args()
     settings = AudienceReportSettings()
     configure_logs("audience-report", settings.log_level, sys.stderr)
-    counts = run_report(settings, Asked(given.until, given.out, given.overwrite))
+    counts = run_report(settings, ReportRequest(given.until, given.out, given.overwrite))
     sys.stdout.write(" ".join(f"{part}={rows}" for part, rows in counts.items()) + "\n")
     return 0
 

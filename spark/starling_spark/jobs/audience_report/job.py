@@ -1,4 +1,4 @@
-"""Edge: one report, from the feed to Parquet and to the rows that the API answers with."""
+"""Edge: one report, from the feed to Parquet and to the rows that the API serves."""
 
 import time
 from collections.abc import Mapping
@@ -19,63 +19,63 @@ from starling_spark.jobs.audience_report.transform import Calendar, days, overla
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One run: the instant up to which it tells (epoch ms), and where to write Parquet, if anywhere."""
+class ReportRequest:
+    """One run: the instant at which the report ends (epoch ms), and a directory for Parquet; None: no Parquet."""
 
     until_ms: int
     out: str | None
     overwrite: bool = False
 
 
-def report(source: FeedSource, settings: AudienceReportSettings, asked: Asked) -> Mapping[str, int]:
-    """Compute and write everything; the number of rows of each part.
+def report(source: FeedSource, settings: AudienceReportSettings, request: ReportRequest) -> Mapping[str, int]:
+    """Compute and write all parts, and return the number of rows of each.
 
-    Raises: whatever a task failed with, DatabaseUnavailable among them; AnalysisException when `out` is there already.
+    Raises: the error of a failed task, such as DatabaseUnavailable; AnalysisException when `out` exists.
     """
     topics = [settings.report_topic_prefix + topic for topic in (MEMBERSHIP, MEMBERSHIP_STATE)]
     with feed_read(source, topics) as feed:
-        turned = membership_changes(feed.changes, asked.until_ms).cache()
+        changes = membership_changes(feed.changes, request.until_ms).cache()
         try:
-            return _written(turned, feed, settings, asked)
+            return _written(changes, feed, settings, request)
         finally:
-            turned.unpersist()
+            changes.unpersist()
 
 
-def _written(turned: DataFrame, feed: FeedRead, settings: AudienceReportSettings, asked: Asked) -> Mapping[str, int]:
+def _written(changes: DataFrame, feed: FeedRead, settings: AudienceReportSettings, request: ReportRequest) -> Mapping[str, int]:
     zones = Timezones(settings.timezones)
-    calendar, stayed, run = Calendar(asked.until_ms, zones.named()), stays(turned), wall_clock_micros()
+    calendar, memberships, run = Calendar(request.until_ms, zones.named()), stays(changes), wall_clock_micros()
     parts = {
-        DAYS: days(turned, calendar),
-        RETENTION: retention(stayed, calendar, settings.report_days_later),
-        OVERLAP: overlap(stayed),
+        DAYS: days(changes, calendar),
+        RETENTION: retention(memberships, calendar, settings.report_days_later),
+        OVERLAP: overlap(memberships),
     }
-    counts = {part: _write(rows, part, run, settings, asked) for part, rows in parts.items()}
+    counts = {part: _write(rows, part, run, settings, request) for part, rows in parts.items()}
     database = Database(settings.cassandra)
     try:
-        for entry in _runs(turned, feed, zones, asked.until_ms):
+        for entry in _runs(changes, feed, zones, request.until_ms):
             switch(database, run, entry)
     finally:
         database.close()
     return counts
 
 
-def _write(rows: DataFrame, part: str, run: int, settings: AudienceReportSettings, asked: Asked) -> int:
+def _write(rows: DataFrame, part: str, run: int, settings: AudienceReportSettings, request: ReportRequest) -> int:
     began = time.monotonic()
-    kept = rows.cache()
+    cached = rows.cache()
     try:
-        if asked.out is not None:
-            # One file: a report is small beside what it is made of.
-            mode = "overwrite" if asked.overwrite else "errorifexists"
-            kept.coalesce(1).write.mode(mode).parquet(f"{asked.out.rstrip('/')}/{part}")
-        count = insert(kept, part, run, settings.cassandra)
+        if request.out is not None:
+            # A report is small enough for one file.
+            mode = "overwrite" if request.overwrite else "errorifexists"
+            cached.coalesce(1).write.mode(mode).parquet(f"{request.out.rstrip('/')}/{part}")
+        count = insert(cached, part, run, settings.cassandra)
     finally:
-        kept.unpersist()
+        cached.unpersist()
     log(__name__).info("report_part_written", part=part, rows=count, seconds=round(time.monotonic() - began, 1))
     return count
 
 
-def _runs(turned: DataFrame, feed: FeedRead, zones: Timezones, until_ms: int) -> list[Run]:
-    found = turned.groupBy("workspace").agg(
+def _runs(changes: DataFrame, feed: FeedRead, zones: Timezones, until_ms: int) -> list[Run]:
+    found = changes.groupBy("workspace").agg(
         functions.sort_array(functions.collect_set("segment_key")).alias("segments"), functions.sum("missing").alias("missing")
     )
     return [

@@ -1,4 +1,4 @@
-"""Adapter: the report's rows to Cassandra, from the Python workers of Spark; a run is answered with once all of it is there."""
+"""Adapter: the report's rows to Cassandra, from Spark's Python workers; the API serves a run after its last row is written."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ _FORGET: Final = "DELETE FROM {ks}.report_rows WHERE workspace = ? AND run = ? A
 _COUNT: Final = types.StructType([types.StructField("rows", types.LongType())])
 _CHUNK_ROWS: Final = 1000
 _PLACES: Final[Mapping[str, tuple[str, ...]]] = {DAYS: ("day",), RETENTION: ("day", "days_later"), OVERLAP: ("other_key",)}
-"""What tells the rows of one segment apart, in the order in which they are read."""
+"""The columns that identify a row of a segment, in the order of reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One workspace's part of a run, for the API to tell.
+    """The entry of one workspace in a run, as the API returns it.
 
-    `records_missing`: records of the feed that must have been and are not kept any more; `records_unreadable`: of all workspaces.
+    `records_missing`: number of feed records that are no longer available; `records_unreadable`: of all workspaces.
     """
 
     workspace: str
@@ -44,9 +44,9 @@ class Run:
 
 
 def insert(rows: DataFrame, part: str, run: int, cassandra: Cassandra) -> int:
-    """Write one part of the report; returns the number of rows once Cassandra has all of them.
+    """Write one part of the report, and return the number of rows after Cassandra has acknowledged them.
 
-    Raises: whatever a task failed with, DatabaseUnavailable among them; some rows may then be written, of a run nobody asks for.
+    Raises: the error of a failed task, such as DatabaseUnavailable; rows that are written then belong to a run without an entry.
     """
     named = [name for name in rows.columns if name not in ("workspace", "segment_key")]
     shaped = rows.select(
@@ -61,9 +61,9 @@ def insert(rows: DataFrame, part: str, run: int, cassandra: Cassandra) -> int:
 
 
 def switch(database: Database, run: int, entry: Run) -> None:
-    """From now on the API answers with this run; then the rows of the former one are deleted. Raises: DatabaseUnavailable.
+    """Make the API serve this run, then delete the rows of the former one. Raises: DatabaseUnavailable.
 
-    `run`: its number, µs of the wall clock, so it grows.
+    `run`: its number, µs of the wall clock, so that it increases.
     """
     former = database.read(_FORMER, (entry.workspace,))
     numbers = (entry.records_missing, entry.records_unreadable)
@@ -74,7 +74,7 @@ def switch(database: Database, run: int, entry: Run) -> None:
 
 
 def _ordered(rows: DataFrame, name: str) -> Column:
-    """As text that sorts like the value."""
+    """Return a text column with the sort order of the value."""
     is_number = isinstance(rows.schema[name].dataType, types.IntegerType)
     text = functions.col(name).cast("string")
     return functions.lpad(text, 5, "0") if is_number else text
@@ -96,5 +96,5 @@ def _writer(cassandra: Cassandra) -> Callable[[Iterable[pa.RecordBatch]], Iterat
 
 @cache
 def _database(cassandra: Cassandra) -> Database:
-    # Workers are used again by the next part, and so is their session.
+    # The next part reuses the worker and its session.
     return Database(cassandra)

@@ -1,7 +1,7 @@
 """Changes of membership -> the report's rows: DataFrame in, DataFrame out. No session, no broker, no database.
 
-A day is a calendar day of the workspace's time zone. Whoever enters and leaves on one day counts as an entry and an exit,
-and is in no day's size: that is how many there are when the day ends.
+A day is a calendar day of the workspace's time zone. A size is the number of members at the end of the day. A user who enters
+and leaves on one day counts as an entry and an exit, and not in the size.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ _SEGMENT: Final = ("workspace", "segment_key")
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """What a day is. `zones`: workspace -> IANA time zone, UTC for those not named; `until_ms`: where the report ends."""
+    """The days of a report. `zones`: workspace -> IANA time zone, by default UTC; `until_ms`: the end of the report."""
 
     until_ms: int
     zones: Mapping[str, str]
 
     def day(self, ms: Column) -> Column:
-        """The date of an instant, whatever the session's time zone."""
+        """Return the date of an instant, independent of the session's time zone."""
         midnight = functions.make_dt_interval(
             functions.floor(ms / _DAY_MS).cast("int"),
             functions.lit(0),
@@ -35,11 +35,11 @@ class Calendar:
         return functions.convert_timezone(functions.lit("UTC"), self._zone(), utc).cast("date")
 
     def last(self) -> Column:
-        """The day in which the report ends."""
+        """Return the day in which the report ends."""
         return self.day(functions.lit(self.until_ms))
 
     def last_whole(self) -> Column:
-        """The last day that is over when the report ends."""
+        """Return the last complete day of the report."""
         return functions.date_sub(self.day(functions.lit(self.until_ms + 1)), 1)
 
     def _zone(self) -> Column:
@@ -49,21 +49,21 @@ class Calendar:
         return zone
 
 
-def days(turned: DataFrame, calendar: Calendar) -> DataFrame:
-    """Every day of each segment from its first change on, those on which nothing changed too.
+def days(changes: DataFrame, calendar: Calendar) -> DataFrame:
+    """Return every day of each segment from its first change on, with the days without a change.
 
-    Shape: in as `memberships.membership_changes`; out `workspace`, `segment_key`, `day`, `size` (when the day ends, or the report),
-           `entries`, `exits`, and of these `entries_by_definition`, `exits_by_definition`: because the segment
-           was defined, changed or archived, and not for anything that people did.
+    Shape: in as `memberships.membership_changes`; out `workspace`, `segment_key`, `day`, `size` (at the end of the day or report),
+           `entries`, `exits`, and of these `entries_by_definition`, `exits_by_definition`: caused by a definition of the
+           segment, not by an event.
     """
     by_definition = functions.col("cause") == "DEFINITION"
-    counted = turned.groupBy(*_SEGMENT, calendar.day(functions.col("at_ms")).alias("day")).agg(
+    counted = changes.groupBy(*_SEGMENT, calendar.day(functions.col("at_ms")).alias("day")).agg(
         _count(functions.col("entered")).alias("entries"),
         _count(~functions.col("entered")).alias("exits"),
         _count(functions.col("entered") & by_definition).alias("entries_by_definition"),
         _count(~functions.col("entered") & by_definition).alias("exits_by_definition"),
     )
-    known = turned.groupBy(*_SEGMENT).agg(
+    known = changes.groupBy(*_SEGMENT).agg(
         functions.min(calendar.day(functions.col("at_ms"))).alias("first_day"),
         _count(functions.col("first") & ~functions.col("entered")).alias("before"),
     )
@@ -74,34 +74,36 @@ def days(turned: DataFrame, calendar: Calendar) -> DataFrame:
     return filled.select(*_SEGMENT, "day", (functions.col("before") + moved).alias("size"), *numbers)
 
 
-def retention(stayed: DataFrame, calendar: Calendar, days_later: Sequence[int]) -> DataFrame:
-    """Of those who entered on a day, how many are in when the n-th day after it ends; they may have been out in between.
+def retention(memberships: DataFrame, calendar: Calendar, days_later: Sequence[int]) -> DataFrame:
+    """Return how many of the users who entered on a day are members at the end of the n-th day after it.
 
-    Shape: in as `memberships.stays`; out `workspace`, `segment_key`, `day`, `days_later`, `entered` (people), `still`;
-           only for days that are over.
+    An absence in between does not matter.
+
+    Shape: in as `memberships.stays`; out `workspace`, `segment_key`, `day`, `days_later`, `entered` (users), `still`;
+           only for complete days.
     """
-    dated = stayed.select(
+    dated = memberships.select(
         *PAIR, calendar.day(functions.col("since_ms")).alias("since"), calendar.day(functions.col("left_ms")).alias("left")
     )
     people = dated.groupBy(*PAIR).agg(functions.collect_list(functions.struct("since", "left")).alias("stays"))
     entries = functions.array_distinct(functions.filter(functions.col("stays")["since"], lambda day: day.isNotNull()))
-    asked = (
+    cohorts = (
         people.withColumn("day", functions.explode(entries))
         .withColumn("days_later", functions.explode(functions.array(*map(functions.lit, days_later))))
         .withColumn("then", functions.date_add("day", functions.col("days_later")))
         .where(functions.col("then") <= calendar.last_whole())
     )
     still = functions.exists("stays", lambda stay: _covers(stay, functions.col("then")))
-    return asked.groupBy(*_SEGMENT, "day", "days_later").agg(functions.count("*").alias("entered"), _count(still).alias("still"))
+    return cohorts.groupBy(*_SEGMENT, "day", "days_later").agg(functions.count("*").alias("entered"), _count(still).alias("still"))
 
 
-def overlap(stayed: DataFrame) -> DataFrame:
-    """How many people are in both of two segments when the report ends.
+def overlap(memberships: DataFrame) -> DataFrame:
+    """Return the number of users in both of two segments at the end of the report.
 
-    Shape: in as `memberships.stays`; out `workspace`, `segment_key`, `other_key`, `users`: both ways round, each segment with
-           itself too; two that share nobody have no row.
+    Shape: in as `memberships.stays`; out `workspace`, `segment_key`, `other_key`, `users`: in both orders, and each segment with
+           itself; two segments without a common user have no row.
     """
-    people = members(stayed).groupBy("workspace", "user_id").agg(functions.collect_set("segment_key").alias("segments"))
+    people = members(memberships).groupBy("workspace", "user_id").agg(functions.collect_set("segment_key").alias("segments"))
     pairs = people.withColumn("segment_key", functions.explode("segments")).withColumn("other_key", functions.explode("segments"))
     return pairs.groupBy(*_SEGMENT, "other_key").agg(functions.count("*").alias("users"))
 

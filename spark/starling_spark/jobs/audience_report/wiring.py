@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.wire import Registry
 from starling_spark.history.feed import FEED_RECORD, FeedSource
-from starling_spark.jobs.audience_report.job import Asked, report
+from starling_spark.jobs.audience_report.job import ReportRequest, report
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings
 from starling_spark.kafka.codec import Wire, topic_schemas
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config
 from starling_spark.session.spark import open_session
 
 
-def run_report(settings: AudienceReportSettings, asked: Asked) -> Mapping[str, int]:
-    """One report; the number of rows of each part.
+def run_report(settings: AudienceReportSettings, request: ReportRequest) -> Mapping[str, int]:
+    """Write one report, and return the number of rows of each part.
 
     Raises: JarMissing, RegistryUnavailable, SchemaMissing, and what `report` raises.
     """
@@ -22,12 +22,12 @@ def run_report(settings: AudienceReportSettings, asked: Asked) -> Mapping[str, i
     spark = open_session("audience-report", settings, iceberg_config(settings) if has_lake else {})
     try:
         lake = Lake(spark, settings.lake_namespace) if has_lake else None
-        return report(FeedSource(spark, settings.kafka.brokers, wire, lake), settings, asked)
+        return report(FeedSource(spark, settings.kafka.brokers, wire, lake), settings, request)
     finally:
         spark.stop()
 
 
 def report_wire(settings: AudienceReportSettings) -> Wire:
-    """What the two topics carry. Raises: RegistryUnavailable, SchemaMissing."""
+    """Return the schemas of the two topics. Raises: RegistryUnavailable, SchemaMissing."""
     topics = [settings.report_topic_prefix + topic for topic in (MEMBERSHIP, MEMBERSHIP_STATE)]
     return topic_schemas(Registry(settings.registry.url), settings.registry.url, [(topic, FEED_RECORD) for topic in topics])

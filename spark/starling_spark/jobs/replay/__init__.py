@@ -1,1 +1,1 @@
-"""The job `replay`: who was in which segment as of an instant, worked out again from history, to audit or to repair."""
+"""The job `replay`: memberships as of an instant, computed from history, for audit and repair."""

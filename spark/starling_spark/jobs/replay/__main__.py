@@ -8,55 +8,55 @@ from starling_common.instants import format_instant, parse_instant
 from starling_common.logs import configure_logs
 from starling_spark.jobs.replay.comparing import table
 from starling_spark.jobs.replay.diff import diff, diff_profiles
-from starling_spark.jobs.replay.job import InTheFuture, NoSuchReplay, replay
-from starling_spark.jobs.replay.place import Place
+from starling_spark.jobs.replay.job import InTheFuture, ReplayNotFound, replay
+from starling_spark.jobs.replay.place import ReplayContext
 from starling_spark.jobs.replay.profiles import line
 from starling_spark.jobs.replay.settings import ReplaySettings
 from starling_spark.jobs.replay.wiring import opened
 
 
 def main() -> int:
-    """0 done, and for `diff`: both sides are equal; 1 they are not; 2 there is no such replay, or its instant has not come yet."""
+    """Return 0 on success (`diff`: both sides are equal), 1 when they differ, 2 for an unknown replay or a future instant."""
     given = _words().parse_args()
     settings = ReplaySettings()
     configure_logs("replay", settings.log_level, sys.stderr)
-    with opened(settings) as place:
+    with opened(settings) as context:
         try:
-            return int(given.run(place, given))
-        except (NoSuchReplay, InTheFuture) as error:
+            return int(given.run(context, given))
+        except (ReplayNotFound, InTheFuture) as error:
             sys.stderr.write(f"replay: {error}\n")
             return 2
 
 
-def _run(place: Place, given: argparse.Namespace) -> int:
-    made = replay(place, given.into, given.until, overwrite=given.overwrite)
+def _run(context: ReplayContext, given: argparse.Namespace) -> int:
+    made = replay(context, given.into, given.until, overwrite=given.overwrite)
     left_out = f", {made.unreadable} records could not be read" if made.unreadable else ""
     sys.stdout.write(f"{made.name}: {made.people} people as of {format_instant(made.until_ms)}{left_out}\n")
     return 0
 
 
-def _diff(place: Place, given: argparse.Namespace) -> int:
-    made, found = diff(place, given.name)
+def _diff(context: ReplayContext, given: argparse.Namespace) -> int:
+    made, found = diff(context, given.name)
     sys.stdout.write(f"{given.name} as of {format_instant(made.until_ms)}\n{table(found, made.segments)}")
     is_equal = all(one.is_none for one in found)
     if not given.memberships_only:
-        profiles = diff_profiles(place, made)
+        profiles = diff_profiles(context, made)
         sys.stdout.write(line(profiles))
         is_equal = is_equal and profiles.is_none
     return 0 if is_equal else 1
 
 
 def _words() -> argparse.ArgumentParser:
-    words = argparse.ArgumentParser(prog="replay", description="Memberships as of an instant, worked out again from history.")
+    words = argparse.ArgumentParser(prog="replay", description="Memberships as of an instant, computed from history.")
     commands = words.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="make one")
+    run = commands.add_parser("run", help="compute a replay")
     run.add_argument("--until", type=parse_instant, required=True, metavar="INSTANT", help="ISO 8601; stream time")
-    run.add_argument("--into", type=_name, required=True, metavar="NAME", help="what it is to be called")
-    run.add_argument("--overwrite", action="store_true", help="replace the one of that name")
+    run.add_argument("--into", type=_name, required=True, metavar="NAME", help="name of the replay")
+    run.add_argument("--overwrite", action="store_true", help="replace an existing replay of that name")
     run.set_defaults(run=_run)
-    diff_words = commands.add_parser("diff", help="compare one with what is live")
+    diff_words = commands.add_parser("diff", help="compare a replay with the live memberships")
     diff_words.add_argument("name", type=_name, metavar="NAME")
-    diff_words.add_argument("--memberships-only", action="store_true", help="leave the profiles out: they take as long as a replay")
+    diff_words.add_argument("--memberships-only", action="store_true", help="skip the profiles, which take as long as a replay")
     diff_words.set_defaults(run=_diff)
     return words
 

@@ -1,4 +1,4 @@
-"""Who is in which segment by a replay, and who by the feed: DataFrame in, DataFrame out."""
+"""Memberships of a replay compared with those of the feed: DataFrame in, DataFrame out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ EXAMPLES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One segment. `only_live`, `only_replayed`: how many people are in on one side alone; of both some are named."""
+    """One segment. `only_live`, `only_replayed`: number of members on one side only; `examples` of both."""
 
     workspace: str
     segment: str
@@ -27,12 +27,12 @@ class Difference:
 
     @property
     def is_none(self) -> bool:
-        """Both sides say the same."""
+        """Return whether both sides are equal."""
         return not self.only_live and not self.only_replayed
 
 
-def differences(live: DataFrame, replayed: DataFrame, told: Sequence[SegmentReplayed]) -> list[Difference]:
-    """Each segment with a member on either side, but for those that cannot be compared, in order. Reads both.
+def differences(live: DataFrame, replayed: DataFrame, segments: Sequence[SegmentReplayed]) -> list[Difference]:
+    """Return each comparable segment with a member on either side, in order. Runs a Spark job.
 
     Shape: in `memberships.PAIR` twice.
     """
@@ -47,17 +47,19 @@ def differences(live: DataFrame, replayed: DataFrame, told: Sequence[SegmentRepl
         functions.count_if(functions.col("is_live").isNull()).alias("only_replayed"),
         functions.slice(functions.sort_array(functions.collect_set(functions.when(alone, functions.col("user_id")))), 1, EXAMPLES),
     )
-    left_out = {(one.workspace, one.key) for one in told if one.not_compared is not None}
+    left_out = {(one.workspace, one.key) for one in segments if one.not_compared is not None}
     found = [Difference(*row) for row in counted.orderBy("workspace", "segment_key").collect()]
     return [one for one in found if (one.workspace, one.segment) not in left_out]
 
 
-def table(found: Sequence[Difference], told: Sequence[SegmentReplayed]) -> str:
-    """For people: a line for each segment, then those that could not be compared, and why."""
+def table(found: Sequence[Difference], segments: Sequence[SegmentReplayed]) -> str:
+    """Return a text table: a line for each segment, then the segments that were not compared, with the reason."""
     heads = ("workspace", "segment", "live", "replayed", "only live", "only replayed", "for example")
     rows = [heads] + [
         (one.workspace, one.segment, *map(str, (one.live, one.replayed, one.only_live, one.only_replayed)), " ".join(one.examples))
         for one in found
     ]
-    left_out = (f"not compared: {one.workspace}/{one.key}: {one.not_compared}\n" for one in told if one.not_compared is not None)
+    left_out = (
+        f"not compared: {one.workspace}/{one.key}: {one.not_compared}\n" for one in segments if one.not_compared is not None
+    )
     return aligned(rows) + "".join(left_out)

@@ -1,4 +1,4 @@
-"""Pure core: one person's past, folded by the plan in force, as the segmenter folds it live."""
+"""Pure core: one user's past records, folded by the plan in force, as the segmenter folds them live."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -17,9 +17,9 @@ PAUSED = "it is paused: its members stay as they are"
 
 
 class Folded(NamedTuple):
-    """What happened, and stream time in its partition then, epoch ms."""
+    """A past record, and the stream time of its partition then, epoch ms."""
 
-    happened: InputRecord
+    record: InputRecord
     stream_ms: int
 
 
@@ -27,7 +27,7 @@ class InForce:
     """The definitions in force after some of their records, compiled once."""
 
     def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """`records`: of `segments.definitions`, in their order. Those that the segmenter refuses are refused here too."""
+        """`records`: of `segments.definitions`, in their order. Records that the segmenter refuses are refused here too."""
         self.definitions = Definitions()
         for record in records:
             outcome = fold(self.definitions, dict(record))
@@ -36,28 +36,28 @@ class InForce:
 
     @cached_property
     def rules(self) -> Mapping[bytes, Rules]:
-        """By workspace, as in record keys."""
+        """Return the rules by workspace, as in record keys."""
         return compile_rules(self.definitions, {})
 
     def of(self, key: bytes) -> Rules:
-        """The rules for the person with that record key."""
+        """Return the rules for the user with that record key."""
         return self.rules.get(workspace_of(key), NO_RULES)
 
     def not_compared(self) -> dict[tuple[str, str], str]:
-        """(workspace, segment) -> why the past does not say who is in it; what is built on such a one is among them."""
-        told: dict[tuple[str, str], str] = {}
+        """Return by (workspace, segment) why history does not determine its members; includes segments that refer to such a one."""
+        reasons: dict[tuple[str, str], str] = {}
         for workspace, rules in self.rules.items():
             name = workspace.decode()
-            for compiled in rules.plan.segments:  # each comes after those that it uses
+            for compiled in rules.plan.segments:  # each follows those that it uses
                 key = compiled.segment.key
                 if rules.definitions[key].paused:
-                    told[name, key] = PAUSED
-                elif used := [other for other in sorted(compiled.segment.uses) if (name, other) in told]:
-                    told[name, key] = f"it is built on {', '.join(used)}"
-        return told
+                    reasons[name, key] = PAUSED
+                elif used := [other for other in sorted(compiled.segment.uses) if (name, other) in reasons]:
+                    reasons[name, key] = f"it is built on {', '.join(used)}"
+        return reasons
 
     def versions(self) -> dict[tuple[str, str], int]:
-        """(workspace, segment) -> version, of those in force."""
+        """Return the versions in force by (workspace, segment)."""
         return {
             (workspace.decode(), compiled.segment.key): compiled.segment.version
             for workspace, rules in self.rules.items()
@@ -66,28 +66,28 @@ class InForce:
 
 
 def folded(key: bytes, past: Iterable[Folded], rules: Rules, now_ms: int) -> UserState:
-    """The person's state at that instant, when time alone has changed what it had to, each at its own instant."""
+    """Return the user's state at that instant, after all timers up to it have fired."""
     state = UserState(user_id=split_key(key)[1])
-    for happened, stream_ms in past:
-        _apply(state, happened, rules, stream_ms)
+    for record, stream_ms in past:
+        _apply(state, record, rules, stream_ms)
     rules.plan.on_timer(state, now_ms)
     return state
 
 
-def _apply(state: UserState, happened: InputRecord, rules: Rules, stream_ms: int) -> None:
-    """What was refused when it came is no part of the past."""
-    match happened:
+def _apply(state: UserState, record: InputRecord, rules: Rules, stream_ms: int) -> None:
+    """Fold a record; one that was refused live is skipped."""
+    match record:
         case Behaviour():
-            if unreadable(happened, rules) is None:
-                state.anonymous_ids = happened.anonymous_ids or state.anonymous_ids
-                rules.plan.on_event(state, happened, stream_ms)
+            if unreadable(record, rules) is None:
+                state.anonymous_ids = record.anonymous_ids or state.anonymous_ids
+                rules.plan.on_event(state, record, stream_ms)
         case Profile():
-            traits = parse_object(happened.traits)
-            if happened.change not in REFUSED_CHANGES and not isinstance(traits, Refused):
-                moved = belong_to(state, happened.group_id)
-                rules.plan.on_profile(state, traits, happened.anonymous_ids, stream_ms)
-                if moved and not happened.group_id:
+            traits = parse_object(record.traits)
+            if record.change not in REFUSED_CHANGES and not isinstance(traits, Refused):
+                moved = belong_to(state, record.group_id)
+                rules.plan.on_profile(state, traits, record.anonymous_ids, stream_ms)
+                if moved and not record.group_id:
                     rules.plan.on_account(state, None, stream_ms)
         case Listed():
-            if not happened.says_nothing_new(state):
-                rules.plan.on_list(state, happened.list_key, happened.on_list, stream_ms)
+            if not record.says_nothing_new(state):  # vocabulary: says: named in starling_rules
+                rules.plan.on_list(state, record.list_key, record.on_list, stream_ms)

@@ -1,4 +1,4 @@
-"""Edge: one replay, from the event topics into tables of its own."""
+"""Edge: one replay, from the event topics into its own tables."""
 
 import time
 from typing import Any
@@ -11,41 +11,41 @@ from starling_common.logs import log
 from starling_common.settings import Clock
 from starling_common.topics import SEGMENT_DEFINITIONS
 from starling_spark.history.past import of_users, reached, timed
-from starling_spark.jobs.replay.manifest import About, segments, setting
-from starling_spark.jobs.replay.place import Place
+from starling_spark.jobs.replay.manifest import Manifest, segments, setting
+from starling_spark.jobs.replay.place import ReplayContext
 from starling_spark.jobs.replay.reading import all_past
 from starling_spark.jobs.replay.states import states
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.kafka.sources import kafka_past
 
 
-class NoSuchReplay(Exception):
-    """There is no replay of that name, or it was not finished."""
+class ReplayNotFound(Exception):
+    """No replay has that name, or it is unfinished."""
 
 
 class InTheFuture(Exception):
-    """With the wall clock nobody knows yet who will be in a segment then."""
+    """With the wall clock the memberships of a future instant are unknown."""
 
 
-def replay(place: Place, name: str, until_ms: int, *, overwrite: bool = False) -> About:
-    """Fold the past up to the instant; `people` and `members` are written, and last of all `about`, which makes it count.
+def replay(context: ReplayContext, name: str, until_ms: int, *, overwrite: bool = False) -> Manifest:
+    """Fold the past up to the instant. Write `people` and `members`, and last the manifest `about`, which completes the replay.
 
-    Raises: InTheFuture; AnalysisException when there is one of that name; whatever a task failed with.
+    Raises: InTheFuture; AnalysisException when the name is taken; the error of a failed task.
     """
-    if place.settings.clock is Clock.WALL and until_ms > wall_clock_ms():
+    if context.settings.clock is Clock.WALL and until_ms > wall_clock_ms():
         raise InTheFuture(f"{format_instant(until_ms)} has not come yet")
     mode, began = "overwrite" if overwrite else "errorifexists", time.monotonic()
-    past = timed(all_past(place), place.settings.clock).cache()
+    past = timed(all_past(context), context.settings.clock).cache()
     try:
-        ends = reached(past, until_ms, place.settings.clock)
-        given = setting(_definitions(place), ends, until_ms)
+        ends = reached(past, until_ms, context.settings.clock)
+        given = setting(_definitions(context), ends, until_ms)
         log(__name__).info("past_read", seconds=round(time.monotonic() - began, 1), partitions=len(ends))
-        states(of_users(past, until_ms), given).write.mode(mode).parquet(place.table(name, "people"))
+        states(of_users(past, until_ms), given).write.mode(mode).parquet(context.table(name, "people"))
     finally:
         past.unpersist()
-    people = place.spark.read.parquet(place.table(name, "people"))
-    _members(people).write.mode(mode).parquet(place.table(name, "members"))
-    made = About(
+    people = context.spark.read.parquet(context.table(name, "people"))
+    _members(people).write.mode(mode).parquet(context.table(name, "members"))
+    made = Manifest(
         name=name,
         until_ms=until_ms,
         made_at_ms=wall_clock_ms(),
@@ -53,26 +53,26 @@ def replay(place: Place, name: str, until_ms: int, *, overwrite: bool = False) -
         unreadable=sum(one.unreadable for one in ends.values()),
         segments=segments(given),
     )
-    text = place.spark.createDataFrame([(msgspec.json.encode(made).decode(),)], "value STRING")
-    text.coalesce(1).write.mode(mode).text(place.table(name, "about"))
+    text = context.spark.createDataFrame([(msgspec.json.encode(made).decode(),)], "value STRING")
+    text.coalesce(1).write.mode(mode).text(context.table(name, "about"))
     log(__name__).info("replay_written", name=name, people=made.people, seconds=round(time.monotonic() - began, 1))
     return made
 
 
-def about(place: Place, name: str) -> About:
-    """Raises: NoSuchReplay."""
-    where = place.table(name, "about")
-    jvm: Any = place.spark._jvm  # noqa: SLF001 - the only way to ask any file system
+def read_manifest(context: ReplayContext, name: str) -> Manifest:
+    """Return the manifest of a replay. Raises: ReplayNotFound."""
+    where = context.table(name, "about")
+    jvm: Any = context.spark._jvm  # noqa: SLF001 - PySpark has no public access to file systems
     path = jvm.org.apache.hadoop.fs.Path(where)
-    if not path.getFileSystem(place.spark._jsparkSession.sessionState().newHadoopConf()).exists(path):  # noqa: SLF001 - as above
-        raise NoSuchReplay(f"there is no replay {name!r} in {place.settings.replay_dir}, or it was not finished")
-    return msgspec.json.decode(place.spark.read.text(where).collect()[0]["value"], type=About)
+    if not path.getFileSystem(context.spark._jsparkSession.sessionState().newHadoopConf()).exists(path):  # noqa: SLF001 - as above
+        raise ReplayNotFound(f"there is no replay {name!r} in {context.settings.replay_dir}, or it is unfinished; `run` it first")
+    return msgspec.json.decode(context.spark.read.text(where).collect()[0]["value"], type=Manifest)
 
 
-def _definitions(place: Place) -> list[dict[str, Any]]:
-    topic = place.topic(SEGMENT_DEFINITIONS)
-    reading = Reading.plain(place.wire, topic)
-    found = decoded(kafka_past(place.spark, place.settings.kafka.brokers, [topic]), reading).where("record IS NOT NULL")
+def _definitions(context: ReplayContext) -> list[dict[str, Any]]:
+    topic = context.topic(SEGMENT_DEFINITIONS)
+    reading = Reading.plain(context.wire, topic)
+    found = decoded(kafka_past(context.spark, context.settings.kafka.brokers, [topic]), reading).where("record IS NOT NULL")
     rows = found.orderBy("partition", "offset").select("record.*")
     micros = rows.withColumn("recorded_at", functions.unix_micros("recorded_at"))
     return [row.asDict(recursive=True) for row in micros.collect()]

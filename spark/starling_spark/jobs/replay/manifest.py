@@ -1,4 +1,4 @@
-"""Pure core: what a replay says about itself, so that it can be understood and compared later."""
+"""Pure core: the manifest of a replay, for later comparisons."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from starling_spark.jobs.replay.setting import Setting
 
 
 class SegmentReplayed(msgspec.Struct, frozen=True, kw_only=True):
-    """One segment in force. `not_compared`: why the past does not say who is in it; None: it does."""
+    """One segment in force. `not_compared`: why history does not determine its members; None: it does."""
 
     workspace: str
     key: str
@@ -19,8 +19,8 @@ class SegmentReplayed(msgspec.Struct, frozen=True, kw_only=True):
     not_compared: str | None = None
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
-    """One replay. `unreadable`: records that were left out, for they cannot be read; `made_at` is wall clock, ms."""
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """One replay. `unreadable`: the number of unreadable records; `made_at_ms`: wall clock."""
 
     name: str
     until_ms: int
@@ -31,7 +31,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def setting(records: Sequence[Mapping[str, Any]], found: Mapping[int, Reached], until_ms: int) -> Setting:
-    """What is in force in each partition: the definitions recorded before the first record that moved its time beyond the end.
+    """Return the definitions in force by partition: those recorded before the first record beyond the end of the replay.
 
     `records`: of `segments.definitions`, in their order, with `recorded_at` in µs of the wall clock.
     """
@@ -40,19 +40,19 @@ def setting(records: Sequence[Mapping[str, Any]], found: Mapping[int, Reached], 
 
 
 def segments(setting_: Setting) -> tuple[SegmentReplayed, ...]:
-    """Those in force. Where partitions differ, their time having passed the end while a definition was made: not compared."""
+    """Return the segments in force. A segment with different versions in the partitions at the end is not compared."""
     counts = sorted({count for count, _ in setting_.partitions.values()}) or [len(setting_.records)]
     sets = [InForce(setting_.records[:count]) for count in counts]
     newest = sets[-1]
     reasons, versions = newest.not_compared(), newest.versions()
     for other in sets[:-1]:
         old = other.versions()
-        unequal = [place for place in versions | old if versions.get(place) != old.get(place)]
+        unequal = [one for one in versions | old if versions.get(one) != old.get(one)]
         reasons |= dict.fromkeys(unequal, "it was changed while the partitions passed this instant")
         versions = old | versions
     return tuple(
-        SegmentReplayed(workspace=place[0], key=place[1], version=version, not_compared=reasons.get(place))
-        for place, version in sorted(versions.items())
+        SegmentReplayed(workspace=segment[0], key=segment[1], version=version, not_compared=reasons.get(segment))
+        for segment, version in sorted(versions.items())
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run works with, and where its tables are."""
+"""The context of a run, and the location of its tables."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,12 +12,12 @@ from starling_spark.kafka.codec import Wire
 from starling_spark.lakehouse.iceberg import Lake
 
 TOPICS: Final = (*FIELDS, SEGMENT_DEFINITIONS, MEMBERSHIP, MEMBERSHIP_STATE)
-"""All that this job reads."""
+"""The topics that this job reads."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """`lake`: None where there is none."""
+class ReplayContext:
+    """The context of a run. `lake`: None without a lake."""
 
     spark: SparkSession
     wire: Wire
@@ -25,9 +25,9 @@ class Place:
     lake: Lake | None = None
 
     def topic(self, name: str) -> str:
-        """As it is called here."""
+        """Return the name of a topic in this installation."""
         return self.settings.replay_topic_prefix + name
 
     def table(self, replay: str, table: str) -> str:
-        """Where one of a replay's tables is: `people`, `members` or `about`."""
+        """Return the location of a replay's table: `people`, `members` or `about`."""
         return f"{self.settings.replay_dir.rstrip('/')}/{replay}/{table}"

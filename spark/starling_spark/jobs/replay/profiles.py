@@ -1,7 +1,7 @@
-"""Profiles by a replay, and as the events of that time carry them: DataFrame in, DataFrame out.
+"""Profiles of a replay compared with the profiles on events: DataFrame in, DataFrame out.
 
-Every event says what its profile was when it was normalised; a replay folds profiles of the records that changed them. So the two
-come by different ways, and also tell what a reprocessing would change.
+Every event contains its profile at normalisation; a replay folds profiles from the records that changed them. The two are
+computed independently, and their differences also show the effect of a reprocessing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,13 +23,15 @@ EXAMPLES: Final = 5
 _PERSON: Final = ("workspace", "user_id")
 _PROFILE: Final = ("traits", "anonymous_ids", "group_id")
 _TOPICS: Final = list(FIELDS)
-_JUDGED: Final = types.StructType([types.StructField("user_id", types.StringType()), types.StructField("what", types.StringType())])
+_COMPARED: Final = types.StructType(
+    [types.StructField("user_id", types.StringType()), types.StructField("what", types.StringType())]
+)
 _SIDES: Final = ("same", "differ", "only_live", "only_replayed")
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileDifferences:
-    """How many people's profiles are the same, differ, or are known on one side alone; of those some are named."""
+    """Numbers of equal and different profiles and of those on one side only, with examples."""
 
     same: int
     differ: int
@@ -39,12 +41,15 @@ class ProfileDifferences:
 
     @property
     def is_none(self) -> bool:
-        """Both sides say the same."""
+        """Return whether both sides are equal."""
         return not (self.differ or self.only_live or self.only_replayed)
 
 
 def live_profiles(past: DataFrame, until_ms: int) -> DataFrame:
-    """What each person's last events say. Shape: in as `past.timed`, of `CARRIED`; out `workspace`, `user_id`, `traits`, …"""
+    """Return each user's profile on the last events.
+
+    Shape: in as `past.timed`, of `CARRIED`; out `workspace`, `user_id`, `traits`, …
+    """
     is_profile = functions.col("place") == _TOPICS.index(PROFILE)
     theirs = past.where(~functions.col("refused") & (functions.col("stream_ms") <= until_ms)).where(
         functions.col("place").isin(_TOPICS.index(PROFILE), _TOPICS.index(BEHAVIOUR))
@@ -64,16 +69,17 @@ def live_profiles(past: DataFrame, until_ms: int) -> DataFrame:
 
 
 def profile_differences(live: DataFrame, replayed: DataFrame) -> ProfileDifferences:
-    """Compare them, as JSON where they are JSON. Who is known by a list alone has no profile, and plays no part. Reads both.
+    """Compare the profiles. A user who is known only from a list has no profile and is skipped. Runs a Spark job.
 
-    Shape: in as `live_profiles` gives, and `states.STATES`.
+    Shape: in as `live_profiles` returns, and `states.STATES`.
     """
-    says = "traits != '{}' OR size(anonymous_ids) > 0 OR group_id IS NOT NULL"
-    told = replayed.select(*_PERSON, functions.struct(*_PROFILE).alias("replayed"), functions.expr(says).alias("says"))
-    both = live.select(*_PERSON, functions.struct(*_PROFILE).alias("live")).join(told, [*_PERSON], "full")
-    judged = both.where("live IS NOT NULL OR says").select("user_id", "live", "replayed").mapInArrow(_judge, _JUDGED)
+    has_profile = "traits != '{}' OR size(anonymous_ids) > 0 OR group_id IS NOT NULL"
+    known = functions.expr(has_profile).alias("has_profile")
+    folded = replayed.select(*_PERSON, functions.struct(*_PROFILE).alias("replayed"), known)
+    both = live.select(*_PERSON, functions.struct(*_PROFILE).alias("live")).join(folded, [*_PERSON], "full")
+    compared = both.where("live IS NOT NULL OR has_profile").select("user_id", "live", "replayed").mapInArrow(_compare, _COMPARED)
     some = functions.slice(functions.sort_array(functions.collect_set("user_id")), 1, EXAMPLES)
-    counted = judged.groupBy("what").agg(functions.count("*").alias("count"), some.alias("some")).collect()
+    counted = compared.groupBy("what").agg(functions.count("*").alias("count"), some.alias("some")).collect()
     found = {row["what"]: row for row in counted}
     same, differ, only_live, only_replayed = (found[side]["count"] if side in found else 0 for side in _SIDES)
     examples = [one for side in _SIDES[1:] if side in found for one in found[side]["some"]][:EXAMPLES]
@@ -81,14 +87,14 @@ def profile_differences(live: DataFrame, replayed: DataFrame) -> ProfileDifferen
 
 
 def line(found: ProfileDifferences) -> str:
-    """For people."""
-    told = f"profiles: {found.same} are the same, {found.differ} differ"
+    """Return the differences as a line of text."""
+    both = f"profiles: {found.same} are the same, {found.differ} differ"
     alone = f", {found.only_live} only live, {found.only_replayed} only replayed"
-    return told + alone + (f", for example {' '.join(found.examples)}" if found.examples else "") + "\n"
+    return both + alone + (f", for example {' '.join(found.examples)}" if found.examples else "") + "\n"
 
 
-def _judge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    shape = to_arrow_schema(_JUDGED)
+def _compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    shape = to_arrow_schema(_COMPARED)
     for batch in batches:
         rows = [{"user_id": row["user_id"], "what": _side(row["live"], row["replayed"])} for row in batch.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, shape)
@@ -101,6 +107,6 @@ def _side(live: Mapping[str, object] | None, replayed: Mapping[str, object] | No
 
 
 def _plain(profile: Mapping[str, object]) -> tuple[object, ...]:
-    """What can be compared: traits whatever the order of their names, `1` and `1.0` apart; no account is no account."""
+    """Return a comparable profile: traits in the order of their names, `1` distinct from `1.0`, a missing account as None."""
     traits = msgspec.json.encode(msgspec.json.decode(str(profile["traits"] or "{}")), order="sorted")
     return traits, profile["anonymous_ids"] or [], profile["group_id"] or None

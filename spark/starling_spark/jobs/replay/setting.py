@@ -1,4 +1,4 @@
-"""Pure core: what each worker of a replay is given."""
+"""Pure core: the parameters of a replay's workers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What each worker is given. `records`: of `segments.definitions`, in their order; `partitions`: partition -> (how many
-    of them were in force there, up to when its timers fire, epoch ms).
+    """The parameters of a worker. `records`: of `segments.definitions`, in their order; `partitions`: partition -> (number of
+    records in force there, instant up to which its timers fire, epoch ms).
     """
 
     records: tuple[Mapping[str, Any], ...]

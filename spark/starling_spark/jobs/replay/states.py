@@ -1,4 +1,4 @@
-"""Edge: people's past as Arrow batches -> their states, in the Python workers of Spark; one person at a time is in memory."""
+"""Edge: past records as Arrow batches -> user states, in the Python workers of Spark, with one user in memory at a time."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -14,7 +14,7 @@ from starling_common.values import split_key
 from starling_rules.events import Reported
 from starling_segments import Plan, UserState, decode_state
 from starling_spark.history.records import InputRecord, past_record
-from starling_spark.jobs.replay.accounts import KEPT, depth, heard, kept_row, said
+from starling_spark.jobs.replay.accounts import USER_STATES, after_account_answers, depth, state_row, with_account_answers
 from starling_spark.jobs.replay.folding import Folded, InForce, folded
 from starling_spark.jobs.replay.setting import Setting
 
@@ -39,23 +39,24 @@ STATES: Final = types.StructType(
         ),
     ]
 )
-"""A person known at the instant; of `memberships` only those that they are in. `traits` is JSON text."""
+"""A user known at the instant, with the current memberships. `traits` is JSON text."""
 
 Make: TypeAlias = Callable[[int, bytes, UserState, Plan], dict[str, Any]]
-"""Partition, key, state and plan of a person -> a row."""
+"""Partition, key, state and plan of a user -> a row."""
 
 _BATCH: Final = 2_000
 
 
 def states(people: DataFrame, setting: Setting) -> DataFrame:
-    """Shape: in as `past.of_users`; out `STATES`. Where segments ask about accounts, folds the past at once."""
-    rounds = max((_depth(InForce(setting.records[:count])) for count, _ in setting.partitions.values()), default=0)
-    if not rounds:
-        return people.mapInArrow(_folder(setting, _shown_row, STATES), STATES)
-    kept = people.mapInArrow(_folder(setting, kept_row, KEPT), KEPT)
-    for _ in range(rounds):
-        kept = heard(said(kept.localCheckpoint()), setting)  # it is read more than once, and the past is long
-    return kept.mapInArrow(_show, STATES)
+    """Return the states of users. Shape: in as `past.of_users`; out `STATES`. With account conditions, runs a Spark job."""
+    levels = max((_depth(InForce(setting.records[:count])) for count, _ in setting.partitions.values()), default=0)
+    if not levels:
+        return people.mapInArrow(_folder(setting, _final_row, STATES), STATES)
+    found = people.mapInArrow(_folder(setting, state_row, USER_STATES), USER_STATES)
+    for _ in range(levels):
+        # The checkpoint avoids a second fold of all past records.
+        found = after_account_answers(with_account_answers(found.localCheckpoint()), setting)
+    return found.mapInArrow(_final_rows, STATES)
 
 
 def _depth(in_force: InForce) -> int:
@@ -77,29 +78,31 @@ def _people(rows: Iterable[Mapping[str, Any]], setting: Setting, made: Make) -> 
     for (partition, key), past in groupby(rows, key=itemgetter("partition", "key")):
         definitions, now_ms = setting.partitions[partition]
         rules = in_force(definitions).of(key)
-        state = folded(key, (Folded(one, row["stream_ms"]) for row in past if (one := happened(row)) is not None), rules, now_ms)
-        if state.known:  # everything of the others was refused
+        state = folded(
+            key, (Folded(one, row["stream_ms"]) for row in past if (one := input_record(row)) is not None), rules, now_ms
+        )
+        if state.known:  # all records of an unknown user were refused
             yield made(partition, key, state, rules.plan)
 
 
-def _shown_row(_partition: int, key: bytes, state: UserState, _plan: Plan) -> dict[str, Any]:
-    return _shown(key, state)
+def _final_row(_partition: int, key: bytes, state: UserState, _plan: Plan) -> dict[str, Any]:
+    return _final(key, state)
 
 
-def _show(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _final_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     shape = to_arrow_schema(STATES)
     for batch in batches:
-        rows = [_shown(row["key"], decode_state(row["state"])) for row in batch.select(["key", "state"]).to_pylist()]
+        rows = [_final(row["key"], decode_state(row["state"])) for row in batch.select(["key", "state"]).to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, shape)
 
 
-def happened(row: Mapping[str, Any]) -> InputRecord | None:
-    """A row as `past.timed` gives it, as a segment sees it; None: it sees nothing. The clock's are nobody's, and none of them."""
+def input_record(row: Mapping[str, Any]) -> InputRecord | None:
+    """Return the segmenter's input record for a row of `past.timed`; None when segments do not read it. No row is of the clock."""
     found = past_record(row)
     return found.at(row["instant_ms"]) if isinstance(found, Reported) else found
 
 
-def _shown(key: bytes, state: UserState) -> dict[str, Any]:
+def _final(key: bytes, state: UserState) -> dict[str, Any]:
     workspace, user_id = split_key(key)
     inside = [(key, one) for key, one in sorted(state.memberships.items()) if one.member]
     return {

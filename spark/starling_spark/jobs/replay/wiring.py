@@ -1,4 +1,4 @@
-"""Wiring: settings to a place where replays are made and compared."""
+"""Wiring: settings to the context of a replay."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from starling_common.topics import load_catalogue
 from starling_common.wire import Registry
-from starling_spark.jobs.replay.place import TOPICS, Place
+from starling_spark.jobs.replay.place import TOPICS, ReplayContext
 from starling_spark.jobs.replay.settings import ReplaySettings
 from starling_spark.kafka.codec import Wire, topic_schemas
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config
@@ -15,25 +15,25 @@ from starling_spark.session.spark import open_session
 
 
 @contextmanager
-def opened(settings: ReplaySettings) -> Iterator[Place]:
-    """Raises: JarMissing, RegistryUnavailable, SchemaMissing."""
+def opened(settings: ReplaySettings) -> Iterator[ReplayContext]:
+    """Yield the context of a run. Raises: JarMissing, RegistryUnavailable, SchemaMissing."""
     wire = replay_wire(settings)
     has_lake = bool(settings.lake_warehouse)
     spark = open_session("replay", settings, iceberg_config(settings) if has_lake else {})
     try:
-        yield Place(spark, wire, located(settings), Lake(spark, settings.lake_namespace) if has_lake else None)
+        yield ReplayContext(spark, wire, located(settings), Lake(spark, settings.lake_namespace) if has_lake else None)
     finally:
         spark.stop()
 
 
 def replay_wire(settings: ReplaySettings) -> Wire:
-    """What the topics carry. Raises: RegistryUnavailable, SchemaMissing."""
+    """Return the schemas of the topics. Raises: RegistryUnavailable, SchemaMissing."""
     schemas = load_catalogue().topics
     topics = [(settings.replay_topic_prefix + topic, schemas[topic].schema) for topic in TOPICS]
     return topic_schemas(Registry(settings.registry.url), settings.registry.url, topics)
 
 
 def located(settings: ReplaySettings) -> ReplaySettings:
-    """The same, with the place of replays as a URI: Spark would take a path to be one of its default file system."""
+    """Return the settings with the location of replays as a URI; Spark resolves a path in its default file system."""
     text = settings.replay_dir
     return settings.model_copy(update={"replay_dir": text if urlsplit(text).scheme else Path(text).absolute().as_uri()})

@@ -1,1 +1,1 @@
-"""The job `reprocess`: the normalizer's own stages over all that was received, into event tables beside those of the lake."""
+"""The job `reprocess`: the normalizer's stages over all received items, into corrected event tables beside the lake's."""

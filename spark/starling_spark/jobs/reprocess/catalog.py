@@ -1,4 +1,4 @@
-"""Adapter: the product catalog as it is now, read once."""
+"""Adapter: the current product catalog, read once."""
 
 from pyspark.sql import functions
 from pyspark.sql.window import Window
@@ -11,11 +11,11 @@ from starling_spark.kafka.sources import kafka_past
 
 
 def products_now(place: Place) -> dict[bytes, Product]:
-    """Record key (`workspace/product_id`) -> the product. A record that cannot be read leaves the product as it was."""
+    """Return the products by record key (`workspace/product_id`). An unreadable record leaves the product unchanged."""
     topic = place.topic(PRODUCTS)
     found = decoded(kafka_past(place.spark, place.settings.kafka.brokers, [topic]), Reading.plain(place.wire, topic))
-    told = found.where("value IS NULL OR record IS NOT NULL")  # a record without a value takes the product off the list
+    readable = found.where("value IS NULL OR record IS NOT NULL")  # a record without a value deletes the product
     newest = functions.row_number().over(Window.partitionBy("key").orderBy(functions.desc("offset")))
-    last = told.withColumn("newest", newest).where("newest = 1 AND value IS NOT NULL")
+    last = readable.withColumn("newest", newest).where("newest = 1 AND value IS NOT NULL")
     columns = ["key", *(f"record.{name}" for name in Product._fields)]
     return {bytes(row["key"]): Product(*row[1:]) for row in last.select(*columns).collect()}

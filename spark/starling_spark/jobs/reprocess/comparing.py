@@ -1,4 +1,4 @@
-"""Corrected event tables beside those in the lake: DataFrame in, DataFrame out."""
+"""Corrected event tables compared with the lake's own: DataFrame in, DataFrame out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from starling_spark.text import aligned
 
 EXAMPLES: Final = 5
 _KEYS: Final = ("event_id", "received_at")
-"""A message that comes again after a day is an event again, of the same id."""
+"""A message that is repeated after a day is a second event with the same id."""
 _WHAT: Final = ("same", "changed", "only_old", "only_new")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One table: so many events are the same on both sides, differ, or are on one side alone; of those some are named."""
+    """One table: the numbers of equal and changed events and of those on one side only, with examples."""
 
     table: str
     same: int
@@ -29,12 +29,12 @@ class Difference:
 
     @property
     def is_none(self) -> bool:
-        """Both sides are equal."""
+        """Return whether both sides are equal."""
         return not (self.changed or self.only_old or self.only_new)
 
 
 def difference(table: str, old: DataFrame, new: DataFrame, cut: Mapping[int, int]) -> Difference:
-    """Compare what was received up to the cut, column by column; a column that one side lacks plays no part. Reads both."""
+    """Compare the events received up to the cut in the columns that both sides have. Runs a Spark job."""
     names = [name for name in new.columns if name in old.columns and name not in (*_KEYS, *ORIGIN.fieldNames())]
     before = old.where(covered(cut, functions.unix_micros("received_at")))
     left, right = ((rows.select(*_KEYS, functions.struct(*names).alias(side))) for rows, side in ((before, "old"), (new, "new")))
@@ -56,7 +56,7 @@ def difference(table: str, old: DataFrame, new: DataFrame, cut: Mapping[int, int
 
 
 def table(found: Sequence[Difference]) -> str:
-    """For people: a line for each table."""
+    """Return a text table with a line for each table."""
     heads = ("table", "same", "changed", "only old", "only new", "for example")
     rows = [heads] + [
         (one.table, *map(str, (one.same, one.changed, one.only_old, one.only_new)), " ".join(one.examples)) for one in found

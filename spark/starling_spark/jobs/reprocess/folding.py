@@ -1,4 +1,4 @@
-"""Pure core: one person's past through the normalizer's own stages, row by row, as it went through them live."""
+"""Pure core: one user's past records through the normalizer's stages, row by row, as live."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from starling_items.work import Rules, Work
 
 ACCEPTED, DUPLICATE, REFUSED, UNCHANGED = "accepted", "duplicate", "refused", "unchanged"
 OUTCOMES: Final = (ACCEPTED, DUPLICATE, REFUSED, UNCHANGED)
-"""What can become of a row, for people too; unchanged: a computed trait had that value already."""
+"""The outcomes of a row, as printed; unchanged: a computed trait with an equal value."""
 
 Row: TypeAlias = Mapping[str, Any]
-"""One row as `raw.timed` gives it."""
+"""A row of `raw.timed`."""
 
 _NO_KEY: Final = Refused("missing_key", "the record has no key: write it with workspace/id as its key")
 
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """What is the same for all rows. `products`: the catalog as it is now, by `workspace/product_id`."""
+    """The parameters of all rows. `products`: the current catalog, by `workspace/product_id`."""
 
     clock: Clock
     products: Mapping[bytes, Product]
@@ -37,7 +37,7 @@ class Making:
 
 
 class Made(NamedTuple):
-    """What became of one row; the events are mappings by the names of their schemas."""
+    """The result of one row; the events are mappings with the names of their schemas."""
 
     outcome: str
     behaviour: Fields | None = None
@@ -46,7 +46,7 @@ class Made(NamedTuple):
 
 
 def event_time_ms(row: Row, making: Making) -> int | None:
-    """The time that a row moves the event clock to; None: it leaves it alone."""
+    """Return the time to which a row advances the event clock; None: not at all."""
     item = row["item"]
     if item is None or not row["origin_key"] or placeless(item) is not None:
         return None
@@ -55,7 +55,7 @@ def event_time_ms(row: Row, making: Making) -> int | None:
 
 
 def made_of(key: bytes | None, past: Iterable[Row], making: Making) -> Iterator[Made]:
-    """What became of each row of one person's past, which is in order."""
+    """Yield the result of each row of one user's past, which is ordered."""
     profile = Profile()
     for row in past:
         if row["refused"] is not None:
@@ -85,23 +85,23 @@ def _made_of_item(row: Row, key: bytes, profile: Profile, making: Making) -> Mad
 
 
 def _made_of_computed(row: Row, key: bytes, profile: Profile) -> Made:
-    """What changed the profile then does so now, whatever version of the trait it came from: live it has been decided."""
-    told = row["computed"]
-    trait = told["changed"].partition(".")[2]
-    value = msgspec.json.decode(told["traits"]).get("computed", {}).get(trait)
+    """Fold a computed trait that changed the profile live; its version was checked then and is ignored."""
+    change = row["computed"]
+    trait = change["changed"].partition(".")[2]
+    value = msgspec.json.decode(change["traits"]).get("computed", {}).get(trait)
     profile.computations.pop(trait, None)
     text = None if value is None else msgspec.json.encode(value).decode()
-    computed = {**told, "received_at": row["received_at"], "trait_key": trait, "trait_version": 0, "value": text}
+    computed = {**change, "received_at": row["received_at"], "trait_key": trait, "trait_version": 0, "value": text}
     match fold_computed(computed, key, profile):
         case Done(dict() as changed):
-            return _accepted({**changed, "event_id": told["event_id"]}, is_behaviour=False)
+            return _accepted({**changed, "event_id": change["event_id"]}, is_behaviour=False)
         case Refused() as why:
             return _refused(why)
     return Made(UNCHANGED)
 
 
 def _accepted(event: Fields, *, is_behaviour: bool) -> Made:
-    # The list is the profile's own, which goes on changing.
+    # The profile's list is mutable and changes with later rows.
     own = {**event, "anonymous_ids": list(event["anonymous_ids"])}
     return Made(ACCEPTED, behaviour=own) if is_behaviour else Made(ACCEPTED, profile=own)
 
@@ -111,9 +111,9 @@ def _refused(why: Refused) -> Made:
 
 
 def _rules(row: Row, making: Making) -> Rules:
-    said = {one["product_id"]: Product(one["category"], one["price"], one["brand"], one["name"]) for one in row["products"] or ()}
+    own = {one["product_id"]: Product(one["category"], one["price"], one["brand"], one["name"]) for one in row["products"] or ()}
 
     def find(workspace: str, product_id: str) -> Product | None:
-        return said.get(product_id) or making.products.get(record_key(workspace, product_id))
+        return own.get(product_id) or making.products.get(record_key(workspace, product_id))
 
     return Rules(making.clock, find)

@@ -1,4 +1,4 @@
-"""Edge: one reprocessing, from the raw items of the lake into event tables of its own, some partitions after others."""
+"""Edge: one reprocessing, from the raw items of the lake into corrected event tables, in groups of partitions."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -29,33 +29,33 @@ from starling_spark.lakehouse.tables import QUARANTINE, QUARANTINE_COLUMNS
 ITEMS, EVENTS, CHANGES = "ingest_items", "behaviour_events", "profile_changes"
 
 _EVENT_COLUMNS: Final[Mapping[str, str]] = {EVENTS: "behaviour", CHANGES: "profile"}
-"""Table -> the column of the results that goes into it."""
+"""Table -> the column of the results that it stores."""
 
 
-class NotThere(Exception):
-    """There is no such reprocessing, or the lake has nothing to make one of."""
+class ReprocessingNotFound(Exception):
+    """The reprocessing does not exist, or the lake has no items."""
 
 
-class NotPossible(Exception):
-    """It would harm what is there; the text says what to do."""
+class NotAllowed(Exception):
+    """The command would damage existing tables; the text names the cure."""
 
 
 def planned(place: Place, name: str, catalog: Catalog) -> Plan:
-    """Look at what is at hand: which snapshots are read, and up to when each partition has everything.
+    """Return a plan: the snapshots to read, and the instant up to which each partition is complete.
 
-    Raises: NotThere, KafkaException.
+    Raises: ReprocessingNotFound, KafkaException.
     """
     now_ms = wall_clock_ms()
     before_ms = now_ms - round(place.settings.reprocess_settle_seconds * 1000)
     found = place.lake.reached(ITEMS, before_ms) if place.lake.exists(ITEMS) else None
     if found is None:
-        raise NotThere(f"the lake has no items that were there {place.settings.reprocess_settle_seconds:g} s ago")
+        raise ReprocessingNotFound(f"the lake has no items older than {place.settings.reprocess_settle_seconds:g} s: wait")
     snapshots, taken = {ITEMS: found[0]}, dict(found[1])
     for table in (EVENTS, CHANGES):
-        there = place.lake.reached(table) if place.lake.exists(table) else None
-        if there is not None:
-            snapshots[table] = there[0]
-            taken |= there[1]
+        newest = place.lake.reached(table) if place.lake.exists(table) else None
+        if newest is not None:
+            snapshots[table] = newest[0]
+            taken |= newest[1]
     # After the items: a batch is in their table first, and what is refused of it comes then.
     refused = place.lake.snapshot(QUARANTINE) if place.lake.exists(QUARANTINE) else None
     snapshots |= {} if refused is None else {QUARANTINE: refused}
@@ -64,24 +64,24 @@ def planned(place: Place, name: str, catalog: Catalog) -> Plan:
 
 
 def begun(place: Place, wanted: Callable[[], Plan], name: str, *, overwrite: bool) -> Plan:
-    """The plan to work on: that of a run that was killed, or a new one with empty tables. Raises: NotPossible."""
+    """Return the plan of an unfinished run, or a new one with empty tables. Raises: NotAllowed."""
     tables, now = Tables(place, name), in_force.corrected(place.lake)
-    there = tables.plan()
-    if there is not None and not overwrite:
-        if there.is_done:
-            raise NotPossible(f"{name} is there already: take another name, or --overwrite")
-        if there.rules != rules():
-            raise NotPossible(f"{name} was begun under other rules: --overwrite it")
-        return there
+    existing = tables.plan()
+    if existing is not None and not overwrite:
+        if existing.is_done:
+            raise NotAllowed(f"{name} exists already: use another name, or --overwrite")
+        if existing.rules != rules():
+            raise NotAllowed(f"{name} was begun under other rules: use --overwrite")
+        return existing
     if now is not None and now.name == name:
-        raise NotPossible(f"{name} is in force: take another name, or switch to another one first")
+        raise NotAllowed(f"{name} is in force: use another name, or switch to another one first")
     made = wanted()
     tables.make(made)
     return made
 
 
-def reprocess(place: Place, plan: Plan, making: Making, told: Callable[[Plan], None] = lambda _: None) -> Plan:
-    """Fold what is not done yet; `told` hears of each step. Raises: whatever a task failed with."""
+def reprocess(place: Place, plan: Plan, making: Making, on_progress: Callable[[Plan], None] = lambda _: None) -> Plan:
+    """Fold the unfinished partitions; `on_progress` is called after each step. Raises: the error of a failed task."""
     tables, products = Tables(place, plan.name), place.spark.sparkContext.broadcast(dict(making.products))
     bare = replace(making, products={})
     try:
@@ -89,33 +89,33 @@ def reprocess(place: Place, plan: Plan, making: Making, told: Callable[[Plan], N
             began = time.monotonic()
             counts = _written(tables, _made(place, plan, some, making.clock, lambda: replace(bare, products=products.value)), some)
             plan = plan.with_done(counts)
-            tables.tell(plan)
+            tables.write_plan(plan)
             log(__name__).info(
                 "partitions_done", partitions=some, left=len(plan.left()), seconds=round(time.monotonic() - began, 1)
             )
-            told(plan)
+            on_progress(plan)
         return plan
     finally:
         products.destroy()
 
 
 def switched(place: Place, name: str | None) -> Corrected | None:
-    """Put its tables in force, or the lake's own; what was in force before. Raises: NotThere, NotPossible."""
+    """Put corrected tables in force, or the lake's own, and return the former ones. Raises: ReprocessingNotFound, NotAllowed."""
     before = in_force.corrected(place.lake)
     if name is None:
         in_force.switch(place.lake, None)
         return before
     plan = Tables(place, name).plan()
     if plan is None:
-        raise NotThere(f"there is no reprocessing {name!r}")
+        raise ReprocessingNotFound(f"there is no reprocessing {name!r}")
     if not plan.is_done:
-        raise NotPossible(f"{name} is not finished: `starling reprocess --into {name}` goes on with it")
+        raise NotAllowed(f"{name} is not finished: `starling reprocess --into {name}` goes on with it")
     in_force.switch(place.lake, Corrected(name, dict(plan.cut)))
     return before
 
 
-def all_given(place: Place, plan: Plan) -> DataFrame:
-    """`raw.raw_columns` of all that the normalizer was given up to the cut."""
+def normalizer_inputs(place: Place, plan: Plan) -> DataFrame:
+    """Return `raw.raw_columns` of all inputs of the normalizer up to the cut."""
     prefix, of = place.settings.lake_topic_prefix, plan.snapshots
     found = [raw.items(place.lake.rows(ITEMS, of[ITEMS]), prefix)]
     if QUARANTINE in of:
@@ -137,7 +137,7 @@ def _read_again(place: Place, snapshot: int) -> DataFrame:
 
 
 def _made(place: Place, plan: Plan, partitions: list[int], clock: Clock, making: Ask) -> DataFrame:
-    given = all_given(place, plan).where(functions.col("origin_partition").isin(*partitions))
+    given = normalizer_inputs(place, plan).where(functions.col("origin_partition").isin(*partitions))
     instants = with_instants(given, making) if clock is Clock.EVENT else given
     return results(raw.of_users(raw.timed(instants, clock)), place.wire, making)
 
@@ -165,5 +165,5 @@ def _refused(made: DataFrame) -> DataFrame:
 
 
 def rules() -> str:
-    """A hash of the stages as they are installed."""
+    """Return a hash of the installed stages."""
     return rules_hash(Path(starling_items.__file__).parent)

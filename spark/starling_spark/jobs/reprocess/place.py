@@ -1,4 +1,4 @@
-"""Adapter: where reprocessings are kept: each in a namespace of its own, beside the lake's."""
+"""Adapter: the tables of reprocessings, each in its own namespace beside the lake's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ CARRIED: Final = (*INGEST_TOPICS, BEHAVIOUR, PROFILE, PRODUCTS)
 """The topics whose values this job reads or writes."""
 
 REACHED: Final = (*INGEST_TOPICS, AGGREGATES, BEHAVIOUR, PROFILE)
-"""The topics whose ends say up to when everything is at hand."""
+"""The topics whose offsets determine the instant up to which the lake is complete."""
 
 _MADE: Final[Mapping[str, str]] = {"behaviour_events": BEHAVIOUR, "profile_changes": PROFILE}
-_ABOUT: Final = "about"
-_ABOUT_COLUMNS: Final = types.StructType([types.StructField("text", types.StringType())])
-# An hour's rows go to one task: a task with rows of ten years would else open 90,000 files.
+_PLAN_TABLE: Final = "about"
+_PLAN_COLUMNS: Final = types.StructType([types.StructField("text", types.StringType())])
+# One task writes the rows of an hour; a task with rows of ten years would open 90,000 files.
 _PROPERTIES: Final = MappingProxyType({**PROPERTIES, "write.distribution-mode": "hash"})
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a run works with."""
+    """The context of a run."""
 
     spark: SparkSession
     wire: Wire
@@ -40,12 +40,12 @@ class Place:
     lake: Lake
 
     def topic(self, name: str) -> str:
-        """As it is called here."""
+        """Return the name of a topic in this installation."""
         return self.settings.lake_topic_prefix + name
 
 
 class Tables:
-    """The tables of one reprocessing: the event tables, a quarantine, and what it says about itself."""
+    """The tables of one reprocessing: the event tables, a quarantine, and its plan."""
 
     def __init__(self, place: Place, name: str) -> None:
         self._spark = place.spark
@@ -54,19 +54,19 @@ class Tables:
         self.lake = place.lake.sibling(name, _PROPERTIES)
 
     def plan(self) -> Plan | None:
-        """None: there is no such reprocessing."""
-        if not self.lake.exists(_ABOUT):
+        """Return the plan; None: the reprocessing does not exist."""
+        if not self.lake.exists(_PLAN_TABLE):
             return None
-        found = self.lake.rows(_ABOUT).collect()
+        found = self.lake.rows(_PLAN_TABLE).collect()
         return msgspec.json.decode(found[0]["text"], type=Plan) if found else None
 
-    def tell(self, plan: Plan) -> None:
-        """What the reprocessing says about itself from now on."""
+    def write_plan(self, plan: Plan) -> None:
+        """Replace the stored plan."""
         text = msgspec.json.encode(plan).decode()
-        self.lake.replace(_ABOUT, self._spark.createDataFrame([(text,)], _ABOUT_COLUMNS))
+        self.lake.replace(_PLAN_TABLE, self._spark.createDataFrame([(text,)], _PLAN_COLUMNS))
 
     def make(self, plan: Plan) -> None:
-        """Empty tables for that plan, in place of all that is there; the plan comes last, without it nothing counts."""
+        """Replace all tables by empty ones, and write the plan last; tables without a plan are invalid."""
         self.remove()
         layout = {one.name: one for one in TABLES}
         for table, topic in _MADE.items():
@@ -74,16 +74,16 @@ class Tables:
             wanted = types.StructType([*columns.fields, *ORIGIN.fields])
             self.lake.ensure(table, wanted, layout[table].partitioning, layout[table].sorted_by)
         self.lake.ensure(QUARANTINE, QUARANTINE_COLUMNS, ("hours(origin_timestamp)", "origin_topic"), ())
-        self.lake.ensure(_ABOUT, _ABOUT_COLUMNS, (), ())
-        self.tell(plan)
+        self.lake.ensure(_PLAN_TABLE, _PLAN_COLUMNS, (), ())
+        self.write_plan(plan)
 
     def remove(self) -> None:
-        """The plan goes first."""
-        for table in (_ABOUT, QUARANTINE, *_MADE):
+        """Delete the tables, the plan first."""
+        for table in (_PLAN_TABLE, QUARANTINE, *_MADE):
             self.lake.drop(table)
 
     def append(self, table: str, rows: DataFrame, partitions: list[int]) -> None:
-        """The rows of these partitions, once: a table that has them already is left alone."""
+        """Append the rows of these partitions, unless the table has them already."""
         had = self.lake.position(table)
         own = {("partition", number): 1 for number in partitions}
         if not had.keys() >= own.keys():

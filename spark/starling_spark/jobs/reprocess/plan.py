@@ -1,4 +1,4 @@
-"""Pure core: what a reprocessing says about itself: of what it is made, how far it is, and what came of it."""
+"""Pure core: the plan of a reprocessing: its inputs, its progress and its outcomes."""
 
 import hashlib
 from collections import Counter
@@ -13,14 +13,14 @@ from starling_spark.jobs.reprocess.folding import OUTCOMES
 from starling_spark.text import aligned
 
 Catalog = Literal["then", "now"]
-"""`then`: what the catalog said when the item passed, where an event of it is known; else, and with `now`, what it says now."""
+"""`then`: products as of the item's receipt, if an event of the item exists; otherwise, and with `now`, the current products."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """One reprocessing. The same plan gives the same tables, so one that was killed goes on.
+    """One reprocessing. The same plan gives the same tables, so an unfinished run can be continued.
 
-    `rules`: a hash of the stages; `snapshots`: table of the lake -> what is read of it; `cut`: partition -> up to which receipt,
-    epoch microseconds; `done`: partition -> outcome -> so many rows; `begun_at_ms`: wall clock.
+    `rules`: a hash of the stages; `snapshots`: table of the lake -> snapshot id; `cut`: partition -> the last instant of receipt,
+    epoch microseconds; `done`: partition -> outcome -> number of rows; `begun_at_ms`: wall clock.
     """
 
     name: str
@@ -33,19 +33,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_done(self) -> bool:
-        """All partitions are."""
+        """Return whether all partitions are done."""
         return self.done.keys() >= self.cut.keys()
 
     def left(self) -> list[int]:
-        """The partitions that are not done."""
+        """Return the partitions that are not done."""
         return sorted(self.cut.keys() - self.done.keys())
 
     def with_done(self, counts: Mapping[int, Mapping[str, int]]) -> "Plan":
-        """These partitions are done as well."""
+        """Return the plan with these partitions done."""
         return msgspec.structs.replace(self, done={**self.done, **counts})
 
     def totals(self) -> dict[str, int]:
-        """Outcome -> so many rows."""
+        """Return the number of rows by outcome."""
         total: Counter[str] = Counter()
         for counts in self.done.values():
             total.update(counts)
@@ -53,7 +53,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rules_hash(package: Path) -> str:
-    """A hash of a package's sources: the same text, the same rules."""
+    """Return a hash of a package's sources."""
     found = hashlib.sha256()
     for path in sorted(package.glob("*.py")):
         found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -61,9 +61,9 @@ def rules_hash(package: Path) -> str:
 
 
 def cut_of(first_missing_ms: Mapping[int, int | None], latest_ms: int) -> dict[int, int]:
-    """Partition -> up to which receipt everything is at hand, epoch microseconds.
+    """Return by partition the instant of receipt up to which all records are available, epoch microseconds.
 
-    `first_missing_ms`: when the first record was received that is not at hand, None: there is none; `latest_ms`: never beyond.
+    `first_missing_ms`: receipt of the first missing record, None: none is missing; `latest_ms`: upper bound.
     """
     return {
         partition: min(latest_ms * 1000, latest_ms * 1000 if missing is None else missing * 1000 - 1)
@@ -72,12 +72,12 @@ def cut_of(first_missing_ms: Mapping[int, int | None], latest_ms: int) -> dict[i
 
 
 def groups(partitions: Sequence[int], size: int) -> list[list[int]]:
-    """The partitions in their order, so many at once."""
+    """Return the partitions in groups of `size`."""
     return [list(partitions[start : start + size]) for start in range(0, len(partitions), size)]
 
 
 def table(plans: Iterable[Plan], in_force: str | None) -> str:
-    """For people: a line for each."""
+    """Return a text table with a line for each plan."""
     heads = ("name", "state", "partitions", *OUTCOMES, "received up to")
     rows = [heads] + [
         (

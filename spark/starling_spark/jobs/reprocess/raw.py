@@ -1,7 +1,7 @@
-"""All that the normalizer was given, from the lake, in the order in which it folded it: DataFrame in, DataFrame out.
+"""All inputs of the normalizer, from the lake, in their processing order: DataFrame in, DataFrame out.
 
-Items come from `ingest_items`, and from the quarantine, for the lake refuses some that the normalizer takes. Computed traits
-come from `profile_changes`: of all that were computed, those are there that changed a profile.
+Items are in `ingest_items` and in the quarantine, because the lake refuses some items that the normalizer accepts. Computed traits
+are in `profile_changes`, as far as they changed a profile.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ PRODUCTS: Final = types.ArrayType(
         ]
     )
 )
-"""What the catalog said of an event's products when the event passed."""
+"""The catalog's entries of an event's products at normalisation."""
 
 COMPUTED: Final = types.StructType(
     [
@@ -38,7 +38,7 @@ COMPUTED: Final = types.StructType(
         types.StructField("as_of", types.LongType()),
     ]
 )
-"""A computed trait that changed a profile: `changed` is `computed.<key>`, and its value stands in `traits`."""
+"""A computed trait that changed a profile: `changed` is `computed.<key>`; `traits` has its value."""
 
 PLACE: Final = types.StructType(
     [
@@ -53,15 +53,15 @@ PLACE: Final = types.StructType(
 
 COMPUTED_RANK: Final = len(INGEST_TOPICS)
 ORDER: Final = ("received_at", "rank", "origin_offset")
-"""As the merge of the stream layer releases records: of one instant those of an earlier topic go first."""
+"""The merge order of the stream layer: records of the same instant are ordered by topic."""
 
 
 @cache
 def raw_columns() -> types.StructType:
-    """`PLACE`, and of `item`, `computed` and `refused` the one that the row is.
+    """Return `PLACE` and the content: one of `item`, `computed` and `refused` is not null.
 
-    `rank`: that of its topic among the normalizer's; `received_at` (epoch microseconds) orders the rows; `products`: None where
-    no event is known; `value`: the bytes of what could not be read.
+    `rank`: index of the topic among the normalizer's; `received_at` (epoch microseconds) orders the rows; `products`: null without
+    an event; `value`: the bytes of an unreadable record.
     """
     return types.StructType(
         [
@@ -79,18 +79,18 @@ def raw_columns() -> types.StructType:
 
 @cache
 def item_columns() -> types.StructType:
-    """An `IngestReceived`, its instant as epoch microseconds."""
+    """Return the columns of `IngestReceived`, its instant as epoch microseconds."""
     fields = columns_of(schema_text("IngestReceived")).fields
     return types.StructType([types.StructField(one.name, _plain(one.dataType)) for one in fields])
 
 
 def items(table: DataFrame, prefix: str) -> DataFrame:
-    """Rows of `ingest_items`. Out: `raw_columns`; a column that the table lacks is null."""
+    """Return the rows of `ingest_items`. Out: `raw_columns`; a column that the table lacks is null."""
     return _shaped(table, {"rank": _rank(prefix), **_item({name: functions.col(name) for name in table.columns})})
 
 
 def quarantined(found: DataFrame, prefix: str) -> DataFrame:
-    """Items that the lake refused, read again or refused for good. In: as `decoding.decoded`; out: `raw_columns`."""
+    """Return items that the lake refused, decoded again or refused permanently. In: as `decoding.decoded`; out: `raw_columns`."""
     record = functions.col("record")
     own = _item({name: record[name] for name in item_columns().fieldNames()})
     there = record.isNotNull()
@@ -110,8 +110,8 @@ def quarantined(found: DataFrame, prefix: str) -> DataFrame:
 
 
 def computed(table: DataFrame) -> DataFrame:
-    """Rows of `profile_changes`: what was computed. Out: `raw_columns`."""
-    told = table.where("change = 'COMPUTED'")
+    """Return the computed traits of `profile_changes`. Out: `raw_columns`."""
+    changes = table.where("change = 'COMPUTED'")
     made = {
         "changed": functions.get("changed", functions.lit(0)),
         "as_of": functions.unix_millis("event_time"),
@@ -119,11 +119,11 @@ def computed(table: DataFrame) -> DataFrame:
     }
     own = functions.struct(*[made[field.name].alias(field.name) for field in COMPUTED.fields])
     received_at = functions.unix_micros("received_at")
-    return _shaped(told, {"rank": functions.lit(COMPUTED_RANK), "received_at": received_at, "computed": own})
+    return _shaped(changes, {"rank": functions.lit(COMPUTED_RANK), "received_at": received_at, "computed": own})
 
 
 def with_products(raw: DataFrame, events: DataFrame) -> DataFrame:
-    """With what the catalog said when the item passed, where an event of it is known. In and out: `raw_columns`.
+    """Return the rows with the products on the item's event, if it exists. In and out: `raw_columns`.
 
     `events`: rows of `behaviour_events`.
     """
@@ -131,22 +131,22 @@ def with_products(raw: DataFrame, events: DataFrame) -> DataFrame:
     known = (
         events.where(functions.size("products") > 0)
         .withColumn("received_at", functions.unix_micros("received_at"))
-        .select(*keys, functions.col("products").cast(PRODUCTS).alias("said"))
+        .select(*keys, functions.col("products").cast(PRODUCTS).alias("event_products"))
         .dropDuplicates(keys)
     )
     apart = raw.withColumn("message_id", functions.col("item.message_id")).withColumn("kind", functions.col("item.kind"))
-    return apart.join(known, keys, "left").withColumn("products", functions.col("said")).select(*raw.columns)
+    return apart.join(known, keys, "left").withColumn("products", functions.col("event_products")).select(*raw.columns)
 
 
 def up_to(raw: DataFrame, cut: Mapping[int, int]) -> DataFrame:
-    """Of the partitions of `cut`, what was received up to and at its instant (epoch microseconds)."""
+    """Return the rows of the partitions of `cut` received up to and at its instant (epoch microseconds)."""
     return raw.where(covered(cut, functions.col("received_at")))
 
 
 def timed(raw: DataFrame, clock: Clock) -> DataFrame:
-    """The same with `stream_ms`: what stream time was when the row was folded. A partition is sorted by one task.
+    """Return the rows with `stream_ms`: the stream time at which the row was processed. One task sorts a partition.
 
-    With the event clock the rows have `instant_ms`, the event's own time, null where a row does not move it.
+    With the event clock the rows have `instant_ms`, the event's own time, null for a row that does not advance it.
     """
     in_order = Window.partitionBy("origin_partition").orderBy(*ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     instant = functions.floor(functions.col("received_at") / 1000) if clock is Clock.WALL else functions.col("instant_ms")
@@ -154,7 +154,7 @@ def timed(raw: DataFrame, clock: Clock) -> DataFrame:
 
 
 def of_users(raw: DataFrame) -> DataFrame:
-    """Person by person, in order. In and out: as `timed`."""
+    """Return the rows user by user, in order. In and out: as `timed`."""
     return raw.repartition("origin_partition", "origin_key").sortWithinPartitions("origin_partition", "origin_key", *ORDER)
 
 
@@ -163,11 +163,11 @@ def _item(found: Mapping[str, Column]) -> dict[str, Column]:
     of = {**found, "received_at": micros}
     fields = item_columns().fields
     own = functions.struct(*[of.get(one.name, functions.lit(None)).cast(one.dataType).alias(one.name) for one in fields])
-    # One that was received at no possible time is refused; like all such it has the place that the broker gave it.
+    # An item with an impossible time of receipt is refused and ordered by the broker's timestamp.
     possible = micros.between(0, LATEST_MS * 1000 + 999)
-    there = found.get("origin_timestamp")
-    told = functions.col("timestamp_ms") * 1000 if there is None else functions.unix_micros(there)
-    return {"item": own, "received_at": functions.when(possible, micros).otherwise(told)}
+    origin = found.get("origin_timestamp")
+    broker_micros = functions.col("timestamp_ms") * 1000 if origin is None else functions.unix_micros(origin)
+    return {"item": own, "received_at": functions.when(possible, micros).otherwise(broker_micros)}
 
 
 def _rank(prefix: str) -> Column:

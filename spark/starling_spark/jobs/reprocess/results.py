@@ -1,4 +1,4 @@
-"""Edge: rows as Arrow batches -> what became of each, in Spark's Python workers; one person's profile at a time is in memory."""
+"""Edge: rows as Arrow batches -> their results, in Spark's Python workers, with one user's profile in memory at a time."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -20,16 +20,16 @@ from starling_spark.kafka.decoding import REFUSED
 
 Batches = Iterable[pa.RecordBatch]
 Ask = Callable[[], Making]
-"""Called in a worker, where a catalog that was broadcast is at hand."""
+"""Returns the parameters; called in a worker, which has the broadcast catalog."""
 
 _BATCH: Final = 2_000
 
 
 @cache
 def result_columns() -> types.StructType:
-    """`raw.PLACE`, the outcome, and of `behaviour`, `profile` and `refused` the one that became of the row, if any.
+    """Return `raw.PLACE`, the outcome, and the result: at most one of `behaviour`, `profile` and `refused` is not null.
 
-    `value`: the record as it was, where it was refused.
+    `value`: the bytes of a refused record.
     """
     return types.StructType(
         [
@@ -44,13 +44,13 @@ def result_columns() -> types.StructType:
 
 
 def with_instants(raw: DataFrame, making: Ask) -> DataFrame:
-    """In: `raw.raw_columns`; out: the same with `instant_ms`."""
+    """Return the rows with `instant_ms`. In: `raw.raw_columns`."""
     out = types.StructType([*raw_columns().fields, types.StructField("instant_ms", types.LongType())])
     return raw.mapInArrow(_reader(out, making), out)
 
 
 def results(people: DataFrame, wire: Wire, making: Ask) -> DataFrame:
-    """A row for each. In: as `raw.of_users`; out: `result_columns`."""
+    """Return a result for each row. In: as `raw.of_users`; out: `result_columns`."""
     return people.mapInArrow(_folder(wire, making), result_columns())
 
 
@@ -108,10 +108,10 @@ def _refusal(row: Mapping[str, Any], made: Made, wire: Wire) -> dict[str, Any]:
 
 
 def origin_columns() -> list[Any]:
-    """Of a result: the columns `lake.tables.ORIGIN`."""
-    kept = [functions.col(name) for name in PLACE.fieldNames() if name != "origin_micros"]
-    kept.insert(3, functions.timestamp_micros("origin_micros").alias("origin_timestamp"))
-    return kept
+    """Return the columns `lakehouse.tables.ORIGIN` of a result."""
+    origin = [functions.col(name) for name in PLACE.fieldNames() if name != "origin_micros"]
+    origin.insert(3, functions.timestamp_micros("origin_micros").alias("origin_timestamp"))
+    return origin
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Wiring: settings to a place where reprocessings are made."""
+"""Wiring: settings to the context of a reprocessing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +15,11 @@ from starling_spark.session.spark import open_session
 
 @contextmanager
 def opened(settings: ReprocessSettings) -> Iterator[Place]:
-    """Raises: WarehouseInUse when another reprocessing is at work, JarMissing, RegistryUnavailable, SchemaMissing."""
-    # It writes to no table that the lake's own job writes to, which may go on.
+    """Yield the context of a run.
+
+    Raises: WarehouseInUse when another reprocessing runs, JarMissing, RegistryUnavailable, SchemaMissing.
+    """
+    # The lake job may run at the same time, because it writes to other tables.
     with locked_warehouse(local_warehouse(settings), ".reprocess.lock"):
         wire = reprocess_wire(settings)
         spark = open_session("reprocess", settings, iceberg_config(settings))
@@ -27,7 +30,7 @@ def opened(settings: ReprocessSettings) -> Iterator[Place]:
 
 
 def reprocess_wire(settings: ReprocessSettings) -> Wire:
-    """What the topics carry. Raises: RegistryUnavailable, SchemaMissing."""
+    """Return the schemas of the topics. Raises: RegistryUnavailable, SchemaMissing."""
     schemas = load_catalogue().topics
     topics = [(settings.lake_topic_prefix + topic, schemas[topic].schema) for topic in CARRIED]
     return topic_schemas(Registry(settings.registry.url), settings.registry.url, topics)
