@@ -28,7 +28,7 @@ class Cut:
 
 
 def cuts(brokers: str, group: str, topics: Iterable[str], progress: Codec) -> list[Cut]:
-    """Of every partition. What was committed is behind the segmenter for good, so a later switch has it processed, too.
+    """Return the cut of every partition. The segmenter never reads committed records again, so a later switch includes them.
 
     Raises: KafkaException, BrokerUnavailable.
     """
@@ -62,13 +62,13 @@ def _first(consumer: Consumer, topics: Iterable[str], number: int) -> dict[str, 
 
 
 def _stream_times(brokers: str, codec: Codec) -> dict[int, int]:
-    told: dict[int, int] = {}
+    stream_times: dict[int, int] = {}
 
     def apply(message: Message) -> None:
         record = codec.decode(message.value() or b"")
-        told[record["partition"]] = record["stream_time"]
+        stream_times[record["partition"]] = record["stream_time"]
 
     view = TopicView(brokers, PROGRESS, apply)
     view.start()
     view.stop()
-    return told
+    return stream_times

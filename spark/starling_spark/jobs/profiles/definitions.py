@@ -1,4 +1,4 @@
-"""Pure core: which computed traits are in force, as told by the records of `computed-traits.definitions`."""
+"""Pure core: the computed traits in force, from the records of `computed-traits.definitions`."""
 
 import hashlib
 import json

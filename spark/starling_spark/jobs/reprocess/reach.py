@@ -1,4 +1,4 @@
-"""Adapter: up to when everything is at hand: what was received is in the lake, and what became of it too."""
+"""Adapter: the instant up to which the lake has every received item and its events."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,8 @@ _TIMEOUT_SECONDS: Final = 30.0
 def first_missing(place: Place, taken: Position) -> dict[int, int | None]:
     """Partition -> when the first record was received (epoch ms) that the lake or the normalizer lacks; None: there is none.
 
-    `taken`: how far the items and events at hand go. Reads the ends of the topics, from there on. Raises: KafkaException.
+    `taken`: the position up to which the lake has items and events.
+    Reads the ends of the topics, from there on. Raises: KafkaException.
     """
     starts = _starts(place, taken)
     topics = [place.topic(topic) for topic in REACHED]
