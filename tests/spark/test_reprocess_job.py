@@ -83,7 +83,7 @@ def test_the_life_of_a_reprocessing(place: Place, past: Past, monkeypatch: pytes
         assert tables.lake.rows(table).count() == live.count()
     differences, differs = commands.diff(place, arguments("spring"))
     assert not differs, differences
-    with pytest.raises(NotAllowed, match="there already"):
+    with pytest.raises(NotAllowed, match="exists already"):
         begun(place, pytest.fail, "spring", overwrite=False)
     _change_a_rule(place)
     _put_in_force(place, done)
