@@ -24,7 +24,7 @@ from preview_load import NOW_MS, TINY, WORKSPACE, Life, hash_of, is_in, life_of,
 from starling_common.database import Database
 from starling_common.settings import Cassandra
 from starling_common.testing import running
-from starling_segments import Known, compile_plan, decode_state, encode_state, judged, on_trial, parse_segment, past_for
+from starling_segments import Evaluator, Known, compile_plan, decode_state, encode_state, judged, on_trial, parse_segment, past_for
 from starling_segments.preview import Past, Trial, folded
 
 ROUNDS: Final = 15
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def measured(directory: Path, users: int) -> dict[str, Any]:
     plan = compile_plan(list(segments().values()))
-    dealt = lives(plan)
+    dealt = lives(Evaluator(plan))
     with stack(directory / "stack", cassandra=True) as made:
         began = time.monotonic()
         database = Database(_cassandra(made))

@@ -16,7 +16,7 @@ from starling_common.database import Database, Write
 from starling_common.partitioning import partition_of
 from starling_common.read_models import SEGMENT, member_bucket
 from starling_common.values import plan_name, record_key
-from starling_segments import LEAVES, Known, Plan, UserState, encode_state, parse_segment
+from starling_segments import LEAVES, Evaluator, Known, UserState, encode_state, parse_segment
 from starling_segments.engine.trait_conditions import share_of
 from starling_stream.kafka.transactions import topic_ids
 from starling_stream.model.backing_store import Facts, Place, Standing, StateWrite
@@ -77,7 +77,7 @@ def segments() -> dict[str, Any]:
     return {key: parse_segment({"key": key, "name": key, "where": where}, known) for key, where in wheres.items()}
 
 
-def lives(plan: Plan) -> list[Life]:
+def lives(evaluator: Evaluator) -> list[Life]:
     """Different people: many did nothing lately, some a lot."""
     dice, dealt = random.Random(1), []
     for _ in range(LIVES):
@@ -90,10 +90,10 @@ def lives(plan: Plan) -> list[Life]:
         count = min(60, int(dice.expovariate(1 / 6)))
         times = sorted(NOW_MS - dice.randrange(1, _EVENTS_SPAN_MS) for _ in range(count))
         events = [Happened(dice.choices(shop.NAMES, shop.WEIGHTS)[0], at, _properties(dice), {}) for at in times]
-        plan.on_profile(state, traits, [], NOW_MS - _EVENTS_SPAN_MS)
+        evaluator.on_profile(state, traits, [], NOW_MS - _EVENTS_SPAN_MS)
         for event in events:
-            plan.on_event(state, event, event.time_ms)
-        plan.on_timer(state, NOW_MS)
+            evaluator.on_event(state, event, event.time_ms)
+        evaluator.on_timer(state, NOW_MS)
         dealt.append(Life(state, events))
     return dealt
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from starling_segments import Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment
+from starling_segments import Evaluator, Known, UserState, compile_plan, decode_state, encode_state, parse_segment
 
 DAY_MS = 86_400_000
 USERS = 200
@@ -60,11 +60,11 @@ def conditions() -> list[dict[str, Any]]:
     ]
 
 
-def plan() -> Plan:
+def evaluator() -> Evaluator:
     keys = {f"s{i}": frozenset[str]() for i in range(20)}
     known = Known(keys)
-    return compile_plan(
-        [parse_segment({"key": f"s{i}", "name": "x", "where": where}, known) for i, where in enumerate(conditions())]
+    return Evaluator(
+        compile_plan([parse_segment({"key": f"s{i}", "name": "x", "where": where}, known) for i, where in enumerate(conditions())])
     )
 
 
@@ -90,7 +90,7 @@ def median_us(rounds: list[float], times: int) -> float:
     return round(statistics.median(rounds) / times * 1e6, 2)
 
 
-def fold(compiled: Plan, made: list[tuple[int, Event]]) -> tuple[float, dict[int, UserState], int]:
+def fold(compiled: Evaluator, made: list[tuple[int, Event]]) -> tuple[float, dict[int, UserState], int]:
     states = {user: UserState() for user in range(USERS)}
     for state in states.values():
         compiled.on_profile(state, {"plan": "pro", "country": "DE", "renewal": "2023-11-20"}, [], 1_699_999_000_000)
@@ -108,7 +108,7 @@ def clock(work: Callable[[Any], Any], items: list[Any]) -> float:
 
 
 def main() -> None:
-    compiled, made = plan(), events(7)
+    compiled, made = evaluator(), events(7)
     folds = [fold(compiled, made) for _ in range(ROUNDS)]
     states = list(folds[0][1].values())
     encoded = [encode_state(state) for state in states]
@@ -119,8 +119,8 @@ def main() -> None:
         json.dumps(
             {
                 "benchmark": "segments_fold",
-                "segments": len(compiled.segments),
-                "event_leaves": len(compiled.leaves),
+                "segments": len(compiled.plan.segments),
+                "event_leaves": len(compiled.plan.leaves),
                 "events": EVENTS,
                 "changes": folds[0][2],
                 "on_event_us": median_us([took for took, _, _ in folds], EVENTS),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from starling_segments import Known, Plan, Segment, UserState, compile_plan, decode_state, encode_state, parse_segment
+from starling_segments import Evaluator, Known, Segment, UserState, compile_plan, decode_state, encode_state, parse_segment
 
 FIRST_MS, DAY_MS = 1_767_225_600_000, 86_400_000
 USERS, EVENTS, DAYS = 2_000, 20_000, 60
@@ -164,23 +164,23 @@ def events(seed: int) -> list[tuple[int, Event]]:
     return made
 
 
-def told_of_their_profiles(plan: Plan) -> dict[int, bytes]:
+def told_of_their_profiles(evaluator: Evaluator) -> dict[int, bytes]:
     dice, states = random.Random(3), {}
     for user in range(USERS):
         state = UserState(user_id=f"user-{user}")
-        plan.on_profile(state, traits(dice), [], FIRST_MS)
+        evaluator.on_profile(state, traits(dice), [], FIRST_MS)
         states[user] = encode_state(state)
     return states
 
 
-def run(plan: Plan, made: list[tuple[int, Event]]) -> dict[str, Any]:
-    states, took = told_of_their_profiles(plan), {"decode": 0.0, "fold": 0.0, "encode": 0.0}
+def run(evaluator: Evaluator, made: list[tuple[int, Event]]) -> dict[str, Any]:
+    states, took = told_of_their_profiles(evaluator), {"decode": 0.0, "fold": 0.0, "encode": 0.0}
     changes, clock = 0, time.process_time
     began = clock()
     for user, event in made:  # without a look at the clock in between, which costs as much as a step
         state = decode_state(states[user])
-        changes += len(plan.on_event(state, event, event.time_ms))
-        plan.next_due(state)
+        changes += len(evaluator.on_event(state, event, event.time_ms))
+        evaluator.next_due(state)
         states[user] = encode_state(state)
     whole = clock() - began
     found = list(states.values())
@@ -210,9 +210,9 @@ def measure(n: int, made: list[tuple[int, Event]]) -> dict[str, Any]:
     rounds = []
     for seed in range(3 if n > 20 else 25):
         began = time.process_time()
-        plan = compile_plan(Mix(seed).segments(n))
+        evaluator = Evaluator(compile_plan(Mix(seed).segments(n)))
         compiled = time.process_time() - began
-        rounds.append({"leaves": len(plan.leaves), "parse_and_plan_ms": round(compiled * 1e3, 1), **run(plan, made)})
+        rounds.append({"leaves": len(evaluator.plan.leaves), "parse_and_plan_ms": round(compiled * 1e3, 1), **run(evaluator, made)})
     return {name: statistics.median(found[name] for found in rounds) for name in rounds[0]}
 
 
@@ -230,7 +230,7 @@ def widest() -> dict[str, float]:
     document = {"key": "wide", "name": "x", "where": {"any": [{"all": parts[i : i + 50]} for i in range(0, len(parts), 50)]}}
     for _ in range(9):
         began = time.process_time()
-        compile_plan([parse_segment(document, Known())])
+        Evaluator(compile_plan([parse_segment(document, Known())]))
         took.append((time.process_time() - began) * 1e3)
     return {"leaves": MOST_LEAVES, "parse_and_plan_ms": round(statistics.median(took), 1)}
 

@@ -29,7 +29,7 @@ MODULES = {
         "language/operators/places", "language/operators/scalars", "language/operators/table",
         "aggregates/first_match", "aggregates/measure_table", "aggregates/panes", "aggregates/values",
         "parse/comparisons", "parse/filters", "parse/groups",
-        "engine/event_index", "engine/future_events", "engine/leaves", "engine/plan", "engine/serialisation",
+        "engine/evaluator", "engine/event_index", "engine/future_events", "engine/leaves", "engine/plan", "engine/serialisation",
         "engine/trait_conditions", "engine/window_leaves", "engine/sequences/bounds", "engine/sequences/sequence",
         "compile/compiler", "compile/leaf_table", "compile/sequence_plan",
     ),

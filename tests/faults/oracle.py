@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from starling_common.topics import BEHAVIOUR, CLOCK, PROFILE
 from starling_common.values import deterministic_id
 from starling_common.wire import Codec, DecodeError
-from starling_segments import Change, Known, Plan, UserState, compile_plan, parse_segment
+from starling_segments import Change, Evaluator, Known, UserState, compile_plan, parse_segment
 from tests.faults.log import Logged
 from tests.faults.segments import WHERES, document
 
@@ -38,26 +38,26 @@ class Event(NamedTuple):
 class Truth:
     """By record key: the states and the feed. `letters`: (topic, partition, offset) of what had to be refused."""
 
-    plan: Plan
+    evaluator: Evaluator
     states: dict[bytes, UserState] = field(default_factory=dict)
     feed: dict[bytes, list[dict[str, Any]]] = field(default_factory=dict)
     letters: list[tuple[str, int, int]] = field(default_factory=list)
     records: int = 0
 
 
-def plan_of_the_run() -> Plan:
+def evaluator_of_the_run() -> Evaluator:
     uses: dict[str, frozenset[str]] = {}
     segments = []
     for key in WHERES:
         segment = parse_segment(document(key), Known(segments=uses))
         uses[key] = segment.uses
         segments.append(segment)
-    return compile_plan(segments)
+    return Evaluator(compile_plan(segments))
 
 
 def folded(log: Mapping[str, Mapping[int, Sequence[Logged]]], codecs: Mapping[str, Codec]) -> Truth:
     """`log`: topic -> partition -> records in the order of their offsets."""
-    truth = Truth(plan_of_the_run())
+    truth = Truth(evaluator_of_the_run())
     for number in sorted(log[BEHAVIOUR]):
         inputs = [[_read(logged, codecs[topic]) for logged in log[topic].get(number, ())] for topic in INPUTS]
         _fold_partition(heapq.merge(*inputs, key=lambda read: read.received_at), truth)
@@ -85,29 +85,29 @@ def _fold_partition(reads: Iterator[Read], truth: Truth) -> None:
             _fold(logged, record, now, truth)
     for key in users & truth.states.keys():  # the clock says at the end that this instant is over
         state = truth.states[key]
-        _announce(key, state, truth.plan.on_timer(state, now), {}, truth)
+        _announce(key, state, truth.evaluator.on_timer(state, now), {}, truth)
 
 
 def _fold(logged: Logged, record: dict[str, Any], now: int, truth: Truth) -> None:
-    plan, key = truth.plan, logged.key
+    evaluator, key = truth.evaluator, logged.key
     state = truth.states.get(key) or UserState(user_id=record["user_id"])
     if logged.topic == PROFILE:
-        changes = plan.on_profile(state, json.loads(record["traits"]), record["anonymous_ids"], now)
+        changes = evaluator.on_profile(state, json.loads(record["traits"]), record["anonymous_ids"], now)
     else:
-        event = _event(record, plan)
+        event = _event(record, evaluator)
         if event is None:
             truth.letters.append((logged.topic, logged.partition, logged.offset))
             return
         state.anonymous_ids = record["anonymous_ids"] or state.anonymous_ids
-        changes = plan.on_event(state, event, now)
+        changes = evaluator.on_event(state, event, now)
     truth.states[key] = state
     _announce(key, state, changes, record, truth)
 
 
-def _event(record: dict[str, Any], plan: Plan) -> Event | None:
+def _event(record: dict[str, Any], evaluator: Evaluator) -> Event | None:
     """None when a segment would read it and cannot."""
     name, time_ms = record["name"], record["event_time"]
-    if not plan.touches(name):
+    if not evaluator.plan.touches(name):
         return Event(name, time_ms, {}, {})
     try:
         return Event(name, time_ms, json.loads(record["properties"]), {})

@@ -150,7 +150,7 @@ def judge_states(truth: Truth, changelog: Mapping[int, Sequence[Logged]], codec:
         expected = truth.states.get(key)
         if expected is None or plain(decode_state(stored[8:])) != plain(expected):
             verdict.found("wrong", f"state of {key!r}: {_difference(stored[8:], expected)}")
-        elif stored[:8] != _due(truth.plan.next_due(expected)):
+        elif stored[:8] != _due(truth.evaluator.next_due(expected)):
             verdict.found("wrong", f"state of {key!r} waits for another instant than its plan")
 
 

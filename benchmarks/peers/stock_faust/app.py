@@ -57,9 +57,9 @@ users = app.Table("users", key_type=bytes, value_type=bytes, partitions=8)
 
 def step(state: UserState, record: dict[str, Any]) -> list[Change]:
     if INPUT == PROFILE:
-        return rules.plan.on_profile(state, parse(record["traits"]), record["anonymous_ids"], record["event_time"])
+        return rules.evaluator.on_profile(state, parse(record["traits"]), record["anonymous_ids"], record["event_time"])
     event = Behaviour(tuple(record[field] for field in BEHAVIOUR_FIELDS))
-    return rules.plan.on_event(state, event, max(state.clock, record["event_time"]))
+    return rules.evaluator.on_event(state, event, max(state.clock, record["event_time"]))
 
 
 def announcement(change: Change, key: bytes, state: UserState, record: dict[str, Any]) -> bytes:

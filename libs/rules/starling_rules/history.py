@@ -14,7 +14,7 @@ from starling_common.values import split_key, workspace_of
 from starling_rules.backfills import narrowed
 from starling_rules.events import Behaviour, Listed, Profile, Reported, parse_object, unreadable
 from starling_rules.rules import NO_RULES, Rules
-from starling_segments import Plan, UserState, adopt
+from starling_segments import Evaluator, Plan, UserState, adopt
 from starling_stream.model.processor import Inbound
 
 PAST: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP, DELIVERY)
@@ -91,13 +91,13 @@ def fold_past(
     `past`: what came before those records, which is gone on with. Memory grows with the users who have such records, one
     task at a time.
     """
-    plans = _narrowed(fresh, rules)
+    evaluators = _narrowed(fresh, rules)
     past = {} if past is None else past
     for record in records:
         now, key = stream_time(record), record.key
-        plan = plans.get(workspace_of(key))
-        if plan is not None:
-            _fold(plan, past, _dated(record, stream_time.clock, now), rules[workspace_of(key)], now)
+        evaluator = evaluators.get(workspace_of(key))
+        if evaluator is not None:
+            _fold(evaluator, past, _dated(record, stream_time.clock, now), rules[workspace_of(key)], now)
     return past
 
 
@@ -105,9 +105,9 @@ def catch_up(
     past: Mapping[bytes, UserState], fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules], now: int
 ) -> None:
     """Let time pass for what was folded in order, from its last record up to the switch."""
-    plans = _narrowed(fresh, rules)
+    evaluators = _narrowed(fresh, rules)
     for key, state in past.items():
-        plans[workspace_of(key)].on_timer(state, now)
+        evaluators[workspace_of(key)].on_timer(state, now)
 
 
 def _dated(record: Inbound, clock: Clock, now: int) -> Inbound:
@@ -116,19 +116,19 @@ def _dated(record: Inbound, clock: Clock, now: int) -> Inbound:
     return record._replace(value=value.at(reported_ms(record.received_at, clock, now))) if isinstance(value, Reported) else record
 
 
-def _fold(plan: Plan, past: dict[bytes, UserState], record: Inbound, rules: Rules, now: int) -> None:
+def _fold(evaluator: Evaluator, past: dict[bytes, UserState], record: Inbound, rules: Rules, now: int) -> None:
     """What was refused when it came is no part of the past."""
-    value = record.value
+    value, plan = record.value, evaluator.plan
     if isinstance(value, Behaviour):
         if (plan.needs_profiles or plan.touches(value.name)) and unreadable(value, rules) is None:
-            plan.fold_history(_of(past, record.key), value, now)
+            evaluator.on_event(_of(past, record.key), value, now)
     elif isinstance(value, Profile) and plan.needs_profiles and value.change not in REFUSED_CHANGES:
         traits = parse_object(value.traits)
         if not isinstance(traits, Refused):
-            plan.fold_past_profile(_of(past, record.key), traits, now)
+            evaluator.on_profile(_of(past, record.key), traits, [], now)
     elif isinstance(value, Listed) and plan.needs_profiles and value.on_list:
         state = _of(past, record.key)
-        plan.fold_past_profile(state, state.traits, now)  # whoever is put on a list is known from then on
+        evaluator.on_profile(state, state.traits, [], now)  # whoever is put on a list is known from then on
 
 
 def _of(past: dict[bytes, UserState], key: bytes) -> UserState:
@@ -140,7 +140,7 @@ def _of(past: dict[bytes, UserState], key: bytes) -> UserState:
 
 def past_topics(fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules], clock: Clock) -> tuple[str, ...]:
     """What has to be read for the fresh leaves: all of `PAST`, and in order, if it counts when each record was folded."""
-    plans = _narrowed(fresh, rules).values()
+    plans = [evaluator.plan for evaluator in _narrowed(fresh, rules).values()]
     ask_for_outcomes = any(_asks_for_outcomes(plan) for plan in plans)
     if any(plan.follows_time for plan in plans) or (ask_for_outcomes and clock is Clock.EVENT):
         return PAST
@@ -160,8 +160,8 @@ def reported_ms(received_at: int, clock: Clock, stream_time_ms: int) -> int:
     return received_at // 1000 if clock is Clock.WALL else stream_time_ms
 
 
-def _narrowed(fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules]) -> dict[bytes, Plan]:
-    return {workspace: rules[workspace].plan.restricted_to(leaves) for workspace, leaves in fresh.items()}
+def _narrowed(fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules]) -> dict[bytes, Evaluator]:
+    return {workspace: Evaluator(rules[workspace].plan.restricted_to(leaves)) for workspace, leaves in fresh.items()}
 
 
 def in_order(inputs: Iterable[Iterable[Inbound]]) -> Iterable[Inbound]:

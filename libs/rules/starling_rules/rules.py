@@ -6,17 +6,18 @@ from functools import lru_cache
 from typing import Final
 
 from starling_rules.definitions import Definition, Definitions
-from starling_segments import Plan, plan_in_force
+from starling_segments import Evaluator, Plan, plan_in_force
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """One workspace's segments. `definitions` has the archived ones too, `plan` has not.
+    """One workspace's segments. `definitions` has the archived ones too, `plan` and its `evaluator` have not.
 
     `reads`: whether any of them looks into events of a name; `reads_context`: whether they look at events' context.
     """
 
     plan: Plan
+    evaluator: Evaluator
     definitions: Mapping[str, Definition]
     reads: Callable[[str], bool]
     reads_context: bool
@@ -28,7 +29,7 @@ def compiled(definitions: Mapping[str, Definition]) -> Rules:
     paused = {definition.segment.key for definition in in_force if definition.paused}
     plan = plan_in_force([definition.segment for definition in in_force], paused)
     reads_context = any(definition.reads_context for definition in in_force)
-    return Rules(plan, definitions, lru_cache(4096)(plan.reads), reads_context)
+    return Rules(plan, Evaluator(plan), definitions, lru_cache(4096)(plan.reads), reads_context)
 
 
 NO_RULES: Final = compiled({})

@@ -3,6 +3,7 @@
 from starling_segments.compile.compiler import BrokenPlan, compile_plan
 from starling_segments.engine.accounts import Said, belong_to, speaks, to_tell
 from starling_segments.engine.compiled import Cause, Change
+from starling_segments.engine.evaluator import Evaluator
 from starling_segments.engine.leaves import EventView
 from starling_segments.engine.plan import Plan
 from starling_segments.engine.serialisation import dec_hook, enc_hook
@@ -46,6 +47,7 @@ __all__ = [
     "Change",
     "Condition",
     "DefinitionRefused",
+    "Evaluator",
     "EventView",
     "Fault",
     "Found",

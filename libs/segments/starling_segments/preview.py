@@ -13,6 +13,7 @@ from operator import attrgetter
 
 from starling_segments.compile.compiler import compile_plan
 from starling_segments.engine.accounts import waiting_for_accounts
+from starling_segments.engine.evaluator import Evaluator
 from starling_segments.engine.leaves import EventLeaf, EventView, FixedLeaf
 from starling_segments.engine.plan import Plan
 from starling_segments.engine.sequences.sequence import SequenceLeaf
@@ -33,9 +34,14 @@ _CALENDAR_MS: Mapping[Unit, int] = {"day": 2 * _DAY_MS, "week": 14 * _DAY_MS, "m
 class Trial:
     """A segment on trial. `key`: its own in the plan; `replaces`: the key of the one that it would replace."""
 
-    plan: Plan
+    evaluator: Evaluator
     key: str
     replaces: str | None
+
+    @property
+    def plan(self) -> Plan:
+        """The segment and what it is built on, compiled."""
+        return self.evaluator.plan
 
     @property
     def leaves(self) -> frozenset[str]:
@@ -45,16 +51,21 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a trial needs of a user's past. `plan`: the leaves that no state keeps (`fresh`).
+    """What a trial needs of a user's past. `evaluator`: of the leaves that no state keeps (`fresh`).
 
     `reach_ms`: what is as old as that, or older, they do not look at; None: they look at all. `looks_inside`: whether they
     read what is in an event.
     """
 
-    plan: Plan
+    evaluator: Evaluator
     fresh: frozenset[str]
     reach_ms: int | None
     looks_inside: bool
+
+    @property
+    def plan(self) -> Plan:
+        """The fresh leaves, compiled."""
+        return self.evaluator.plan
 
     @property
     def follows_time(self) -> bool:
@@ -80,7 +91,7 @@ def on_trial(segment: Segment, running: Mapping[str, Segment], replaces: str | N
         key += "-"
     wanted = built_on(segment.uses | ({replaces} if replaces is not None else set()), running)
     plan = plan_in_force([*wanted, replace(segment, key=key)], paused)
-    return Trial(plan, key, replaces)
+    return Trial(Evaluator(plan), key, replaces)
 
 
 def built_on(keys: Iterable[str], running: Mapping[str, Segment]) -> list[Segment]:
@@ -134,7 +145,7 @@ def past_for(trial: Trial, kept: Collection[str], now: int) -> Past | None:
     known = [reach for reach in reaches if reach is not None]
     ways = [*plan.router.by_name.values(), *plan.router.by_prefix.values()]
     looks_inside = any(way.where is not None or plan.event_leaves[way.leaf.id].reads for group in ways for way in group)
-    return Past(plan, fresh, max(known, default=0) if len(known) == len(reaches) else None, looks_inside)
+    return Past(Evaluator(plan), fresh, max(known, default=0) if len(known) == len(reaches) else None, looks_inside)
 
 
 def blind_spots(trial: Trial, kept: Collection[str], past: Past | None, remembered_ms: int) -> list[str]:
@@ -164,8 +175,8 @@ def folded(past: Past, state: UserState, events: Iterable[tuple[EventView, int]]
     """What the events, in the order in which they came, each with stream time as it was then, leave in the fresh leaves."""
     memory = UserState(user_id=state.user_id, traits_json=traits_text(state.traits))
     for event, stream_time in events:
-        past.plan.fold_history(memory, event, stream_time if past.follows_time else now)
-    past.plan.on_timer(memory, now)
+        past.evaluator.on_event(memory, event, stream_time if past.follows_time else now)
+    past.evaluator.on_timer(memory, now)
     return memory
 
 
@@ -173,7 +184,7 @@ def judged(trial: Trial, state: UserState, memory: tuple[UserState, frozenset[st
     """As at a switch to the trial's plan at `now`: what is due fires first, each at its own instant. Changes the state."""
     if memory is not None:
         adopt(state, *memory)
-    trial.plan.on_definition(state, now, trial.plan)
+    trial.evaluator.on_definition(state, now, trial.evaluator)
     before = trial.replaces is not None and is_member(state, trial.replaces)
     return Found(before, is_member(state, trial.key))
 

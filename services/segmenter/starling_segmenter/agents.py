@@ -108,12 +108,12 @@ class Segmenter:
         state.anonymous_ids = event.anonymous_ids or state.anonymous_ids
         if state.belongs is not None:
             self._pass_time((key, state, rules), unit.stream_time_ms, unit)
-        changes = rules.plan.on_event(state, event, unit.stream_time_ms)
+        changes = rules.evaluator.on_event(state, event, unit.stream_time_ms)
         if changes or state.belongs is not None:
             cause = Cause("EVENT", record, event.message_id, event.name, event.correlation_id)
             self._conclude((key, state, rules), changes, cause, unit)
         else:
-            unit.put(key, state, rules.plan.next_due(state))
+            unit.put(key, state, rules.evaluator.next_due(state))
 
     def _process_profile(self, record: Inbound, profile: Profile, unit: Unit[UserState]) -> None:
         if profile.change in REFUSED_CHANGES:
@@ -128,9 +128,9 @@ class Segmenter:
         state = _known_by_id(key, unit.get(key))
         self._pass_time((key, state, rules), unit.stream_time_ms, unit)
         moved = belong_to(state, profile.group_id)
-        changes = rules.plan.on_profile(state, traits, profile.anonymous_ids, unit.stream_time_ms)
+        changes = rules.evaluator.on_profile(state, traits, profile.anonymous_ids, unit.stream_time_ms)
         if moved and not profile.group_id:
-            changes += rules.plan.on_account(state, None, unit.stream_time_ms)
+            changes += rules.evaluator.on_account(state, None, unit.stream_time_ms)
         cause = Cause("EVENT", record, profile.message_id, None, profile.correlation_id)
         self._conclude((key, state, rules), changes, cause, unit)
 
@@ -151,7 +151,7 @@ class Segmenter:
         rules = self._rules.get(workspace_of(key), NO_RULES)
         state = _known_by_id(key, found)
         self._pass_time((key, state, rules), unit.stream_time_ms, unit)
-        changes = rules.plan.on_list(state, listed.list_key, listed.on_list, unit.stream_time_ms)
+        changes = rules.evaluator.on_list(state, listed.list_key, listed.on_list, unit.stream_time_ms)
         cause = Cause("LIST", record, None, None, listed.correlation_id)
         self._conclude((key, state, rules), changes, cause, unit)
 
@@ -165,7 +165,7 @@ class Segmenter:
         # At the very instant at which the other user's answer changed, unless this partition's time is not there yet.
         now = min(why.at, unit.stream_time_ms)
         self._pass_time((key, state, rules), now, unit)
-        changes = rules.plan.on_account(state, AccountTally(tallied.account_id, others), now, why.cause)
+        changes = rules.evaluator.on_account(state, AccountTally(tallied.account_id, others), now, why.cause)
         cause = Cause(why.cause, record, why.message_id, why.event_name, why.correlation_id)
         self._conclude((key, state, rules), changes, cause, unit)
 
@@ -176,14 +176,14 @@ class Segmenter:
             return
         rules = self._rules.get(workspace_of(key), NO_RULES)
         self._pass_time((key, state, rules), unit.stream_time_ms, unit)
-        changes = rules.plan.on_timer(state, unit.stream_time_ms)
+        changes = rules.evaluator.on_timer(state, unit.stream_time_ms)
         self._conclude((key, state, rules), changes, TIME, unit)
 
     def _pass_time(self, user: User, until_ms: int, unit: Unit[UserState]) -> None:
         """Fire what is due before then, one instant after the other where an account has to hear of each."""
         _, state, rules = user
-        while speaks(state, rules.plan) and (due := rules.plan.next_due(state)) is not None and due < until_ms:
-            self._conclude(user, rules.plan.on_timer(state, due), TIME, unit)
+        while speaks(state, rules.plan) and (due := rules.evaluator.next_due(state)) is not None and due < until_ms:
+            self._conclude(user, rules.evaluator.on_timer(state, due), TIME, unit)
 
     def adopt_plan(self) -> bytes:
         """Take over the newest definitions; the name says which segments and versions are in force."""
@@ -213,8 +213,8 @@ class Segmenter:
         switch, workspace = self._switches[unit.partition], workspace_of(key)
         switch.adopt(key, state)
         rules = self._rules.get(workspace, NO_RULES)
-        before = None if switch.before is None else switch.before.get(workspace, NO_RULES).plan
-        changes = rules.plan.on_definition(state, unit.stream_time_ms, before)
+        before = None if switch.before is None else switch.before.get(workspace, NO_RULES).evaluator
+        changes = rules.evaluator.on_definition(state, unit.stream_time_ms, before)
         self._conclude((key, state, rules), changes, Cause("DEFINITION"), unit)
 
     def after_switch(self, unit: Unit[UserState]) -> None:
@@ -243,7 +243,7 @@ class Segmenter:
             self._announce(changes, Subject.of(key, state, rules), cause, unit)
         if speaks(state, rules.plan):
             self._accounts.tell(Subject.of(key, state, rules), cause, unit)
-        unit.put(key, state, rules.plan.next_due(state))
+        unit.put(key, state, rules.evaluator.next_due(state))
 
     def _announce(self, changes: Sequence[Change], subject: Subject, cause: Cause, unit: Unit[UserState]) -> None:
         now, key, record = self._now_micros(), subject.key, cause.record

@@ -15,7 +15,7 @@ from starling_common.testing import eventually
 from starling_common.topics import load_catalogue
 from starling_common.values import plan_name, record_key
 from starling_common.wire import Registry
-from starling_segments import LEAVES, Known, UserState, compile_plan, encode_state, parse_segment
+from starling_segments import LEAVES, Evaluator, Known, UserState, compile_plan, encode_state, parse_segment
 from starling_stream.kafka.transactions import topic_ids
 from starling_stream.model.backing_store import Facts, Place, Standing, StateWrite
 from starling_stream.model.meta import TaskMeta, encode_meta
@@ -78,13 +78,13 @@ def tier(stack: Stack, database: Database, client: Client) -> Tier:
 
 def bought(times: Mapping[str, int]) -> dict[str, UserState]:
     """The states of users who bought so often, an hour ago."""
-    plan = compile_plan([parse_segment({"key": "vip", "name": "VIP", "where": VIP}, Known())])
+    evaluator = Evaluator(compile_plan([parse_segment({"key": "vip", "name": "VIP", "where": VIP}, Known())]))
     states = {}
     for user, count in times.items():
         states[user] = UserState(user_id=user)
         for _ in range(count):
             event = SimpleNamespace(name="Buy", time_ms=NOW_MS - HOUR_MS, properties={}, context={})
-            plan.on_event(states[user], event, NOW_MS - HOUR_MS)
+            evaluator.on_event(states[user], event, NOW_MS - HOUR_MS)
     return states
 
 

@@ -15,9 +15,9 @@ from starling_common.outcome import Refused
 from starling_rules.events import parse_object
 from starling_segments import (
     DefinitionRefused,
+    Evaluator,
     Fault,
     Known,
-    Plan,
     Segment,
     UserState,
     blind_spots,
@@ -141,7 +141,7 @@ class User:
     def __init__(self, segments: Sequence[Segment], zone: str = "UTC") -> None:
         self.segments = {segment.key: segment for segment in segments}
         self.zone = zone
-        self.plan: Plan = compile_plan(list(segments))
+        self.evaluator: Evaluator = Evaluator(compile_plan(list(segments)))
         self.state = UserState(user_id="u")
         self.now = FIRST_MS
         self.past: list[tuple[Any, int]] = []
@@ -155,23 +155,23 @@ class User:
         happened = event(properties, time_ms, name)
         self.now = max(self.now, time_ms)
         self.past.append((happened, self.now))
-        self.steps(lambda: self.plan.on_event(self.state, happened, self.now))
+        self.steps(lambda: self.evaluator.on_event(self.state, happened, self.now))
 
     def becomes(self, traits: Doc, now: int) -> None:
         self.now = max(self.now, now)
-        self.steps(lambda: self.plan.on_profile(self.state, traits, [], self.now))
+        self.steps(lambda: self.evaluator.on_profile(self.state, traits, [], self.now))
 
     def passes(self, until: int, most: int = 20) -> None:
         """Fire timers one by one, as far as `most` of them, then the others at once."""
         for _ in range(most):
-            due = self.plan.next_due(self.state)
+            due = self.evaluator.next_due(self.state)
             if due is None or due > until:
                 break
             assert due > self.now
             self.now = due
-            self.steps(lambda: self.plan.on_timer(self.state, self.now))
+            self.steps(lambda: self.evaluator.on_timer(self.state, self.now))
         self.now = max(self.now, until)
-        self.steps(lambda: self.plan.on_timer(self.state, self.now))
+        self.steps(lambda: self.evaluator.on_timer(self.state, self.now))
 
     def steps(self, act: Callable[[], object]) -> None:
         """Take a step; store and read the state."""
@@ -188,7 +188,7 @@ class User:
     def explained(self, wheres: Mapping[str, Any]) -> None:
         """As the API answers. The explanation agrees with the membership."""
         for key in self.segments:
-            told = self.plan.explain(self.state, key, self.now)
+            told = self.evaluator.explain(self.state, key, self.now)
             assert told["tree"]["truth"] is told["member"] is (key in self.members()), wheres[key]
             answer = in_words(told, {"where": wheres[key]})
             json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()

@@ -304,7 +304,7 @@ def test_every_place_of_every_case() -> None:
         wheres = {one["key"]: one["where"] for one in documents}
         user = User(outcome)
         for step in case["steps"]:
-            user.steps(partial(take, user.plan, user.state, step))
+            user.steps(partial(take, user.evaluator, user.state, step))
             user.now = max(user.now, user.state.clock)
         user.explained(wheres)
     assert tried > accepted > 0

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from starling_segments import (
     AccountTally,
     Change,
+    Evaluator,
     Known,
-    Plan,
     Segment,
     UserState,
     built_on,
@@ -52,7 +52,7 @@ class Folded:
     through_bytes: bool
     zone: str
     state: UserState
-    plan: Plan = field(default_factory=lambda: compile_plan([]))
+    evaluator: Evaluator = field(default_factory=lambda: Evaluator(compile_plan([])))
     past: list[Past] = field(default_factory=list)
     versions: dict[str, tuple[Any, int]] = field(default_factory=dict)
     others: tuple[int, int] | None = None
@@ -78,28 +78,28 @@ class Folded:
         return self.switch(now)
 
     def switch(self, now: int) -> list[Change]:
-        previous, self.plan = self.plan, plan_in_force(self.segments, self.paused)
-        self.remember(set(self.plan.leaves) - set(previous.leaves), now)
+        previous, self.evaluator = self.evaluator, Evaluator(plan_in_force(self.segments, self.paused))
+        self.remember(set(self.evaluator.plan.leaves) - set(previous.plan.leaves), now)
         self.state.account = self.tally(previous)  # whose last timers are still to fire
-        changes = self.plan.on_definition(self.state, now, previous)
-        assert self.plan.on_definition(self.state, now, self.plan) == []
+        changes = self.evaluator.on_definition(self.state, now, previous)
+        assert self.evaluator.on_definition(self.state, now, self.evaluator) == []
         return changes
 
     def remember(self, fresh: set[str], now: int) -> None:
         """Fold the past into the leaves that are new, in the order in which it came."""
-        history, past = self.plan.restricted_to(fresh), UserState(user_id=self.state.user_id)
+        history, past = Evaluator(self.evaluator.plan.restricted_to(fresh)), UserState(user_id=self.state.user_id)
         for kind, what, at in self.past:
             if kind == "event":
-                history.fold_history(past, what, at)
+                history.on_event(past, what, at)
             else:
-                history.fold_past_profile(past, what, at)
+                history.on_profile(past, what, [], at)
         history.on_timer(past, now)
         self.state.accumulators.take_over(past.accumulators)
         self.state.waiting = sorted([*self.state.waiting, *past.waiting], key=lambda match: match.time)
 
-    def tally(self, previous: Plan | None = None) -> AccountTally | None:
-        asked = [plan.account_answers(self.state) for plan in (self.plan, previous) if plan is not None]
-        told = {condition: self.others for answers in asked for condition in answers}
+    def tally(self, previous: Evaluator | None = None) -> AccountTally | None:
+        evaluators = (self.evaluator,) if previous is None else (self.evaluator, previous)
+        told = {condition.id: self.others for evaluator in evaluators for condition in evaluator.plan.accounts}
         return None if self.others is None else AccountTally("acme", told)  # type: ignore[arg-type]
 
     def take(self, step: Step, event: Happened | None, now: int) -> list[Change]:
@@ -108,20 +108,20 @@ class Folded:
         if step.kind in ("define", "hold"):
             return self.rule(step, now)
         if step.kind == "advance":
-            return self.plan.on_timer(self.state, now)
+            return self.evaluator.on_timer(self.state, now)
         if step.kind == "list":
             self.past += [("profile", dict(self.state.traits), now)] if step.listed[1] else []
-            return self.plan.on_list(self.state, *step.listed, now)
+            return self.evaluator.on_list(self.state, *step.listed, now)
         if step.kind == "account":
             self.others = step.others
             self.past.append(("profile", dict(self.state.traits), now))
-            return self.plan.on_account(self.state, self.tally(), now)
+            return self.evaluator.on_account(self.state, self.tally(), now)
         if step.kind == "profile":
             self.past.append(("profile", dict(step.traits or {}), now))
-            return self.plan.on_profile(self.state, dict(step.traits or {}), [], now)
+            return self.evaluator.on_profile(self.state, dict(step.traits or {}), [], now)
         assert event is not None
         self.past.append(("event", event, now))
-        return self.plan.on_event(self.state, event, now)
+        return self.evaluator.on_event(self.state, event, now)
 
     def members(self) -> set[str]:
         return {key for key, membership in self.state.memberships.items() if membership.member}
@@ -178,17 +178,17 @@ def tell(story: list[Step], world: World, follows_events: bool, through_bytes: b
         assert in_order(changes) == in_order(wanted), step
         assert [change[3] for change in changes] == sorted(change[3] for change in changes)
         assert folded.members() == oracle.members()
-        due = folded.plan.next_due(folded.state)
+        due = folded.evaluator.next_due(folded.state)
         assert due is None or due > now
     explained(folded, oracle, now)
 
 
 def explained(folded: Folded, oracle: Oracle, now: int) -> None:
     """What explain says of each node, as the API asks it of a stored state, is what is so; nothing changes before it says so."""
-    running = {one.segment.key: one.segment for one in folded.plan.segments}
+    running = {one.segment.key: one.segment for one in folded.evaluator.plan.segments}
     for key, where in oracle.definitions.items() if oracle.known else ():
-        plan = plan_in_force(built_on([key], running), folded.paused)
-        told = plan.explain(decode_state(encode_state(folded.state)), key, now)
+        evaluator = Evaluator(plan_in_force(built_on([key], running), folded.paused))
+        told = evaluator.explain(decode_state(encode_state(folded.state)), key, now)
         assert told["member"] is (key in oracle.members())
         assert told["tree"]["truth"] is told["member"] or key in folded.paused
         for node in nodes(told["tree"]):

@@ -63,7 +63,7 @@ def tried(person: Folded, where: Any, replaces: str | None, now: int, clock: Clo
     """As the API asks; None where the past that is known is not enough, and says so."""
     if "account" in repr(where):
         return None  # what the others say to a new condition, nobody has asked them yet
-    running: dict[str, Segment] = {one.segment.key: one.segment for one in person.plan.segments}
+    running: dict[str, Segment] = {one.segment.key: one.segment for one in person.evaluator.plan.segments}
     known = Known({key: frozenset() for key in running}, lists=frozenset(LISTS), accounts=True)
     document = {"key": "tried", "name": "tried", "timezone": person.zone, "where": where}
     trial = on_trial(parse_segment(document, known), running, replaces, person.paused)

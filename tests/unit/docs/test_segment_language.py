@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from starling_segments import AccountTally, Known, UserState, compile_plan, parse_segment
+from starling_segments import AccountTally, Evaluator, Known, UserState, compile_plan, parse_segment
 
 PAGE = Path(__file__).parents[3] / "docs/reference/segment-language.md"
 EXAMPLES = {
@@ -172,19 +172,21 @@ def is_member(where: object, story: list[Step]) -> bool:
     """
     wheres = {"buyers": {"event": "Order Completed"}, "complainers": {"event": "Complained"}, "asked": where}
     known = Known({key: frozenset() for key in wheres}, lists=frozenset({"fair-2026"}), accounts=True)
-    plan = compile_plan([parse_segment({"key": key, "name": key, "where": where}, known) for key, where in wheres.items()])
+    evaluator = Evaluator(
+        compile_plan([parse_segment({"key": key, "name": key, "where": where}, known) for key, where in wheres.items()])
+    )
     user = next((name for _, name, _ in story if isinstance(name, str) and name.startswith("user-")), "u1")
     state = UserState(user_id=user)
     for days_ago, what, properties in story:
         at = round((NOW - timedelta(days=days_ago)).timestamp() * 1_000)
         if isinstance(what, dict):
-            plan.on_profile(state, what, [], at)
+            evaluator.on_profile(state, what, [], at)
         elif what.startswith("list "):
-            plan.on_list(state, what.removeprefix("list "), True, at)
+            evaluator.on_list(state, what.removeprefix("list "), True, at)
         elif what == "colleagues":
-            others = dict.fromkeys(plan.account_answers(state), (3, properties["ordered"]))
-            plan.on_account(state, AccountTally("acme", others), at)
+            others = dict.fromkeys((condition.id for condition in evaluator.plan.accounts), (3, properties["ordered"]))
+            evaluator.on_account(state, AccountTally("acme", others), at)
         else:
-            plan.on_event(state, SimpleNamespace(name=what, time_ms=at, properties=properties, context={}), at)
-    plan.on_timer(state, round(NOW.timestamp() * 1_000))
+            evaluator.on_event(state, SimpleNamespace(name=what, time_ms=at, properties=properties, context={}), at)
+    evaluator.on_timer(state, round(NOW.timestamp() * 1_000))
     return "asked" in state.memberships and state.memberships["asked"].member

@@ -20,8 +20,8 @@ from typing import Any
 from starling_segments import (
     AccountTally,
     Change,
+    Evaluator,
     Known,
-    Plan,
     UserState,
     belong_to,
     compile_plan,
@@ -48,46 +48,46 @@ class Case:
     wheres: dict[str, Doc]
     steps: tuple[Step, ...]
 
-    def plan(self) -> Plan:
+    def evaluator(self) -> Evaluator:
         known = Known({"pro": frozenset()}, lists=frozenset({"vips"}), accounts=True)
         documents = [{"key": key, "name": key, "timezone": "Europe/Berlin", "where": self.wheres[key]} for key in self.wheres]
-        return compile_plan([parse_segment(document, known) for document in documents])
+        return Evaluator(compile_plan([parse_segment(document, known) for document in documents]))
 
 
 def told(case: Case) -> UserState:
     """What is kept once everything has happened."""
-    plan, state = case.plan(), UserState(user_id="u")
+    evaluator, state = case.evaluator(), UserState(user_id="u")
     now = FIRST_MS
     for kind, after_ms, *what in case.steps:
         now += after_ms
-        take(plan, state, now, kind, *what)
+        take(evaluator, state, now, kind, *what)
     return state
 
 
-def take(plan: Plan, state: UserState, now: int, kind: str, *what: Any) -> list[Change]:
+def take(evaluator: Evaluator, state: UserState, now: int, kind: str, *what: Any) -> list[Change]:
     """One step."""
     if kind == "event":
         name, ahead_ms, properties = what
-        return plan.on_event(state, SimpleNamespace(name=name, time_ms=now + ahead_ms, properties=properties, context={}), now)
+        return evaluator.on_event(state, SimpleNamespace(name=name, time_ms=now + ahead_ms, properties=properties, context={}), now)
     if kind == "profile":
-        return plan.on_profile(state, what[0], ["a1"], now)
+        return evaluator.on_profile(state, what[0], ["a1"], now)
     if kind == "list":
-        return plan.on_list(state, what[0], True, now)
+        return evaluator.on_list(state, what[0], True, now)
     account, others = what
     belong_to(state, account)
-    to_tell(state, plan)
-    return plan.on_account(state, AccountTally(account, {asked.id: others for asked in plan.accounts}), now)
+    to_tell(state, evaluator.plan)
+    return evaluator.on_account(state, AccountTally(account, {asked.id: others for asked in evaluator.plan.accounts}), now)
 
 
 def go_on(case: Case, state: UserState) -> list[Change]:
     """The same events once more, a day later, and then nothing but time."""
-    plan, now, changes = case.plan(), state.clock + DAY_MS, []
+    evaluator, now, changes = case.evaluator(), state.clock + DAY_MS, []
     for kind, after_ms, *what in case.steps[:20]:
         now += after_ms
-        changes += take(plan, state, now, kind, *what)
+        changes += take(evaluator, state, now, kind, *what)
     for _ in range(90):
         now += DAY_MS
-        changes += plan.on_timer(state, now)
+        changes += evaluator.on_timer(state, now)
     return changes
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from starling_segments import Known, Plan, UserState, compile_plan, parse_segment
+from starling_segments import Evaluator, Known, UserState, compile_plan, parse_segment
 from starling_segments.aggregates.accumulators import Delayed, Measured
 from starling_segments.aggregates.measure_table import BEATS, FIRST, MEASURES, MeasureKind, kind_of
 from starling_segments.engine.leaves import EventLeaf
@@ -108,15 +108,15 @@ def _nothing(leaf: EventLeaf) -> Any:
     return leaf.kind.lifetime() if leaf.window_ms is None else leaf.kind.windowed()
 
 
-def _plan(wheres: list[dict[str, Any]]) -> Plan:
+def _evaluator(wheres: list[dict[str, Any]]) -> Evaluator:
     documents = [{"key": f"s{n}", "name": "s", "where": where} for n, where in enumerate(wheres)]
-    return compile_plan([parse_segment(document, Known()) for document in documents])
+    return Evaluator(compile_plan([parse_segment(document, Known()) for document in documents]))
 
 
 @pytest.mark.parametrize("name", LEAVES)
 def test_a_first_match_leaves_the_same_either_way(name: str) -> None:
-    plan = _plan(LEAVES[name])
-    (leaf,) = plan.event_leaves.values()
+    evaluator = _evaluator(LEAVES[name])
+    (leaf,) = evaluator.plan.event_leaves.values()
     assert isinstance(leaf, EventLeaf)
     for age_ms in (0, HOUR_MS, 3 * DAY_MS, 31 * DAY_MS, 400 * DAY_MS):
         for properties in EVENTS:

@@ -15,7 +15,17 @@ from typing import Any
 import pytest
 
 import starling_segments
-from starling_segments import AccountTally, Change, Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment
+from starling_segments import (
+    AccountTally,
+    Change,
+    Evaluator,
+    Known,
+    UserState,
+    compile_plan,
+    decode_state,
+    encode_state,
+    parse_segment,
+)
 
 CASES = Path(starling_segments.__file__).parent.parent / "cases"
 FAMILIES = (
@@ -59,7 +69,9 @@ def holds(case: Doc, row: Doc) -> bool:
     document = {"key": "s", "name": "s", "timezone": case.get("timezone", "UTC"), "where": {"trait": path, **case["predicate"]}}
     traits = row.get("traits") or ({"v": row["value"]} if "value" in row else {})
     state = UserState()
-    compile_plan([parse_segment(document, Known())]).on_profile(state, traits, [], ms(case.get("now", "2026-01-01T00:00:00Z")))
+    Evaluator(compile_plan([parse_segment(document, Known())])).on_profile(
+        state, traits, [], ms(case.get("now", "2026-01-01T00:00:00Z"))
+    )
     return "s" in state.memberships and state.memberships["s"].member
 
 
@@ -70,16 +82,16 @@ def tell(case: Doc) -> None:
         lists=frozenset(case.get("lists", [])),
         accounts=True,
     )
-    plan = compile_plan([parse_segment(document, known) for document in case["segments"]])
+    evaluator = Evaluator(compile_plan([parse_segment(document, known) for document in case["segments"]]))
     state = UserState(user_id=case.get("user", "u1"))
     for step in case["steps"]:
         state = decode_state(encode_state(state))
-        changes = [told(change) for change in take(plan, state, step)]
+        changes = [told(change) for change in take(evaluator, state, step)]
         assert sorted(changes) == sorted(expected(step)), step
     assert sorted(key for key, membership in state.memberships.items() if membership.member) == case["members"]
 
 
-def take(plan: Plan, state: UserState, step: Doc) -> list[Change]:
+def take(evaluator: Evaluator, state: UserState, step: Doc) -> list[Change]:
     now = ms(step["at"])
     if "event" in step:
         event = SimpleNamespace(
@@ -88,15 +100,15 @@ def take(plan: Plan, state: UserState, step: Doc) -> list[Change]:
             properties=step.get("properties", {}),
             context=step.get("context", {}),
         )
-        return plan.on_event(state, event, now)
+        return evaluator.on_event(state, event, now)
     if "profile" in step:
-        return plan.on_profile(state, step["profile"], [], now)
+        return evaluator.on_profile(state, step["profile"], [], now)
     if "list" in step:
-        return plan.on_list(state, step["list"], step["on"], now)
+        return evaluator.on_list(state, step["list"], step["on"], now)
     if "account" in step:
-        others = dict.fromkeys(plan.account_answers(state), (step["users"], step["matching"]))
-        return plan.on_account(state, AccountTally(step["account"], others), now)
-    return plan.on_timer(state, now)
+        others = dict.fromkeys((condition.id for condition in evaluator.plan.accounts), (step["users"], step["matching"]))
+        return evaluator.on_account(state, AccountTally(step["account"], others), now)
+    return evaluator.on_timer(state, now)
 
 
 def told(change: Change) -> tuple[Any, ...]:

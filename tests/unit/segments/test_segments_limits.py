@@ -13,9 +13,9 @@ import pytest
 
 from starling_segments import (
     DefinitionRefused,
+    Evaluator,
     Known,
     Membership,
-    Plan,
     UserState,
     compile_plan,
     decode_state,
@@ -35,8 +35,8 @@ BUY = {"event": "Buy"}
 HOUR = 3_600_000
 
 
-def plan_of(where: Doc) -> Plan:
-    return compile_plan([parse_segment({"key": "s", "name": "s", "where": where}, Known())])
+def evaluator_of(where: Doc) -> Evaluator:
+    return Evaluator(compile_plan([parse_segment({"key": "s", "name": "s", "where": where}, Known())]))
 
 
 def event(name: str, time_ms: int, **properties: Any) -> Any:
@@ -149,45 +149,49 @@ def test_a_habit_keeps_two_matches_a_period_at_most() -> None:
 
 def test_a_sequence_keeps_256_events_at_most_and_still_completes() -> None:
     where = {"sequence": [{"event": "Add"}, {"event": "Look"}, {"not": BUY, "for": "1h"}]}
-    plan, state = plan_of(where), UserState()
+    evaluator, state = evaluator_of(where), UserState()
     for i in range(2_000):
-        assert plan.on_event(state, event("Look" if i % 3 else "Add", i * 1_000), i * 1_000) == []
-    chain = state.accumulators.get(plan.leaves[0])
+        assert evaluator.on_event(state, event("Look" if i % 3 else "Add", i * 1_000), i * 1_000) == []
+    chain = state.accumulators.get(evaluator.plan.leaves[0])
     assert isinstance(chain, Chain)
     assert len(chain.links) == EXACT
-    (change,) = plan.on_timer(state, 4 * HOUR)
+    (change,) = evaluator.on_timer(state, 4 * HOUR)
     assert 1_000 <= change.effective_at - HOUR < 20_000  # the second event's hour; later links were thinned out first
 
 
 def test_states_with_sketches_go_through_bytes() -> None:
-    plan = compile_plan(
-        [
-            parse_segment({"key": f"s{i}", "name": "s", "where": {**BUY, **measure, "op": "gte", "value": 500, **window}}, Known())
-            for i, (measure, window) in enumerate(
-                (measure, window)
-                for measure in ({"measure": {"distinct": "v"}}, {"measure": {"percentile": "v", "q": 0.5}})
-                for window in ({}, {"within": "30d"}, {"calendar": "this_month"}, {"between_ago": ["30d", "10d"]})
-            )
-        ]
+    evaluator = Evaluator(
+        compile_plan(
+            [
+                parse_segment(
+                    {"key": f"s{i}", "name": "s", "where": {**BUY, **measure, "op": "gte", "value": 500, **window}}, Known()
+                )
+                for i, (measure, window) in enumerate(
+                    (measure, window)
+                    for measure in ({"measure": {"distinct": "v"}}, {"measure": {"percentile": "v", "q": 0.5}})
+                    for window in ({}, {"within": "30d"}, {"calendar": "this_month"}, {"between_ago": ["30d", "10d"]})
+                )
+            ]
+        )
     )
     state, changes = UserState(), []
     for i in range(1_200):
         state = decode_state(encode_state(state))
-        changes += plan.on_event(state, event("Buy", i * 1_000, v=i), i * 1_000)
+        changes += evaluator.on_event(state, event("Buy", i * 1_000, v=i), i * 1_000)
     assert {change.segment_key for change in changes} >= {"s0", "s1", "s2", "s4", "s5", "s6"}
     assert len(encode_state(state)) < 1 << 20
-    assert {change.segment_key for change in plan.on_timer(state, 15 * 24 * HOUR)} == {"s3", "s7"}
+    assert {change.segment_key for change in evaluator.on_timer(state, 15 * 24 * HOUR)} == {"s3", "s7"}
 
 
 @pytest.mark.parametrize("threshold", range(560, 640, 5))
 def test_the_answer_that_an_event_brings_about_is_the_one_that_stays(threshold: int) -> None:
     """What is asked twice of the same state says the same: whoever passes a threshold once is not judged by other dice then."""
-    plan = plan_of({**BUY, "measure": {"percentile": "v", "q": 0.5}, "op": "gte", "value": threshold, "within": "30d"})
+    evaluator = evaluator_of({**BUY, "measure": {"percentile": "v", "q": 0.5}, "op": "gte", "value": threshold, "within": "30d"})
     state = UserState()
     for i in range(2 * threshold - 60):
-        plan.on_event(state, event("Buy", i, v=i), i)
+        evaluator.on_event(state, event("Buy", i, v=i), i)
     for i in range(2 * threshold - 60, 2 * threshold + 60):
-        plan.on_event(state, event("Buy", i, v=i), i)
+        evaluator.on_event(state, event("Buy", i, v=i), i)
         kept = state.accumulators.get(next(iter(state.accumulators)))
         assert len({kept.value() for _ in range(5)}) == 1
         assert state.memberships.get("s", Membership()).member is (kept.value() >= threshold)
@@ -228,8 +232,8 @@ def test_patterns_that_blow_up_elsewhere_take_linear_time() -> None:
     where = {
         "all": [{"trait": "v", "op": "matches", "value": pattern} for pattern in ("^(a+)+$", "(x+x+)+y", "^(([a-z])+.)+[A-Z]$")]
     }
-    plan, text = plan_of(where), "a" * 30_000 + "!"
-    assert plan.on_profile(UserState(), {"v": text}, [], 0) == []
+    evaluator, text = evaluator_of(where), "a" * 30_000 + "!"
+    assert evaluator.on_profile(UserState(), {"v": text}, [], 0) == []
 
 
 def test_the_largest_definitions_cost_their_share_and_no_more() -> None:
@@ -238,12 +242,12 @@ def test_the_largest_definitions_cost_their_share_and_no_more() -> None:
     Where steps compare with earlier ones: `test_segments_room.py`.
     """
     steps = [{"event": "A*", "within": "1h"} for _ in range(63)]
-    plan, state = plan_of({"sequence": [{"event": "A*"}, *steps], "within": "2h"}), UserState()
+    evaluator, state = evaluator_of({"sequence": [{"event": "A*"}, *steps], "within": "2h"}), UserState()
     for i in range(300):
-        plan.on_event(state, event("Ab", i * 1_000), i * 1_000)
+        evaluator.on_event(state, event("Ab", i * 1_000), i * 1_000)
     assert [membership.member for membership in state.memberships.values()] == [True]
-    chain = state.accumulators.get(plan.leaves[0])
+    chain = state.accumulators.get(evaluator.plan.leaves[0])
     assert isinstance(chain, Chain)
     assert [len(link.reached) for link in chain.links] == [1] * EXACT
     assert len(encode_state(state)) < 16_000
-    assert len(json.dumps(plan.explain(state, "s", 300_000))) < 10_000
+    assert len(json.dumps(evaluator.explain(state, "s", 300_000))) < 10_000

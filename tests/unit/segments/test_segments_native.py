@@ -35,7 +35,7 @@ def test_the_shared_cases_hold_in_plain_python_too(tmp_path: Path) -> None:
         LIBRARY / "starling_segments", tmp_path / "starling_segments", ignore=shutil.ignore_patterns("*.so", "__pycache__")
     )
     shutil.copytree(LIBRARY / "cases", tmp_path / "cases")
-    told = f"import starling_segments.engine.plan as plan; assert plan.__file__.startswith({str(tmp_path)!r}), plan.__file__"
+    told = f"import starling_segments.engine.evaluator as made; assert made.__file__.startswith({str(tmp_path)!r}), made.__file__"
     plain = os.environ | {"PYTHONPATH": str(tmp_path)}
     subprocess.run([sys.executable, "-c", told], env=plain, check=True)
     command = [sys.executable, "-m", "pytest", str(CASES)]

@@ -11,9 +11,9 @@ import pytest
 from starling_segments import (
     AccountTally,
     BrokenPlan,
+    Evaluator,
     Known,
     Membership,
-    Plan,
     UnknownStateFormat,
     UserState,
     compile_plan,
@@ -29,8 +29,10 @@ DAY = 86_400_000
 KEYS = Known({key: frozenset() for key in "abcdefgh"})
 
 
-def plan_of(**conditions: dict[str, Any]) -> Plan:
-    return compile_plan([parse_segment({"key": key, "name": key, "where": where}, KEYS) for key, where in conditions.items()])
+def evaluator_of(**conditions: dict[str, Any]) -> Evaluator:
+    return Evaluator(
+        compile_plan([parse_segment({"key": key, "name": key, "where": where}, KEYS) for key, where in conditions.items()])
+    )
 
 
 def event(name: str, time_ms: int, **properties: Any) -> Any:
@@ -42,7 +44,7 @@ def count(op: str, value: int, within: str = "30d") -> dict[str, Any]:
 
 
 def test_leaves_that_differ_in_threshold_only_are_one() -> None:
-    assert len(plan_of(a=count("gte", 3), b=count("lt", 10)).leaves) == 1
+    assert len(evaluator_of(a=count("gte", 3), b=count("lt", 10)).plan.leaves) == 1
 
 
 def test_leaves_that_differ_in_window_event_where_or_measure_are_others() -> None:
@@ -57,19 +59,19 @@ def test_leaves_that_differ_in_window_event_where_or_measure_are_others() -> Non
         {"event": "Buy", "measure": {"sum": "w"}, "op": "gte", "value": 3},
         {"first_time": {"event": "Buy"}, "within": "1d"},
     ]
-    assert len(plan_of(**dict(zip("abcdefgh", conditions, strict=True))).leaves) == len(conditions)
+    assert len(evaluator_of(**dict(zip("abcdefgh", conditions, strict=True))).plan.leaves) == len(conditions)
 
 
 def test_an_identity_is_the_same_in_every_process() -> None:
     """State on disk is keyed by it: when it changes, every stored state loses its accumulators."""
     where = {"all": [{"property": "k", "op": "eq", "value": "x"}, {"property": "d", "op": "on", "value": "2026-03-01"}]}
-    assert plan_of(a={"event": "Buy", "where": where, "within": "30d"}).leaves == ("OWBaLPi2",)
+    assert evaluator_of(a={"event": "Buy", "where": where, "within": "30d"}).plan.leaves == ("OWBaLPi2",)
 
 
 def test_order_inside_a_group_does_not_make_another_leaf() -> None:
     one, two = {"property": "k", "op": "eq", "value": 1}, {"property": "v", "op": "exists"}
-    both = plan_of(a={"event": "Buy", "where": {"all": [one, two]}}, b={"event": "Buy", "where": {"all": [two, one]}})
-    assert len(both.leaves) == 1
+    both = evaluator_of(a={"event": "Buy", "where": {"all": [one, two]}}, b={"event": "Buy", "where": {"all": [two, one]}})
+    assert len(both.plan.leaves) == 1
 
 
 def test_dates_of_another_timezone_are_another_leaf() -> None:
@@ -83,14 +85,14 @@ def test_dates_of_another_timezone_are_another_leaf() -> None:
 
 def test_segments_that_do_not_fit_together_make_no_plan() -> None:
     with pytest.raises(BrokenPlan, match="a → b → a"):
-        plan_of(a={"segment": "b"}, b={"segment": "a"})
+        evaluator_of(a={"segment": "b"}, b={"segment": "a"})
     with pytest.raises(BrokenPlan, match="'a' uses 'b'"):
-        plan_of(a={"segment": "b"})
+        evaluator_of(a={"segment": "b"})
 
 
 def test_touches() -> None:
-    plan = plan_of(a={"event": "Buy"}, b={"event": "Email *"})
-    assert [plan.touches(name) for name in ("Buy", "Email Opened", "Email", "Look")] == [True, True, False, False]
+    evaluator = evaluator_of(a={"event": "Buy"}, b={"event": "Email *"})
+    assert [evaluator.plan.touches(name) for name in ("Buy", "Email Opened", "Email", "Look")] == [True, True, False, False]
 
 
 def test_an_event_finds_its_leaves_by_the_text_of_a_property() -> None:
@@ -99,13 +101,13 @@ def test_an_event_finds_its_leaves_by_the_text_of_a_property() -> None:
         return {"event": "Buy", "where": {"all": where}}
 
     either = {"event": "Buy", "where": {"property": "k", "op": "in", "value": ["x", "z"]}}
-    plan = plan_of(a=about("x"), b=about("y"), c=either, d={"event": "Buy"})
-    routes = plan._routes("Buy")
+    evaluator = evaluator_of(a=about("x"), b=about("y"), c=either, d={"event": "Buy"})
+    routes = evaluator.plan.routes("Buy")
     assert [len(routes.of({"k": text})) for text in ("x", "y", "z", "other", 1, None)] == [3, 2, 2, 1, 1, 1]
     state = UserState()
-    entered = [change.segment_key for change in plan.on_event(state, event("Buy", DAY, k="x", v=0), DAY)]
+    entered = [change.segment_key for change in evaluator.on_event(state, event("Buy", DAY, k="x", v=0), DAY)]
     assert sorted(entered) == ["c", "d"]
-    entered = [change.segment_key for change in plan.on_event(state, event("Buy", DAY, k="x", v=1), DAY)]
+    entered = [change.segment_key for change in evaluator.on_event(state, event("Buy", DAY, k="x", v=1), DAY)]
     assert entered == ["a"]
 
 
@@ -113,13 +115,18 @@ def test_leaves_of_today_and_yesterday_are_one_and_so_are_percentiles_of_one_ran
     def when(name: str) -> dict[str, Any]:
         return {"event": "Buy", "calendar": name}
 
-    assert len(plan_of(a=when("today"), b=when("yesterday"), c=when("this_week"), d=when("last_week")).leaves) == 2
+    assert len(evaluator_of(a=when("today"), b=when("yesterday"), c=when("this_week"), d=when("last_week")).plan.leaves) == 2
     rank = {"event": "Buy", "measure": {"percentile": "v", "q": 0.5}, "op": "gt", "value": 1}
-    assert len(plan_of(a=rank, b={**rank, "value": 2}, c={**rank, "measure": {"percentile": "v", "q": 0.9}}).leaves) == 2
+    assert len(evaluator_of(a=rank, b={**rank, "value": 2}, c={**rank, "measure": {"percentile": "v", "q": 0.9}}).plan.leaves) == 2
     first = {"event": "Buy", "measure": "first_time", "op": "before", "value": "2026-01-01"}
-    assert len(plan_of(a=first, b={"first_time": {"event": "Buy"}}).leaves) == 1
+    assert len(evaluator_of(a=first, b={"first_time": {"event": "Buy"}}).plan.leaves) == 1
     held = {"trait": "p", "op": "exists", "held_for": "1d"}
-    assert len(plan_of(a=held, b={**held, "held_for": "2d"}, c={"trait": "p", "op": "exists", "held_less_than": "3d"}).leaves) == 1
+    assert (
+        len(
+            evaluator_of(a=held, b={**held, "held_for": "2d"}, c={"trait": "p", "op": "exists", "held_less_than": "3d"}).plan.leaves
+        )
+        == 1
+    )
 
 
 def test_properties_are_not_read_when_no_leaf_needs_them() -> None:
@@ -133,20 +140,21 @@ def test_properties_are_not_read_when_no_leaf_needs_them() -> None:
         context = properties
 
     state = UserState()
-    plan = plan_of(a=count("gte", 1), b={"event": "Look", "where": {"property": "v", "op": "exists"}})
-    assert [change.segment_key for change in plan.on_event(state, Sealed(), DAY)] == ["a"]
+    evaluator = evaluator_of(a=count("gte", 1), b={"event": "Look", "where": {"property": "v", "op": "exists"}})
+    assert [change.segment_key for change in evaluator.on_event(state, Sealed(), DAY)] == ["a"]
 
 
 def test_history_goes_to_the_leaves_asked_for_and_nowhere_else() -> None:
-    old, new = plan_of(a=count("gte", 2)), plan_of(a=count("gte", 2), b=count("gte", 2, "60d"))
+    old, new = evaluator_of(a=count("gte", 2)), evaluator_of(a=count("gte", 2), b=count("gte", 2, "60d"))
     state = UserState()
     past = [event("Buy", day * DAY) for day in (1, 35)]
     for seen in past:
         old.on_event(state, seen, seen.time_ms)
-    history, remembered = new.restricted_to(set(new.leaves) - set(old.leaves)), UserState()
+    fresh = set(new.plan.leaves) - set(old.plan.leaves)
+    history, remembered = Evaluator(new.plan.restricted_to(fresh)), UserState()
     for seen in past:
-        history.fold_history(remembered, seen, seen.time_ms)
-    assert set(remembered.accumulators) == set(new.leaves) - set(old.leaves)
+        history.on_event(remembered, seen, seen.time_ms)
+    assert set(remembered.accumulators) == fresh
     state.accumulators.take_over(remembered.accumulators)
     changes = new.on_definition(state, 40 * DAY, old)
     assert [(change.segment_key, change.status, change.cause, change.effective_at) for change in changes] == [
@@ -156,19 +164,20 @@ def test_history_goes_to_the_leaves_asked_for_and_nowhere_else() -> None:
 
 
 def test_a_state_made_of_history_alone_announces_only_the_present() -> None:
-    plan, state = plan_of(a=count("gte", 1)), UserState()
+    evaluator, state = evaluator_of(a=count("gte", 1)), UserState()
+    history = Evaluator(evaluator.plan.restricted_to(evaluator.plan.leaves))
     for day in (1, 50, 99):
-        plan.restricted_to(plan.leaves).fold_history(state, event("Buy", day * DAY), day * DAY)
-    changes = plan.on_definition(state, 100 * DAY, None)
+        history.on_event(state, event("Buy", day * DAY), day * DAY)
+    changes = evaluator.on_definition(state, 100 * DAY, None)
     assert [(change.status, change.effective_at) for change in changes] == [("ENTERED", 100 * DAY)]
-    assert plan.next_due(state) == 129 * DAY
+    assert evaluator.next_due(state) == 129 * DAY
 
 
 def test_archiving_announces_the_exit_once() -> None:
-    plan, state = plan_of(a={"everyone": True}, b={"event": "Buy"}), UserState()
-    plan.on_event(state, event("Look", DAY), DAY)
-    empty = plan_of()
-    exits = empty.on_definition(state, 2 * DAY, plan)
+    evaluator, state = evaluator_of(a={"everyone": True}, b={"event": "Buy"}), UserState()
+    evaluator.on_event(state, event("Look", DAY), DAY)
+    empty = evaluator_of()
+    exits = empty.on_definition(state, 2 * DAY, evaluator)
     assert [(change.segment_key, change.status, change.sequence, change.cause) for change in exits] == [
         ("a", "EXITED", 2, "DEFINITION")
     ]
@@ -176,42 +185,44 @@ def test_archiving_announces_the_exit_once() -> None:
 
 
 def test_a_profile_nobody_has_seen_is_in_nothing() -> None:
-    plan, state = plan_of(a={"everyone": True}), UserState()
-    assert plan.on_definition(state, DAY, None) == []
-    assert plan.on_timer(state, 2 * DAY) == []
+    evaluator, state = evaluator_of(a={"everyone": True}), UserState()
+    assert evaluator.on_definition(state, DAY, None) == []
+    assert evaluator.on_timer(state, 2 * DAY) == []
 
 
 def test_time_does_not_go_back() -> None:
-    plan, state = plan_of(a=count("gte", 1)), UserState()
-    plan.on_event(state, event("Look", 5 * DAY), 5 * DAY)
-    changes = plan.on_event(state, event("Buy", 4 * DAY), 4 * DAY)
+    evaluator, state = evaluator_of(a=count("gte", 1)), UserState()
+    evaluator.on_event(state, event("Look", 5 * DAY), 5 * DAY)
+    changes = evaluator.on_event(state, event("Buy", 4 * DAY), 4 * DAY)
     assert [change.effective_at for change in changes] == [5 * DAY]
 
 
 def test_a_timer_call_with_nothing_due_leaves_the_state_as_it_is() -> None:
-    plan, state = plan_of(a=count("gte", 1)), UserState()
-    plan.on_event(state, event("Buy", DAY), DAY)
+    evaluator, state = evaluator_of(a=count("gte", 1)), UserState()
+    evaluator.on_event(state, event("Buy", DAY), DAY)
     before = encode_state(state)
-    assert plan.on_timer(state, 2 * DAY) == []
+    assert evaluator.on_timer(state, 2 * DAY) == []
     assert encode_state(state) == before
 
 
 def test_timers_are_set_for_what_can_change_only() -> None:
     """Five matches, three needed: it is the third-last that decides, not the first."""
-    plan, state = plan_of(a=count("gte", 3)), UserState()
+    evaluator, state = evaluator_of(a=count("gte", 3)), UserState()
     for day in range(1, 6):
-        plan.on_event(state, event("Buy", day * DAY), day * DAY)
-    assert plan.next_due(state) == 33 * DAY
+        evaluator.on_event(state, event("Buy", day * DAY), day * DAY)
+    assert evaluator.next_due(state) == 33 * DAY
 
 
 def test_explain() -> None:
-    plan = plan_of(a={"all": [count("gte", 2), {"not": {"segment": "b"}}]}, b={"trait": "plan", "op": "eq", "value": "pro"})
+    evaluator = evaluator_of(
+        a={"all": [count("gte", 2), {"not": {"segment": "b"}}]}, b={"trait": "plan", "op": "eq", "value": "pro"}
+    )
     state = UserState()
-    plan.on_profile(state, {"plan": "free"}, [], 0)
+    evaluator.on_profile(state, {"plan": "free"}, [], 0)
     for day in (1, 2):
-        plan.on_event(state, event("Buy", day * DAY), day * DAY)
+        evaluator.on_event(state, event("Buy", day * DAY), day * DAY)
     before = encode_state(state)
-    assert plan.explain(state, "a", 3 * DAY) == {
+    assert evaluator.explain(state, "a", 3 * DAY) == {
         "member": True,
         "as_of": 3 * DAY,
         "tree": {
@@ -230,10 +241,10 @@ def test_explain() -> None:
             ],
         },
     }  # fmt: skip
-    assert plan.explain(state, "a", 31 * DAY)["member"] is False
+    assert evaluator.explain(state, "a", 31 * DAY)["member"] is False
     assert encode_state(state) == before
     with pytest.raises(KeyError):
-        plan.explain(state, "c", 3 * DAY)
+        evaluator.explain(state, "c", 3 * DAY)
 
 
 @pytest.mark.parametrize("kind", [RecentTimes, RecentAmounts])
@@ -275,8 +286,8 @@ def test_bytes_of_another_format_are_refused() -> None:
 
 def test_a_state_of_format_1_is_read() -> None:
     """Bytes as the first release wrote them: traits in MessagePack, a leaf with one match, a membership and its timer."""
-    plan = plan_of(a={"event": "Buy"})
-    (leaf,) = plan.leaves
+    evaluator = evaluator_of(a={"event": "Buy"})
+    (leaf,) = evaluator.plan.leaves
     stored = [True, 1_000, {"plan": "pro", "n": 1.5}, ["a1"], {leaf: [1, 1]}, {"a": [True, 1, 1, 1_000]}, {}, []]
     state = decode_state(b"\x01" + msgspec.msgpack.encode(stored))
     assert state.traits == {"plan": "pro", "n": 1.5}
@@ -287,16 +298,16 @@ def test_a_state_of_format_1_is_read() -> None:
 
 
 def test_what_no_event_touched_passes_through_as_bytes() -> None:
-    plan = plan_of(a={"event": "Buy"}, b={"event": "Look"})
+    evaluator = evaluator_of(a={"event": "Buy"}, b={"event": "Look"})
     state = UserState()
-    plan.on_event(state, event("Buy", 1_000), 1_000)
-    plan.on_event(state, event("Look", 2_000), 2_000)
+    evaluator.on_event(state, event("Buy", 1_000), 1_000)
+    evaluator.on_event(state, event("Look", 2_000), 2_000)
     again = decode_state(encode_state(state))
     ids, lengths, kept = again.accumulators.packed()
     again.accumulators = PackedLeaves(ids, lengths, b"\xc1\xc1" + kept[2:])  # of the other leaf: nothing that could be decoded
-    plan.on_event(again, event("Look", 3_000), 3_000)
+    evaluator.on_event(again, event("Look", 3_000), 3_000)
     assert again.accumulators.packed()[2].startswith(b"\xc1\xc1")
-    assert decode_state(encode_state(again)).accumulators.get(plan.leaves[1]) == Tally(2)
+    assert decode_state(encode_state(again)).accumulators.get(evaluator.plan.leaves[1]) == Tally(2)
 
 
 def test_256_matches_are_kept_one_by_one() -> None:
@@ -326,28 +337,32 @@ FIRST_SEEN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "meet",
     [
-        lambda plan, state: plan.on_event(state, event("Buy", 5 * DAY), 5 * DAY),
-        lambda plan, state: plan.on_event(state, event("Look", 5 * DAY), 5 * DAY),
-        lambda plan, state: plan.on_profile(state, {}, [], 5 * DAY),
-        lambda plan, state: plan.on_profile(state, {"plan": "pro"}, [], 5 * DAY),
-        lambda plan, state: plan.on_list(state, "vips", True, 5 * DAY),
-        lambda plan, state: plan.on_account(state, AccountTally("acme"), 5 * DAY),
+        lambda evaluator, state: evaluator.on_event(state, event("Buy", 5 * DAY), 5 * DAY),
+        lambda evaluator, state: evaluator.on_event(state, event("Look", 5 * DAY), 5 * DAY),
+        lambda evaluator, state: evaluator.on_profile(state, {}, [], 5 * DAY),
+        lambda evaluator, state: evaluator.on_profile(state, {"plan": "pro"}, [], 5 * DAY),
+        lambda evaluator, state: evaluator.on_list(state, "vips", True, 5 * DAY),
+        lambda evaluator, state: evaluator.on_account(state, AccountTally("acme"), 5 * DAY),
     ],
 )
 def test_whoever_is_seen_first_enters_what_all_segments_asked_would_say(meet: Any, user: str) -> None:
     known = Known({key: frozenset() for key in FIRST_SEEN}, lists=frozenset({"vips"}), accounts=True)
     conditions = FIRST_SEEN | {f"not-{key}": {"not": where} for key, where in FIRST_SEEN.items()}
-    plan = compile_plan([parse_segment({"key": key, "name": key, "where": where}, known) for key, where in conditions.items()])
+    evaluator = Evaluator(
+        compile_plan([parse_segment({"key": key, "name": key, "where": where}, known) for key, where in conditions.items()])
+    )
     of_nobody, of_somebody = UserState(user_id=user), UserState(user_id=user, lists=["another"])
-    assert meet(plan, of_nobody) == meet(plan, of_somebody)
+    assert meet(evaluator, of_nobody) == meet(evaluator, of_somebody)
     assert of_nobody.memberships == of_somebody.memberships
     assert {key for key in conditions if of_nobody.memberships.get(key, Membership()).member} == {
-        compiled.segment.key for compiled in plan.segments if compiled.holds(of_nobody, 5 * DAY)
+        compiled.segment.key for compiled in evaluator.plan.segments if compiled.holds(of_nobody, 5 * DAY)
     }
 
 
 def test_of_whom_something_was_kept_before_they_were_seen_all_segments_are_asked() -> None:
-    plan = compile_plan([parse_segment({"key": "a", "name": "a", "where": {"list": "vips"}}, Known(lists=frozenset({"vips"})))])
+    evaluator = Evaluator(
+        compile_plan([parse_segment({"key": "a", "name": "a", "where": {"list": "vips"}}, Known(lists=frozenset({"vips"})))])
+    )
     state = UserState(user_id="user-1", lists=["vips"])
-    (entered,) = plan.on_event(state, event("Look", 5 * DAY), 5 * DAY)
+    (entered,) = evaluator.on_event(state, event("Look", 5 * DAY), 5 * DAY)
     assert (entered.segment_key, entered.status) == ("a", "ENTERED")

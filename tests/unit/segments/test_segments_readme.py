@@ -17,7 +17,7 @@ def test_the_example_runs_and_gives_what_it_says() -> None:
     names: dict[str, Any] = {}
     exec(compile(example, str(README), "exec"), names)  # noqa: S102 - our own README
     assert names["changes"] == [Change("repeat", 1, "ENTERED", 1, 2_000, "EVENT")]
-    assert names["plan"].next_due(names["state"]) == 2_592_001_000
+    assert names["evaluator"].next_due(names["state"]) == 2_592_001_000
     assert re.findall(r"\[Change\(.*?\)\]|2_592_001_000", example) == [
         '[Change("repeat", 1, "ENTERED", 1, 2_000, "EVENT")]',
         "2_592_001_000",

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from starling_segments import Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment
+from starling_segments import Evaluator, Known, UserState, compile_plan, decode_state, encode_state, parse_segment
 from starling_segments.aggregates.accumulators import Chain, Delayed
 from starling_segments.aggregates.distributions import Frequencies, Quantiles
 from starling_segments.aggregates.lifetime import EXACT, Values
@@ -31,8 +31,8 @@ LARGEST = 640 << 10
 """What one leaf takes at most, whatever happens to it: far less than a whole state may."""
 
 
-def plan_of(where: Doc) -> Plan:
-    return compile_plan([parse_segment({"key": "s", "name": "s", "where": where}, Known())])
+def evaluator_of(where: Doc) -> Evaluator:
+    return Evaluator(compile_plan([parse_segment({"key": "s", "name": "s", "where": where}, Known())]))
 
 
 def event(name: str, time_ms: int, **properties: Any) -> Any:
@@ -43,8 +43,8 @@ def compared(op: str, *steps: int) -> Doc:
     return {"all": [{"property": "k", "op": op, "value": {"step": step, "property": "k"}} for step in steps]}
 
 
-def chain_of(plan: Plan, state: UserState) -> Chain:
-    chain = state.accumulators.get(plan.leaves[0])
+def chain_of(evaluator: Evaluator, state: UserState) -> Chain:
+    chain = state.accumulators.get(evaluator.plan.leaves[0])
     assert isinstance(chain, Chain)
     return chain
 
@@ -70,46 +70,46 @@ EXPLODING: dict[str, list[Doc]] = {
 @pytest.mark.parametrize("name", EXPLODING)
 def test_a_step_that_compares_with_many_does_not_keep_every_combination(name: str, late: bool) -> None:
     """256 events have 170 million combinations of four."""
-    plan, state, now = plan_of({"sequence": EXPLODING[name]}), UserState(), 10**7
+    evaluator, state, now = evaluator_of({"sequence": EXPLODING[name]}), UserState(), 10**7
     for i in range(40 if late else 300):
         now += 1_000
-        plan.on_event(state, event("A", 10**7 - i * 1_000 if late else now, k=f"v{i}"), now)
-        assert combinations(chain_of(plan, state)) <= MOST_LEFT + 4 * EXACT
-    assert combinations(chain_of(plan, state)) > MOST_LEFT // 2  # else nothing was at stake
-    assert len(chain_of(plan, state).links) <= EXACT
+        evaluator.on_event(state, event("A", 10**7 - i * 1_000 if late else now, k=f"v{i}"), now)
+        assert combinations(chain_of(evaluator, state)) <= MOST_LEFT + 4 * EXACT
+    assert combinations(chain_of(evaluator, state)) > MOST_LEFT // 2  # else nothing was at stake
+    assert len(chain_of(evaluator, state).links) <= EXACT
     assert len(encode_state(state)) < LEFT_ROOM
 
 
-def answers(plan: Plan, state: UserState, last: Any) -> bool:
+def answers(evaluator: Evaluator, state: UserState, last: Any) -> bool:
     """Whether that event completes the sequence, of a state as it was stored."""
     again = decode_state(encode_state(state))
-    return [change.status for change in plan.on_event(again, last, last.time_ms)] == ["ENTERED"]
+    return [change.status for change in evaluator.on_event(again, last, last.time_ms)] == ["ENTERED"]
 
 
 def test_as_many_combinations_as_there_is_room_for_are_followed_exactly() -> None:
     last = [{"property": name, "op": "eq", "value": {"step": i, "property": "k"}} for i, name in enumerate(("one", "two"))]
-    plan, state = plan_of({"sequence": [A, {"event": "B"}, {"event": "C", "where": {"all": last}}]}), UserState()
+    evaluator, state = evaluator_of({"sequence": [A, {"event": "B"}, {"event": "C", "where": {"all": last}}]}), UserState()
     for i in range(30):
-        plan.on_event(state, event("A", i, k=f"a{i}"), i)
+        evaluator.on_event(state, event("A", i, k=f"a{i}"), i)
     for i in range(30):
-        plan.on_event(state, event("B", 100 + i, k=f"b{i}"), 100 + i)
-    assert combinations(chain_of(plan, state)) == 30 + 30 * 30
+        evaluator.on_event(state, event("B", 100 + i, k=f"b{i}"), 100 + i)
+    assert combinations(chain_of(evaluator, state)) == 30 + 30 * 30
     for i in range(0, 30, 3):
         for j in range(1, 30, 4):
-            assert answers(plan, state, event("C", 200, one=f"a{i}", two=f"b{j}"))
-            assert not answers(plan, state, event("C", 200, one=f"b{j}", two=f"a{i}"))
+            assert answers(evaluator, state, event("C", 200, one=f"a{i}", two=f"b{j}"))
+            assert not answers(evaluator, state, event("C", 200, one=f"b{j}", two=f"a{i}"))
 
 
 def test_what_a_later_event_left_too_goes_first() -> None:
     """40 products, then 60 visits of which each can be followed by any of them: 2400 combinations, and 80 that count."""
-    plan = plan_of({"sequence": [A, {"event": "B"}, {"event": "C", "where": compared("eq", 0), "within": "1s"}]})
+    evaluator = evaluator_of({"sequence": [A, {"event": "B"}, {"event": "C", "where": compared("eq", 0), "within": "1s"}]})
     state = UserState()
     for i in range(100):
-        plan.on_event(state, event("A" if i < 40 else "B", i, k=f"a{i}"), i)
-    assert combinations(chain_of(plan, state)) <= MOST_LEFT + 4 * EXACT
-    assert all(answers(plan, state, event("C", 200, k=f"a{i}")) is (i < 40) for i in range(60))
-    plan.on_event(state, event("B", 10_000, k="b"), 10_000)
-    assert all(answers(plan, state, event("C", 10_001, k=f"a{i}")) is (i < 40) for i in range(60))
+        evaluator.on_event(state, event("A" if i < 40 else "B", i, k=f"a{i}"), i)
+    assert combinations(chain_of(evaluator, state)) <= MOST_LEFT + 4 * EXACT
+    assert all(answers(evaluator, state, event("C", 200, k=f"a{i}")) is (i < 40) for i in range(60))
+    evaluator.on_event(state, event("B", 10_000, k="b"), 10_000)
+    assert all(answers(evaluator, state, event("C", 10_001, k=f"a{i}")) is (i < 40) for i in range(60))
 
 
 STEPS = [
@@ -123,44 +123,44 @@ STEPS = [
 @pytest.mark.parametrize("steps", STEPS)
 def test_what_was_forgotten_is_missed_and_nothing_is_made_up(steps: list[Doc], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "FREE", 2)
-    plan, missed = plan_of({"sequence": steps}), 0
+    evaluator, missed = evaluator_of({"sequence": steps}), 0
     for seed in range(60):
         entered: list[int | None] = []
         for most in (10**6, 6):
             monkeypatch.setattr(bounds, "MOST_LEFT", most)
-            entered.append(first_entry(plan, random.Random(seed)))
+            entered.append(first_entry(evaluator, random.Random(seed)))
         exact, bounded = entered
         assert bounded is None or (exact is not None and exact <= bounded)
         missed += exact != bounded
     assert missed < 60
 
 
-def first_entry(plan: Plan, dice: random.Random) -> int | None:
+def first_entry(evaluator: Evaluator, dice: random.Random) -> int | None:
     state, now = UserState(), 10**6
     for _ in range(40):
         now += 500 * dice.randrange(4)
         at = now - 500 * dice.choice((0, 0, 0, 4, 12))
-        changes = plan.on_event(state, event(dice.choice("AAABCD"), at, k=dice.randrange(12)), now)
+        changes = evaluator.on_event(state, event(dice.choice("AAABCD"), at, k=dice.randrange(12)), now)
         if changes:
             return changes[0].effective_at
         state = decode_state(encode_state(state))
-    return next((change.effective_at for change in plan.on_timer(state, now + 10**6)), None)
+    return next((change.effective_at for change in evaluator.on_timer(state, now + 10**6)), None)
 
 
 def test_a_sequence_keeps_fewer_events_when_what_they_are_compared_by_is_large() -> None:
-    plan, state = plan_of({"sequence": [A, {"event": "B", "where": compared("eq", 0)}]}), UserState()
+    evaluator, state = evaluator_of({"sequence": [A, {"event": "B", "where": compared("eq", 0)}]}), UserState()
     for i in range(200):
-        plan.on_event(state, event("A", i, k=f"{i}" + "x" * 3_000), i)
+        evaluator.on_event(state, event("A", i, k=f"{i}" + "x" * 3_000), i)
     assert KEPT_ROOM // 2 < len(encode_state(state)) < KEPT_ROOM + LEFT_ROOM
-    assert answers(plan, state, event("B", 300, k="199" + "x" * 3_000))
+    assert answers(evaluator, state, event("B", 300, k="199" + "x" * 3_000))
 
 
 def test_a_very_large_value_leads_no_sequence_on() -> None:
-    plan = plan_of({"sequence": [A, {"event": "B", "where": compared("eq", 0)}]})
+    evaluator = evaluator_of({"sequence": [A, {"event": "B", "where": compared("eq", 0)}]})
     for n, leads_on in ((4_000, True), (5_000, False)):
         state = UserState()
-        plan.on_event(state, event("A", 1, k="x" * n), 1)
-        assert answers(plan, state, event("B", 2, k="x" * n)) is leads_on
+        evaluator.on_event(state, event("A", 1, k="x" * n), 1)
+        assert answers(evaluator, state, event("B", 2, k="x" * n)) is leads_on
 
 
 OLDER, NEWER = 128_000, 64_000
@@ -289,18 +289,18 @@ HEAVY: list[Any] = ["x" * 20_000, "ж" * 10_000, ["y" * 9_000] * 2, {"z": "y" * 
 @pytest.mark.parametrize("window", [{}, {"within": "10m"}, {"calendar": "this_month"}, {"between_ago": ["10m", "5m"]}])
 def test_large_values_take_no_more_room_than_a_leaf_has(measure: str, window: Doc, filler: str) -> None:
     """As many of them as fit are kept one by one; the newest one always is."""
-    plan, state = plan_of({"event": "A", "measure": {measure: "v"}, "op": "exists", **window}), UserState()
+    evaluator, state = evaluator_of({"event": "A", "measure": {measure: "v"}, "op": "exists", **window}), UserState()
     for i in range(400):
         value = f"{i}".ljust(500, filler) if filler else f"{i}{HEAVY[0]}" if i % 2 else [i, HEAVY[i // 2 % 4]]
-        plan.on_event(state, event("A", i * 1_000, v=value), i * 1_000)
+        evaluator.on_event(state, event("A", i * 1_000, v=value), i * 1_000)
         if i % 50 == 49:
             state = decode_state(encode_state(state))
             assert len(encode_state(state)) < LARGEST
-    plan.on_timer(state, 600_000)
+    evaluator.on_timer(state, 600_000)
     assert len(encode_state(state)) < LARGEST
 
 
 def test_a_number_too_large_to_be_stored_is_compared_as_a_float() -> None:
-    plan, state = plan_of({"sequence": [A, {"event": "B", "where": compared("eq", 0)}]}), UserState()
-    plan.on_event(state, event("A", 1, k=2**70), 1)
-    assert answers(plan, state, event("B", 2, k=2**70))
+    evaluator, state = evaluator_of({"sequence": [A, {"event": "B", "where": compared("eq", 0)}]}), UserState()
+    evaluator.on_event(state, event("A", 1, k=2**70), 1)
+    assert answers(evaluator, state, event("B", 2, k=2**70))

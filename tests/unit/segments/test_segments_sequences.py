@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from starling_segments import Known, Plan, UserState, compile_plan, parse_segment
+from starling_segments import Evaluator, Known, UserState, compile_plan, parse_segment
 from starling_segments.aggregates.accumulators import Chain
 
 NOW = 1_767_225_600_000
@@ -34,16 +34,16 @@ EVENTS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def _plan(steps: list[dict[str, Any]]) -> Plan:
+def _evaluator(steps: list[dict[str, Any]]) -> Evaluator:
     document = {"key": "s", "name": "s", "where": {"sequence": steps, "within": "9d"}}
-    return compile_plan([parse_segment(document, Known())])
+    return Evaluator(compile_plan([parse_segment(document, Known())]))
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
 @pytest.mark.parametrize("age_ms", [0, 60_000, 400 * 86_400_000, NOW - 5])
 def test_a_first_match_leaves_the_same_either_way(name: str, age_ms: int) -> None:
-    plan = _plan(SEQUENCES[name])
-    (leaf,) = plan.event_leaves.values()
+    evaluator = _evaluator(SEQUENCES[name])
+    (leaf,) = evaluator.plan.event_leaves.values()
     for event_name, properties in EVENTS:
         event: Any = SimpleNamespace(name=event_name, time_ms=NOW - age_ms, properties=properties, context={})
         one, other = (UserState(known=True, traits_json='{"t": "x"}') for _ in range(2))

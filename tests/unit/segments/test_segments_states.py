@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from starling_segments import Known, Plan, UserState, compile_plan, decode_state, encode_state, parse_segment
+from starling_segments import Evaluator, Known, UserState, compile_plan, decode_state, encode_state, parse_segment
 
 STATES = Path(__file__).parent / "states"
 FIRST_MS, DAY_MS = 1_767_225_600_000, 86_400_000
@@ -33,12 +33,14 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def plan() -> Plan:
-    return compile_plan([parse_segment({"key": key, "name": key, "where": where}, Known()) for key, where in CONDITIONS.items()])
+def evaluator() -> Evaluator:
+    return Evaluator(
+        compile_plan([parse_segment({"key": key, "name": key, "where": where}, Known()) for key, where in CONDITIONS.items()])
+    )
 
 
 def told_today() -> UserState:
-    compiled, state = plan(), UserState()
+    compiled, state = evaluator(), UserState()
     compiled.on_profile(state, {"plan": "pro", "renewal": "2026-02-01", "n": 1.5}, ["a1"], FIRST_MS)
     for i in range(4):
         at = FIRST_MS + i * DAY_MS
@@ -74,7 +76,7 @@ def test_an_old_state_is_read(name: str) -> None:
     data = base64.b64decode((STATES / f"{name}.txt").read_text())
     assert data[0] == int(name[-1])
     state, today = decode_state(data), told_today()
-    compiled = plan()
+    compiled = evaluator()
     assert state.traits == {"plan": "pro", "renewal": "2026-02-01", "n": 1.5}
     assert state.accumulators == today.accumulators
     assert (state.memberships, state.due, state.waiting) == (today.memberships, today.due, today.waiting)
@@ -90,21 +92,21 @@ def test_an_old_state_is_read(name: str) -> None:
 def test_a_sequence_goes_on_under_a_definition_that_orders_its_checks_another_way() -> None:
     """The leaf stays the same, and so does what its events keep: an event that came first is compared with one that comes late."""
 
-    def followed(*, turned: bool) -> Plan:
+    def followed(*, turned: bool) -> Evaluator:
         checks = [
             {"property": "k", "op": "eq", "value": {"step": 0, "property": "k"}},
             {"property": "a", "op": "eq", "value": {"trait": "z"}},
         ]
         look = {"event": "Look", "where": {"all": checks[::-1] if turned else checks}}
         where = {"sequence": [BUY, look], "within": "9d"}
-        return compile_plan([parse_segment({"key": "s", "name": "s", "where": where}, Known())])
+        return Evaluator(compile_plan([parse_segment({"key": "s", "name": "s", "where": where}, Known())]))
 
-    def told(plan: Plan, state: UserState, name: str, time_ms: int, properties: dict[str, Any]) -> list[str]:
+    def told(evaluator: Evaluator, state: UserState, name: str, time_ms: int, properties: dict[str, Any]) -> list[str]:
         event = SimpleNamespace(name=name, time_ms=time_ms, properties=properties, context={})
-        return [change.status for change in plan.on_event(state, event, FIRST_MS + DAY_MS)]
+        return [change.status for change in evaluator.on_event(state, event, FIRST_MS + DAY_MS)]
 
     before, after = followed(turned=False), followed(turned=True)
-    assert before.leaves == after.leaves
+    assert before.plan.leaves == after.plan.leaves
     state = UserState()
     before.on_profile(state, {"z": "zed"}, [], FIRST_MS)
     assert told(before, state, "Look", FIRST_MS + 5_000, {"k": "one", "a": "zed"}) == []

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from starling_segments import Evaluator as SegmentEvaluator
 from starling_segments import Known, UserState, compile_plan, parse_segment
 from tests.unit.spark.keeping import PROFILE, event
 
@@ -15,7 +16,7 @@ class Evaluator:
             {"key": key, "name": key, "timezone": timezone, "where": {**document, "op": "exists"}}
             for key, document in documents.items()
         ]
-        self.plan = compile_plan([parse_segment(segment, Known()) for segment in segments])
+        self.segments = SegmentEvaluator(compile_plan([parse_segment(segment, Known()) for segment in segments]))
         self.states: dict[str, UserState] = {}
         self.now_ms = 0
 
@@ -24,13 +25,13 @@ class Evaluator:
         self.now_ms = max(self.now_ms, time_ms if received_ms is None else received_ms)
         if user not in self.states:
             self.states[user] = UserState(user_id=user)
-            self.plan.on_profile(self.states[user], PROFILE, [], self.now_ms)
-        self.plan.on_event(self.states[user], event(name, time_ms, properties), self.now_ms)
+            self.segments.on_profile(self.states[user], PROFILE, [], self.now_ms)
+        self.segments.on_event(self.states[user], event(name, time_ms, properties), self.now_ms)
 
     def values(self, user: str, until_ms: int) -> dict[str, Any]:
         """What it observes of a user at `until_ms`, by key."""
-        self.plan.on_timer(self.states[user], until_ms)
-        trees = {one.segment.key: one.tree for one in self.plan.segments}
+        self.segments.on_timer(self.states[user], until_ms)
+        trees = {one.segment.key: one.tree for one in self.segments.plan.segments}
         return {key: tree.observed(self.states[user], until_ms) for key, tree in trees.items()}
 
 

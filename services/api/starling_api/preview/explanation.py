@@ -11,7 +11,7 @@ _DATED: Final = ("first_time", "last_time")
 
 
 def in_words(told: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    """`told` as `Plan.explain` has it, of the segment that `document` defines."""
+    """`told` as `Evaluator.explain` has it, of the segment that `document` defines."""
     return {"member": told["member"], "as_of": _instant(told["as_of"]), "tree": _node(told["tree"], document)}
 
 

@@ -20,6 +20,7 @@ from starling_common.instants import format_instant
 from starling_common.read_models import ARCHIVED
 from starling_common.settings import Clock
 from starling_segments import (
+    Evaluator,
     Found,
     Known,
     Trial,
@@ -98,7 +99,7 @@ class Trials:
         if key not in running.segments or not kept.issuperset(plan.leaves):
             raise NotTakenOver(f"{key!r} is being worked out from what happened before it: ask again in a moment")
         now = _instant(standing.stream_time_ms, reported.get(partition), whole=standing.whole)
-        told = plan.explain(decode_state(state), key, now)
+        told = Evaluator(plan).explain(decode_state(state), key, now)
         return {**in_words(told, document), "paused": key in running.paused}
 
     def _surveyor(

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from starling_segments import (
     AccountTally,
+    Evaluator,
     Plan,
     UserState,
     decode_state,
@@ -92,17 +93,17 @@ def _answers_folder(setting: Setting) -> Callable[[Iterable[pa.RecordBatch]], It
             rows = []
             for row in batch.to_pylist():
                 definitions, now_ms = setting.partitions[row["partition"]]
-                rows.append(_with_answers_folded(row, in_force(definitions).of(row["key"]).plan, now_ms))
+                rows.append(_with_answers_folded(row, in_force(definitions).of(row["key"]).evaluator, now_ms))
             yield pa.RecordBatch.from_pylist(rows, shape)
 
     return fold
 
 
-def _with_answers_folded(row: Mapping[str, Any], plan: Plan, now_ms: int) -> dict[str, Any]:
+def _with_answers_folded(row: Mapping[str, Any], evaluator: Evaluator, now_ms: int) -> dict[str, Any]:
     state = decode_state(row["state"])
-    if row["account"] is not None and plan.accounts:
+    if row["account"] is not None and evaluator.plan.accounts:
         own = dict(row["answers"])
         others = {one: (tally["users"] - 1, tally["matching"] - own[one]) for one, tally in row["account_answers"] or ()}
-        plan.on_account(state, AccountTally(row["account"].partition("/")[2], others), now_ms)
-        plan.on_timer(state, now_ms)
-    return state_row(row["partition"], row["key"], state, plan)
+        evaluator.on_account(state, AccountTally(row["account"].partition("/")[2], others), now_ms)
+        evaluator.on_timer(state, now_ms)
+    return state_row(row["partition"], row["key"], state, evaluator.plan)

@@ -70,7 +70,7 @@ def folded(key: bytes, past: Iterable[Folded], rules: Rules, now_ms: int) -> Use
     state = UserState(user_id=split_key(key)[1])
     for record, stream_ms in past:
         _apply(state, record, rules, stream_ms)
-    rules.plan.on_timer(state, now_ms)
+    rules.evaluator.on_timer(state, now_ms)
     return state
 
 
@@ -80,14 +80,14 @@ def _apply(state: UserState, record: InputRecord, rules: Rules, stream_ms: int) 
         case Behaviour():
             if unreadable(record, rules) is None:
                 state.anonymous_ids = record.anonymous_ids or state.anonymous_ids
-                rules.plan.on_event(state, record, stream_ms)
+                rules.evaluator.on_event(state, record, stream_ms)
         case Profile():
             traits = parse_object(record.traits)
             if record.change not in REFUSED_CHANGES and not isinstance(traits, Refused):
                 moved = belong_to(state, record.group_id)
-                rules.plan.on_profile(state, traits, record.anonymous_ids, stream_ms)
+                rules.evaluator.on_profile(state, traits, record.anonymous_ids, stream_ms)
                 if moved and not record.group_id:
-                    rules.plan.on_account(state, None, stream_ms)
+                    rules.evaluator.on_account(state, None, stream_ms)
         case Listed():
             if not record.says_nothing_new(state):  # vocabulary: says: named in starling_rules
-                rules.plan.on_list(state, record.list_key, record.on_list, stream_ms)
+                rules.evaluator.on_list(state, record.list_key, record.on_list, stream_ms)
