@@ -38,7 +38,7 @@ MODULES = {
         "fold/batches", "fold/merge", "fold/task", "fold/task_fold", "fold/unit_of_work",
     ),
     "libs/rules/starling_rules": ("events", "inputs"),
-    "services/segmenter/starling_segmenter": ("agents", "membership", "membership_encoder"),
+    "services/segmenter/starling_segmenter": ("agents", "membership", "membership_encoder", "states"),
 }  # fmt: skip
 """Package -> modules of the hot path. mypyc cannot compile msgspec structs, exceptions and enumerations."""
 

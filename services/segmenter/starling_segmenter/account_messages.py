@@ -1,7 +1,7 @@
 """Edge: what users say to their accounts and accounts to their users, as records of the segmenter's own two topics."""
 
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final
 
 from starling_common.headers import header, record_headers
 from starling_common.topics import ACCOUNT_ANSWERS, ACCOUNT_TALLIES
@@ -19,7 +19,8 @@ from starling_segmenter.accounts import (
 )  # fmt: skip
 from starling_segmenter.formats import Formats
 from starling_segmenter.membership import Cause, Subject
-from starling_segments import UserState, to_tell
+from starling_segmenter.states import State, account_state
+from starling_segments import to_tell
 from starling_stream.model.processor import Decoded, Inbound, Output, Unit
 
 _NOBODY: Final = deterministic_id("segmenter", "accounts")
@@ -43,7 +44,7 @@ class AccountDesk:
         record = self._formats.tallied.decode(value)
         return Decoded(read_tallied(record), record["received_at"], None)
 
-    def tell(self, subject: Subject, cause: Cause, unit: Unit[UserState]) -> None:
+    def tell(self, subject: Subject, cause: Cause, unit: Unit[State]) -> None:
         """Tell the user's account what it does not know yet; the state must be put."""
         workspace, user_id, state = subject.workspace, subject.user_id, subject.state
         for said in to_tell(state, subject.plan):
@@ -51,11 +52,10 @@ class AccountDesk:
             answered = Answered(workspace, said.account, user_id, said.answers, why)
             self._send(ACCOUNT_ANSWERS, record_key(workspace, said.account), answered, cause.record, unit)
 
-    def take(self, record: Inbound, unit: Unit[UserState]) -> None:
+    def take(self, record: Inbound, unit: Unit[State]) -> None:
         """Keep what a user says, and tell the account's users whom it concerns."""
         answered: Answered = record.value
-        # The unit's states are the users'; only here and where states become bytes does anybody see the others.
-        account = cast("AccountState | None", unit.get(record.key)) or AccountState()
+        account = account_state(unit, record.key) or AccountState()
         tidings = take(account, answered)
         if tidings is None:
             key = record_key(answered.workspace, answered.account_id)
@@ -63,11 +63,11 @@ class AccountDesk:
         for tallied in tidings or ():
             self._send(ACCOUNT_TALLIES, record_key(tallied.workspace, tallied.user_id), tallied, record, unit)
         if account.users or account.too_large:
-            unit.put(record.key, cast("UserState", account), None)
+            unit.put(record.key, account, None)
         else:
             unit.delete(record.key)
 
-    def _send(self, topic: str, key: bytes, told: Answered | Tallied, source: Inbound | None, unit: Unit[UserState]) -> None:
+    def _send(self, topic: str, key: bytes, told: Answered | Tallied, source: Inbound | None, unit: Unit[State]) -> None:
         now = self._now_micros()
         codec = self._formats.answered if isinstance(told, Answered) else self._formats.tallied
         traceparent = None if source is None else header(source.headers, "traceparent")

@@ -26,14 +26,15 @@ from starling_rules.events import Behaviour, Listed, Profile, Reported, parse_ob
 from starling_rules.history import PAST, REFUSED_CHANGES, Switch, all_of, doubtful_leaves, fresh_leaves, reported_ms
 from starling_rules.rules import NO_RULES, Rules, compile_rules
 from starling_segmenter.account_messages import AccountDesk
-from starling_segmenter.accounts import Tallied, decode_account, encode_account, is_account
+from starling_segmenter.accounts import AccountState, Tallied
 from starling_segmenter.counts import Counts
 from starling_segmenter.definition_log import DefinitionLog
 from starling_segmenter.formats import Formats
 from starling_segmenter.membership import ASKED, TIME, Cause, Moment, Subject, announcements, state_key
 from starling_segmenter.past import PastReader
 from starling_segmenter.progress import Reporter, progress
-from starling_segments import AccountTally, Change, UserState, belong_to, decode_state, encode_state, speaks
+from starling_segmenter.states import State, decode, encode, user_state
+from starling_segments import AccountTally, Change, UserState, belong_to, speaks
 from starling_stream.model.processor import Decoded, History, Inbound, Service, Unit
 
 STAGE: Final = "segmenter"
@@ -48,7 +49,7 @@ User: TypeAlias = tuple[bytes, UserState, Rules]
 
 
 class Segmenter:
-    """A `Processor`: events and profiles in, membership changes out; the state of a key is a `UserState`."""
+    """A `Processor`: events and profiles in, membership changes out; the state of a key is a `State`."""
 
     def __init__(self, formats: Formats, log: DefinitionLog, counts: Counts, clock: Clock, now_micros: Callable[[], int]) -> None:
         """`clock` is what stream time goes by; `now_micros` is the wall clock."""
@@ -62,7 +63,7 @@ class Segmenter:
         self._switches: dict[int, Switch] = {}
         self._reporter = Reporter(clock)
         self._accounts = AccountDesk(formats, STAGE, now_micros)
-        self._switched_in: Unit[UserState] | None = None
+        self._switched_in: Unit[State] | None = None
 
     def decode(self, topic: str, value: bytes) -> Decoded:
         """Raises: DecodeError."""
@@ -73,15 +74,15 @@ class Segmenter:
             return Decoded(Stored(record["run"], record["state"]), record["recorded_at"], None)
         return self._accounts.decode(topic, value)
 
-    def encode_state(self, state: UserState) -> bytes:
-        """A user or an account as stored."""
-        return encode_state(state) if state.__class__ is UserState else encode_account(state)  # type: ignore[arg-type]
+    def encode_state(self, state: State) -> bytes:
+        """Return the bytes of a user's or an account's state."""
+        return encode(state)
 
-    def decode_state(self, data: bytes) -> UserState:
-        """The inverse."""
-        return decode_account(data) if is_account(data) else decode_state(data)  # type: ignore[return-value]
+    def decode_state(self, data: bytes) -> State:
+        """Return the state that was encoded."""
+        return decode(data)
 
-    def process(self, record: Inbound, unit: Unit[UserState]) -> None:
+    def process(self, record: Inbound, unit: Unit[State]) -> None:
         """Fold one record into its user's state and announce what changed."""
         if record.topic == BEHAVIOUR:
             self._process_behaviour(record, record.value, unit)
@@ -96,7 +97,7 @@ class Segmenter:
         else:
             self._accounts.take(record, unit)
 
-    def _process_behaviour(self, record: Inbound, event: Behaviour, unit: Unit[UserState]) -> None:
+    def _process_behaviour(self, record: Inbound, event: Behaviour, unit: Unit[State]) -> None:
         # Hot: once for each event.
         key = record.key
         rules = self._rules.get(workspace_of(key), NO_RULES)
@@ -104,7 +105,7 @@ class Segmenter:
         if fault is not None:
             unit.refuse(record, "bad_json", fault)
             return
-        state = _known_by_id(key, unit.get(key))
+        state = _known_by_id(key, user_state(unit, key))
         state.anonymous_ids = event.anonymous_ids or state.anonymous_ids
         if state.belongs is not None:
             self._pass_time((key, state, rules), unit.stream_time_ms, unit)
@@ -115,7 +116,7 @@ class Segmenter:
         else:
             unit.put(key, state, rules.evaluator.next_due(state))
 
-    def _process_profile(self, record: Inbound, profile: Profile, unit: Unit[UserState]) -> None:
+    def _process_profile(self, record: Inbound, profile: Profile, unit: Unit[State]) -> None:
         if profile.change in REFUSED_CHANGES:
             unit.refuse(record, "not_yet", f"profile changes of the kind {profile.change} are known but not done yet")
             return
@@ -125,7 +126,7 @@ class Segmenter:
             return
         key = record.key
         rules = self._rules.get(workspace_of(key), NO_RULES)
-        state = _known_by_id(key, unit.get(key))
+        state = _known_by_id(key, user_state(unit, key))
         self._pass_time((key, state, rules), unit.stream_time_ms, unit)
         moved = belong_to(state, profile.group_id)
         changes = rules.evaluator.on_profile(state, traits, profile.anonymous_ids, unit.stream_time_ms)
@@ -134,18 +135,18 @@ class Segmenter:
         cause = Cause("EVENT", record, profile.message_id, None, profile.correlation_id)
         self._conclude((key, state, rules), changes, cause, unit)
 
-    def _process_reported(self, record: Inbound, reported: Reported | None, unit: Unit[UserState]) -> None:
+    def _process_reported(self, record: Inbound, reported: Reported | None, unit: Unit[State]) -> None:
         """What became of a message is an event of its user; nothing is stored for one that no leaf asks for."""
         if reported is None:
             return
         rules = self._rules.get(workspace_of(record.key), NO_RULES)
-        if rules.plan.touches(reported.name) or unit.get(record.key) is None:
+        if rules.plan.touches(reported.name) or user_state(unit, record.key) is None:
             time_ms = reported_ms(record.received_at, self.clock, unit.stream_time_ms)
             self._process_behaviour(record, reported.at(time_ms), unit)
 
-    def _process_listed(self, record: Inbound, listed: Listed, unit: Unit[UserState]) -> None:
+    def _process_listed(self, record: Inbound, listed: Listed, unit: Unit[State]) -> None:
         key = record.key
-        found = unit.get(key)
+        found = user_state(unit, key)
         if listed.says_nothing_new(found):
             return
         rules = self._rules.get(workspace_of(key), NO_RULES)
@@ -155,9 +156,9 @@ class Segmenter:
         cause = Cause("LIST", record, None, None, listed.correlation_id)
         self._conclude((key, state, rules), changes, cause, unit)
 
-    def _process_tallied(self, record: Inbound, tallied: Tallied, unit: Unit[UserState]) -> None:
+    def _process_tallied(self, record: Inbound, tallied: Tallied, unit: Unit[State]) -> None:
         key, why = record.key, tallied.why
-        state = unit.get(key)
+        state = user_state(unit, key)
         if state is None or state.belongs is None or state.belongs.told != tallied.account_id:
             return  # has left it since
         rules = self._rules.get(workspace_of(key), NO_RULES)
@@ -169,9 +170,9 @@ class Segmenter:
         cause = Cause(why.cause, record, why.message_id, why.event_name, why.correlation_id)
         self._conclude((key, state, rules), changes, cause, unit)
 
-    def fire(self, key: bytes, unit: Unit[UserState]) -> None:
+    def fire(self, key: bytes, unit: Unit[State]) -> None:
         """Let time alone change what it has to, up to and at the unit's stream time."""
-        state = unit.get(key)
+        state = user_state(unit, key)
         if state is None:
             return
         rules = self._rules.get(workspace_of(key), NO_RULES)
@@ -179,7 +180,7 @@ class Segmenter:
         changes = rules.evaluator.on_timer(state, unit.stream_time_ms)
         self._conclude((key, state, rules), changes, TIME, unit)
 
-    def _pass_time(self, user: User, until_ms: int, unit: Unit[UserState]) -> None:
+    def _pass_time(self, user: User, until_ms: int, unit: Unit[State]) -> None:
         """Fire what is due before then, one instant after the other where an account has to hear of each."""
         _, state, rules = user
         while speaks(state, rules.plan) and (due := rules.evaluator.next_due(state)) is not None and due < until_ms:
@@ -204,9 +205,9 @@ class Segmenter:
         past = PastReader(history, self._rules, self.clock).past(all_of(fresh, doubtful), self._definitions.backfills)
         self._switches[history.partition] = Switch(before, fresh, doubtful, past)
 
-    def switch(self, key: bytes, state: UserState, unit: Unit[UserState]) -> None:
+    def switch(self, key: bytes, state: State, unit: Unit[State]) -> None:
         """Bring one user under the rules in force, history first; announce the net difference. Accounts know no rules."""
-        if is_account(key):
+        if isinstance(state, AccountState):
             return
         _known_by_id(key, state)
         self._switched_in = unit
@@ -217,12 +218,12 @@ class Segmenter:
         changes = rules.evaluator.on_definition(state, unit.stream_time_ms, before)
         self._conclude((key, state, rules), changes, Cause("DEFINITION"), unit)
 
-    def after_switch(self, unit: Unit[UserState]) -> None:
+    def after_switch(self, unit: Unit[State]) -> None:
         """The past is not needed any more; tell the world which definitions are in force here."""
         del self._switches[unit.partition]
         self._report(unit.partition, unit.stream_time_ms, unit)
 
-    def on_stream_time(self, partition: int, stream_time_ms: int, unit: Unit[UserState]) -> None:
+    def on_stream_time(self, partition: int, stream_time_ms: int, unit: Unit[State]) -> None:
         """Say how far the partition is, now and then; not while it is being switched: its versions are neither nor."""
         self._counts.publish()
         if self._switched_in is unit:
@@ -230,13 +231,13 @@ class Segmenter:
         elif self._reporter.is_due(partition, stream_time_ms, self._now_micros() // 1000):
             self._report(partition, stream_time_ms, unit)
 
-    def _report(self, partition: int, stream_time_ms: int, unit: Unit[UserState]) -> None:
+    def _report(self, partition: int, stream_time_ms: int, unit: Unit[State]) -> None:
         now = self._now_micros()
         self._reporter.said(partition, stream_time_ms, now // 1000)
         value = self._formats.progress.encode(progress(partition, stream_time_ms, self._definitions.versions, now))
         unit.emit(PROGRESS, str(partition).encode(), value, now, record_headers(_REPORT_ID, STAGE))
 
-    def _conclude(self, user: User, changes: Sequence[Change], cause: Cause, unit: Unit[UserState]) -> None:
+    def _conclude(self, user: User, changes: Sequence[Change], cause: Cause, unit: Unit[State]) -> None:
         """Announce what changed, tell the user's account, and store."""
         key, state, rules = user
         if changes:
@@ -245,7 +246,7 @@ class Segmenter:
             self._accounts.tell(Subject.of(key, state, rules), cause, unit)
         unit.put(key, state, rules.evaluator.next_due(state))
 
-    def _announce(self, changes: Sequence[Change], subject: Subject, cause: Cause, unit: Unit[UserState]) -> None:
+    def _announce(self, changes: Sequence[Change], subject: Subject, cause: Cause, unit: Unit[State]) -> None:
         now, key, record = self._now_micros(), subject.key, cause.record
         received_at = now if record is None else record.received_at
         traceparent = None if record is None else header(record.headers, "traceparent")
@@ -269,7 +270,7 @@ def _known_by_id(key: bytes, state: UserState | None) -> UserState:
     return state
 
 
-def describe(segmenter: Segmenter) -> Service[UserState]:
+def describe(segmenter: Segmenter) -> Service[State]:
     """The segmenter and its place."""
     return Service(
         stage=STAGE,

@@ -4,10 +4,12 @@ from typing import Any
 
 import msgspec
 
-from starling_segmenter.accounts import decode_account, is_account
-from starling_segments import decode_state, plain
+from starling_segmenter.accounts import AccountState
+from starling_segmenter.states import decode
+from starling_segments import plain
 
 
 def readable(state: bytes) -> Any:
-    """What is kept of a user, or of an account, by name. Raises: UnknownStateFormat for what no release so far has written."""
-    return msgspec.to_builtins(decode_account(state), str_keys=True) if is_account(state) else plain(decode_state(state))
+    """Return the fields of a user's or an account's state by name. Raises: UnknownStateFormat for the bytes of no known format."""
+    found = decode(state)
+    return msgspec.to_builtins(found, str_keys=True) if isinstance(found, AccountState) else plain(found)

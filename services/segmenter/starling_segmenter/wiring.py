@@ -17,12 +17,12 @@ from starling_segmenter.counts import Counts
 from starling_segmenter.definition_log import DefinitionLog
 from starling_segmenter.formats import build_formats
 from starling_segmenter.settings import Settings
-from starling_segments import UserState
+from starling_segmenter.states import State
 from starling_stream.model.processor import Service
 
 
 @contextmanager
-def built(settings: Settings) -> Iterator[Service[UserState]]:
+def built(settings: Settings) -> Iterator[Service[State]]:
     """The service, with every definition that there is; they are followed until the block ends.
 
     Raises: RegistryUnavailable, SchemaMissing, BrokerUnavailable.

@@ -50,7 +50,7 @@ class Site:
 
     def show(self, at_ms: int = NOW_MS) -> None:
         self.segmenter.task.advance(at_ms)
-        states = {str(split_key(key)[1]): encode_state(state) for key, state in self.segmenter.task.states().items()}
+        states = {str(split_key(key)[1]): encode_state(state) for key, state in self.segmenter.user_states().items()}
         self.world.states.users_of["acme"] = states
         task = self.segmenter.task
         self.world.states.standing = Standing(task.stream_time_ms, task.plan, whole=True)

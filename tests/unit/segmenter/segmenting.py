@@ -36,6 +36,7 @@ from starling_segmenter.agents import Segmenter, describe
 from starling_segmenter.counts import Counts
 from starling_segmenter.definition_log import DefinitionLog
 from starling_segmenter.formats import build_formats
+from starling_segmenter.states import State
 from starling_segments import UserState, encode_state
 from starling_stream.testing import Fed, MemoryTask
 
@@ -64,7 +65,7 @@ class MemorySegmenter:
         self.metrics = Metrics(CollectorRegistry())
         self.log = DefinitionLog(self.refused.append)
         self.goes_by = clock
-        self.task: MemoryTask[UserState] = MemoryTask(describe(self._processor()))
+        self.task: MemoryTask[State] = MemoryTask(describe(self._processor()))
         self._numbers = count(1)
 
     def define(
@@ -172,12 +173,16 @@ class MemorySegmenter:
             self.deliver()
         return [_seen(record) for record in self.records()]
 
+    def user_states(self) -> dict[bytes, UserState]:
+        """The states of users as stored."""
+        return {key: state for key, state in self.task.states().items() if isinstance(state, UserState)}
+
     def members(self, segment: str) -> set[str]:
         """Who is in, by the states as stored."""
         return {
             key.decode().partition("/")[2]
-            for key, state in self.task.states().items()
-            if isinstance(state, UserState) and segment in state.memberships and state.memberships[segment].member
+            for key, state in self.user_states().items()
+            if segment in state.memberships and state.memberships[segment].member
         }
 
     def deliver(self) -> None:

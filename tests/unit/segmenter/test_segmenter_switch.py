@@ -71,8 +71,7 @@ def test_an_event_from_the_future_waits_once_however_often_the_switch_is_repeate
     assert segmenter.changes() == []
     segmenter.task.advance(now_ms + 60_000)
     assert segmenter.changes() == [Seen("u1", "today-twice", "ENTERED", 1, now_ms + 60_000, "TIMER")]
-    state = segmenter.task.state(b"default/u1")
-    assert state is not None
+    state = segmenter.user_states()[b"default/u1"]
     assert state.waiting == []
     (kept,) = state.accumulators.by_leaf().values()
     assert kept is not None
@@ -158,7 +157,7 @@ def test_a_switch_that_was_broken_off_is_repeated_with_the_same_result() -> None
     for each in (segmenter, broken_off):
         _bought(each, ("u1", 1000), ("u1", 2000), ("u2", 3000))
         each.define("twice", TWICE)
-    committed = segmenter.task.states()
+    committed = segmenter.user_states()
     # As a task that committed slices of a switch and was killed before the last: the rows are new, the plan is not.
     _say_the_plan_was(broken_off, Definitions().name)
     broken_off.changes()
@@ -174,12 +173,12 @@ def test_a_plan_that_the_log_does_not_know_is_left_by_counting_all_history_anew(
     segmenter.define("twice", TWICE)
     _bought(segmenter, ("u1", 1000), ("u1", 2000), ("u2", 3000))
     segmenter.changes()
-    members, kept = segmenter.members("twice"), [state.accumulators for state in segmenter.task.states().values()]
+    members, kept = segmenter.members("twice"), [state.accumulators for state in segmenter.user_states().values()]
     _say_the_plan_was(segmenter, b"of another life")
     segmenter.task.settle()
     assert segmenter.changes() == []
     assert segmenter.members("twice") == members == {"u1"}
-    assert [state.accumulators for state in segmenter.task.states().values()] == kept
+    assert [state.accumulators for state in segmenter.user_states().values()] == kept
 
 
 def _run_a_release_with_other_leaves(segmenter: MemorySegmenter, monkeypatch: pytest.MonkeyPatch, renamed: Iterable[str]) -> None:
@@ -187,7 +186,7 @@ def _run_a_release_with_other_leaves(segmenter: MemorySegmenter, monkeypatch: py
     but the last two records.
     """
     rows = segmenter.task._rows.stored
-    for key, state in segmenter.task.states().items():
+    for key, state in segmenter.user_states().items():
         for leaf in renamed:
             if leaf in state.accumulators:
                 state.accumulators.put(leaf[::-1], state.accumulators.get(leaf))
@@ -216,7 +215,7 @@ def test_a_release_that_makes_other_leaves_folds_the_past_into_those_that_states
     assert segmenter.task.plan != plan
     assert segmenter.changes() == []
     assert segmenter.members("today") == members == {"u1", "u2"}
-    kept = {key.decode()[-2:]: state.accumulators.by_leaf() for key, state in segmenter.task.states().items()}
+    kept = {key.decode()[-2:]: state.accumulators.by_leaf() for key, state in segmenter.user_states().items()}
     assert [kept[user][ever].value() for user in ("u1", "u2")] == [3, 2]  # more than the topics have still
     assert [kept[user][today].times for user in ("u1", "u2")] == [[4000], [5000]]
     assert all(set(leaves) == {ever, today} for leaves in kept.values())
@@ -231,12 +230,12 @@ def test_such_a_switch_that_was_broken_off_is_repeated_with_the_same_result(monk
     before = segmenter.task.plan
     _run_a_release_with_other_leaves(segmenter, monkeypatch, [leaf_of(TWICE)])
     segmenter.task.settle()
-    committed, after = segmenter.task.states(), segmenter.task.plan
+    committed, after = segmenter.user_states(), segmenter.task.plan
     _say_the_plan_was(segmenter, before)
     segmenter.task.settle()
-    assert (segmenter.task.states(), segmenter.task.plan) == (committed, after)
+    assert (segmenter.user_states(), segmenter.task.plan) == (committed, after)
     _bought(segmenter, ("u1", 4000))
-    (state,) = segmenter.task.states().values()
+    (state,) = segmenter.user_states().values()
     assert state.accumulators.get(leaf_of(TWICE)).value() == 3  # the two that the topic had, and one more
 
 

@@ -1,0 +1,38 @@
+"""Pure core: the two kinds of state that the segmenter keeps, a user's and an account's, as one tagged union.
+
+The tag is the first byte, of the key as well as of the encoded state (`is_account`).
+"""
+
+from typing import TypeAlias
+
+from starling_segmenter.accounts import AccountState, decode_account, encode_account, is_account
+from starling_segments import UserState, decode_state, encode_state
+from starling_stream.model.processor import Unit
+
+State: TypeAlias = UserState | AccountState
+
+
+def encode(state: State) -> bytes:
+    """Return the bytes of a user's or an account's state."""
+    return encode_account(state) if isinstance(state, AccountState) else encode_state(state)
+
+
+def decode(data: bytes) -> State:
+    """Return the state that was encoded. Raises: UnknownStateFormat."""
+    return decode_account(data) if is_account(data) else decode_state(data)
+
+
+def user_state(unit: Unit[State], key: bytes) -> UserState | None:
+    """Return the state of a user; None for a new user. Raises: TypeError for the key of an account."""
+    state = unit.get(key)
+    if isinstance(state, AccountState):
+        raise TypeError(f"the key {key!r} belongs to an account; expected the key of a user")
+    return state
+
+
+def account_state(unit: Unit[State], key: bytes) -> AccountState | None:
+    """Return the state of an account; None for a new account. Raises: TypeError for the key of a user."""
+    state = unit.get(key)
+    if isinstance(state, UserState):
+        raise TypeError(f"the key {key!r} belongs to a user; expected the key of an account")
+    return state
