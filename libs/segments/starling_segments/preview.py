@@ -155,19 +155,19 @@ def blind_spots(trial: Trial, kept: Collection[str], past: Past | None, remember
     """
     told = []
     if any(asked.id not in kept for asked in trial.plan.accounts):
-        told.append("the users of accounts were never asked this: whoever belongs to one stays what they are until a segment asks")
+        told.append(
+            "the account condition is new and its users have not been evaluated: users with an account are counted as they are now"
+        )
     if past is None:
         return told
     if past.reach_ms is None or past.reach_ms > remembered_ms:
-        told.append(
-            f"events are kept for {remembered_ms // _DAY_MS} days after they came in, and the condition asks for older ones"
-        )
+        told.append(f"events are stored for {remembered_ms // _DAY_MS} days after receipt, and the condition covers older events")
     if any(isinstance(leaf, HeldLeaf) for leaf in past.plan.trait_leaves.values()):
-        told.append("how long a trait has been what it is, is not known where no segment asks for it yet: it counts from now on")
+        told.append("the time since a trait has its value is unknown until a segment uses it: held_for counts from now on")
     if past.plan.reads_traits:
-        told.append("events are compared with the traits as they are now, not as they were")
+        told.append("events are compared with the current traits, not with the traits at the time of the event")
     if any(isinstance(leaf, SequenceLeaf) and leaf.pauses for leaf in past.plan.event_leaves.values()):
-        told.append("a pause in a sequence is judged as if its events had come in at their own time")
+        told.append("the waiting time of a not step is evaluated as if all events had arrived on time")
     return told
 
 

@@ -43,7 +43,7 @@ def check_bounds(document: object) -> None:
     finish(reading)
     size = len(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
     if size > MAX_DOCUMENT_BYTES:
-        expected = f"at most {MAX_DOCUMENT_BYTES} bytes; a long list of users belongs into an uploaded list"
+        expected = f"at most {MAX_DOCUMENT_BYTES} bytes; upload a long list of users as a list"
         raise DefinitionRefused((Fault("", "too_large", f"the definition has {size} bytes of JSON", expected),))
 
 
@@ -80,7 +80,7 @@ def _check(value: object, steps: list[str | int], place: Place) -> None:
             place.at(*steps).refuse("bad_text", "the text is not valid Unicode", "text without lone surrogates")
     elif isinstance(value, int):
         if not -MAX_INTEGER <= value <= MAX_INTEGER:
-            expected = f"an integer from -{MAX_INTEGER} to {MAX_INTEGER}; an identifier of more digits as text"
+            expected = f"an integer from -{MAX_INTEGER} to {MAX_INTEGER}; write a longer identifier as text"
             place.at(*steps).refuse("out_of_range", "the integer is out of range", expected)
     elif isinstance(value, float) and value - value != 0:
         place.at(*steps).refuse("out_of_range", "the number is not finite", "a number within ±1.7976931348623157e308")

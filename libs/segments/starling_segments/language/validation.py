@@ -98,7 +98,11 @@ class Place:
         """A leaf stands here: events, traits and the predicates inside `where` all count. False: it is one too many to read."""
         self.reading.leaves += 1
         if self.reading.leaves == MAX_LEAVES + 1:
-            self.refuse("too_wide", f"the tree has more than {MAX_LEAVES} leaves", f"at most {MAX_LEAVES} leaves")
+            self.refuse(
+                "too_wide",
+                f"the definition has more than {MAX_LEAVES} conditions",
+                f"at most {MAX_LEAVES} conditions, those inside where included",
+            )
         return self.reading.leaves <= MAX_LEAVES
 
 
@@ -112,4 +116,4 @@ def refuse_unknown_fields(node: Mapping[str, object], allowed: frozenset[str], p
     """Note every field that does not belong here."""
     for name in node:
         if name not in allowed:
-            place.at(name).refuse("unknown_field", f"{name!r} is not a field here", "one of " + ", ".join(sorted(allowed)))
+            place.at(name).refuse("unknown_field", f"unknown field {name!r}", "one of " + ", ".join(sorted(allowed)))

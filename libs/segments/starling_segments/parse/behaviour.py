@@ -107,7 +107,7 @@ def _read_part(ratio: Fields, name: str, place: Place, window: Window | None) ->
     if not place.count_leaf():
         return None
     if ratio.get(name) is None:
-        place.refuse("missing_field", f"it has no {name!r}", "an event measure without op")
+        place.refuse("missing_field", f"{name!r} is missing", "an event measure without op")
         return None
     there = place.at(name)
     fields = read_object(ratio[name], there, "an event measure without op")
@@ -116,7 +116,7 @@ def _read_part(ratio: Fields, name: str, place: Place, window: Window | None) ->
     refuse_unknown_fields(fields, MEASURE_FIELDS, there)
     measure = None if _is_ratio(fields.get("measure")) else read_measure(fields, there, window)
     if _is_ratio(fields.get("measure")) or (measure and MEASURES[measure.name].gives != NUMBER):
-        there.at("measure").refuse("wrong_type", "it gives no number", "a measure that gives a number")
+        there.at("measure").refuse("wrong_type", "the measure is not numeric", "a numeric measure, such as count or sum")
         return None
     return measure
 
@@ -124,12 +124,12 @@ def _read_part(ratio: Fields, name: str, place: Place, window: Window | None) ->
 def read_selector(fields: Fields, place: Place, scope: Scope) -> EventSelector | None:
     """`event` and `where`."""
     name = fields.get("event")
-    expected = f"a name of 1 to {MAX_EVENT_NAME_CHARACTERS} characters; * at the end: every name that starts so"
+    expected = f"a name of 1 to {MAX_EVENT_NAME_CHARACTERS} characters; a trailing * matches every name with this prefix"
     named = isinstance(name, str) and 0 < len(name) <= MAX_EVENT_NAME_CHARACTERS
     if name is None:
-        place.refuse("missing_field", "it names no event", '"event": ' + expected)
+        place.refuse("missing_field", "the event name is missing", '"event": ' + expected)
     elif not named:
-        place.at("event").refuse("wrong_type", "it is no event name", expected)
+        place.at("event").refuse("wrong_type", "the value is not an event name", expected)
     if fields.get("where") is None:
         return EventSelector(cast("str", name)) if named else None
     where = read_filter(fields["where"], place.at("where"), scope)
@@ -141,13 +141,13 @@ def _read_measure_kind(node: Any, place: Place) -> Measured | None:
     if isinstance(node, str) and node in PLAIN:
         return node, None, None
     if not isinstance(node, dict) or not node:
-        place.refuse("wrong_type", "it is no measure", expected)
+        place.refuse("wrong_type", "the value is not a measure", expected)
         return None
     names = [name for name in (*OVER_PROPERTY, "days") if name in node]
     own = frozenset({"percentile", "q"}) if "percentile" in node else frozenset(names or (*OVER_PROPERTY, "days", "ratio"))
     refuse_unknown_fields(node, own, place)
     if len(names) > 1:
-        place.refuse("unknown_field", "a leaf has one measure", expected)
+        place.refuse("unknown_field", "the condition has more than one measure", expected)
     if len(names) != 1 or not node.keys() <= own:
         return None
     return _read_named(names[0], node, place)
@@ -157,19 +157,19 @@ def _read_named(name: MeasureName, node: Fields, place: Place) -> Measured | Non
     if name == "days":
         if node[name] is True:
             return name, None, None
-        place.at(name).refuse("wrong_type", "it can only be true", "true")
+        place.at(name).refuse("wrong_type", "the only valid value is true", "true")
         return None
     path, q = node[name], None
     if not paths.is_path(path):
-        place.at(name).refuse("wrong_type", "it is no path", paths.EXPECTED)
+        place.at(name).refuse("wrong_type", "the value is not a path", paths.EXPECTED)
         path = None
     if name == "percentile":
         q = node.get("q")
         if q is None:
-            place.refuse("missing_field", "it does not say which rank", '"q": a number from 0 to 1')
+            place.refuse("missing_field", "the rank of the percentile is missing", '"q": a number from 0 to 1')
             return None
         if not is_number(q) or not 0 <= q <= 1:
-            place.at("q").refuse("wrong_type", "it is no rank", "a number from 0 to 1")
+            place.at("q").refuse("wrong_type", "the value is not a rank", "a number from 0 to 1")
             return None
         q = repr(float(q))
     return None if path is None else (name, path, q)
@@ -199,7 +199,7 @@ def read_regularly(fields: Fields, place: Place) -> Leaf | None:
         selector = read_selector(inner, there, EVENT)
     for name, expected in (("every", '"7d"'), ("at_least", "3"), ("of", "4")):
         if fields.get(name) is None:
-            place.refuse("missing_field", f"it has no {name!r}", f'"{name}": such as {expected}')
+            place.refuse("missing_field", f"{name!r} is missing", f'"{name}": such as {expected}')
     every = None if fields.get("every") is None else operands.DURATION.read(fields["every"], place.at("every"))
     of = _read_whole(fields, "of", place, MAX_PERIODS)
     at_least = _read_whole(fields, "at_least", place, MAX_PERIODS if of is None else of)
@@ -213,7 +213,7 @@ def _read_whole(fields: Fields, name: str, place: Place, most: int) -> int | Non
     if type(value) is int and 1 <= value <= most:
         return value
     if value is not None:
-        place.at(name).refuse("wrong_type", f"{value!r} does not fit here", f"a whole number from 1 to {most}")
+        place.at(name).refuse("wrong_type", f"{value!r} is not valid here", f"a whole number from 1 to {most}")
     return None
 
 
@@ -224,12 +224,12 @@ def read_sequence(fields: Fields, place: Place) -> Leaf | None:
     there, nodes = place.at("sequence"), fields["sequence"]
     expected = f"a list of 1 to {MAX_PARTS} steps"
     if not isinstance(nodes, list):
-        there.refuse("wrong_type", "it is no list", expected)
+        there.refuse("wrong_type", "the value is not a list", expected)
         return None
     if not nodes:
-        there.refuse("empty_group", "an empty sequence says nothing", expected)
+        there.refuse("empty_group", "the sequence has no steps", expected)
     if len(nodes) > MAX_PARTS:
-        there.refuse("too_wide", f"{len(nodes)} steps in one sequence", expected)
+        there.refuse("too_wide", f"the sequence has {len(nodes)} steps", expected)
         return None
     met: list[int] = []
     steps = []
@@ -263,7 +263,9 @@ def _read_step(node: object, place: Place, scope: Scope) -> Step | None:
     refuse_unknown_fields(fields, frozenset({"event", "where", "within"}), place)
     within_ms = operands.DURATION.read(fields["within"], place.at("within")) if "within" in fields else None
     if within_ms is not None and not scope.steps:
-        place.at("within").refuse("bad_window", "no step comes before it", '"within" on a later step, or beside "sequence"')
+        place.at("within").refuse(
+            "bad_window", "the first step has no preceding step", '"within" on a later step, or beside "sequence"'
+        )
         return None
     selector = read_selector(fields, place, scope)
     return Step(selector, False, within_ms) if selector and ("within" not in fields or within_ms) else None
@@ -273,7 +275,7 @@ def _fits_together(steps: list[Step], place: Place) -> bool:
     """The first step is an event; a `not` without `for` stands between two events."""
     fine = True
     if steps[0].negative:
-        place.at(0).refuse("bad_window", "nothing comes before it", "an event as the first step")
+        place.at(0).refuse("bad_window", "a sequence cannot start with a not step", "an event as the first step")
         fine = False
     for i, step in enumerate(steps):
         if not step.negative or step.for_ms is not None:
@@ -281,7 +283,7 @@ def _fits_together(steps: list[Step], place: Place) -> bool:
         before = next((other for other in reversed(steps[:i]) if not _forbids(other)), None)
         after = next((other for other in steps[i + 1 :] if not _forbids(other)), None)
         if i and (before is None or before.negative or after is None or after.negative):
-            place.at(i).refuse("missing_field", "it stands between no two events, and has no end", '"for": such as "30m"')
+            place.at(i).refuse("missing_field", "a not step without 'for' must be between two events", '"for": such as "30m"')
             fine = False
     return fine
 

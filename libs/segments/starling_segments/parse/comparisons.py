@@ -46,16 +46,18 @@ def read_comparison(fields: Mapping[str, Any], place: Place, source: Source, pat
     other = _read_other(fields["value"], place.at("value"), scope)
     name, flag = fields.get("op"), fields.get("ignore_case", False)
     if name is None:
-        place.refuse("missing_field", "it has no operator", '"op": one of ' + ", ".join(COMPARING))
+        place.refuse("missing_field", "the operator is missing", '"op": one of ' + ", ".join(COMPARING))
     elif not isinstance(name, str) or name not in OPERATORS:
         code = "unknown_operator" if isinstance(name, str) else "wrong_type"
-        place.at("op").refuse(code, f"{name!r} is no operator", "one of " + ", ".join(COMPARING))
+        place.at("op").refuse(code, f"unknown operator {name!r}", "one of " + ", ".join(COMPARING))
     elif name not in COMPARING:
-        place.at("op").refuse("operator_does_not_fit", f"{name!r} compares with nothing", "one of " + ", ".join(COMPARING))
+        place.at("op").refuse(
+            "operator_does_not_fit", f"operator {name!r} cannot compare with another value", "one of " + ", ".join(COMPARING)
+        )
     elif not isinstance(flag, bool):
-        place.at("ignore_case").refuse("wrong_type", "it is no flag", "true or false")
+        place.at("ignore_case").refuse("wrong_type", "the value is not a boolean", "true or false")
     elif flag and not OPERATORS[name].ignores_case:
-        place.at("ignore_case").refuse("unknown_field", f"{name!r} does not take it", "leave it out")
+        place.at("ignore_case").refuse("unknown_field", f"operator {name!r} does not support ignore_case", "no ignore_case")
     elif other is not None:
         zone = place.reading.zone
         named = zone.key if OPERATORS[name].zoned else None
@@ -69,16 +71,16 @@ def _read_other(value: Mapping[str, Any], place: Place, scope: Scope) -> TraitVa
         if scope.traits:
             path = read_trait_path(value["trait"], place.at("trait"))
             return None if path is None else TraitValue(path)
-        place.refuse("wrong_type", "only a property or context can be compared with a trait", "a fixed value")
+        place.refuse("wrong_type", "only an event's property or context can be compared with a trait", "a constant")
         return None
     refuse_unknown_fields(value, frozenset({"step", "property"}), place)
     step, named = value["step"], value.get("property")
     if type(step) is not int or step not in scope.steps:
-        steps = ", ".join(map(str, scope.steps)) or "no step comes before it"
-        place.at("step").refuse("wrong_type", "it is no earlier step that an event meets", steps)
+        steps = ", ".join(map(str, scope.steps)) or "no step precedes this one"
+        place.at("step").refuse("wrong_type", "the value is not the number of an earlier step with an event", steps)
     elif not paths.is_path(named):
         code = "missing_field" if named is None else "wrong_type"
-        place.at("property").refuse(code, "it is no path", paths.EXPECTED)
+        place.at("property").refuse(code, "the value is not a path", paths.EXPECTED)
     else:
         return StepValue(step, str(named))
     return None
@@ -88,12 +90,12 @@ def read_trait_path(path: object, place: Place) -> str | None:
     """The path of a trait that can exist; None after saying that it cannot."""
     known = place.reading.known.computed_traits
     if not isinstance(path, str) or not paths.is_path(path):
-        place.refuse("wrong_type", "it is no path", paths.EXPECTED)
+        place.refuse("wrong_type", "the value is not a path", paths.EXPECTED)
         return None
     head, _, rest = path.partition(".")
     if head == "computed" and rest.split(".")[0] not in known:
         expected = ", ".join(sorted(known)) or "no computed trait is defined"
-        place.refuse("unknown_trait", f"there is no computed trait {path!r}", expected)
+        place.refuse("unknown_trait", f"unknown computed trait {path!r}", expected)
     return path
 
 

@@ -36,7 +36,7 @@ def read_condition(node: object, place: Place) -> Condition | None:
         if name in fields:
             return read(fields, place)
     expected = "one of " + ", ".join([*GROUP_KINDS, *LEAF_READERS])
-    place.refuse("missing_field", "it is no kind of condition that there is", expected)
+    place.refuse("missing_field", "the node contains no condition", expected)
     refuse_unknown_fields(fields, WINDOW_FIELDS | HELD_FIELDS | {"where", "op", "value", "ignore_case"}, place)
     return None
 
@@ -49,7 +49,7 @@ def _read_trait(fields: Fields, place: Place) -> Leaf | None:
         return None
     at_least, less_than = held.get("held_for"), held.get("held_less_than")
     if at_least is not None and less_than is not None and at_least >= less_than:
-        place.refuse("bad_window", "nothing is held so long and for less than that", '"held_for" below "held_less_than"')
+        place.refuse("bad_window", "held_for is not shorter than held_less_than", '"held_for" below "held_less_than"')
         return None
     return Trait(path, found, at_least, less_than)
 
@@ -58,13 +58,13 @@ def _read_segment(fields: Fields, place: Place) -> Leaf | None:
     refuse_unknown_fields(fields, frozenset({"segment"}), place)
     key, there, known = fields["segment"], place.at("segment"), place.reading.known
     if not isinstance(key, str):
-        there.refuse("wrong_type", "a segment is named by its key", "text")
+        there.refuse("wrong_type", "the segment is not a key", "the key of an existing segment")
         return None
     loop = _loop(key, place.reading.key, known.segments)
     if loop:
-        there.refuse("cycle", "it would be built on itself: " + " → ".join(loop), "segments that do not use this one")
+        there.refuse("cycle", "the segment would depend on itself: " + " → ".join(loop), "segments that do not depend on this one")
     elif key not in known.segments:
-        there.refuse("unknown_segment", f"there is no segment {key!r}", "the key of a live segment")
+        there.refuse("unknown_segment", f"unknown segment {key!r}", "the key of an existing segment that is not archived")
     return InSegment(key)
 
 
@@ -95,12 +95,12 @@ def _read_list(fields: Fields, place: Place) -> Leaf | None:
     refuse_unknown_fields(fields, frozenset({"list"}), place)
     key, known = fields["list"], place.reading.known.lists
     if not isinstance(key, str):
-        place.at("list").refuse("wrong_type", "a list is named by its key", "text")
+        place.at("list").refuse("wrong_type", "the list is not a key", "the key of an uploaded list")
         return None
     if known is None:
-        place.refuse(NOT_YET, "lists cannot be uploaded yet", "another kind of leaf for now")
+        place.refuse(NOT_YET, "conditions on lists are not supported yet", "another condition")
     elif key not in known:
-        place.at("list").refuse("unknown_list", f"there is no list {key!r}", "the key of an uploaded list")
+        place.at("list").refuse("unknown_list", f"unknown list {key!r}", "the key of an uploaded list")
     return InList(key)
 
 
@@ -113,18 +113,18 @@ def _read_bucket(fields: Fields, place: Place) -> Leaf | None:
     refuse_unknown_fields(inner, frozenset({"salt", "from", "to"}), there)
     missing = [name for name in ("salt", "from", "to") if inner.get(name) is None]
     for name in missing:
-        there.refuse("missing_field", f"it has no {name!r}", '{"salt": text, "from": 0, "to": 25}')
+        there.refuse("missing_field", f"{name!r} is missing", '{"salt": text, "from": 0, "to": 25}')
     salt, low, high = inner.get("salt"), inner.get("from"), inner.get("to")
     if salt is not None and (not isinstance(salt, str) or not 0 < len(salt) <= MAX_SALT_CHARACTERS):
-        there.at("salt").refuse("wrong_type", "it is no salt", f"text of 1 to {MAX_SALT_CHARACTERS} characters")
+        there.at("salt").refuse("wrong_type", "the value is not a valid salt", f"text of 1 to {MAX_SALT_CHARACTERS} characters")
         missing.append("salt")
     wrong = [name for name in ("from", "to") if name not in missing and not _is_per_cent(inner[name])]
     for name in wrong:
-        there.at(name).refuse("wrong_type", "it is no share", "a number from 0 to 100")
+        there.at(name).refuse("wrong_type", "the value is not a percentage", "a number from 0 to 100")
     if missing or wrong:
         return None
     if low >= high:  # type: ignore[operator]
-        there.refuse("wrong_type", "nobody is in it", '"from" below "to"')
+        there.refuse("wrong_type", "the bucket is empty", '"from" less than "to"')
         return None
     return Bucket(str(salt), cast("float", low), cast("float", high))
 
@@ -142,17 +142,17 @@ def _read_account(fields: Fields, place: Place) -> Leaf | None:
     refuse_unknown_fields(inner, frozenset({"match", "where"}), there)
     match = inner.get("match")
     if match is None:
-        there.refuse("missing_field", "it does not say how many have to match", '"match": one of ' + ", ".join(MATCHES))
+        there.refuse("missing_field", "the match mode is missing", '"match": one of ' + ", ".join(MATCHES))
     elif match not in MATCHES:
-        there.at("match").refuse("wrong_type", "it does not say how many have to match", "one of " + ", ".join(MATCHES))
+        there.at("match").refuse("wrong_type", "unknown match mode", "one of " + ", ".join(MATCHES))
     if inner.get("where") is None:
-        there.refuse("missing_field", "it says nothing about whom", '"where": a condition on users')
+        there.refuse("missing_field", "the condition on the users is missing", '"where": a condition on users')
         return None
     if place.reading.in_account:
-        there.refuse("wrong_type", "an account stands inside an account", "conditions on the user alone")
+        there.refuse("wrong_type", "an account condition contains another one", "conditions on users only")
         return None
     if not place.reading.known.accounts:
-        place.refuse(NOT_YET, "an 'account' leaf is not built yet", "another kind of leaf for now")
+        place.refuse(NOT_YET, "conditions on accounts are not supported yet", "another condition")
     place.reading.in_account = True
     where = read_condition(inner["where"], there.at("where").inside_group())
     place.reading.in_account = False
@@ -163,7 +163,7 @@ def _read_everyone(fields: Fields, place: Place) -> Leaf | None:
     refuse_unknown_fields(fields, frozenset({"everyone"}), place)
     if fields["everyone"] is True:
         return Everyone()
-    place.at("everyone").refuse("wrong_type", "it can only be true", "true")
+    place.at("everyone").refuse("wrong_type", "the only valid value is true", "true")
     return None
 
 

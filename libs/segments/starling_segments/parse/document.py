@@ -85,11 +85,11 @@ def parse_measure(document: object, timezone: str = "UTC") -> Measure | Ratio:
 def _read_key(fields: Mapping[str, Any], place: Place) -> str:
     key = fields.get("key")
     if key is None:
-        place.refuse("missing_field", "it has no key", f'"key": {KEY_PATTERN}')
+        place.refuse("missing_field", "the key is missing", f'"key": {KEY_PATTERN}')
     elif not isinstance(key, str) or not _KEY.match(key):
-        place.at("key").refuse("bad_key", "it is no key", KEY_PATTERN)
+        place.at("key").refuse("bad_key", "the value is not a valid key", KEY_PATTERN)
     elif key in place.reading.known.taken_keys:
-        place.at("key").refuse("key_taken", f"{key!r} is or was another segment's", "a key never used before")
+        place.at("key").refuse("key_taken", f"the key {key!r} is or was used by another segment", "a key never used before")
     else:
         place.reading.key = key
         return key
@@ -99,9 +99,9 @@ def _read_key(fields: Mapping[str, Any], place: Place) -> str:
 def _read_name(fields: Mapping[str, Any], place: Place) -> str:
     name = fields.get("name")
     if name is None:
-        place.refuse("missing_field", "it has no name", f'"name": 1 to {MAX_NAME_CHARACTERS} characters')
+        place.refuse("missing_field", "the name is missing", f'"name": 1 to {MAX_NAME_CHARACTERS} characters')
     elif not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
-        place.at("name").refuse("wrong_type", "it is no name", f"text of 1 to {MAX_NAME_CHARACTERS} characters")
+        place.at("name").refuse("wrong_type", "the value is not a valid name", f"text of 1 to {MAX_NAME_CHARACTERS} characters")
     else:
         return name
     return ""
@@ -112,7 +112,7 @@ def _read_description(fields: Mapping[str, Any], place: Place) -> str:
     if description is None:
         return ""
     if not isinstance(description, str):
-        place.at("description").refuse("wrong_type", "it is no text", "text")
+        place.at("description").refuse("wrong_type", "the value is not a string", "text")
         return ""
     place.reading.faults.extend(description_faults(description))
     return description
@@ -123,7 +123,9 @@ def description_faults(description: str) -> tuple[Fault, ...]:
     size = len(description.encode())
     if size <= MAX_DESCRIPTION_BYTES:
         return ()
-    return (Fault("/description", "too_large", f"it has {size} bytes", f"at most {MAX_DESCRIPTION_BYTES} bytes of UTF-8"),)
+    return (
+        Fault("/description", "too_large", f"the description has {size} bytes", f"at most {MAX_DESCRIPTION_BYTES} bytes of UTF-8"),
+    )
 
 
 def read_labels(fields: Mapping[str, Any], place: Place) -> None:
@@ -131,10 +133,14 @@ def read_labels(fields: Mapping[str, Any], place: Place) -> None:
     tags, owner = fields.get("tags"), fields.get("owner")
     if tags is not None and not (isinstance(tags, list) and len(tags) <= MAX_TAGS and all(map(_is_tag, tags))):
         place.at("tags").refuse(
-            "wrong_type", "it is not a list of tags", f"at most {MAX_TAGS} texts of 1 to {MAX_TAG_CHARACTERS} characters"
+            "wrong_type",
+            "the value is not a list of valid tags",
+            f"at most {MAX_TAGS} texts of 1 to {MAX_TAG_CHARACTERS} characters",
         )
     if owner is not None and not (isinstance(owner, str) and 0 < len(owner) <= MAX_OWNER_CHARACTERS):
-        place.at("owner").refuse("wrong_type", "it is not an owner", f"a text of 1 to {MAX_OWNER_CHARACTERS} characters")
+        place.at("owner").refuse(
+            "wrong_type", "the value is not a valid owner", f"a text of 1 to {MAX_OWNER_CHARACTERS} characters"
+        )
 
 
 def _is_tag(tag: object) -> bool:
@@ -150,12 +156,12 @@ def _read_zone(name: object, place: Place) -> ZoneInfo:
             return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         pass  # every way in which the time zone database says that it has no such zone
-    place.refuse("bad_timezone", "there is no such timezone", "an IANA name such as Europe/Berlin")
+    place.refuse("bad_timezone", "unknown timezone", "an IANA name such as Europe/Berlin")
     return UTC
 
 
 def _read_where(fields: Mapping[str, Any], place: Place) -> Condition | None:
     if fields.get("where") is None:
-        place.refuse("missing_field", "it says nothing about whom", '"where": a condition')
+        place.refuse("missing_field", "the condition is missing", '"where": a condition')
         return None
     return read_condition(fields["where"], place.at("where"))

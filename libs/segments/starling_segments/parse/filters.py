@@ -29,13 +29,13 @@ def read_predicate(node: Mapping[str, Any], place: Place, own: frozenset[str], f
     operator = OPERATORS.get(name) if isinstance(name, str) else None
     refuse_unknown_fields(node, own | _fields(operator), place)
     if "op" not in node:
-        place.refuse("missing_field", "it has no operator", '"op": one of ' + ", ".join(OPERATORS))
+        place.refuse("missing_field", "the operator is missing", '"op": one of ' + ", ".join(OPERATORS))
     elif not isinstance(name, str):
-        place.at("op").refuse("wrong_type", "an operator is text", "one of " + ", ".join(OPERATORS))
+        place.at("op").refuse("wrong_type", "the operator is not a string", "one of " + ", ".join(OPERATORS))
     elif operator is None:
-        place.at("op").refuse("unknown_operator", f"{name!r} is no operator", "one of " + ", ".join(OPERATORS))
+        place.at("op").refuse("unknown_operator", f"unknown operator {name!r}", "one of " + ", ".join(OPERATORS))
     elif fits and fits not in operator.fits:
-        place.at("op").refuse("operator_does_not_fit", f"{name!r} does not fit a {fits}", "one of " + _fitting(fits))
+        place.at("op").refuse("operator_does_not_fit", f"operator {name!r} does not apply to a {fits}", "one of " + _fitting(fits))
     elif operator.filters:
         return _read_item_predicate(name, operator, node, place)
     else:
@@ -59,16 +59,16 @@ def _read_value_predicate(name: str, operator: Operator, node: Mapping[str, Any]
     if operator.operand is operands.NOTHING:
         return predicate(name, ())
     if node.get("value") is None:
-        place.refuse("missing_field", f"{name!r} needs a value", '"value"')
+        place.refuse("missing_field", f"operator {name!r} requires a value", '"value"')
         return None
     operand = operator.operand.read(node["value"], place.at("value"))
     if operand is None or ignore_case is None:
         return None
     if fits == NUMBER and operator.operand in _MIXED_OPERANDS and not all(map(is_number, scalars_of(operand))):
-        place.at("value").refuse("wrong_type", "the measure is a number", "a number")
+        place.at("value").refuse("wrong_type", "the measure is a number, the value is not", "a number")
         return None
     if ignore_case and not all(type(item) is str for item in scalars_of(operand)):
-        place.at("ignore_case").refuse("operator_does_not_fit", "only text has upper and lower case", "a text value")
+        place.at("ignore_case").refuse("operator_does_not_fit", "ignore_case applies to text only", "a text value")
         return None
     return predicate(name, operand, place, ignore_case)
 
@@ -77,7 +77,7 @@ def _read_ignore_case(node: Mapping[str, Any], place: Place) -> bool | None:
     flag = node.get("ignore_case", False)
     if isinstance(flag, bool):
         return flag
-    place.at("ignore_case").refuse("wrong_type", "it is no flag", "true or false")
+    place.at("ignore_case").refuse("wrong_type", "the value is not a boolean", "true or false")
     return None
 
 
@@ -100,7 +100,7 @@ def predicate(name: str, operand: Any, place: Place | None = None, ignore_case: 
 
 def _read_item_predicate(name: str, operator: Operator, node: Mapping[str, Any], place: Place) -> Predicate | None:
     if "where" not in node:
-        place.refuse("missing_field", f"{name!r} needs a condition on each item", '"where"')
+        place.refuse("missing_field", f"operator {name!r} requires a condition on the items", '"where"')
         return None
     where = read_filter(node["where"], place.at("where"), ITEM)
     if where is None:
@@ -122,11 +122,11 @@ def read_filter(node: object, place: Place, scope: Scope) -> Filter | None:
     sources = scope.sources
     source = next((source for source in sources if source in fields), None) if sources else "item"
     if source is None:
-        place.refuse("missing_field", "it does not say what to look at", "one of " + ", ".join(sources))
+        place.refuse("missing_field", "the source of the value is missing", "one of " + ", ".join(sources))
     path = fields.get(source) if source else None
     fine = path is None or paths.is_path(path)
     if not fine or (source in fields and path is None):
-        place.at(source or "").refuse("wrong_type", "it is no path", paths.EXPECTED)
+        place.at(source or "").refuse("wrong_type", "the value is not a path", paths.EXPECTED)
         fine = False
     if source and refers(fields.get("value")):
         compared = read_comparison(fields, place, source, path if fine and path else "", scope)

@@ -23,7 +23,7 @@ def read_object(node: object, place: Place, expected: str) -> dict[str, Any] | N
     """The node if it is an object; None after saying that it is none."""
     if isinstance(node, dict):
         return cast("dict[str, Any]", node)
-    place.refuse("wrong_type", f"{type(node).__name__} is no object", expected)
+    place.refuse("wrong_type", "the value is not an object", expected)
     return None
 
 
@@ -47,12 +47,12 @@ def read_group(
 def _part_documents(parts: object, place: Place) -> Sequence[object]:
     expected = f"a list of 1 to {MAX_PARTS} conditions"
     if not isinstance(parts, list):
-        place.refuse("wrong_type", f"{type(parts).__name__} is no list", expected)
+        place.refuse("wrong_type", "the value is not a list", expected)
         return ()
     if not parts:
-        place.refuse("empty_group", "an empty list says nothing", f'{expected}; {{"everyone": true}} for everyone')
+        place.refuse("empty_group", "the group has no conditions", f'{expected}; {{"everyone": true}} for everyone')
     if len(parts) > MAX_PARTS:
-        place.refuse("too_wide", f"{len(parts)} conditions in one group", expected)
+        place.refuse("too_wide", f"the group has {len(parts)} conditions", expected)
         return ()
     return parts
 

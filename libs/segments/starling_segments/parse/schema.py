@@ -88,7 +88,7 @@ def trait_schema() -> Schema:
 def _definitions() -> dict[str, Schema]:
     return {
         "condition": {
-            "description": f"A tree of at most {MAX_LEAVES} leaves, groups at most {MAX_DEPTH} deep",
+            "description": f"At most {MAX_LEAVES} conditions; groups nested at most {MAX_DEPTH} deep",
             "anyOf": [*_refs(_groups("condition")), *(_ref("ratio" if name == "measure" else name) for name in LEAF_READERS)],
         },
         **_groups("condition"),

@@ -28,7 +28,9 @@ _FORMS = ({"within"}, {"between_ago"}, {"after", "before"}, {"calendar"})
 def read_window(node: Mapping[str, Any], place: Place) -> Window | None:
     """The window; None without one, or after saying what is wrong with it."""
     if sum(1 for form in _FORMS if form & node.keys()) > 1:
-        place.refuse("bad_window", "a leaf has one window", "one of within, between_ago, after and before, calendar")
+        place.refuse(
+            "bad_window", "the condition has more than one window", "one of: within; between_ago; after and before; calendar"
+        )
     if "between_ago" in node:
         return _read_ago(node["between_ago"], place.at("between_ago"))
     if "calendar" in node:
@@ -44,20 +46,20 @@ def read_window(node: Mapping[str, Any], place: Place) -> Window | None:
 def _read_ago(value: object, place: Place) -> Window | None:
     expected = '[longer, shorter]: two durations such as ["60d", "30d"]'
     if not isinstance(value, list) or len(value) != 2:
-        place.refuse("bad_window", "it is no pair of durations", expected)
+        place.refuse("bad_window", "the value is not a pair of durations", expected)
         return None
     older, newer = (operands.DURATION.read(part, place.at(i)) for i, part in enumerate(value))
     if older is None or newer is None:
         return None
     if older <= newer:
-        place.refuse("bad_window", "the first duration is not the longer one", expected)
+        place.refuse("bad_window", "the first duration is not longer than the second", expected)
         return None
     return Ago(older, newer)
 
 
 def _read_calendar(value: object, place: Place) -> Window | None:
     if not isinstance(value, str) or value not in CALENDAR:
-        place.refuse("bad_window", "it is no calendar period", "one of " + ", ".join(CALENDAR))
+        place.refuse("bad_window", "unknown calendar period", "one of " + ", ".join(CALENDAR))
         return None
     unit, back = CALENDAR[value]
     return Calendar(unit, back, place.reading.zone.key)
@@ -70,7 +72,7 @@ def _read_fixed(node: Mapping[str, Any], place: Place) -> Window | None:
         return None
     after, before = (ends[name][0] if name in ends else None for name in ("after", "before"))
     if after is not None and before is not None and after >= before:
-        place.refuse("bad_window", "it ends before it starts", '"after" earlier than "before"')
+        place.refuse("bad_window", "the window ends before it starts", '"after" earlier than "before"')
         return None
     return Fixed(after, before)
 

@@ -53,7 +53,7 @@ def _checked(fits: Callable[[Any], bool], expected: str, schema: Schema, code: s
     def read(value: Any, place: Place) -> Any:
         if fits(value):
             return value
-        place.refuse(code, f"{_shown(value)} does not fit here", expected)
+        place.refuse(code, f"{_shown(value)} is not valid here", expected)
         return None
 
     return Operand(read, schema)
@@ -103,15 +103,15 @@ def _read_texts(value: Any, place: Place) -> Any:
 
 def _read_pattern(value: Any, place: Place) -> Any:
     if type(value) is not str:
-        place.refuse("wrong_type", f"{_shown(value)} is no pattern", "text in RE2 syntax")
+        place.refuse("wrong_type", f"{_shown(value)} is not a pattern", "text in RE2 syntax")
         return None
     if len(value) > MAX_PATTERN_CHARACTERS:
-        place.refuse("bad_pattern", f"it has {len(value)} characters", f"at most {MAX_PATTERN_CHARACTERS} characters")
+        place.refuse("bad_pattern", f"the pattern has {len(value)} characters", f"at most {MAX_PATTERN_CHARACTERS} characters")
         return None
     try:
         compile_pattern(value)
     except re2.error as error:
-        place.refuse("bad_pattern", f"RE2 cannot compile it: {error}", "a pattern in RE2 syntax")
+        place.refuse("bad_pattern", f"RE2 cannot compile the pattern: {error}", "a pattern in RE2 syntax")
         return None
     return value
 
@@ -127,20 +127,20 @@ def compile_pattern(pattern: str) -> Any:
 def _read_date(value: Any, place: Place) -> Any:
     span = dates.read_span(value, place.reading.zone) if type(value) is str else None
     if span is None:
-        place.refuse("bad_date", f"{_shown(value)} is no date", "ISO 8601: 2026-03-01 or 2026-03-01T09:30:00Z")
+        place.refuse("bad_date", f"{_shown(value)} is not a date", "ISO 8601: 2026-03-01 or 2026-03-01T09:30:00Z")
         return None
     return list(span)
 
 
 def _read_dates(value: Any, place: Place) -> Any:
     if not _pair_of(_is_text)(value):
-        place.refuse("bad_date", f"{_shown(value)} is no pair of dates", "[first, last], ISO 8601")
+        place.refuse("bad_date", f"{_shown(value)} is not a pair of dates", "[first, last], ISO 8601")
         return None
     spans = [_read_date(part, place.at(i)) for i, part in enumerate(value)]
     if None in spans:
         return None
     if spans[0][0] > spans[1][0]:
-        place.refuse("bad_date", "the first date lies after the last", "[first, last], the earlier first")
+        place.refuse("bad_date", "the first date is later than the last", "[first, last], the earlier first")
         return None
     return [spans[0][0], spans[1][1]]
 
@@ -148,7 +148,7 @@ def _read_dates(value: Any, place: Place) -> Any:
 def _read_duration(value: Any, place: Place) -> Any:
     length = durations.duration_ms(value)
     if length is None:
-        place.refuse("bad_duration", f"{_shown(value)} is no duration", durations.EXPECTED)
+        place.refuse("bad_duration", f"{_shown(value)} is not a duration", durations.EXPECTED)
         return None
     return length
 
