@@ -24,8 +24,18 @@ from preview_load import NOW_MS, TINY, WORKSPACE, Life, hash_of, is_in, life_of,
 from starling_common.database import Database
 from starling_common.settings import Cassandra
 from starling_common.testing import running
-from starling_segments import Evaluator, Known, compile_plan, decode_state, encode_state, judged, on_trial, parse_segment, past_for
-from starling_segments.preview import Past, Trial, folded
+from starling_segments import (
+    Evaluator,
+    Known,
+    compile_plan,
+    compile_preview,
+    decode_state,
+    encode_state,
+    evaluate,
+    parse_segment,
+    required_history,
+)
+from starling_segments.preview import RequiredHistory, SegmentPreview, fold_history
 
 ROUNDS: Final = 15
 _BOUGHT: Final = {"event": "Order Completed"}
@@ -117,10 +127,10 @@ def asked_of(api: httpx.Client, dealt: Sequence[Life], users: int) -> dict[str, 
 def verdicts(dealt: Sequence[Life], users: int, where: Mapping[str, Any], replaces: str | None) -> Iterator[tuple[bool, bool]]:
     """(is in the segment that would be replaced, would be in the new one) of every user: the truth."""
     known = Known({key: frozenset() for key in segments()})
-    trial = on_trial(
+    trial = compile_preview(
         parse_segment({"key": "asked", "name": "asked", "where": dict(where)}, known), segments(), replaces, frozenset()
     )
-    past = past_for(trial, frozenset(compile_plan(list(segments().values())).leaves), NOW_MS)
+    past = required_history(trial, frozenset(compile_plan(list(segments().values())).leaves), NOW_MS)
     by_life = [_verdict(trial, past, life, "nobody") for life in dealt]
     chosen = next((one for one in BUCKETED if json.dumps(one) in json.dumps(where)), None)
     for user in (f"user-{number}" for number in range(users)):
@@ -132,11 +142,11 @@ def verdicts(dealt: Sequence[Life], users: int, where: Mapping[str, Any], replac
             yield False, False
 
 
-def _verdict(trial: Trial, past: Past | None, life: Life, user: str) -> tuple[bool, bool]:
+def _verdict(trial: SegmentPreview, past: RequiredHistory | None, life: Life, user: str) -> tuple[bool, bool]:
     state = decode_state(encode_state(life.state))
     state.user_id = user
-    memory = None if past is None else (folded(past, state, ((event, NOW_MS) for event in life.events), NOW_MS), past.fresh)
-    found = judged(trial, state, memory, NOW_MS)
+    memory = None if past is None else (fold_history(past, state, ((event, NOW_MS) for event in life.events), NOW_MS), past.fresh)
+    found = evaluate(trial, state, memory, NOW_MS)
     return found.before, found.after
 
 

@@ -26,7 +26,7 @@ MODULES = {
     "libs/segments/starling_segments": (
         "language/dates", "language/paths", "language/periods",
         "language/operators/__init__", "language/operators/arrays", "language/operators/moments", "language/operators/operands",
-        "language/operators/places", "language/operators/scalars", "language/operators/table",
+        "language/operators/geo", "language/operators/scalars", "language/operators/table",
         "aggregates/first_match", "aggregates/measure_table", "aggregates/panes", "aggregates/values",
         "parse/comparisons", "parse/filters", "parse/groups",
         "engine/evaluator", "engine/event_index", "engine/future_events", "engine/leaves", "engine/plan", "engine/serialisation",

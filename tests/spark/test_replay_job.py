@@ -63,7 +63,7 @@ def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Pat
     assert profiles.is_none, profiles
     assert profiles.same > 10
     assert {one.segment for one in found} >= {"abandoned", "buyers", "lapsing", "listed"}
-    # Somebody enters, as of then, for whom nothing in the past speaks.
+    # Somebody enters, as of then, for whom nothing in the past reports_to_account.
     topics.send(MEMBERSHIP, b"k", {**told.announced[0], "user_id": "zoe", "event_id": "z", "sequence": 1, "status": "ENTERED"})
     topics.flush()
     _, found = diff(place, NAME)

@@ -136,7 +136,7 @@ def _defined(definitions: Definitions, record: Record) -> Outcome[Definitions]:
         document = read_document(record["document"])
         segment = parse_segment(document, _known(document, others))
     except DefinitionRefused as refused:
-        faults = "; ".join(f"{fault.pointer}: {fault.message}" for fault in refused.faults)
+        faults = "; ".join(f"{fault.pointer}: {fault.message}" for fault in refused.errors)
         return Refused("definition_refused", f"{_place(record)} version {record['version']}: {faults}")
     except ValueError as error:
         return Refused("definition_not_json", f"{_place(record)} version {record['version']}: {error}")

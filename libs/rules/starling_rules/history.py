@@ -14,7 +14,7 @@ from starling_common.values import split_key, workspace_of
 from starling_rules.backfills import narrowed
 from starling_rules.events import Behaviour, Listed, Profile, Reported, parse_object, unreadable
 from starling_rules.rules import NO_RULES, Rules
-from starling_segments import Evaluator, Plan, UserState, adopt
+from starling_segments import Evaluator, Plan, UserState, adopt_history
 from starling_stream.model.processor import Inbound
 
 PAST: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP, DELIVERY)
@@ -55,7 +55,7 @@ class Switch:
         if doubtful:
             lacking |= doubtful.difference(state.accumulators, (match.leaf for match in state.waiting))
             past = narrowed(past, lacking)
-        adopt(state, past, lacking)
+        adopt_history(state, past, lacking)
 
 
 def doubtful_leaves(after: Mapping[bytes, Rules], fresh: Mapping[bytes, frozenset[str]]) -> dict[bytes, frozenset[str]]:

@@ -24,7 +24,7 @@ class Rules:
 
 
 def compiled(definitions: Mapping[str, Definition]) -> Rules:
-    """Raises: BrokenPlan if segments are built on others that are not there; the fold of definitions keeps that from happening."""
+    """Raises: InvalidPlan if segments are built on others that are not there; the fold of definitions keeps that from happening."""
     in_force = [definition for definition in definitions.values() if not definition.archived]
     paused = {definition.segment.key for definition in in_force if definition.paused}
     plan = plan_in_force([definition.segment for definition in in_force], paused)

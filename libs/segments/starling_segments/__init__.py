@@ -1,7 +1,7 @@
-"""The segment language, pure: definitions parsed, compiled to one plan, folded, evaluated and explained. No I/O, no clock."""
+"""The segment language: parse definitions, compile them to one plan, evaluate it for a user and explain the result. No I/O."""
 
-from starling_segments.compile.compiler import BrokenPlan, compile_plan
-from starling_segments.engine.accounts import Said, belong_to, speaks, to_tell
+from starling_segments.compile.compiler import InvalidPlan, compile_plan
+from starling_segments.engine.accounts import AccountUpdate, account_updates, reports_to_account, set_account
 from starling_segments.engine.compiled import Cause, Change
 from starling_segments.engine.evaluator import Evaluator
 from starling_segments.engine.leaves import EventView
@@ -19,73 +19,73 @@ from starling_segments.engine.state import (
 from starling_segments.language.bounds import check_bounds, read_document
 from starling_segments.language.identity import LEAVES
 from starling_segments.language.tree import Condition, Measure, Ratio, Segment
-from starling_segments.language.validation import NOT_YET, DefinitionRefused, Fault, Known
+from starling_segments.language.validation import NOT_YET, DefinitionRefused, FieldError, Known
 from starling_segments.measures import MeasurePlan, compile_measures
 from starling_segments.parse.document import parse_condition, parse_measure, parse_segment
 from starling_segments.parse.schema import json_schema
 from starling_segments.preview import (
-    Found,
-    Past,
-    Trial,
-    adopt,
-    blind_spots,
-    built_on,
-    folded,
-    judged,
-    kept_by,
-    on_trial,
-    past_for,
+    PreviewResult,
+    RequiredHistory,
+    SegmentPreview,
+    adopt_history,
+    compile_preview,
+    evaluate,
+    fold_history,
+    limitations,
     plan_in_force,
+    required_history,
+    required_segments,
+    stored_leaves,
 )
 
 __all__ = [
     "LEAVES",
     "NOT_YET",
     "AccountTally",
-    "BrokenPlan",
+    "AccountUpdate",
     "Cause",
     "Change",
     "Condition",
     "DefinitionRefused",
     "Evaluator",
     "EventView",
-    "Fault",
-    "Found",
+    "FieldError",
+    "InvalidPlan",
     "Known",
     "Measure",
     "MeasurePlan",
     "Membership",
-    "Past",
     "Plan",
+    "PreviewResult",
     "Ratio",
-    "Said",
+    "RequiredHistory",
     "Segment",
-    "Trial",
+    "SegmentPreview",
     "UnknownStateFormat",
     "UserState",
-    "adopt",
-    "belong_to",
-    "blind_spots",
-    "built_on",
+    "account_updates",
+    "adopt_history",
     "check_bounds",
     "compile_measures",
     "compile_plan",
+    "compile_preview",
     "dec_hook",
     "decode_state",
     "enc_hook",
     "encode_state",
-    "folded",
+    "evaluate",
+    "fold_history",
     "json_schema",
-    "judged",
-    "kept_by",
-    "on_trial",
+    "limitations",
     "parse_condition",
     "parse_measure",
     "parse_segment",
-    "past_for",
     "plain",
     "plan_in_force",
     "read_document",
-    "speaks",
-    "to_tell",
+    "reports_to_account",
+    "required_history",
+    "required_segments",
+    "set_account",
+    "stored_leaves",
 ]

@@ -1,7 +1,7 @@
-"""Pure core: what would be so for one user under a segment that is not in force: by the plan and the steps that are used live.
+"""Pure core: preview of a segment for one user: membership before and after the segment would take effect.
 
-The segment on trial stands in a plan beside what it is built on, and beside the segment that it would replace. A leaf that a
-running segment keeps already is in the user's state; what the others would keep is folded from the user's past.
+The plan of a preview contains the segment, the segments that it uses and the one that it would replace. The accumulators of leaf
+nodes that active segments share are in the user's state; the others are folded from the user's history.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from starling_segments.compile.compiler import compile_plan
-from starling_segments.engine.accounts import waiting_for_accounts
+from starling_segments.engine.accounts import defer_account_conditions
 from starling_segments.engine.evaluator import Evaluator
 from starling_segments.engine.leaves import EventLeaf, EventView, FixedLeaf
 from starling_segments.engine.plan import Plan
@@ -22,8 +22,8 @@ from starling_segments.engine.trait_conditions import HeldLeaf
 from starling_segments.engine.window_leaves import CalendarLeaf
 from starling_segments.language.tree import Segment, Unit
 
-ON_TRIAL = "on-trial"
-"""The key of the segment on trial, where no other segment has it."""
+PREVIEW_KEY = "preview"
+"""The key of the previewed segment in its plan, extended by dashes if another segment has it."""
 
 _BY_TIME = attrgetter("time")
 _DAY_MS = 86_400_000
@@ -31,8 +31,8 @@ _CALENDAR_MS: Mapping[Unit, int] = {"day": 2 * _DAY_MS, "week": 14 * _DAY_MS, "m
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A segment on trial. `key`: its own in the plan; `replaces`: the key of the one that it would replace."""
+class SegmentPreview:
+    """A compiled preview. `key`: of the previewed segment in the plan; `replaces`: key of the segment that it would replace."""
 
     evaluator: Evaluator
     key: str
@@ -40,21 +40,20 @@ class Trial:
 
     @property
     def plan(self) -> Plan:
-        """The segment and what it is built on, compiled."""
+        """The segment and the segments that it uses, compiled."""
         return self.evaluator.plan
 
     @property
     def leaves(self) -> frozenset[str]:
-        """Of the plan: what keeps something of the past."""
+        """The ids of the leaf nodes that keep an accumulator."""
         return frozenset(self.plan.leaves)
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """What a trial needs of a user's past. `evaluator`: of the leaves that no state keeps (`fresh`).
+class RequiredHistory:
+    """The history of a user that a preview needs. `evaluator`: of the leaf nodes without stored accumulators (`fresh`).
 
-    `reach_ms`: what is as old as that, or older, they do not look at; None: they look at all. `looks_inside`: whether they
-    read what is in an event.
+    `reach_ms`: only younger events matter; None: all events. `looks_inside`: whether the content of events is read.
     """
 
     evaluator: Evaluator
@@ -64,38 +63,40 @@ class Past:
 
     @property
     def plan(self) -> Plan:
-        """The fresh leaves, compiled."""
+        """The fresh leaf nodes, compiled."""
         return self.evaluator.plan
 
     @property
     def follows_time(self) -> bool:
-        """Whether it counts what stream time was when an event was folded."""
+        """Whether the result depends on the stream time at which each event was folded."""
         return self.plan.follows_time
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a trial found out: is the user in the segment as it is (False where there is none), and as it would be."""
+class PreviewResult:
+    """The user's membership of the replaced segment (False without one), and of the previewed one."""
 
     before: bool
     after: bool
 
 
-def on_trial(segment: Segment, running: Mapping[str, Segment], replaces: str | None, paused: AbstractSet[str]) -> Trial:
-    """Compile it with those it is built on. `running`: the segments in force, `paused`: those of them whose truth stands still.
+def compile_preview(
+    segment: Segment, running: Mapping[str, Segment], replaces: str | None, paused: AbstractSet[str]
+) -> SegmentPreview:
+    """Compile a segment with the segments that it uses. `running`: the segments in force; `paused`: keys of paused ones.
 
-    Raises: BrokenPlan when it is built on what is not there.
+    Raises: InvalidPlan if it uses a segment that is not in force.
     """
-    key = ON_TRIAL
+    key = PREVIEW_KEY
     while key in running:
         key += "-"
-    wanted = built_on(segment.uses | ({replaces} if replaces is not None else set()), running)
+    wanted = required_segments(segment.uses | ({replaces} if replaces is not None else set()), running)
     plan = plan_in_force([*wanted, replace(segment, key=key)], paused)
-    return Trial(Evaluator(plan), key, replaces)
+    return SegmentPreview(Evaluator(plan), key, replaces)
 
 
-def built_on(keys: Iterable[str], running: Mapping[str, Segment]) -> list[Segment]:
-    """Those segments and all that they are built on, each once."""
+def required_segments(keys: Iterable[str], running: Mapping[str, Segment]) -> list[Segment]:
+    """Return these segments and all segments that they use, each once."""
     found: dict[str, Segment] = {}
     waiting = sorted(keys)
     while waiting:
@@ -107,22 +108,22 @@ def built_on(keys: Iterable[str], running: Mapping[str, Segment]) -> list[Segmen
 
 
 def plan_in_force(segments: Sequence[Segment], paused: AbstractSet[str]) -> Plan:
-    """The plan that the segmenter goes by: what asks for an account waits for it, what is paused stays as it is.
+    """Return the plan as the segmenter evaluates it: with deferred account conditions, and with paused segments unchanged.
 
-    Raises: BrokenPlan.
+    Raises: InvalidPlan.
     """
-    return _holding(waiting_for_accounts(compile_plan(segments)), paused)
+    return _paused(defer_account_conditions(compile_plan(segments)), paused)
 
 
-def _holding(plan: Plan, paused: AbstractSet[str]) -> Plan:
-    """The plan in which these segments' truth is what it was: their leaves are kept up, so that no history is lost."""
+def _paused(plan: Plan, paused: AbstractSet[str]) -> Plan:
+    """Return the plan with the truth of these segments fixed. Their leaf nodes still fold, so that no history is lost."""
     if not paused:
         return plan
-    segments = (replace(one, holds=_as_it_was(one.segment.key)) if one.segment.key in paused else one for one in plan.segments)
+    segments = (replace(one, holds=_unchanged(one.segment.key)) if one.segment.key in paused else one for one in plan.segments)
     return replace(plan, segments=tuple(segments))
 
 
-def _as_it_was(key: str) -> Callable[[UserState, int], bool]:
+def _unchanged(key: str) -> Callable[[UserState, int], bool]:
     def holds(state: UserState, _now: int) -> bool:
         return is_member(state, key)
 
@@ -130,49 +131,56 @@ def _as_it_was(key: str) -> Callable[[UserState, int], bool]:
 
 
 def is_member(state: UserState, key: str) -> bool:
-    """Whether the state says so, as of the last evaluation."""
+    """Return whether the user was a member at the last evaluation."""
     membership = state.memberships.get(key)
     return membership is not None and membership.member
 
 
-def past_for(trial: Trial, kept: Collection[str], now: int) -> Past | None:
-    """What has to be folded at `now` where the states keep the leaves `kept`; None when they keep all."""
-    fresh = trial.leaves.difference(kept)
+def required_history(preview: SegmentPreview, kept: Collection[str], now: int) -> RequiredHistory | None:
+    """Return the history to fold at `now`, given the leaf nodes `kept` in the states; None if none is needed."""
+    fresh = preview.leaves.difference(kept)
     if not fresh:
         return None
-    plan = trial.plan.restricted_to(fresh)
+    plan = preview.plan.restricted_to(fresh)
     reaches = [_reach_ms(plan.event_leaves[leaf], now) for leaf in plan.event_leaves]
     known = [reach for reach in reaches if reach is not None]
-    ways = [*plan.router.by_name.values(), *plan.router.by_prefix.values()]
-    looks_inside = any(way.where is not None or plan.event_leaves[way.leaf.id].reads for group in ways for way in group)
-    return Past(Evaluator(plan), fresh, max(known, default=0) if len(known) == len(reaches) else None, looks_inside)
+    subscriptions = [*plan.router.by_name.values(), *plan.router.by_prefix.values()]
+    looks_inside = any(
+        subscription.where is not None or plan.event_leaves[subscription.leaf.id].reads
+        for group in subscriptions
+        for subscription in group
+    )
+    return RequiredHistory(Evaluator(plan), fresh, max(known, default=0) if len(known) == len(reaches) else None, looks_inside)
 
 
-def blind_spots(trial: Trial, kept: Collection[str], past: Past | None, remembered_ms: int) -> list[str]:
-    """Why the answer may be wrong all the same, when events are known for so long and of the profile only what it is now.
+def limitations(preview: SegmentPreview, kept: Collection[str], past: RequiredHistory | None, remembered_ms: int) -> list[str]:
+    """Return the reasons for which the result may be wrong, as texts for users.
 
-    `kept`: as `kept_by` says it; `past`: as `past_for` says it for that.
+    Events are stored for `remembered_ms`; of a profile only the present traits are known. `kept`: as `stored_leaves` returns;
+    `past`: as `required_history` returns for it.
     """
-    told = []
-    if any(asked.id not in kept for asked in trial.plan.accounts):
-        told.append(
-            "the account condition is new and its users have not been evaluated: users with an account are counted as they are now"
+    reasons = []
+    if any(condition.id not in kept for condition in preview.plan.accounts):
+        reasons.append(
+            "users of accounts have not been evaluated for this new condition: users with an account are counted as they are now"
         )
     if past is None:
-        return told
+        return reasons
     if past.reach_ms is None or past.reach_ms > remembered_ms:
-        told.append(f"events are stored for {remembered_ms // _DAY_MS} days after receipt, and the condition covers older events")
+        reasons.append(
+            f"events are stored for {remembered_ms // _DAY_MS} days after receipt, and the condition covers older events"
+        )
     if any(isinstance(leaf, HeldLeaf) for leaf in past.plan.trait_leaves.values()):
-        told.append("the time since a trait has its value is unknown until a segment uses it: held_for counts from now on")
+        reasons.append("the time since a trait has its value is unknown until a segment uses it: held_for counts from now on")
     if past.plan.reads_traits:
-        told.append("events are compared with the current traits, not with the traits at the time of the event")
+        reasons.append("events are compared with the current traits, not with the traits at the time of the event")
     if any(isinstance(leaf, SequenceLeaf) and leaf.pauses for leaf in past.plan.event_leaves.values()):
-        told.append("the waiting time of a not step is evaluated as if all events had arrived on time")
-    return told
+        reasons.append("the waiting time of a not step is evaluated as if all events had arrived on time")
+    return reasons
 
 
-def folded(past: Past, state: UserState, events: Iterable[tuple[EventView, int]], now: int) -> UserState:
-    """What the events, in the order in which they came, each with stream time as it was then, leave in the fresh leaves."""
+def fold_history(past: RequiredHistory, state: UserState, events: Iterable[tuple[EventView, int]], now: int) -> UserState:
+    """Return a state with the fresh accumulators after these events, in order of arrival, each with its stream time."""
     memory = UserState(user_id=state.user_id, traits_json=traits_text(state.traits))
     for event, stream_time in events:
         past.evaluator.on_event(memory, event, stream_time if past.follows_time else now)
@@ -180,20 +188,19 @@ def folded(past: Past, state: UserState, events: Iterable[tuple[EventView, int]]
     return memory
 
 
-def judged(trial: Trial, state: UserState, memory: tuple[UserState, frozenset[str]] | None, now: int) -> Found:
-    """As at a switch to the trial's plan at `now`: what is due fires first, each at its own instant. Changes the state."""
+def evaluate(preview: SegmentPreview, state: UserState, memory: tuple[UserState, frozenset[str]] | None, now: int) -> PreviewResult:
+    """Evaluate the preview as a switch of plans at `now`, after all timers due before it. Changes the state."""
     if memory is not None:
-        adopt(state, *memory)
-    trial.evaluator.on_definition(state, now, trial.evaluator)
-    before = trial.replaces is not None and is_member(state, trial.replaces)
-    return Found(before, is_member(state, trial.key))
+        adopt_history(state, *memory)
+    preview.evaluator.on_definition(state, now, preview.evaluator)
+    before = preview.replaces is not None and is_member(state, preview.replaces)
+    return PreviewResult(before, is_member(state, preview.key))
 
 
-def adopt(state: UserState, past: UserState, fresh: frozenset[str]) -> None:
-    """Put the past into a state's fresh leaves.
+def adopt_history(state: UserState, past: UserState, fresh: frozenset[str]) -> None:
+    """Replace the accumulators and future matches of the `fresh` leaf nodes in a state by those of `past`.
 
-    It replaces what is there and adds to nothing, so that a switch that was broken off can be repeated. What the past
-    left in a state that is gone by now is gone with it: a leaf that is missing in `past` is missing here too.
+    Idempotent, so that an interrupted switch can be repeated: nothing is added up, and what `past` lacks is dropped.
     """
     for leaf in fresh.difference(past.accumulators):
         state.accumulators.drop(leaf)
@@ -202,22 +209,22 @@ def adopt(state: UserState, past: UserState, fresh: frozenset[str]) -> None:
     state.waiting = sorted(waiting + past.waiting, key=_BY_TIME)
 
 
-def kept_by(segments: Sequence[Segment]) -> frozenset[str]:
-    """The leaves that the states of these segments keep, and the conditions that users of accounts answer for them.
+def stored_leaves(segments: Sequence[Segment]) -> frozenset[str]:
+    """Return the ids of the leaf nodes with accumulators and of the account conditions of these segments.
 
-    Raises: BrokenPlan.
+    Raises: InvalidPlan.
     """
     plan = compile_plan(segments)
-    return frozenset(plan.leaves).union(asked.id for asked in plan.accounts)
+    return frozenset(plan.leaves).union(condition.id for condition in plan.accounts)
 
 
 def _reach_ms(leaf: object, now: int) -> int | None:
-    """How far back a leaf looks; None: for ever."""
+    """Return the maximum age of events that a leaf node counts; None: unlimited."""
     if isinstance(leaf, SequenceLeaf):
         return leaf.horizon_ms
     if isinstance(leaf, CalendarLeaf):
         return _CALENDAR_MS[leaf.unit]
     if isinstance(leaf, FixedLeaf):
-        # What lies at the very beginning of the window is in it.
+        # The window includes its start.
         return None if leaf.after_ms is None else max(0, now - leaf.after_ms + 1)
     return leaf.window_ms if isinstance(leaf, EventLeaf) else None

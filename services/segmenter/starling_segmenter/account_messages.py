@@ -20,7 +20,7 @@ from starling_segmenter.accounts import (
 from starling_segmenter.formats import Formats
 from starling_segmenter.membership import Cause, Subject
 from starling_segmenter.states import State, account_state
-from starling_segments import to_tell
+from starling_segments import account_updates
 from starling_stream.model.processor import Decoded, Inbound, Output, Unit
 
 _NOBODY: Final = deterministic_id("segmenter", "accounts")
@@ -47,7 +47,7 @@ class AccountDesk:
     def tell(self, subject: Subject, cause: Cause, unit: Unit[State]) -> None:
         """Tell the user's account what it does not know yet; the state must be put."""
         workspace, user_id, state = subject.workspace, subject.user_id, subject.state
-        for said in to_tell(state, subject.plan):
+        for said in account_updates(state, subject.plan):
             why = Why(state.clock, cause.kind, cause.message_id, cause.event_name, cause.correlation_id)
             answered = Answered(workspace, said.account, user_id, said.answers, why)
             self._send(ACCOUNT_ANSWERS, record_key(workspace, said.account), answered, cause.record, unit)

@@ -34,7 +34,7 @@ from starling_segmenter.membership import ASKED, TIME, Cause, Moment, Subject, a
 from starling_segmenter.past import PastReader
 from starling_segmenter.progress import Reporter, progress
 from starling_segmenter.states import State, decode, encode, user_state
-from starling_segments import AccountTally, Change, UserState, belong_to, speaks
+from starling_segments import AccountTally, Change, UserState, reports_to_account, set_account
 from starling_stream.model.processor import Decoded, History, Inbound, Service, Unit
 
 STAGE: Final = "segmenter"
@@ -128,7 +128,7 @@ class Segmenter:
         rules = self._rules.get(workspace_of(key), NO_RULES)
         state = _known_by_id(key, user_state(unit, key))
         self._pass_time((key, state, rules), unit.stream_time_ms, unit)
-        moved = belong_to(state, profile.group_id)
+        moved = set_account(state, profile.group_id)
         changes = rules.evaluator.on_profile(state, traits, profile.anonymous_ids, unit.stream_time_ms)
         if moved and not profile.group_id:
             changes += rules.evaluator.on_account(state, None, unit.stream_time_ms)
@@ -159,7 +159,7 @@ class Segmenter:
     def _process_tallied(self, record: Inbound, tallied: Tallied, unit: Unit[State]) -> None:
         key, why = record.key, tallied.why
         state = user_state(unit, key)
-        if state is None or state.belongs is None or state.belongs.told != tallied.account_id:
+        if state is None or state.belongs is None or state.belongs.reported_to != tallied.account_id:
             return  # has left it since
         rules = self._rules.get(workspace_of(key), NO_RULES)
         others = {asked: (tallied.others, matching) for asked, matching in tallied.matching.items()}
@@ -183,7 +183,7 @@ class Segmenter:
     def _pass_time(self, user: User, until_ms: int, unit: Unit[State]) -> None:
         """Fire what is due before then, one instant after the other where an account has to hear of each."""
         _, state, rules = user
-        while speaks(state, rules.plan) and (due := rules.evaluator.next_due(state)) is not None and due < until_ms:
+        while reports_to_account(state, rules.plan) and (due := rules.evaluator.next_due(state)) is not None and due < until_ms:
             self._conclude(user, rules.evaluator.on_timer(state, due), TIME, unit)
 
     def adopt_plan(self) -> bytes:
@@ -242,7 +242,7 @@ class Segmenter:
         key, state, rules = user
         if changes:
             self._announce(changes, Subject.of(key, state, rules), cause, unit)
-        if speaks(state, rules.plan):
+        if reports_to_account(state, rules.plan):
             self._accounts.tell(Subject.of(key, state, rules), cause, unit)
         unit.put(key, state, rules.evaluator.next_due(state))
 

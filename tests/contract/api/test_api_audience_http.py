@@ -84,7 +84,7 @@ def test_a_segment_gets_active_once_every_partition_works_by_it(client: Client, 
     log.change("ada", "vip", 1)
     log.progress({"vip": 1}, stream_time_ms=5_000)
     eventually(lambda: client.call("GET", "/v1/segments/vip").json()["status"] == "active")
-    # Active never comes before the members that it speaks of.
+    # Active never comes before the members that it reports_to_account of.
     assert [member["user_id"] for member in pages(client, "/v1/segments/vip/members", 10)] == ["ada"]
     for path in ("", "/vip", "/vip/members", "/vip/size"):
         assert client.call("GET", f"/v1/segments{path}").json()["as_of"] == "1970-01-01T00:00:05.000Z"

@@ -16,20 +16,20 @@ from starling_rules.events import parse_object
 from starling_segments import (
     DefinitionRefused,
     Evaluator,
-    Fault,
+    FieldError,
     Known,
     Segment,
     UserState,
-    blind_spots,
     compile_plan,
+    compile_preview,
     decode_state,
     encode_state,
-    folded,
-    judged,
-    on_trial,
+    evaluate,
+    fold_history,
+    limitations,
     parse_segment,
-    past_for,
     plain,
+    required_history,
 )  # fmt: skip
 
 Doc = dict[str, Any]
@@ -111,11 +111,11 @@ def parsed(where: Any, zone: str = "UTC", key: str = "s") -> Segment | None:
     try:
         return parse_segment({"key": key, "name": "s", "timezone": zone, "where": where}, KNOWN)
     except DefinitionRefused as refused:
-        _check(refused.faults)
+        _check(refused.errors)
         return None
 
 
-def _check(faults: Sequence[Fault]) -> None:
+def _check(faults: Sequence[FieldError]) -> None:
     assert faults
     for fault in faults:
         assert fault.pointer.startswith("/where"), fault
@@ -195,12 +195,12 @@ class User:
 
     def previewed(self, key: str) -> bool:
         """Whether the user would be a member, by a preview of that segment that no state keeps."""
-        trial = on_trial(self.segments[key], {}, None, set())
-        past = past_for(trial, frozenset(), self.now)
-        blind_spots(trial, frozenset(), past, 86_400_000)
+        trial = compile_preview(self.segments[key], {}, None, set())
+        past = required_history(trial, frozenset(), self.now)
+        limitations(trial, frozenset(), past, 86_400_000)
         state = decode_state(encode_state(self.state))
-        memory = None if past is None else (folded(past, state, self.past, self.now), past.fresh)
-        return judged(trial, state, memory, self.now).after
+        memory = None if past is None else (fold_history(past, state, self.past, self.now), past.fresh)
+        return evaluate(trial, state, memory, self.now).after
 
 
 def same(one: Any, other: Any) -> bool:

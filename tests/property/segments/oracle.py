@@ -30,7 +30,7 @@ Prefix = tuple[int, tuple[int, int], tuple[tuple[int, tuple[int, int]], ...]]
 
 
 @dataclass
-class Happened:
+class MeasuredEvent:
     """One event; `traits`: of the profile when it arrived."""
 
     name: str
@@ -57,7 +57,7 @@ class Oracle:
     now: int = 0
     user_id: str = "u"
     zone: str = "UTC"
-    events: list[Happened] = field(default_factory=list)
+    events: list[MeasuredEvent] = field(default_factory=list)
     traits: Doc = field(default_factory=dict)
     lists: set[str] = field(default_factory=set)
     others: tuple[int, int] | None = None
@@ -67,7 +67,7 @@ class Oracle:
     announced: dict[str, list[Seen]] = field(default_factory=dict)
     chains: dict[str, tuple[int, set[Prefix]]] = field(default_factory=dict)
 
-    def event(self, event: Happened, stream_time: int) -> list[Seen]:
+    def event(self, event: MeasuredEvent, stream_time: int) -> list[Seen]:
         before = self._pass(stream_time)
         self.events.append(replace(event, traits=self.traits))
         self.known = True
@@ -297,7 +297,7 @@ def of_numbers(kind: str, numbers: list[float], q: float | None) -> float:
     return min(numbers) if kind == "min" else max(numbers)
 
 
-def grow(steps: list[Doc], met: set[Prefix], known: list[tuple[int, int, Happened]], n: int, zone: str) -> None:
+def grow(steps: list[Doc], met: set[Prefix], known: list[tuple[int, int, MeasuredEvent]], n: int, zone: str) -> None:
     """Add every prefix that follows from those met and from the events known, until there is no other."""
     events = [event for _, _, event in sorted(known, key=lambda match: match[:2])]
     order = {id(event): (t, arrival) for t, arrival, event in known}
@@ -356,13 +356,13 @@ def in_period(name: str, t: datetime, n: datetime) -> bool:
     }[name]
 
 
-def selected(leaf: Doc, event: Happened, zone: str, chain: dict[int, Happened] | None = None) -> bool:
+def selected(leaf: Doc, event: MeasuredEvent, zone: str, chain: dict[int, MeasuredEvent] | None = None) -> bool:
     pattern = leaf["event"]
     named = event.name.startswith(pattern[:-1]) if pattern.endswith("*") else event.name == pattern
     return named and ("where" not in leaf or passes(leaf["where"], event, zone, chain or {}))
 
 
-def passes(where: Doc, event: Happened, zone: str, chain: dict[int, Happened]) -> bool:
+def passes(where: Doc, event: MeasuredEvent, zone: str, chain: dict[int, MeasuredEvent]) -> bool:
     if where.keys() & {"all", "any", "none", "not"}:
         return grouped(where, lambda part: passes(part, event, zone, chain))
     source, path = (event.properties, where["property"]) if "property" in where else (event.context, where["context"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.property.segments.oracle import GRID_MS, Happened
+from tests.property.segments.oracle import GRID_MS, MeasuredEvent
 from tests.property.segments.wide import (
     DURATIONS,
     At,
@@ -38,7 +38,7 @@ class Step:
 
     kind: str
     after_ms: int
-    event: Happened | None = None
+    event: MeasuredEvent | None = None
     traits: Doc | None = None
     listed: tuple[str, bool] = ("", False)
     others: tuple[int, int] | None = None
@@ -267,7 +267,7 @@ def definitions(draw: st.DrawFn, keys: tuple[str, ...]) -> tuple[tuple[str, Doc]
 
 _missing: st.SearchStrategy[Doc] = st.just({})
 happened = st.builds(
-    lambda name, time, v, k, w, app: Happened(name, time, {**v, **k, **w}, app),
+    lambda name, time, v, k, w, app: MeasuredEvent(name, time, {**v, **k, **w}, app),
     st.sampled_from(NAMES),
     grid(-12, 8),  # relative to stream time here: late, on time, or ahead of it
     st.sampled_from([{}, {"v": 0.5}, {"v": 1}, {"v": 1}, {"v": 2}, {"v": -1}, {"v": "x"}, {"v": True}, {"v": At(5_000)}]),

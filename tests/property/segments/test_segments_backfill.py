@@ -22,7 +22,7 @@ from starling_segments import UserState, decode_state, encode_state
 from starling_spark.jobs.backfill.folding import gathered
 from starling_spark.jobs.backfill.planning import assignments, wanted
 from starling_stream.model.processor import Inbound
-from tests.property.segments.oracle import Happened, Oracle
+from tests.property.segments.oracle import MeasuredEvent, Oracle
 from tests.property.segments.oracle import Seen as Announced
 from tests.property.segments.stories import WORLDS, Step, World, stories
 from tests.property.segments.test_segments_oracle import CASES, ask, in_order, put
@@ -54,7 +54,7 @@ class Lived:
         self.records += 1
         self.segmenter.clock(self.now, received_at=self.now * 1000 + self.records)
 
-    def take(self, step: Step, event: Happened | None) -> None:
+    def take(self, step: Step, event: MeasuredEvent | None) -> None:
         """An input, at stream time `now`. A receipt comes strictly after the one before it."""
         self.records += 1
         received = {"received_at": self.now * 1000 + self.records}
@@ -122,7 +122,7 @@ class Lived:
         processed = self.segmenter.task._processed
         return (one for one in processed if (one.topic, one.partition) == (topic, partition) and first <= one.offset < until)
 
-    def move(self, step: Step, event: Happened | None) -> None:
+    def move(self, step: Step, event: MeasuredEvent | None) -> None:
         """Stream time at the step. Under the event clock an event moves it to its own time, or not at all; a list never does."""
         if self.clock is Clock.WALL or step.kind not in ("event", "list"):
             self.now += step.after_ms

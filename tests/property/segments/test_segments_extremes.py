@@ -44,7 +44,7 @@ from tests.property.segments.extremes import (
     through_json,
 )  # fmt: skip
 from tests.property.segments.judging import judge, looked_up
-from tests.property.segments.oracle import Happened, Oracle
+from tests.property.segments.oracle import MeasuredEvent, Oracle
 from tests.unit.segments.test_segments_cases import CASES, take
 
 READ = [through_json(value) for value in VALUES]
@@ -152,7 +152,7 @@ def test_every_measure_is_tried() -> None:
 
 def gives(measure: Any) -> str:
     name = measure if isinstance(measure, str) else next(iter(measure))
-    return MEASURES[cast("MeasureName", name)].gives
+    return MEASURES[cast("MeasureName", name)].value_type
 
 
 @cache
@@ -170,7 +170,7 @@ def lived(user: User, oracle: Oracle, offset: int) -> None:
         time_ms = (MID_MS + i * 500, MID_MS - i * 86_400_000, FIRST_MS)[i % 3]
         properties = {"v": value, "w": some[-i]}
         user.does(properties, time_ms)
-        oracle.events.append(Happened("A", time_ms, properties, properties))
+        oracle.events.append(MeasuredEvent("A", time_ms, properties, properties))
 
 
 @pytest.mark.parametrize("measure", MEASURED, ids=json.dumps)
@@ -190,7 +190,7 @@ def test_every_measure_in_every_window_of_every_property(measure: Any) -> None:
             assert user.previewed(key) is (key in user.members()), wheres[key]
         for time_ms in (LATE_MS, LAST_MS):
             user.does({"v": 1, "w": 1}, time_ms)
-            oracle.events.append(Happened("A", time_ms, {"v": 1, "w": 1}, {}))
+            oracle.events.append(MeasuredEvent("A", time_ms, {"v": 1, "w": 1}, {}))
         user.passes(LAST_MS)
         agree(user, oracle, wheres)
         user.explained(wheres)
@@ -210,7 +210,7 @@ def read_as_a_trait(document: Doc, user: User) -> None:
     for happened, now in user.past:
         plan.fold(state, (happened.time_ms, plan.matches(happened)), now)
     plan.settle(state, now)
-    value, _ = plan.readings[0].look(state, now)
+    value, _ = plan.compiled[0].read(state, now)
     json.dumps(value, allow_nan=False)
 
 
@@ -227,7 +227,7 @@ def test_ratios_and_first_times(window: Doc) -> None:
     lived(user, oracle, len(window))
     for value in (5e-324, -5e-324, 1e290, -1e290):
         user.does({"v": value, "w": 1e290}, MID_MS + 1)
-        oracle.events.append(Happened("A", MID_MS + 1, {"v": value, "w": 1e290}, {}))
+        oracle.events.append(MeasuredEvent("A", MID_MS + 1, {"v": value, "w": 1e290}, {}))
         agree(user, oracle, wheres)
     user.explained(wheres)
     user.passes(LAST_MS)
@@ -338,7 +338,7 @@ def test_texts_that_python_reads_differently_or_not_at_all(text: str) -> None:
     assert isinstance(caught.value, DefinitionRefused) is (text not in NOT_JSON)
     if isinstance(caught.value, DefinitionRefused):
         deep = text.startswith("[")
-        assert [fault.pointer for fault in caught.value.faults] == ["" if deep else "/where/value"]
+        assert [fault.pointer for fault in caught.value.errors] == ["" if deep else "/where/value"]
     outcome = fold(Definitions(), record_of(document, "s"))
     assert isinstance(outcome, Refused)
     assert outcome.code == ("definition_not_json" if text in NOT_JSON else "definition_refused")

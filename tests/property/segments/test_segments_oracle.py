@@ -18,14 +18,14 @@ from starling_segments import (
     Known,
     Segment,
     UserState,
-    built_on,
     compile_plan,
     decode_state,
     encode_state,
     parse_segment,
     plan_in_force,
+    required_segments,
 )  # fmt: skip
-from tests.property.segments.oracle import GRID_MS, Happened, Oracle, Seen
+from tests.property.segments.oracle import GRID_MS, MeasuredEvent, Oracle, Seen
 from tests.property.segments.stories import (
     LISTS,
     WORLDS,
@@ -102,7 +102,7 @@ class Folded:
         told = {condition.id: self.others for evaluator in evaluators for condition in evaluator.plan.accounts}
         return None if self.others is None else AccountTally("acme", told)  # type: ignore[arg-type]
 
-    def take(self, step: Step, event: Happened | None, now: int) -> list[Change]:
+    def take(self, step: Step, event: MeasuredEvent | None, now: int) -> list[Change]:
         if self.through_bytes:
             self.state = decode_state(encode_state(self.state))
         if step.kind in ("define", "hold"):
@@ -127,7 +127,7 @@ class Folded:
         return {key for key, membership in self.state.memberships.items() if membership.member}
 
 
-def ask(oracle: Oracle, step: Step, event: Happened | None, now: int) -> list[Seen]:
+def ask(oracle: Oracle, step: Step, event: MeasuredEvent | None, now: int) -> list[Seen]:
     if step.kind in ("define", "hold"):
         return oracle.hold(step.held, now) if step.kind == "hold" else oracle.define(dict(step.definitions), now)
     if step.kind == "advance":
@@ -151,7 +151,7 @@ def in_order(changes: list[Seen]) -> list[Seen]:
     return sorted(changes, key=lambda change: (change[3], change[0], change[1]))
 
 
-def put(step: Step, world: World, now: int) -> tuple[Step, Happened | None]:
+def put(step: Step, world: World, now: int) -> tuple[Step, MeasuredEvent | None]:
     """The step with its instants where the world has them."""
     traits = step.traits and located(step.traits, world.zone, world.base_ms)
     definitions = tuple((key, placed(where, world)) for key, where in step.definitions)
@@ -187,7 +187,7 @@ def explained(folded: Folded, oracle: Oracle, now: int) -> None:
     """What explain says of each node, as the API asks it of a stored state, is what is so; nothing changes before it says so."""
     running = {one.segment.key: one.segment for one in folded.evaluator.plan.segments}
     for key, where in oracle.definitions.items() if oracle.known else ():
-        evaluator = Evaluator(plan_in_force(built_on([key], running), folded.paused))
+        evaluator = Evaluator(plan_in_force(required_segments([key], running), folded.paused))
         told = evaluator.explain(decode_state(encode_state(folded.state)), key, now)
         assert told["member"] is (key in oracle.members())
         assert told["tree"]["truth"] is told["member"] or key in folded.paused

@@ -81,7 +81,7 @@ def test_csv_is_an_id_a_line(body: str, found: list[str]) -> None:
 def test_another_shape_is_told_where(body: str, pointer: str) -> None:
     with pytest.raises(DefinitionRefused) as refused:
         ids(body)
-    assert refused.value.faults[0].pointer == pointer
+    assert refused.value.errors[0].pointer == pointer
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_refused_csv_names_its_row(body: bytes, named: str) -> None:
 def test_faults_are_told_together_and_the_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DefinitionRefused) as refused:
         ids(json.dumps({"users": ["", "ada", 7]}))
-    assert [fault.pointer for fault in refused.value.faults] == ["/users/0", "/users/2"]
+    assert [fault.pointer for fault in refused.value.errors] == ["/users/0", "/users/2"]
     monkeypatch.setattr(uploads, "MAX_IDS", 3)
     assert len(ids("a\nb\nc", as_csv=True)) == 3
     with pytest.raises(TooLarge):

@@ -96,13 +96,13 @@ WEBHOOK = {"key": "shop", "url": "https://shop.example/hook", "secret": SECRET}
 def test_each_fault_of_a_webhook_is_named(change: dict[str, Any], pointer: str, code: str) -> None:
     with pytest.raises(DefinitionRefused) as refused:
         read_webhook({**WEBHOOK, **change}, KNOWN)
-    assert [(fault.pointer, fault.code) for fault in refused.value.faults] == [(pointer, code)]
+    assert [(fault.pointer, fault.code) for fault in refused.value.errors] == [(pointer, code)]
 
 
 def test_a_url_that_is_refused_is_told_why() -> None:
     with pytest.raises(DefinitionRefused) as refused:
         read_webhook({**WEBHOOK, "url": "https://a..b/"}, KNOWN)
-    [fault] = refused.value.faults
+    [fault] = refused.value.errors
     assert fault.message == "its host 'a..b' is no host name: Empty Label"
     assert "https://hooks.example.com/starling; labels of the host have 1 to 63 characters" in fault.expected
 
@@ -143,7 +143,7 @@ def test_a_webhook_has_defaults() -> None:
 def test_each_fault_of_a_computed_trait_is_named(change: dict[str, Any], pointer: str, code: str) -> None:
     with pytest.raises(DefinitionRefused) as refused:
         read_trait({"key": "ltv", "event": "Order Completed", **change}, KNOWN)
-    assert (pointer, code) in [(fault.pointer, fault.code) for fault in refused.value.faults]
+    assert (pointer, code) in [(fault.pointer, fault.code) for fault in refused.value.errors]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_the_promised_body_of_a_computed_trait_refuses_a_broken_one() -> None:
 def test_all_faults_of_a_computed_trait_come_at_once() -> None:
     with pytest.raises(DefinitionRefused) as refused:
         read_trait({"key": "old", "name": 5, "event": "Buy", "within": "x"}, KNOWN)
-    assert [fault.code for fault in refused.value.faults] == ["key_taken", "wrong_type", "bad_duration"]
+    assert [fault.code for fault in refused.value.errors] == ["key_taken", "wrong_type", "bad_duration"]
 
 
 def test_what_is_no_object_is_refused() -> None:

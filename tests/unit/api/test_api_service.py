@@ -23,7 +23,7 @@ def segment(key: str, where: dict[str, Any]) -> dict[str, Any]:
 
 
 def codes(refused: pytest.ExceptionInfo[DefinitionRefused]) -> list[tuple[str, str]]:
-    return [(fault.pointer, fault.code) for fault in refused.value.faults]
+    return [(fault.pointer, fault.code) for fault in refused.value.errors]
 
 
 def test_defining_claims_publishes_and_shows() -> None:

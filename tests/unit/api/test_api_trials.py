@@ -13,7 +13,7 @@ from starling_api.preview.sampling import Candidate, Questions, Surveyor
 from starling_common.message_events import event_name
 from starling_common.settings import Clock
 from starling_common.values import split_key
-from starling_segments import Known, UserState, encode_state, on_trial, parse_segment, past_for
+from starling_segments import Known, UserState, compile_preview, encode_state, parse_segment, required_history
 from tests.unit.api.memory import World
 from tests.unit.api.memory_states import MemoryPasts
 from tests.unit.api.test_api_app import call
@@ -113,8 +113,8 @@ def test_what_became_of_messages_is_folded_as_of_what_users_did_before_it() -> N
 
 def test_under_the_wall_clock_what_became_of_messages_counts_when_it_was_reported() -> None:
     segment = parse_segment({"key": "a", "name": "a", "where": {"event": "Message Opened", "within": "7d"}}, Known())
-    trial, pasts = on_trial(segment, {}, None, frozenset()), MemoryPasts()
-    past = past_for(trial, (), NOW_MS)
+    trial, pasts = compile_preview(segment, {}, None, frozenset()), MemoryPasts()
+    past = required_history(trial, (), NOW_MS)
     for user, days_ago in (("new", 6), ("old", 7), ("later", -1)):
         came_ms = NOW_MS - days_ago * DAY_MS
         pasts.events[user] = [PastEvent("Message Opened", came_ms, {}, {}, came_ms * 1000, is_outcome=True)]
@@ -313,7 +313,9 @@ def test_of_those_read_the_asked_are_drawn_by_lot() -> None:
     snapshot = site.world.states
     snapshot.buckets = 1
     segment = parse_segment({"key": "a", "name": "a", "where": {"trait": "n", "op": "lt", "value": 3_000}}, Known())
-    questions = Questions("acme", on_trial(segment, {}, None, frozenset()), {0: NOW_MS}, {0: None}, site.world.pasts, Clock.EVENT)
+    questions = Questions(
+        "acme", compile_preview(segment, {}, None, frozenset()), {0: NOW_MS}, {0: None}, site.world.pasts, Clock.EVENT
+    )
     late = iter([0.0, 0.0, 9.0])
     found = Surveyor(snapshot, questions, random.Random(5), lambda: next(late)).survey()
     assert (found.drawn.share, found.drawn.read, found.drawn.asked) == (1, 6_000, 125)

@@ -11,7 +11,7 @@ from starling_segments.aggregates.lifetime import Tally
 def test_a_user_is_shown_by_name() -> None:
     state = UserState(known=True, clock=1_000, user_id="ada", traits_json='{"plan":"pro"}')
     state.accumulators.put("abcdefgh", Tally(3))
-    state.due.note("abcdefgh", 2_000)
+    state.due.set("abcdefgh", 2_000)
     shown = readable(encode_state(decode_state(encode_state(state))))
     assert (shown["user_id"], shown["clock"], shown["accumulators"], shown["due"], shown["memberships_kept"]) == (
         "ada", 1_000, {"abcdefgh": [1, 3]}, {"abcdefgh": 2_000}, {},

@@ -23,11 +23,11 @@ from starling_segments import (
     Evaluator,
     Known,
     UserState,
-    belong_to,
+    account_updates,
     compile_plan,
     encode_state,
     parse_segment,
-    to_tell,
+    set_account,
 )
 from starling_segments.engine.state import FORMAT
 
@@ -74,8 +74,8 @@ def take(evaluator: Evaluator, state: UserState, now: int, kind: str, *what: Any
     if kind == "list":
         return evaluator.on_list(state, what[0], True, now)
     account, others = what
-    belong_to(state, account)
-    to_tell(state, evaluator.plan)
+    set_account(state, account)
+    account_updates(state, evaluator.plan)
     return evaluator.on_account(state, AccountTally(account, {asked.id: others for asked in evaluator.plan.accounts}), now)
 
 

@@ -25,9 +25,9 @@ from starling_segments import (
 from starling_segments.aggregates.accumulators import Beats, Chain
 from starling_segments.aggregates.distributions import Frequencies, Quantiles
 from starling_segments.aggregates.lifetime import EXACT, Values
-from starling_segments.aggregates.sliding import RecentValues
-from starling_segments.aggregates.sliding_distributions import RecentQuantiles
-from starling_segments.aggregates.sliding_measures import Recent, RecentFirst, RecentHighest, RecentLowest, RecentMean
+from starling_segments.aggregates.sliding import SlidingDistinct
+from starling_segments.aggregates.sliding_distributions import SlidingQuantiles
+from starling_segments.aggregates.sliding_measures import SlidingFirst, SlidingMaximum, SlidingMean, SlidingMeasure, SlidingMinimum
 from starling_segments.engine.trait_conditions import murmur3_32, share_of
 
 Doc = dict[str, Any]
@@ -68,7 +68,7 @@ def test_buckets_are_uniform_and_independent_between_salts() -> None:
 
 @pytest.mark.parametrize("n", [EXACT, 1_000, 20_000])
 def test_different_values_are_exact_up_to_256_and_estimated_above(n: int) -> None:
-    ever, lately = Values(), RecentValues()
+    ever, lately = Values(), SlidingDistinct()
     for i in range(n):
         for kept in (ever, lately):
             kept.add(i, f"t{i % n}", 100)
@@ -78,7 +78,7 @@ def test_different_values_are_exact_up_to_256_and_estimated_above(n: int) -> Non
 
 
 def test_different_values_leave_their_window_pane_by_pane() -> None:
-    kept = RecentValues()
+    kept = SlidingDistinct()
     for i in range(2_000):
         kept.add(i * 100, f"t{i}", 1_000)
     assert abs(kept.value() - 2_000) < 80
@@ -93,7 +93,7 @@ def test_different_values_leave_their_window_pane_by_pane() -> None:
 @pytest.mark.parametrize("q", ["0.01", "0.5", "0.95", "1.0"])
 def test_percentiles_are_exact_up_to_256_and_within_one_rank_in_a_hundred_above(q: str) -> None:
     dice = random.Random(3)
-    ever, lately, seen = Quantiles(q), RecentQuantiles(q), []
+    ever, lately, seen = Quantiles(q), SlidingQuantiles(q), []
     for i in range(5_000):
         amount = dice.lognormvariate(3, 1)
         seen.append(amount)
@@ -110,13 +110,15 @@ def test_percentiles_are_exact_up_to_256_and_within_one_rank_in_a_hundred_above(
 @pytest.mark.parametrize(
     ("kept", "of"),
     [
-        (RecentMean(), lambda amounts: sum(amounts) / len(amounts)),
-        (RecentLowest(), min),
-        (RecentHighest(), max),
-        (RecentFirst(), lambda amounts: amounts[0]),
+        (SlidingMean(), lambda amounts: sum(amounts) / len(amounts)),
+        (SlidingMinimum(), min),
+        (SlidingMaximum(), max),
+        (SlidingFirst(), lambda amounts: amounts[0]),
     ],
 )
-def test_above_256_matches_other_measures_are_late_by_less_than_a_pane(kept: Recent, of: Callable[[list[float]], float]) -> None:
+def test_above_256_matches_other_measures_are_late_by_less_than_a_pane(
+    kept: SlidingMeasure, of: Callable[[list[float]], float]
+) -> None:
     window, pane = 256_000, 256_000 // EXACT
     dice = random.Random(5)
     happened = [(i * 97, float(dice.randrange(1_000))) for i in range(2_000)]
@@ -224,7 +226,7 @@ TOO_MUCH: dict[str, Doc] = {
 def test_what_asks_for_too_much_is_refused(name: str) -> None:
     with pytest.raises(DefinitionRefused) as caught:
         parse_segment({"key": "s", "name": "s", "where": TOO_MUCH[name]}, Known())
-    assert {fault.code for fault in caught.value.faults} & {"too_deep", "too_wide", "too_large", "wrong_type", "bad_pattern"}
+    assert {fault.code for fault in caught.value.errors} & {"too_deep", "too_wide", "too_large", "wrong_type", "bad_pattern"}
 
 
 def test_patterns_that_blow_up_elsewhere_take_linear_time() -> None:

@@ -32,7 +32,7 @@ def test_leaves_are_what_a_mapping_is(model: dict[str, Any], steps: list[tuple[s
         elif step == "begin":
             if leaves.get(leaf) is None:
                 model[leaf] = kept
-                leaves.begin(leaf, (kept.__struct_config__.tag, *msgspec.structs.astuple(kept)))
+                leaves.put_first(leaf, (kept.__struct_config__.tag, *msgspec.structs.astuple(kept)))
         elif step == "drop":
             model.pop(leaf, None)
             leaves.drop(leaf)
@@ -66,7 +66,7 @@ def test_what_was_changed_in_place_is_kept() -> None:
 def test_timers_are_what_a_mapping_is(model: dict[str, int], steps: list[tuple[str, int | None]], now: int) -> None:
     timers = timers_of(model)
     for leaf, instant in steps:
-        timers.note(leaf, instant)
+        timers.set(leaf, instant)
         if instant is None:
             model.pop(leaf, None)
         else:

@@ -10,8 +10,8 @@ import pytest
 
 from starling_segments import (
     AccountTally,
-    BrokenPlan,
     Evaluator,
+    InvalidPlan,
     Known,
     Membership,
     UnknownStateFormat,
@@ -22,7 +22,7 @@ from starling_segments import (
     parse_segment,
 )  # fmt: skip
 from starling_segments.aggregates.lifetime import EXACT, Tally
-from starling_segments.aggregates.sliding import RecentAmounts, RecentTimes
+from starling_segments.aggregates.sliding import SlidingCount, SlidingSum
 from starling_segments.engine.serialisation import PackedLeaves
 
 DAY = 86_400_000
@@ -84,9 +84,9 @@ def test_dates_of_another_timezone_are_another_leaf() -> None:
 
 
 def test_segments_that_do_not_fit_together_make_no_plan() -> None:
-    with pytest.raises(BrokenPlan, match="a → b → a"):
+    with pytest.raises(InvalidPlan, match="a → b → a"):
         evaluator_of(a={"segment": "b"}, b={"segment": "a"})
-    with pytest.raises(BrokenPlan, match="'a' uses 'b'"):
+    with pytest.raises(InvalidPlan, match="'a' uses 'b'"):
         evaluator_of(a={"segment": "b"})
 
 
@@ -247,8 +247,8 @@ def test_explain() -> None:
         evaluator.explain(state, "c", 3 * DAY)
 
 
-@pytest.mark.parametrize("kind", [RecentTimes, RecentAmounts])
-def test_above_256_matches_a_window_is_late_by_less_than_a_pane(kind: type[RecentTimes | RecentAmounts]) -> None:
+@pytest.mark.parametrize("kind", [SlidingCount, SlidingSum])
+def test_above_256_matches_a_window_is_late_by_less_than_a_pane(kind: type[SlidingCount | SlidingSum]) -> None:
     window, kept, pane = 256_000, kind(), 256_000 // EXACT
     times = [i * 97 for i in range(2_000)]
     for time in times:
@@ -266,7 +266,7 @@ def test_above_256_matches_a_window_is_late_by_less_than_a_pane(kind: type[Recen
 
 
 def test_a_late_match_among_panes_counts() -> None:
-    kept = RecentTimes()
+    kept = SlidingCount()
     for time in range(0, 600_000, 1_000):
         kept.add(time, None, 4_000)
     kept.add(1_500, None, 4_000)
@@ -311,7 +311,7 @@ def test_what_no_event_touched_passes_through_as_bytes() -> None:
 
 
 def test_256_matches_are_kept_one_by_one() -> None:
-    kept = RecentTimes()
+    kept = SlidingCount()
     for time in range(256):
         kept.add(time, None, 1)
     assert (len(kept.times), kept.panes) == (256, [])

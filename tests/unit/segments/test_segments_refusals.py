@@ -30,11 +30,11 @@ def segment(where: object, **fields: object) -> Doc:
 def faults(document: object) -> list[tuple[str, str]]:
     with pytest.raises(DefinitionRefused) as caught:
         parse_segment(document, KNOWN)
-    for fault in caught.value.faults:
+    for fault in caught.value.errors:
         assert fault.message, fault
         assert fault.expected, fault
         assert fault.code in CODES, fault
-    return [(fault.code, fault.pointer) for fault in caught.value.faults]
+    return [(fault.code, fault.pointer) for fault in caught.value.errors]
 
 
 def nested_nots(levels: int) -> Doc:
@@ -331,7 +331,7 @@ LATER: list[tuple[Doc, str]] = [
 def test_recognised_but_not_built_yet(where: Doc, pointer: str) -> None:
     with pytest.raises(DefinitionRefused) as caught:
         parse_segment(segment(where), BEHIND)
-    assert [(fault.code, fault.pointer) for fault in caught.value.faults] == [("not_yet", pointer)]
+    assert [(fault.code, fault.pointer) for fault in caught.value.errors] == [("not_yet", pointer)]
     assert caught.value.not_yet
 
 
@@ -356,7 +356,7 @@ def test_other_faults_outweigh_not_yet() -> None:
 def test_a_cycle_is_named() -> None:
     with pytest.raises(DefinitionRefused) as caught:
         parse_segment(segment({"segment": "loop-b"}), KNOWN)
-    assert "mine → loop-b → loop-a → mine" in caught.value.faults[0].message
+    assert "mine → loop-b → loop-a → mine" in caught.value.errors[0].message
 
 
 def test_the_limits_themselves_are_accepted() -> None:
@@ -390,7 +390,7 @@ def test_the_text_of_a_definition() -> None:
     for text, code in (("9" * 5_000, "out_of_range"), ("-1e400", "out_of_range"), ("[" * 9_999 + "]" * 9_999, "too_deep")):
         with pytest.raises(DefinitionRefused) as refused:
             read_document(text)
-        assert [(fault.code, fault.pointer) for fault in refused.value.faults] == [(code, "")]
+        assert [(fault.code, fault.pointer) for fault in refused.value.errors] == [(code, "")]
 
 
 def test_groups_and_leaves_inside_where_count_too() -> None:
@@ -413,13 +413,13 @@ def test_what_the_server_sets_may_be_sent_back() -> None:
 def test_a_bare_condition_and_a_measure_point_from_their_own_root() -> None:
     with pytest.raises(DefinitionRefused) as condition:
         parse_condition({"all": []}, "Nowhere", KNOWN)
-    assert [(fault.code, fault.pointer) for fault in condition.value.faults] == [
+    assert [(fault.code, fault.pointer) for fault in condition.value.errors] == [
         ("bad_timezone", "/timezone"),
         ("empty_group", "/all"),
     ]
     with pytest.raises(DefinitionRefused) as measure:
         parse_measure({"event": "Buy", "op": "gte", "within": "x", "measure": {"avg": "v"}})
-    assert [(fault.code, fault.pointer) for fault in measure.value.faults] == [
+    assert [(fault.code, fault.pointer) for fault in measure.value.errors] == [
         ("unknown_field", "/op"),
         ("bad_duration", "/within"),
     ]
@@ -441,7 +441,7 @@ def test_a_bare_ratio() -> None:
     assert (ratio.of.within_ms, ratio.to.within_ms) == (30 * 86_400_000, 7 * 86_400_000)
     with pytest.raises(DefinitionRefused) as refused:
         parse_measure({"event": "Buy", "op": "gte", "measure": {"ratio": {"of": {"event": "Refund"}}}})
-    assert {(fault.code, fault.pointer) for fault in refused.value.faults} == {
+    assert {(fault.code, fault.pointer) for fault in refused.value.errors} == {
         ("unknown_field", "/event"),
         ("unknown_field", "/op"),
         ("missing_field", "/measure/ratio"),
@@ -454,4 +454,4 @@ def test_a_bare_measure_has_a_timezone_of_its_own() -> None:
     assert (days.zone, days.window) == ("Asia/Tokyo", Calendar("month", 0, "Asia/Tokyo"))
     with pytest.raises(DefinitionRefused) as refused:
         parse_measure(BUY, "Mars/Olympus")
-    assert [(fault.code, fault.pointer) for fault in refused.value.faults] == [("bad_timezone", "/timezone")]
+    assert [(fault.code, fault.pointer) for fault in refused.value.errors] == [("bad_timezone", "/timezone")]

@@ -18,12 +18,12 @@ from starling_segments.aggregates.accumulators import Chain, Delayed
 from starling_segments.aggregates.distributions import Frequencies, Quantiles
 from starling_segments.aggregates.lifetime import EXACT, Values
 from starling_segments.aggregates.measure_table import MEASURES, kind_of
-from starling_segments.aggregates.panes import MOST, ROOM, takes
+from starling_segments.aggregates.panes import MAX_BYTES, MAX_PANES, encoded_size
 from starling_segments.aggregates.sketches import with_amounts, with_values
-from starling_segments.aggregates.sliding import RecentValues
-from starling_segments.aggregates.sliding_distributions import RecentFrequencies, RecentQuantiles
+from starling_segments.aggregates.sliding import SlidingDistinct
+from starling_segments.aggregates.sliding_distributions import SlidingFrequencies, SlidingQuantiles
 from starling_segments.engine.sequences import bounds
-from starling_segments.engine.sequences.bounds import KEPT_ROOM, LEFT_ROOM, MOST_LEFT
+from starling_segments.engine.sequences.bounds import MAX_CAPTURED_BYTES, MAX_COMBINATION_BYTES, MAX_COMBINATIONS
 from starling_segments.language.tree import EventSelector, Measure, MeasureName
 
 Doc = dict[str, Any]
@@ -74,10 +74,10 @@ def test_a_step_that_compares_with_many_does_not_keep_every_combination(name: st
     for i in range(40 if late else 300):
         now += 1_000
         evaluator.on_event(state, event("A", 10**7 - i * 1_000 if late else now, k=f"v{i}"), now)
-        assert combinations(chain_of(evaluator, state)) <= MOST_LEFT + 4 * EXACT
-    assert combinations(chain_of(evaluator, state)) > MOST_LEFT // 2  # else nothing was at stake
+        assert combinations(chain_of(evaluator, state)) <= MAX_COMBINATIONS + 4 * EXACT
+    assert combinations(chain_of(evaluator, state)) > MAX_COMBINATIONS // 2  # else nothing was at stake
     assert len(chain_of(evaluator, state).links) <= EXACT
-    assert len(encode_state(state)) < LEFT_ROOM
+    assert len(encode_state(state)) < MAX_COMBINATION_BYTES
 
 
 def answers(evaluator: Evaluator, state: UserState, last: Any) -> bool:
@@ -106,7 +106,7 @@ def test_what_a_later_event_left_too_goes_first() -> None:
     state = UserState()
     for i in range(100):
         evaluator.on_event(state, event("A" if i < 40 else "B", i, k=f"a{i}"), i)
-    assert combinations(chain_of(evaluator, state)) <= MOST_LEFT + 4 * EXACT
+    assert combinations(chain_of(evaluator, state)) <= MAX_COMBINATIONS + 4 * EXACT
     assert all(answers(evaluator, state, event("C", 200, k=f"a{i}")) is (i < 40) for i in range(60))
     evaluator.on_event(state, event("B", 10_000, k="b"), 10_000)
     assert all(answers(evaluator, state, event("C", 10_001, k=f"a{i}")) is (i < 40) for i in range(60))
@@ -127,7 +127,7 @@ def test_what_was_forgotten_is_missed_and_nothing_is_made_up(steps: list[Doc], m
     for seed in range(60):
         entered: list[int | None] = []
         for most in (10**6, 6):
-            monkeypatch.setattr(bounds, "MOST_LEFT", most)
+            monkeypatch.setattr(bounds, "MAX_COMBINATIONS", most)
             entered.append(first_entry(evaluator, random.Random(seed)))
         exact, bounded = entered
         assert bounded is None or (exact is not None and exact <= bounded)
@@ -151,7 +151,7 @@ def test_a_sequence_keeps_fewer_events_when_what_they_are_compared_by_is_large()
     evaluator, state = evaluator_of({"sequence": [A, {"event": "B", "where": compared("eq", 0)}]}), UserState()
     for i in range(200):
         evaluator.on_event(state, event("A", i, k=f"{i}" + "x" * 3_000), i)
-    assert KEPT_ROOM // 2 < len(encode_state(state)) < KEPT_ROOM + LEFT_ROOM
+    assert MAX_CAPTURED_BYTES // 2 < len(encode_state(state)) < MAX_CAPTURED_BYTES + MAX_COMBINATION_BYTES
     assert answers(evaluator, state, event("B", 300, k="199" + "x" * 3_000))
 
 
@@ -235,13 +235,13 @@ def test_what_waits_very_long_for_a_short_window_waits_in_few_panes() -> None:
     every = day // 20
     for i in range(1_094 * 20):
         kept.put(i * every, None, pane, kind.lifetime)
-    assert len(kept.panes) <= MOST + 8
-    assert takes(kept) < ROOM
+    assert len(kept.panes) <= MAX_PANES + 8
+    assert encoded_size(kept) < MAX_BYTES
     for now in range(newer + 10 * day, newer + 1_000 * day, 97 * day + 1):
         kept.admit(now - newer, pane)
         kept.inner.forget(now - older)
         value: Any = kept.inner.value()
-        assert 0 <= value <= 20 + 1_094 * 20 * 2 * 8 // (MOST * 7)  # one pane more or less
+        assert 0 <= value <= 20 + 1_094 * 20 * 2 * 8 // (MAX_PANES * 7)  # one pane more or less
 
 
 def full(measure: str, i: int) -> Any:
@@ -258,22 +258,22 @@ def full(measure: str, i: int) -> Any:
 
 @pytest.mark.parametrize(
     ("measure", "kept"),
-    [("distinct", RecentValues()), ("percentile", RecentQuantiles("0.5")), ("most_frequent", RecentFrequencies())],
+    [("distinct", SlidingDistinct()), ("percentile", SlidingQuantiles("0.5")), ("most_frequent", SlidingFrequencies())],
 )
 def test_a_window_full_of_full_panes_is_small_and_late_by_a_sixteenth_at_most(measure: str, kept: Any) -> None:
     for i in range(EXACT):
-        kept.take_in(i * 1_000, full(measure, i), 1_000)
-    assert ROOM // 4 < takes(kept) < ROOM + (20 << 10)
+        kept.add_pane(i * 1_000, full(measure, i), 1_000)
+    assert MAX_BYTES // 4 < encoded_size(kept) < MAX_BYTES + (20 << 10)
     ends = [-1_000, *(last for last, _ in kept.panes)]
     assert max(younger - older for older, younger in pairwise(ends)) <= EXACT * 1_000 // 16
     assert len(kept.panes) < EXACT // 4
 
 
 def test_wider_panes_estimate_as_well_as_narrow_ones() -> None:
-    values, amounts = RecentValues(), RecentQuantiles("0.5")
+    values, amounts = SlidingDistinct(), SlidingQuantiles("0.5")
     for i in range(EXACT):
-        values.take_in(i * 1_000, full("distinct", i), 1_000)
-        amounts.take_in(i * 1_000, full("percentile", i), 1_000)
+        values.add_pane(i * 1_000, full("distinct", i), 1_000)
+        amounts.add_pane(i * 1_000, full("percentile", i), 1_000)
     assert abs(values.value() - 2_000 * EXACT) < 2_000 * EXACT * 0.04
     values.forget(128_000)
     kept = sum(2_000 * 1_000 // 1_000 for i in range(EXACT) if i * 1_000 > 128_000)

@@ -15,15 +15,24 @@ import pytest
 
 from starling_segments import UserState, decode_state, encode_state, plain
 from starling_segments.aggregates.accumulators import Accumulator, Delayed, Link, Periods
-from starling_segments.aggregates.distributions import Seen, Summary
-from starling_segments.engine.state import AccountTally, Belonging, Membership, Waiting
+from starling_segments.aggregates.distributions import Frequency, Summary
+from starling_segments.engine.state import AccountTally, Belonging, FutureMatch, Membership
 from tests.unit.segments.stored import STATES, Case, cases, go_on, read, told
 
 FILES = sorted(STATES.glob("format_*.json"))
 CASES = cases()
 STORED = {(path.stem, name): data for path in FILES for name, data in read(path).items()}
-NEVER_FILLED = {"RecentLatest.seen"}  # of `last_time`, which reads no property; `last` keeps it as RecentLast.seen
-PARTS: tuple[Any, ...] = (*get_args(Accumulator), Link, Seen, *get_args(Summary), Waiting, Membership, AccountTally, Belonging)
+NEVER_FILLED = {"SlidingLastTime.seen"}  # of `last_time`, which reads no property; `last` keeps it as SlidingLast.seen
+PARTS: tuple[Any, ...] = (
+    *get_args(Accumulator),
+    Link,
+    Frequency,
+    *get_args(Summary),
+    FutureMatch,
+    Membership,
+    AccountTally,
+    Belonging,
+)
 
 
 @cache
@@ -97,5 +106,5 @@ def test_an_accumulator_in_an_accumulator_is_stored_too() -> None:
     }
     delayed = {part for kept, part in found if kept is Delayed}
     periods = {part for kept, part in found if kept is Periods}
-    assert {kind.__name__ for kind in get_args(Accumulator) if kind.__name__.startswith("Recent")} <= {p.__name__ for p in delayed}
+    assert {kind.__name__ for kind in get_args(Accumulator) if kind.__name__.startswith("Sliding")} <= {p.__name__ for p in delayed}
     assert len(periods) >= 13

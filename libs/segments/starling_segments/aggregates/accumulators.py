@@ -23,20 +23,20 @@ from starling_segments.aggregates.lifetime import (
     Total,
     Values,
 )  # fmt: skip
-from starling_segments.aggregates.panes import ROOM, merged, spill, takes, thin_panes
-from starling_segments.aggregates.sliding import RecentAmounts, RecentTimes, RecentValues
-from starling_segments.aggregates.sliding_distributions import RecentFrequencies, RecentQuantiles, thin_frequencies
+from starling_segments.aggregates.panes import MAX_BYTES, encoded_size, merged, spill, thin_panes
+from starling_segments.aggregates.sliding import SlidingCount, SlidingDistinct, SlidingSum
+from starling_segments.aggregates.sliding_distributions import SlidingFrequencies, SlidingQuantiles, thin_frequencies
 from starling_segments.aggregates.sliding_measures import (
-    RecentDays,
-    RecentFirst,
-    RecentFirstTime,
-    RecentHighest,
-    RecentLast,
-    RecentLatest,
-    RecentLowest,
-    RecentMean,
+    SlidingDays,
+    SlidingFirst,
+    SlidingFirstTime,
+    SlidingLast,
+    SlidingLastTime,
+    SlidingMaximum,
+    SlidingMean,
+    SlidingMinimum,
 )  # fmt: skip
-from starling_segments.aggregates.values import is_heavy
+from starling_segments.aggregates.values import is_large
 
 __all__ = ["EXACT", "Accumulator", "Beats", "Chain", "Delayed", "Holds", "Link", "Measured", "Periods", "Since"]
 
@@ -54,7 +54,7 @@ class Delayed(msgspec.Struct, array_like=True, tag=40, gc=False):
     inner: Measured
     times: list[int] = msgspec.field(default_factory=list)
     payloads: list[Any] = msgspec.field(default_factory=list)
-    panes: list[tuple[int, Lasting]] = msgspec.field(default_factory=list)
+    panes: list[tuple[int, LifetimeAccumulator]] = msgspec.field(default_factory=list)
 
     def put(self, time: int, payload: Any, pane_ms: int, fresh: Callable[[], Any]) -> None:
         """A match that has to get older. `fresh`: makes what a lifetime keeps."""
@@ -63,8 +63,8 @@ class Delayed(msgspec.Struct, array_like=True, tag=40, gc=False):
         self.payloads.insert(place, payload)
         if len(self.times) > EXACT:
             self._spill(pane_ms, fresh)
-        if payload is not None and is_heavy(payload):
-            while len(self.times) > 1 and takes(self.payloads) > ROOM:
+        if payload is not None and is_large(payload):
+            while len(self.times) > 1 and encoded_size(self.payloads) > MAX_BYTES:
                 self._spill(pane_ms, fresh)
 
     def _spill(self, pane_ms: int, fresh: Callable[[], Any]) -> None:
@@ -77,8 +77,8 @@ class Delayed(msgspec.Struct, array_like=True, tag=40, gc=False):
 
         n = len(panes)
         spill(panes, time, pane_ms, grown)
-        if is_heavy(payload) or (len(panes) > n and len(panes) % _UNSEEN == 0):
-            if isinstance(self.inner, RecentFrequencies):
+        if is_large(payload) or (len(panes) > n and len(panes) % _UNSEEN == 0):
+            if isinstance(self.inner, SlidingFrequencies):
                 thin_frequencies(panes, pane_ms)
             else:
                 thin_panes(panes, pane_ms, merged)
@@ -87,7 +87,7 @@ class Delayed(msgspec.Struct, array_like=True, tag=40, gc=False):
         """Let in what happened at `newest` or before."""
         while self.panes and self.panes[0][0] <= newest:
             inner: Any = self.inner
-            inner.take_in(*self.panes.pop(0), pane_ms)
+            inner.add_pane(*self.panes.pop(0), pane_ms)
         old_enough = bisect_right(self.times, newest)
         for time, payload in zip(self.times[:old_enough], self.payloads[:old_enough], strict=True):
             self.inner.add(time, payload, pane_ms)
@@ -175,14 +175,14 @@ class Chain(msgspec.Struct, array_like=True, tag=44, gc=False):
     done: int | None = None
 
 
-Lasting: TypeAlias = (
+LifetimeAccumulator: TypeAlias = (
     Tally | Total | Values | Earliest | Latest | Mean | Lowest | Highest | FirstValue | LastValue | Frequencies | Quantiles | Days
 )  # fmt: skip
 """What is kept of a lifetime."""
 Measured: TypeAlias = (
-    Lasting
-    | RecentTimes | RecentAmounts | RecentValues | RecentFirstTime | RecentLatest | RecentLast | RecentDays | RecentMean
-    | RecentLowest | RecentHighest | RecentFirst | RecentFrequencies | RecentQuantiles | Beats
+    LifetimeAccumulator
+    | SlidingCount | SlidingSum | SlidingDistinct | SlidingFirstTime | SlidingLastTime | SlidingLast | SlidingDays | SlidingMean
+    | SlidingMinimum | SlidingMaximum | SlidingFirst | SlidingFrequencies | SlidingQuantiles | Beats
 )  # fmt: skip
 """What can be added to, and says a value."""
 Accumulator: TypeAlias = Measured | Delayed | Periods | Since | Chain

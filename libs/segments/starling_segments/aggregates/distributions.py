@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from starling_segments.aggregates.lifetime import EXACT, FirstValue, Highest, Lifetime, Lowest, Mean
-from starling_segments.aggregates.panes import ROOM, takes
+from starling_segments.aggregates.panes import MAX_BYTES, encoded_size
 from starling_segments.aggregates.sketches import merged_amounts, quantile_in, rank_of, with_amounts
-from starling_segments.aggregates.values import distinct_key, is_heavy
+from starling_segments.aggregates.values import distinct_key, is_large
 
 
-class Seen(msgspec.Struct, array_like=True, gc=False):
+class Frequency(msgspec.Struct, array_like=True, gc=False):
     """One value: how often, when last, and itself."""
 
     n: int
@@ -29,11 +29,11 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
     Agrawal and El Abbadi 2005): a value that is more than one match in `EXACT` is never lost. Of large values there are fewer.
     """
 
-    seen: dict[str, Seen] = msgspec.field(default_factory=dict)
+    seen: dict[str, Frequency] = msgspec.field(default_factory=dict)
 
     def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
         """Fold a match."""
-        self._count(distinct_key(payload) or "", Seen(1, time, payload))
+        self._count(distinct_key(payload) or "", Frequency(1, time, payload))
 
     def merge(self, other: Frequencies) -> None:
         """Take in another one, whose matches are younger or of the same age."""
@@ -42,19 +42,19 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
 
     def value(self) -> Any:
         """The measure now."""
-        best: Seen | None = None
+        best: Frequency | None = None
         for found in self.seen.values():
             if best is None or (found.n, found.last) >= (best.n, best.last):
                 best = found
         return None if best is None else best.value
 
-    def _count(self, key: str, found: Seen) -> None:
+    def _count(self, key: str, found: Frequency) -> None:
         known = self.seen.get(key)
         if known is None:
             n = found.n + (self._make_room() if len(self.seen) >= EXACT else 0)
-            self.seen[key] = Seen(n, found.last, found.value)
-            if is_heavy(found.value):
-                while len(self.seen) > 1 and takes(self) > ROOM:
+            self.seen[key] = Frequency(n, found.last, found.value)
+            if is_large(found.value):
+                while len(self.seen) > 1 and encoded_size(self) > MAX_BYTES:
                     self._make_room()
             return
         known.n += found.n

@@ -14,14 +14,14 @@ from starling_segments.aggregates import distributions, lifetime, sliding, slidi
 from starling_segments.aggregates.accumulators import Beats
 from starling_segments.aggregates.values import distinct_key
 
-Begin: TypeAlias = Callable[[int, Any], tuple[Any, ...]]
+Initialiser: TypeAlias = Callable[[int, Any], tuple[Any, ...]]
 """(the match's time, its payload) -> the accumulator's number and its fields."""
 
 
-def beginning(make: Any) -> Begin:
+def initialiser(make: Any) -> Initialiser:
     """Of what makes an accumulator: its class, or that of percentiles with the rank."""
     made, more = (make.func, make.args) if isinstance(make, partial) else (make, ())
-    found: Begin = _BEGIN[made](_tag(made), *more)
+    found: Initialiser = _INITIALISERS[made](_tag(made), *more)
     return found
 
 
@@ -29,72 +29,72 @@ def _tag(made: Any) -> int:
     return int(made.__struct_config__.tag)
 
 
-def _tally(tag: int) -> Begin:
+def _tally(tag: int) -> Initialiser:
     return lambda _time, _payload: (tag, 1)
 
 
-def _total(tag: int) -> Begin:
+def _total(tag: int) -> Initialiser:
     return lambda _time, payload: (tag, [payload])
 
 
-def _mean(tag: int) -> Begin:
+def _mean(tag: int) -> Initialiser:
     total = _tag(lifetime.Total)
     return lambda _time, payload: (tag, (total, [payload]), 1)
 
 
-def _instant(tag: int) -> Begin:
+def _instant(tag: int) -> Initialiser:
     return lambda time, _payload: (tag, time)
 
 
-def _value(tag: int) -> Begin:
+def _value(tag: int) -> Initialiser:
     return lambda _time, payload: (tag, payload)
 
 
-def _instant_and_value(tag: int) -> Begin:
+def _instant_and_value(tag: int) -> Initialiser:
     return lambda time, payload: (tag, time, payload)
 
 
-def _different(tag: int) -> Begin:
+def _different(tag: int) -> Initialiser:
     return lambda _time, payload: (tag, {payload: 0}, b"")
 
 
-def _frequencies(tag: int) -> Begin:
+def _frequencies(tag: int) -> Initialiser:
     return lambda time, payload: (tag, {distinct_key(payload) or "": (1, time, payload)})
 
 
-def _runs(tag: int) -> Begin:
+def _runs(tag: int) -> Initialiser:
     return lambda _time, payload: (tag, [(payload, payload)])
 
 
-def _times(tag: int) -> Begin:
+def _times(tag: int) -> Initialiser:
     return lambda time, _payload: (tag, [time], [])
 
 
-def _beats(tag: int) -> Begin:
+def _beats(tag: int) -> Initialiser:
     return lambda time, _payload: (tag, [time])
 
 
-def _times_and_values(tag: int) -> Begin:
+def _times_and_values(tag: int) -> Initialiser:
     return lambda time, payload: (tag, [time], [payload], [])
 
 
-def _last_seen(tag: int) -> Begin:
+def _last_seen(tag: int) -> Initialiser:
     return lambda time, payload: (tag, {payload: time}, [], b"")
 
 
-def _amounts(tag: int, q: str = "") -> Begin:
+def _amounts(tag: int, q: str = "") -> Initialiser:
     return lambda _time, payload: (tag, q, [payload], b"")
 
 
-def _times_and_amounts(tag: int, q: str = "") -> Begin:
+def _times_and_amounts(tag: int, q: str = "") -> Initialiser:
     return lambda time, payload: (tag, q, [time], [payload], [], b"")
 
 
-def _days(tag: int) -> Begin:
+def _days(tag: int) -> Initialiser:
     return lambda time, payload: (tag, [payload], [time])
 
 
-_BEGIN: Final[Mapping[Any, Callable[..., Begin]]] = {
+_INITIALISERS: Final[Mapping[Any, Callable[..., Initialiser]]] = {
     lifetime.Tally: _tally,
     lifetime.Total: _total,
     lifetime.Values: _different,
@@ -108,18 +108,18 @@ _BEGIN: Final[Mapping[Any, Callable[..., Begin]]] = {
     distributions.Frequencies: _frequencies,
     distributions.Quantiles: _amounts,
     distributions.Days: _runs,
-    sliding.RecentTimes: _times,
-    sliding.RecentAmounts: _times_and_values,
-    sliding.RecentValues: _last_seen,
-    sliding_measures.RecentFirstTime: _times,
-    sliding_measures.RecentLatest: _instant_and_value,
-    sliding_measures.RecentLast: _instant_and_value,
-    sliding_measures.RecentDays: _days,
-    sliding_measures.RecentMean: _times_and_values,
-    sliding_measures.RecentLowest: _times_and_values,
-    sliding_measures.RecentHighest: _times_and_values,
-    sliding_measures.RecentFirst: _times_and_values,
-    sliding_distributions.RecentFrequencies: _times_and_values,
-    sliding_distributions.RecentQuantiles: _times_and_amounts,
+    sliding.SlidingCount: _times,
+    sliding.SlidingSum: _times_and_values,
+    sliding.SlidingDistinct: _last_seen,
+    sliding_measures.SlidingFirstTime: _times,
+    sliding_measures.SlidingLastTime: _instant_and_value,
+    sliding_measures.SlidingLast: _instant_and_value,
+    sliding_measures.SlidingDays: _days,
+    sliding_measures.SlidingMean: _times_and_values,
+    sliding_measures.SlidingMinimum: _times_and_values,
+    sliding_measures.SlidingMaximum: _times_and_values,
+    sliding_measures.SlidingFirst: _times_and_values,
+    sliding_distributions.SlidingFrequencies: _times_and_values,
+    sliding_distributions.SlidingQuantiles: _times_and_amounts,
     Beats: _beats,
 }

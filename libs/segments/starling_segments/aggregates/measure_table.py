@@ -10,8 +10,8 @@ from typing import Any
 
 from starling_segments.aggregates import distributions, lifetime, sliding, sliding_distributions, sliding_measures
 from starling_segments.aggregates.accumulators import Beats, Measured
-from starling_segments.aggregates.first_match import Begin, beginning
-from starling_segments.aggregates.values import amount, anything, distinct_key
+from starling_segments.aggregates.first_match import Initialiser, initialiser
+from starling_segments.aggregates.values import amount, distinct_key, storable
 from starling_segments.language.operators.table import DATE, NUMBER
 from starling_segments.language.tree import Measure, MeasureName
 
@@ -24,25 +24,25 @@ class MeasureKind:
     """What a measure keeps and says.
 
     `payload(property value)`: what is folded, None to ignore the match (None instead of a function: it reads no
-    property). `nothing`: its value without a match; `lone(time, payload)`: that of one match. `gives`: the type that its
-    operators must fit. `by_ones`: it is a whole number that falls by one with each departure. `departs`: its timer is
+    property). `default`: its value without a match; `lone(time, payload)`: that of one match. `value_type`: the type that its
+    operators must fit. `is_count`: it is a whole number that falls by one with each departure. `wakes_on_departure`: its timer is
     set for whatever leaves a window, whether the truth turns then or not.
     """
 
     payload: Callable[[Any], Any] | None
     lifetime: Callable[[], Measured]
     windowed: Callable[[], Measured]
-    nothing: Any
-    lone: Callable[[int, Any], Any]
-    gives: str
-    by_ones: bool = False
-    departs: bool = False
-    lifetime_begins: Begin = field(init=False)
-    windowed_begins: Begin = field(init=False)
+    default: Any
+    single: Callable[[int, Any], Any]
+    value_type: str
+    is_count: bool = False
+    wakes_on_departure: bool = False
+    lifetime_first: Initialiser = field(init=False)
+    windowed_first: Initialiser = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lifetime_begins", beginning(self.lifetime))
-        object.__setattr__(self, "windowed_begins", beginning(self.windowed))
+        object.__setattr__(self, "lifetime_first", initialiser(self.lifetime))
+        object.__setattr__(self, "windowed_first", initialiser(self.windowed))
 
 
 def _one(_time: int, _payload: Any) -> int:
@@ -62,37 +62,39 @@ def _beat(time: int, _payload: Any) -> tuple[int, ...]:
 
 
 def _number(payload: Callable[[Any], Any] | None, lifetime: Any, windowed: Any) -> MeasureKind:
-    return MeasureKind(payload, lifetime, windowed, 0, _one, NUMBER, by_ones=True)
+    return MeasureKind(payload, lifetime, windowed, 0, _one, NUMBER, is_count=True)
 
 
-def _untied(gives: str, payload: Callable[[Any], Any], lifetime: Any, windowed: Any, *, departs: bool = False) -> MeasureKind:
-    return MeasureKind(payload, lifetime, windowed, None, _itself, gives, departs=departs)
+def _untied(
+    value_type: str, payload: Callable[[Any], Any], lifetime: Any, windowed: Any, *, wakes_on_departure: bool = False
+) -> MeasureKind:
+    return MeasureKind(payload, lifetime, windowed, None, _itself, value_type, wakes_on_departure=wakes_on_departure)
 
 
 def _instant(lifetime: Any, windowed: Any) -> MeasureKind:
-    return MeasureKind(None, lifetime, windowed, None, _its_time, DATE, departs=True)
+    return MeasureKind(None, lifetime, windowed, None, _its_time, DATE, wakes_on_departure=True)
 
 
 MEASURES: Mapping[MeasureName, MeasureKind] = {
-    "count": _number(None, lifetime.Tally, sliding.RecentTimes),
-    "sum": _untied(NUMBER, amount, lifetime.Total, sliding.RecentAmounts),
-    "avg": _untied(NUMBER, amount, lifetime.Mean, sliding_measures.RecentMean),
-    "min": _untied(NUMBER, amount, lifetime.Lowest, sliding_measures.RecentLowest),
-    "max": _untied(NUMBER, amount, lifetime.Highest, sliding_measures.RecentHighest),
-    "first": _untied(ANY_TYPE, anything, lifetime.FirstValue, sliding_measures.RecentFirst),
-    "last": _untied(ANY_TYPE, anything, lifetime.LastValue, sliding_measures.RecentLast, departs=True),
-    "distinct": _number(distinct_key, lifetime.Values, sliding.RecentValues),
-    "most_frequent": _untied(ANY_TYPE, anything, distributions.Frequencies, sliding_distributions.RecentFrequencies),
-    "percentile": _untied(NUMBER, amount, distributions.Quantiles, sliding_distributions.RecentQuantiles),
-    "first_time": _instant(lifetime.Earliest, sliding_measures.RecentFirstTime),
-    "last_time": _instant(lifetime.Latest, sliding_measures.RecentLatest),
-    "days": _number(None, distributions.Days, sliding_measures.RecentDays),
+    "count": _number(None, lifetime.Tally, sliding.SlidingCount),
+    "sum": _untied(NUMBER, amount, lifetime.Total, sliding.SlidingSum),
+    "avg": _untied(NUMBER, amount, lifetime.Mean, sliding_measures.SlidingMean),
+    "min": _untied(NUMBER, amount, lifetime.Lowest, sliding_measures.SlidingMinimum),
+    "max": _untied(NUMBER, amount, lifetime.Highest, sliding_measures.SlidingMaximum),
+    "first": _untied(ANY_TYPE, storable, lifetime.FirstValue, sliding_measures.SlidingFirst),
+    "last": _untied(ANY_TYPE, storable, lifetime.LastValue, sliding_measures.SlidingLast, wakes_on_departure=True),
+    "distinct": _number(distinct_key, lifetime.Values, sliding.SlidingDistinct),
+    "most_frequent": _untied(ANY_TYPE, storable, distributions.Frequencies, sliding_distributions.SlidingFrequencies),
+    "percentile": _untied(NUMBER, amount, distributions.Quantiles, sliding_distributions.SlidingQuantiles),
+    "first_time": _instant(lifetime.Earliest, sliding_measures.SlidingFirstTime),
+    "last_time": _instant(lifetime.Latest, sliding_measures.SlidingLastTime),
+    "days": _number(None, distributions.Days, sliding_measures.SlidingDays),
 }
 PLAIN: tuple[MeasureName, ...] = ("count", "first_time", "last_time")
 """Those that are written as text alone."""
 FIRST = MeasureKind(None, lifetime.Earliest, lifetime.Earliest, None, _its_time, "date")
 """What `first_time` asks: the window is the question's, so that the very first match is kept for ever."""
-BEATS = MeasureKind(None, Beats, Beats, (), _beat, NUMBER, departs=True)
+BEATS = MeasureKind(None, Beats, Beats, (), _beat, NUMBER, wakes_on_departure=True)
 """What `regularly` asks."""
 
 
@@ -101,8 +103,8 @@ def kind_of(measure: Measure) -> MeasureKind:
     kind = MEASURES[measure.name]
     if measure.q is None:
         return kind
-    lifetime, windowed = partial(distributions.Quantiles, measure.q), partial(sliding_distributions.RecentQuantiles, measure.q)
-    return MeasureKind(kind.payload, lifetime, windowed, kind.nothing, kind.lone, kind.gives)
+    lifetime, windowed = partial(distributions.Quantiles, measure.q), partial(sliding_distributions.SlidingQuantiles, measure.q)
+    return MeasureKind(kind.payload, lifetime, windowed, kind.default, kind.single, kind.value_type)
 
 
 def quotient(above: Any, below: Any) -> float | None:

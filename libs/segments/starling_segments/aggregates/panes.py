@@ -11,15 +11,15 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-ROOM = 192 << 10
+MAX_BYTES = 192 << 10
 """How many bytes a leaf's panes may take. One user can have hundreds of leaves, and a state is stored as a whole."""
-ENOUGH = ROOM * 7 // 8
+TARGET_BYTES = MAX_BYTES * 7 // 8
 """To how many bytes they are brought, so that it is not done at each match anew."""
-MOST = 1_024
+MAX_PANES = 1_024
 """How many panes there may be. A window has 256 of them, or a few more."""
 Panes: TypeAlias = list[Any]
 
-_SMALL = ROOM // 256
+_SMALL = MAX_BYTES // 256
 _DOUBLINGS = 40  # from milliseconds to more than there is time
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -44,16 +44,16 @@ def thin_sketches(panes: Panes, pane_ms: int, grown: bytes, put_together: Callab
         thin_panes(panes, pane_ms, put_together)
 
 
-def thin_panes(panes: Panes, pane_ms: int, put_together: Callable[[Any, Any], Any], most: int = MOST) -> None:
+def thin_panes(panes: Panes, pane_ms: int, put_together: Callable[[Any, Any], Any], most: int = MAX_PANES) -> None:
     """Put neighbours together, twice as wide each time, where there are more than `most` panes or they take too much room.
 
     Whatever is in a wider pane leaves later: with full sketches, of 4 to 7 KB, by a sixteenth of the window at most.
     """
-    if len(panes) <= most and takes(panes) <= ROOM:
+    if len(panes) <= most and encoded_size(panes) <= MAX_BYTES:
         return
     for i in range(1, _DOUBLINGS):
         panes[:] = _joined(panes, pane_ms << i, put_together)
-        if len(panes) <= most * 7 // 8 and takes(panes) <= ENOUGH:
+        if len(panes) <= most * 7 // 8 and encoded_size(panes) <= TARGET_BYTES:
             return
 
 
@@ -63,7 +63,7 @@ def merged(older: Any, younger: Any) -> Any:
     return older
 
 
-def takes(kept: Any) -> int:
+def encoded_size(kept: Any) -> int:
     """How many bytes it takes in a state."""
     return len(_encode(kept))
 

@@ -3,7 +3,7 @@
 Times are epoch ms. An event inside a window leaves it at its time + the window's length. A window holds the newest
 `EXACT` matches one by one; older ones are kept in panes of `window / EXACT`, each counted until its last match leaves:
 exact up to `EXACT` matches in the window, above that late by less than one pane. Panes that would take too much room are put
-together (`panes.py`). `take_in` is for what comes into the window as a pane: (its last match, what a lifetime keeps of it).
+together (`panes.py`). `add_pane` is for what comes into the window as a pane: (its last match, what a lifetime keeps of it).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOK_AHEAD = 8
 """How many departures are tried out for the next change of truth before a timer is set for good measure."""
 
 
-class RecentTimes(msgspec.Struct, array_like=True, tag=5, gc=False):
+class SlidingCount(msgspec.Struct, array_like=True, tag=5, gc=False):
     """`count` in a window. `times` ascending; `panes`: (time of the last match, matches), ascending."""
 
     times: list[int] = msgspec.field(default_factory=list)
@@ -39,7 +39,7 @@ class RecentTimes(msgspec.Struct, array_like=True, tag=5, gc=False):
         if len(times) > EXACT:
             spill(self.panes, times.pop(0), pane_ms, lambda n: (n or 0) + 1)
 
-    def take_in(self, last: int, pane: Tally, pane_ms: int) -> None:
+    def add_pane(self, last: int, pane: Tally, pane_ms: int) -> None:
         """Fold a pane."""
         spill(self.panes, last, pane_ms, lambda n: (n or 0) + pane.n)
 
@@ -66,10 +66,10 @@ class RecentTimes(msgspec.Struct, array_like=True, tag=5, gc=False):
             return min(self.panes[0][0], times[0]) if times else self.panes[0][0]
         if threshold is not None:
             return times[n - threshold] if 0 < threshold <= n else None
-        return first_turn(times, range(n - 1, -1, -1), n, holds, now)
+        return first_change(times, range(n - 1, -1, -1), n, holds, now)
 
 
-class RecentAmounts(msgspec.Struct, array_like=True, tag=6, gc=False):
+class SlidingSum(msgspec.Struct, array_like=True, tag=6, gc=False):
     """`sum` in a window. `times` ascending with their `amounts`; `panes`: (time of the last match, sum), ascending."""
 
     times: list[int] = msgspec.field(default_factory=list)
@@ -86,7 +86,7 @@ class RecentAmounts(msgspec.Struct, array_like=True, tag=6, gc=False):
             oldest = self.amounts.pop(0)
             spill(self.panes, times.pop(0), pane_ms, lambda total: (total or 0.0) + oldest)
 
-    def take_in(self, last: int, pane: Total, pane_ms: int) -> None:
+    def add_pane(self, last: int, pane: Total, pane_ms: int) -> None:
         """Fold a pane."""
         spill(self.panes, last, pane_ms, lambda total: (total or 0.0) + (pane.value() or 0.0))
 
@@ -114,10 +114,10 @@ class RecentAmounts(msgspec.Struct, array_like=True, tag=6, gc=False):
         if len(times) == 1:  # hot, the usual case: as below, without an iterator
             return None if holds(None, now) is holds(amounts[0], now) else times[0]
         left = (fsum(amounts[i:]) if i < len(amounts) else None for i in range(1, len(amounts) + 1))
-        return first_turn(times, left, self.value(), holds, now)
+        return first_change(times, left, self.value(), holds, now)
 
 
-class RecentValues(msgspec.Struct, array_like=True, tag=7, gc=False):
+class SlidingDistinct(msgspec.Struct, array_like=True, tag=7, gc=False):
     """`distinct` in a window: each value with the time it was last seen, ascending.
 
     Above `EXACT` different values all of them go into `panes`, (time of the last match, sketch), ascending; `whole` is
@@ -137,7 +137,7 @@ class RecentValues(msgspec.Struct, array_like=True, tag=7, gc=False):
         if len(self.latest) > EXACT:
             self._sketch_all(pane_ms)
 
-    def take_in(self, last: int, pane: Values, pane_ms: int) -> None:
+    def add_pane(self, last: int, pane: Values, pane_ms: int) -> None:
         """Fold a pane."""
         if not self.panes and not pane.sketch:
             for value in pane.seen:
@@ -182,13 +182,13 @@ class RecentValues(msgspec.Struct, array_like=True, tag=7, gc=False):
         return distinct_in(self.whole) if self.panes else len(self.latest)
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
-        """As for `RecentTimes`, over the times at which the values were last seen."""
+        """As for `SlidingCount`, over the times at which the values were last seen."""
         if self.panes:
             return self.panes[0][0]
         n = len(self.latest)
         if threshold is not None:
             return next(islice(self.latest.values(), n - threshold, None)) if 0 < threshold <= n else None
-        return first_turn(list(islice(self.latest.values(), LOOK_AHEAD)), range(n - 1, -1, -1), n, holds, now)
+        return first_change(list(islice(self.latest.values(), LOOK_AHEAD)), range(n - 1, -1, -1), n, holds, now)
 
 
 def _union(one: bytes, other: bytes) -> bytes:
@@ -199,7 +199,7 @@ def _second(item: tuple[str, int]) -> int:
     return item[1]
 
 
-def first_turn(times: list[int], values_left: Any, value: Any, holds: Holds, now: int) -> int | None:
+def first_change(times: list[int], values_left: Any, value: Any, holds: Holds, now: int) -> int | None:
     """The time of the first departure that changes the truth; of the last one tried when there are too many to try."""
     truth = holds(value, now)
     for i, left in enumerate(islice(values_left, LOOK_AHEAD)):

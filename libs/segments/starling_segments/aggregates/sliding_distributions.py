@@ -9,24 +9,24 @@ import msgspec
 
 from starling_segments.aggregates.distributions import Frequencies, Quantiles
 from starling_segments.aggregates.lifetime import EXACT, Holds
-from starling_segments.aggregates.panes import MOST, ROOM, spill, takes, thin_panes, thin_sketches
+from starling_segments.aggregates.panes import MAX_BYTES, MAX_PANES, encoded_size, spill, thin_panes, thin_sketches
 from starling_segments.aggregates.sketches import merged_amounts, quantile_with, rank_of, with_amounts
-from starling_segments.aggregates.sliding import first_turn
-from starling_segments.aggregates.sliding_measures import Recent
-from starling_segments.aggregates.values import is_heavy
+from starling_segments.aggregates.sliding import first_change
+from starling_segments.aggregates.sliding_measures import SlidingMeasure
+from starling_segments.aggregates.values import is_large
 
 _MOST_FREQUENT = 64
 """How many values a pane keeps where all of them are too many."""
 
 
-class RecentFrequencies(Recent, array_like=True, tag=28, gc=False):
+class SlidingFrequencies(SlidingMeasure, array_like=True, tag=28, gc=False):
     """`most_frequent` in a window."""
 
     summary = Frequencies
     bulky = True
 
     def _may_be_much(self, payload: Any, is_new: bool) -> bool:
-        return is_new or is_heavy(payload)
+        return is_new or is_large(payload)
 
     def _thin(self, pane_ms: int) -> None:
         thin_frequencies(self.panes, pane_ms)
@@ -34,13 +34,13 @@ class RecentFrequencies(Recent, array_like=True, tag=28, gc=False):
 
 def thin_frequencies(panes: list[Any], pane_ms: int) -> None:
     """As `thin_panes`; of each pane the most frequent values alone are kept then."""
-    if len(panes) > MOST or takes(panes) > ROOM:
+    if len(panes) > MAX_PANES or encoded_size(panes) > MAX_BYTES:
         for _, kept in panes:
             kept.keep_most(_MOST_FREQUENT)
         thin_panes(panes, pane_ms, _fewer)
 
 
-class RecentQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
+class SlidingQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
     """`percentile` in a window. `q` as text; `panes`: (time of the last match, sketch); `whole`: the sketch of all panes."""
 
     q: str
@@ -60,7 +60,7 @@ class RecentQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
             grown = spill(self.panes, self.times.pop(0), pane_ms, lambda kept: with_amounts(kept or b"", (oldest,)))
             thin_sketches(self.panes, pane_ms, grown, _merged_sketches)
 
-    def take_in(self, last: int, pane: Quantiles, pane_ms: int) -> None:
+    def add_pane(self, last: int, pane: Quantiles, pane_ms: int) -> None:
         """Fold a pane."""
         sketch = pane.as_sketch()
         self.whole = merged_amounts([self.whole, sketch]) if self.whole else sketch
@@ -86,7 +86,7 @@ class RecentQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
         """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
         if self.panes:
             return min(self.panes[0][0], self.times[0]) if self.times else self.panes[0][0]
-        return first_turn(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
+        return first_change(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
 
     def _of(self, start: int) -> float | None:
         left = sorted(self.amounts[start:])

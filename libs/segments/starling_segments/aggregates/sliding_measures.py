@@ -13,15 +13,15 @@ import msgspec
 
 from starling_segments.aggregates.distributions import Days, Summary
 from starling_segments.aggregates.lifetime import EXACT, Earliest, FirstValue, Highest, Holds, LastValue, Latest, Lowest, Mean
-from starling_segments.aggregates.panes import ROOM, merged, spill, takes, thin_panes
-from starling_segments.aggregates.sliding import RecentTimes, first_turn
-from starling_segments.aggregates.values import is_heavy
+from starling_segments.aggregates.panes import MAX_BYTES, encoded_size, merged, spill, thin_panes
+from starling_segments.aggregates.sliding import SlidingCount, first_change
+from starling_segments.aggregates.values import is_large
 
 
-class RecentFirstTime(RecentTimes, array_like=True, tag=20, gc=False):
+class SlidingFirstTime(SlidingCount, array_like=True, tag=20, gc=False):
     """`first_time` in a window; that of a pane is the time of its last match."""
 
-    def take_in(self, last: int, pane: Earliest, pane_ms: int) -> None:  # type: ignore[override]  # noqa: ARG002
+    def add_pane(self, last: int, pane: Earliest, pane_ms: int) -> None:  # type: ignore[override]  # noqa: ARG002
         """Fold a pane."""
         spill(self.panes, last, pane_ms, lambda n: (n or 0) + 1)
 
@@ -34,7 +34,7 @@ class RecentFirstTime(RecentTimes, array_like=True, tag=20, gc=False):
         return self.value()
 
 
-class RecentLatest(msgspec.Struct, array_like=True, tag=21, gc=False):
+class SlidingLastTime(msgspec.Struct, array_like=True, tag=21, gc=False):
     """`last_time` and `last` in a window: whatever is older leaves earlier, so the last match is all there is to keep."""
 
     at: int | None = None
@@ -45,7 +45,7 @@ class RecentLatest(msgspec.Struct, array_like=True, tag=21, gc=False):
         if self.at is None or time >= self.at:
             self.at, self.seen = time, payload
 
-    def take_in(self, last: int, pane: Latest | LastValue, pane_ms: int) -> None:
+    def add_pane(self, last: int, pane: Latest | LastValue, pane_ms: int) -> None:
         """Fold a pane."""
         self.add(last, pane.seen if isinstance(pane, LastValue) else None, pane_ms)
 
@@ -63,7 +63,7 @@ class RecentLatest(msgspec.Struct, array_like=True, tag=21, gc=False):
         return self.at
 
 
-class RecentLast(RecentLatest, array_like=True, tag=22, gc=False):
+class SlidingLast(SlidingLastTime, array_like=True, tag=22, gc=False):
     """`last` in a window."""
 
     def value(self) -> Any:
@@ -71,7 +71,7 @@ class RecentLast(RecentLatest, array_like=True, tag=22, gc=False):
         return self.seen
 
 
-class RecentDays(msgspec.Struct, array_like=True, tag=23, gc=False):
+class SlidingDays(msgspec.Struct, array_like=True, tag=23, gc=False):
     """`days` in a window: each day's last match, both ascending. At most one a day of the longest window."""
 
     days: list[int] = msgspec.field(default_factory=list)
@@ -88,7 +88,7 @@ class RecentDays(msgspec.Struct, array_like=True, tag=23, gc=False):
             self.days.insert(place, payload)
             self.times.insert(place, time)
 
-    def take_in(self, last: int, pane: Days, pane_ms: int) -> None:
+    def add_pane(self, last: int, pane: Days, pane_ms: int) -> None:
         """Fold a pane."""
         for day in pane.each():
             self.add(last, day, pane_ms)
@@ -104,14 +104,14 @@ class RecentDays(msgspec.Struct, array_like=True, tag=23, gc=False):
         return len(self.days)
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
-        """As for `RecentTimes`, over the days."""
+        """As for `SlidingCount`, over the days."""
         n = len(self.times)
         if threshold is not None:
             return self.times[n - threshold] if 0 < threshold <= n else None
-        return first_turn(self.times, range(n - 1, -1, -1), n, holds, now)
+        return first_change(self.times, range(n - 1, -1, -1), n, holds, now)
 
 
-class Recent(msgspec.Struct, array_like=True, gc=False):
+class SlidingMeasure(msgspec.Struct, array_like=True, gc=False):
     """Any other measure in a window. `times` ascending with their `payloads`; `panes`: (time of the last match, summary)."""
 
     summary: ClassVar[type[Any]]
@@ -130,11 +130,11 @@ class Recent(msgspec.Struct, array_like=True, gc=False):
         self.payloads.insert(place, payload)
         if len(times) > EXACT:
             self._spill(pane_ms)
-        if self.bulky and is_heavy(payload):
-            while len(times) > 1 and takes(self.payloads) > ROOM:
+        if self.bulky and is_large(payload):
+            while len(times) > 1 and encoded_size(self.payloads) > MAX_BYTES:
                 self._spill(pane_ms)
 
-    def take_in(self, last: int, pane: Any, pane_ms: int) -> None:
+    def add_pane(self, last: int, pane: Any, pane_ms: int) -> None:
         """Fold a pane."""
         spill(self.panes, last, pane_ms, lambda kept: pane if kept is None else merged(kept, pane))
         if self.bulky:
@@ -148,7 +148,7 @@ class Recent(msgspec.Struct, array_like=True, gc=False):
 
     def _may_be_much(self, payload: Any, is_new: bool) -> bool:  # noqa: ARG002
         """Whether to look how much room the panes take, after a match went into one, a new one or not."""
-        return is_heavy(payload)
+        return is_large(payload)
 
     def _thin(self, pane_ms: int) -> None:
         thin_panes(self.panes, pane_ms, merged)
@@ -171,7 +171,7 @@ class Recent(msgspec.Struct, array_like=True, gc=False):
             return min(self.panes[0][0], self.times[0]) if self.times else self.panes[0][0]
         if len(self.times) == 1:  # hot, the usual case: as below, without an iterator
             return None if holds(None, now) is holds(self.value(), now) else self.times[0]
-        return first_turn(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
+        return first_change(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
 
     def _of(self, start: int) -> Any:
         """The measure of the matches from `start` on, the panes with all of them."""
@@ -189,7 +189,7 @@ class Recent(msgspec.Struct, array_like=True, gc=False):
         return summary
 
 
-class Plain(Recent, array_like=True, gc=False):
+class Plain(SlidingMeasure, array_like=True, gc=False):
     """A measure that its payloads alone make out."""
 
     def _of(self, start: int) -> Any:
@@ -204,7 +204,7 @@ class Plain(Recent, array_like=True, gc=False):
         raise NotImplementedError
 
 
-class RecentMean(Plain, array_like=True, tag=24, gc=False):
+class SlidingMean(Plain, array_like=True, tag=24, gc=False):
     """`avg` in a window."""
 
     summary = Mean
@@ -214,7 +214,7 @@ class RecentMean(Plain, array_like=True, tag=24, gc=False):
         return fsum(payloads) / len(payloads)
 
 
-class RecentLowest(Plain, array_like=True, tag=25, gc=False):
+class SlidingMinimum(Plain, array_like=True, tag=25, gc=False):
     """`min` in a window."""
 
     summary = Lowest
@@ -224,7 +224,7 @@ class RecentLowest(Plain, array_like=True, tag=25, gc=False):
         return min(payloads)
 
 
-class RecentHighest(Plain, array_like=True, tag=26, gc=False):
+class SlidingMaximum(Plain, array_like=True, tag=26, gc=False):
     """`max` in a window."""
 
     summary = Highest
@@ -234,7 +234,7 @@ class RecentHighest(Plain, array_like=True, tag=26, gc=False):
         return max(payloads)
 
 
-class RecentFirst(Plain, array_like=True, tag=27, gc=False):
+class SlidingFirst(Plain, array_like=True, tag=27, gc=False):
     """`first` in a window."""
 
     summary = FirstValue

@@ -6,12 +6,12 @@ import json
 from hashlib import blake2b
 from typing import Any
 
-from starling_segments.aggregates.panes import takes
+from starling_segments.aggregates.panes import encoded_size
 from starling_segments.language.operators.table import NUMBER_TYPES
 
 MAX_MAGNITUDE = 1e290
 """A larger number is not summed: a sum of that many could leave what a double can hold."""
-LIGHT = 512
+SMALL_BYTES = 512
 """A value of so many bytes is no matter."""
 _LONGEST_KEPT = 64
 _LEAST_KEPT, _MOST_KEPT = -(2**63), 2**64 - 1
@@ -37,12 +37,12 @@ def distinct_key(value: Any) -> str | None:
     return "h" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def is_heavy(value: Any) -> bool:
+def is_large(value: Any) -> bool:
     """Whether it matters how many of such values are kept: 256 of those that are not heavy take 128 KB, or a little more."""
     kind = type(value)
     if kind is str:
-        return len(value) > (LIGHT if value.isascii() else LIGHT // 4)
-    return (kind is list or kind is dict) and takes(value) > LIGHT
+        return len(value) > (SMALL_BYTES if value.isascii() else SMALL_BYTES // 4)
+    return (kind is list or kind is dict) and encoded_size(value) > SMALL_BYTES
 
 
 def _normal(value: Any) -> Any:
@@ -55,7 +55,7 @@ def _normal(value: Any) -> Any:
     return value
 
 
-def anything(value: Any) -> Any:
+def storable(value: Any) -> Any:
     """Whatever is there; a whole number that does not fit 64 bits is kept as a float."""
     kind = type(value)
     if kind is str or kind is float or kind is bool or value is None:
@@ -63,8 +63,8 @@ def anything(value: Any) -> Any:
     if kind is int:
         return value if _LEAST_KEPT <= value <= _MOST_KEPT else _as_float(value)
     if kind is list:
-        return [anything(item) for item in value]
-    return {key: anything(item) for key, item in value.items()} if kind is dict else value
+        return [storable(item) for item in value]
+    return {key: storable(item) for key, item in value.items()} if kind is dict else value
 
 
 def _as_float(value: int) -> float | None:

@@ -1,1 +1,1 @@
-"""Compiler: trees of definitions to one plan."""
+"""Compiler: the trees of all definitions to one plan."""

@@ -1,4 +1,4 @@
-"""Pure core: segments -> plan. Everything that can be worked out once is worked out here."""
+"""Pure core: compiles segments to a plan."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from starling_segments.aggregates.measure_table import kind_of, quotient
-from starling_segments.compile.leaf_table import BrokenPlan, LeafTable
+from starling_segments.compile.leaf_table import InvalidPlan, LeafTable
 from starling_segments.engine.compiled import CompiledAccount, CompiledSegment
 from starling_segments.engine.event_index import router
-from starling_segments.engine.explain import Node, earliest, nothing
-from starling_segments.engine.leaves import EventLeaf, Question, earlier, threshold_of
+from starling_segments.engine.explain import Node, earliest, no_value
+from starling_segments.engine.leaves import EventLeaf, ValueTest, earlier, threshold_of
 from starling_segments.engine.plan import Plan
 from starling_segments.engine.state import UserState
 from starling_segments.engine.trait_conditions import held, is_in
@@ -37,17 +37,17 @@ from starling_segments.language.tree import (
     leaves,
 )  # fmt: skip
 from starling_segments.language.tree import Sequence as Steps
-from starling_segments.parse.filters import looks_at_context, looks_at_traits
+from starling_segments.parse.filters import uses_context, uses_traits
 from starling_segments.parse.groups import combine
-from starling_segments.parse.windows import contains, next_turn
+from starling_segments.parse.windows import contains, next_crossing
 
-__all__ = ["BrokenPlan", "compile_plan"]
+__all__ = ["InvalidPlan", "compile_plan"]
 
 
 def compile_plan(segments: Sequence[Segment]) -> Plan:
-    """One plan for all the segments: shared leaves once, a segment after those it is built on.
+    """Return one plan for these segments. Equal leaf nodes are shared; each segment follows the segments that it uses.
 
-    Raises: BrokenPlan (the parser refuses such definitions one by one; together they may still not fit).
+    Raises: InvalidPlan for segments that are valid one by one but not together.
     """
     ordered = _in_order(segments)
     building = _Building({segment.key: segment for segment in ordered})
@@ -66,24 +66,24 @@ def compile_plan(segments: Sequence[Segment]) -> Plan:
         tuple(compiled),
         table.event_leaves,
         table.trait_leaves,
-        router(table.ways),
+        router(table.subscriptions),
         building.lists,
         tuple(building.accounts),
-        reads_context=any(map(looks_at_context, table.wheres)),
-        reads_traits=any(map(looks_at_traits, table.wheres)),
+        reads_context=any(map(uses_context, table.wheres)),
+        reads_traits=any(map(uses_traits, table.wheres)),
     )
 
 
 def _in_order(segments: Sequence[Segment]) -> list[Segment]:
-    """Each after those it uses, otherwise as given."""
+    """Return the segments, each after those that it uses, otherwise in the given order."""
     by_key = {segment.key: segment for segment in segments}
     done: dict[str, Segment] = {}
 
     def visit(key: str, way: tuple[str, ...]) -> None:
         if key in way:
-            raise BrokenPlan("segments are built on each other: " + " → ".join([*way, key]))
+            raise InvalidPlan("segments are built on each other: " + " → ".join([*way, key]))
         if key not in by_key:
-            raise BrokenPlan(f"segment {way[-1]!r} uses {key!r}, which is not there")
+            raise InvalidPlan(f"segment {way[-1]!r} uses {key!r}, which is not there")
         if key in done:
             return
         for used in sorted(by_key[key].uses):
@@ -97,7 +97,7 @@ def _in_order(segments: Sequence[Segment]) -> list[Segment]:
 
 @dataclass
 class _Building:
-    """What grows while the segments are compiled one by one. `mask`: the segment at hand."""
+    """The compilation in progress. `mask`: bit of the segment that is being compiled."""
 
     segments: Mapping[str, Segment]
     table: LeafTable = field(default_factory=LeafTable)
@@ -111,7 +111,7 @@ class _Building:
             ends = ["/not"] if condition.kind == "not" else [f"/{condition.kind}/{i}" for i in range(len(condition.parts))]
             children = tuple(self.node(part, pointer + end) for part, end in zip(condition.parts, ends, strict=True))
             holds = combine(condition.kind, [child.holds for child in children])
-            return Node(pointer, condition.kind, holds, nothing, earliest(children), children)
+            return Node(pointer, condition.kind, holds, no_value, earliest(children), children)
         return self.leaf(condition, pointer)
 
     def leaf(self, leaf: Leaf, pointer: str) -> Node:  # noqa: PLR0911 - one line a kind of leaf
@@ -121,22 +121,22 @@ class _Building:
             case EventMeasure():
                 return self.measure(leaf, pointer)
             case FirstTime():
-                return self.asked(self.table.first(leaf), first_is_inside(leaf.window), pointer, "first_time")
+                return self.value_condition(self.table.first(leaf), first_is_inside(leaf.window), pointer, "first_time")
             case Regularly():
-                return self.asked(self.table.regular(leaf), keeps_on(leaf), pointer, "regularly")
+                return self.value_condition(self.table.regular(leaf), keeps_on(leaf), pointer, "regularly")
             case Steps():
                 return self.sequence(leaf, pointer)
             case InSegment(key):
                 return self.nested(key, pointer)
             case InList(key):
                 self.lists[key] = self.lists.get(key, 0) | self.mask
-                return Node(pointer, "list", lambda state, _now: key in state.lists, lambda _state, _now: key, nothing)
+                return Node(pointer, "list", lambda state, _now: key in state.lists, lambda _state, _now: key, no_value)
             case Bucket():
                 return _bucket(leaf, pointer)
             case Account():
                 return self.account(leaf, pointer)
             case Everyone():
-                return Node(pointer, "everyone", lambda state, _now: state.known, nothing, nothing)
+                return Node(pointer, "everyone", lambda state, _now: state.known, no_value, no_value)
             case _:
                 assert_never(leaf)
 
@@ -144,48 +144,48 @@ class _Building:
         predicate, measure = leaf.predicate, leaf.measure
         if isinstance(measure, Ratio):
             return self.ratio(leaf, measure, pointer)
-        question = Question(predicate.holds, moving=predicate.next_change, back=_back(measure))
-        if kind_of(measure).by_ones and not isinstance(measure.window, Calendar):
-            question.threshold = threshold_of(predicate)
-        return self.asked(self.table.measured(measure), question, pointer, "event")
+        value_test = ValueTest(predicate.holds, next_change=predicate.next_change, back=_back(measure))
+        if kind_of(measure).is_count and not isinstance(measure.window, Calendar):
+            value_test.threshold = threshold_of(predicate)
+        return self.value_condition(self.table.measured(measure), value_test, pointer, "event")
 
-    def asked(self, leaf: EventLeaf, question: Question, pointer: str, kind: str) -> Node:
-        question.mask = self.mask
-        leaf.ask(question)
+    def value_condition(self, leaf: EventLeaf, value_test: ValueTest, pointer: str, kind: str) -> Node:
+        value_test.mask = self.mask
+        leaf.add_test(value_test)
         return Node(
             pointer,
             kind,
-            lambda state, now: question.holds(leaf.observe(state, question, now), now),
-            lambda state, now: leaf.observe(state, question, now),
-            lambda state, now: leaf.turns(state, question, now),
+            lambda state, now: value_test.holds(leaf.observe(state, value_test, now), now),
+            lambda state, now: leaf.observe(state, value_test, now),
+            lambda state, now: leaf.next_change_in(state, value_test, now),
         )
 
     def ratio(self, leaf: EventMeasure, ratio: Ratio, pointer: str) -> Node:
-        """Either part may change the truth with any change of its value."""
+        """Any change of the value of either side can change the truth."""
         sides = []
         for part in (ratio.of, ratio.to):
-            question = Question(lambda value, _now: value, back=_back(part), mask=self.mask)
+            value_test = ValueTest(lambda value, _now: value, back=_back(part), mask=self.mask)
             side = self.table.measured(part)
-            side.ask(question)
-            sides.append((side, question))
-        (of, of_question), (to, to_question) = sides
+            side.add_test(value_test)
+            sides.append((side, value_test))
+        (of, of_test), (to, to_test) = sides
         test = leaf.predicate.holds
 
         def observed(state: UserState, now: int) -> float | None:
-            return quotient(of.observe(state, of_question, now), to.observe(state, to_question, now))
+            return quotient(of.observe(state, of_test, now), to.observe(state, to_test, now))
 
         return Node(
             pointer,
             "event",
             lambda state, now: test(observed(state, now), now),
             observed,
-            lambda state, now: earlier(of.turns(state, of_question, now), to.turns(state, to_question, now)),
+            lambda state, now: earlier(of.next_change_in(state, of_test, now), to.next_change_in(state, to_test, now)),
         )
 
     def sequence(self, leaf: Steps, pointer: str) -> Node:
         kept = self.table.sequence(leaf)
         kept.mask |= self.mask
-        return Node(pointer, "sequence", kept.holds, kept.observe, kept.turns)
+        return Node(pointer, "sequence", kept.holds, kept.observe, kept.next_change_in)
 
     def trait(self, leaf: Trait, pointer: str) -> Node:
         if leaf.held_for_ms is not None or leaf.held_less_than_ms is not None:
@@ -202,19 +202,19 @@ class _Building:
         )
 
     def held(self, leaf: Trait, pointer: str) -> Node:
-        kept, question = self.table.held(leaf), held(leaf)
-        question.mask = self.mask
-        kept.ask(question)
+        kept, value_test = self.table.held(leaf), held(leaf)
+        value_test.mask = self.mask
+        kept.add_test(value_test)
         change, read = leaf.predicate.next_change, kept.read
 
         def turns(state: UserState, now: int) -> int | None:
             moved = None if change is None else change(read(state.traits), now)
-            return earlier(moved, kept.turns(state, question, now))
+            return earlier(moved, kept.next_change_in(state, value_test, now))
 
         return Node(
             pointer,
             "trait",
-            lambda state, now: question.holds(kept.since(state), now),
+            lambda state, now: value_test.holds(kept.since(state), now),
             lambda state, _now: {"value": read(state.traits), "since": kept.since(state)},
             turns,
         )
@@ -229,10 +229,10 @@ class _Building:
         return Node(pointer, "segment", holds, lambda _state, _now: key, tree.next_change)
 
     def account(self, leaf: Account, pointer: str) -> Node:
-        """The others are told of by `on_account`, the user's own answer is found here."""
+        """The answers of other users arrive through `Evaluator.on_account`; the user's own is evaluated here."""
         inner = self.node(leaf.where, pointer + "/account/where")
         uses = frozenset(part.key for part in leaves(leaf.where) if isinstance(part, InSegment))
-        # As the other users of the account answer it: with another meaning of a segment that it asks for it is another question.
+        # The id includes the definitions of used segments: under another definition, answers have another meaning.
         found = self.table.identity("account", condition_facts(leaf.where), meanings(uses, self.segments))
         self.accounts.append(CompiledAccount(found, inner.holds, self.mask, uses))
 
@@ -258,22 +258,22 @@ def _back(measure: Measure) -> int:
 
 
 def _bucket(leaf: Bucket, pointer: str) -> Node:
-    return Node(pointer, "bucket", lambda state, _now: is_in(leaf, state.user_id), lambda _state, _now: leaf.salt, nothing)
+    return Node(pointer, "bucket", lambda state, _now: is_in(leaf, state.user_id), lambda _state, _now: leaf.salt, no_value)
 
 
-def first_is_inside(window: Window | None) -> Question:
-    """Whether the first match (epoch ms, None for none) lies inside the window."""
+def first_is_inside(window: Window | None) -> ValueTest:
+    """Return the test whether the first match (epoch ms; None: no match) is inside the window."""
     if window is None:
-        return Question(lambda first, _now: first is not None)
-    is_inside, turn = contains(window), next_turn(window)
-    return Question(
+        return ValueTest(lambda first, _now: first is not None)
+    is_inside, turn = contains(window), next_crossing(window)
+    return ValueTest(
         lambda first, now: first is not None and is_inside(first, now),
-        moving=lambda first, now: None if first is None else turn(first, now),
+        next_change=lambda first, now: None if first is None else turn(first, now),
     )
 
 
-def keeps_on(leaf: Regularly) -> Question:
-    """Whether enough of the last periods have one of the matches (epoch ms)."""
+def keeps_on(leaf: Regularly) -> ValueTest:
+    """Return the test whether enough of the last periods contain a match."""
     every, at_least, of = leaf.every_ms, leaf.at_least, leaf.of
 
     def holds(times: tuple[int, ...], now: int) -> bool:
@@ -282,7 +282,7 @@ def keeps_on(leaf: Regularly) -> Question:
         return len({(now - t) // every for t in times if 0 <= now - t < every * of}) >= at_least
 
     def moving(times: tuple[int, ...], now: int) -> int | None:
-        """Each match goes on to the next period when it gets a whole number of periods old."""
+        """Each match moves to the next period when its age is a multiple of the period."""
         if len(times) < at_least:
             return None
         truth = holds(times, now)
@@ -292,8 +292,8 @@ def keeps_on(leaf: Regularly) -> Question:
                 return turn
         return turns[-1] if turns else None
 
-    return Question(holds, moving=moving)
+    return ValueTest(holds, next_change=moving)
 
 
 _LOOK_AHEAD = 8
-"""How many such instants are tried out before a timer is set for good measure."""
+"""Instants that are tried; if none changes the truth, the timer is set to the last of them."""

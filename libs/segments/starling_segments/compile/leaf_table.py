@@ -1,4 +1,4 @@
-"""Pure core: leaves of the language -> the plan's leaves, each identity once."""
+"""Pure core: compiles the conditions of definitions to leaf nodes, one for each id."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 from starling_segments.aggregates.accumulators import EXACT
 from starling_segments.aggregates.measure_table import BEATS, FIRST, MeasureKind, kind_of
-from starling_segments.compile.sequence_plan import sequence_leaf, waits_for_steps
-from starling_segments.engine.event_index import Way, any_of, way
+from starling_segments.compile.sequence_plan import compile_sequence, immediate_filter
+from starling_segments.engine.event_index import Subscription, any_of, subscription
 from starling_segments.engine.leaves import EventLeaf, FixedLeaf, Take
 from starling_segments.engine.sequences.sequence import FoldingLeaf, SequenceLeaf
 from starling_segments.engine.trait_conditions import HeldLeaf, TraitLeaf
@@ -33,29 +33,29 @@ from starling_segments.language.tree import (
 )  # fmt: skip
 
 
-class BrokenPlan(ValueError):
-    """The segments do not fit together: one uses another that is not there, or they go round in a loop."""
+class InvalidPlan(ValueError):
+    """The segments cannot form one plan: one uses a segment that is missing, or the uses form a cycle."""
 
 
 @dataclass
 class LeafTable:
-    """What grows while the leaves are compiled one by one."""
+    """The leaf nodes compiled so far."""
 
     event_leaves: dict[str, FoldingLeaf] = field(default_factory=dict)
     trait_leaves: dict[str, TraitLeaf | HeldLeaf] = field(default_factory=dict)
-    ways: list[Way] = field(default_factory=list)
+    subscriptions: list[Subscription] = field(default_factory=list)
     wheres: list[Filter | None] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
     def identity(self, *facts: Any) -> str:
-        """The identity of those facts. Raises: BrokenPlan for one that other facts have."""
+        """Return the id of these facts. Raises: InvalidPlan if other facts have the same id."""
         found = leaf_id(*facts)
         if self.facts.setdefault(found, facts) != facts:
-            raise BrokenPlan(f"two leaves share the identity {found}: {facts} and {self.facts[found]}")
+            raise InvalidPlan(f"two leaves share the identity {found}: {facts} and {self.facts[found]}")
         return found
 
     def measured(self, measure: Measure) -> Any:
-        """The leaf that keeps an event measure."""
+        """Return the leaf node of an event measure."""
         if measure.name == "first_time" and measure.window is None:
             return self.first(FirstTime(measure.event))
         found = self.identity("event", *measure_facts(measure))
@@ -64,7 +64,7 @@ class LeafTable:
         return self.event_leaves[found]
 
     def first(self, leaf: FirstTime) -> Any:
-        """The leaf that keeps the first match. Where a match counts at once, even one from the future, it is another leaf."""
+        """Return the leaf node of a first match. Whether future matches wait depends on the window and is part of the id."""
         waits = isinstance(leaf.window, Within | Ago)
         found = self.identity("first_time", *selector_facts(leaf.event), waits)
         if found not in self.event_leaves:
@@ -72,7 +72,7 @@ class LeafTable:
         return self.event_leaves[found]
 
     def regular(self, leaf: Regularly) -> Any:
-        """The leaf that keeps a habit's beats."""
+        """Return the leaf node of a `regularly` condition."""
         reach_ms = leaf.every_ms * leaf.of
         found = self.identity("regularly", *selector_facts(leaf.event), leaf.every_ms, leaf.of)
         if found not in self.event_leaves:
@@ -80,25 +80,25 @@ class LeafTable:
         return self.event_leaves[found]
 
     def sequence(self, sequence: Sequence) -> SequenceLeaf:
-        """The leaf that keeps a sequence."""
+        """Return the leaf node of a sequence."""
         found = self.identity("sequence", *sequence_facts(sequence))
         if found not in self.event_leaves:
-            leaf = self.event_leaves[found] = sequence_leaf(found, sequence)
+            leaf = self.event_leaves[found] = compile_sequence(found, sequence)
             self.wheres += [step.event.where for step in sequence.steps]
             for pattern in dict.fromkeys(step.event.name for step in sequence.steps):
-                wheres = [waits_for_steps(step.event.where) for step in sequence.steps if step.event.name == pattern]
-                self.ways.append(way(pattern, leaf, any_of(wheres)))
+                wheres = [immediate_filter(step.event.where) for step in sequence.steps if step.event.name == pattern]
+                self.subscriptions.append(subscription(pattern, leaf, any_of(wheres)))
         return self.event_leaves[found]  # type: ignore[return-value]
 
     def trait(self, leaf: Trait) -> TraitLeaf:
-        """The leaf of a predicate on a trait."""
+        """Return the leaf node of a predicate on a trait."""
         found = self.identity("trait", leaf.path, *predicate_facts(leaf.predicate))
         if found not in self.trait_leaves:
             self.trait_leaves[found] = TraitLeaf(found, paths.reader(leaf.path), leaf.predicate)
         return self.trait_leaves[found]  # type: ignore[return-value]
 
     def held(self, leaf: Trait) -> HeldLeaf:
-        """The leaf that keeps since when a predicate on a trait has been true."""
+        """Return the leaf node of a trait condition with `held_for` or `held_less_than`."""
         found = self.identity("held", leaf.path, *predicate_facts(leaf.predicate))
         if found not in self.trait_leaves:
             self.trait_leaves[found] = HeldLeaf(found, paths.reader(leaf.path), leaf.predicate)
@@ -107,7 +107,7 @@ class LeafTable:
     def _add(self, leaf: FoldingLeaf, selector: EventSelector) -> None:
         self.event_leaves[leaf.id] = leaf
         self.wheres.append(selector.where)
-        self.ways.append(way(selector.name, leaf, selector.where))
+        self.subscriptions.append(subscription(selector.name, leaf, selector.where))
 
 
 def _event_leaf(found: str, measure: Measure) -> EventLeaf:

@@ -1,4 +1,4 @@
-"""Pure core: a sequence as it is written -> a sequence as it is folded."""
+"""Pure core: compiles a sequence to its leaf node."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from starling_segments.aggregates.values import anything
-from starling_segments.engine.sequences.parts import Keep, Slot, Stage, StepTest
+from starling_segments.aggregates.values import storable
+from starling_segments.engine.sequences.parts import Capture, Slot, Stage, StepTest
 from starling_segments.engine.sequences.sequence import SequenceLeaf
 from starling_segments.language import paths
 from starling_segments.language.tree import Compared, EventSelector, Filter, Sequence, Source, Step, StepValue, TraitValue
-from starling_segments.parse.filters import checks, compile_filter, looks_at_traits
+from starling_segments.parse.filters import checks, compile_filter, uses_traits
 
 _SOURCES = {"property": "properties", "context": "context"}
 
 
-def sequence_leaf(found: str, sequence: Sequence) -> SequenceLeaf:
-    """The leaf of a sequence, under its identity."""
+def compile_sequence(found: str, sequence: Sequence) -> SequenceLeaf:
+    """Return the leaf node of a sequence."""
     stages = tuple(_stages(sequence.steps))
-    keeps = tuple(sorted(_keeps(sequence.steps), key=lambda keep: keep.name))  # however the definition orders its checks
-    places = {keep.name: place for place, keep in enumerate(keeps)}
+    captures = tuple(
+        sorted(_captures(sequence.steps), key=lambda capture: capture.name)
+    )  # independent of the order of checks in the definition
+    places = {capture.name: place for place, capture in enumerate(captures)}
     slots = tuple(_slots(sequence.steps, stage.step, places) for stage in stages)
     return SequenceLeaf(
         found,
@@ -28,15 +30,15 @@ def sequence_leaf(found: str, sequence: Sequence) -> SequenceLeaf:
         stages,
         sequence.within_ms,
         _horizon_ms(sequence),
-        keeps,
+        captures,
         slots,
-        any(looks_at_traits(step.event.where) for step in sequence.steps),
+        any(uses_traits(step.event.where) for step in sequence.steps),
         tuple(k for k, stage in enumerate(stages) if stage.pause_ms is not None),
     )
 
 
-def waits_for_steps(where: Filter | None) -> Filter | None:
-    """What can be asked of an event when it comes: nothing when it depends on the events before it."""
+def immediate_filter(where: Filter | None) -> Filter | None:
+    """Return the filter that can be evaluated when an event arrives; None if it refers to earlier steps."""
     return None if _looks_back(where) else where
 
 
@@ -57,7 +59,7 @@ def _stages(steps: tuple[Step, ...]) -> Iterator[Stage]:
 
 
 def _horizon_ms(sequence: Sequence) -> int | None:
-    """How long before now the first event of a chain that still counts can lie; None: any time."""
+    """Return the maximum age of the first event of a chain that still counts; None: unlimited."""
     events = [step for step in sequence.steps[1:] if not step.negative]
     if sequence.within_ms is None or any(step.within_ms is None for step in events):
         return None
@@ -86,9 +88,9 @@ def _of_chain(places: Mapping[str, int], other: TraitValue | StepValue) -> Calla
     return lambda record: record.bound.get(slot)
 
 
-def _keeps(steps: tuple[Step, ...]) -> Iterator[Keep]:
-    """Of each event, whatever the steps that look back look at, and what they look back at."""
-    names: dict[str, Keep] = {}
+def _captures(steps: tuple[Step, ...]) -> Iterator[Capture]:
+    """Return the values to capture of each event: both sides of comparisons with earlier steps."""
+    names: dict[str, Capture] = {}
     for step in steps:
         if not _looks_back(step.event.where):
             continue
@@ -97,16 +99,16 @@ def _keeps(steps: tuple[Step, ...]) -> Iterator[Keep]:
             if isinstance(check, Compared):
                 wanted.append(("traits" if isinstance(check.other, TraitValue) else "properties", check.other.path))
             for source, path in wanted:
-                names.setdefault(f"{source}:{path}", Keep(f"{source}:{path}", source, _kept(paths.reader(path))))
+                names.setdefault(f"{source}:{path}", Capture(f"{source}:{path}", source, _kept(paths.reader(path))))
     yield from names.values()
 
 
 def _kept(read: paths.Reader) -> paths.Reader:
-    return lambda found: anything(read(found))
+    return lambda found: storable(read(found))
 
 
 def _slots(steps: tuple[Step, ...], last: int, places: Mapping[str, int]) -> tuple[Slot, ...]:
-    """What steps after `last` ask of it and of those before it."""
+    """Return the values of step `last` and earlier ones that later steps compare with."""
     found: dict[str, int] = {}
     for step in steps[last + 1 :]:
         for check in checks(step.event.where):

@@ -1,1 +1,1 @@
-"""Evaluation: the state of one user, its serialisation, and the plan that folds events, profiles and timers through it."""
+"""Evaluation: the state of a user, its serialisation, the plan and the evaluator that applies the plan to a state."""

@@ -1,7 +1,7 @@
-"""Pure core: what a user says to their account, and how segments wait for what the account says.
+"""Pure core: conditions on the users of an account: the answers of a user, and the segments that wait for those of the others.
 
-What the other users of an account do is told of by others, a moment later. Until all of it is known for a user, whatever asks
-for it stays as it is for that user: half an answer is never announced.
+The answers of an account's other users arrive later, as records. Until all of them have arrived for a user, each segment with
+such a condition keeps the user's membership as it is: no membership change is based on a part of the answers.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from starling_segments.engine.plan import Plan
 from starling_segments.engine.state import Belonging, UserState
 
 
-class Said(NamedTuple):
-    """What an account is to be told about a user. `answers`: condition's identity -> what the user says; None: gone from it."""
+class AccountUpdate(NamedTuple):
+    """A user's answers for an account: condition id -> truth. `answers` is None when the user has left the account."""
 
     account: str
     answers: Mapping[str, bool] | None
 
 
-def waiting_for_accounts(plan: Plan) -> Plan:
-    """The plan in which what asks for an account stays as it is while that is not known."""
+def defer_account_conditions(plan: Plan) -> Plan:
+    """Return the plan with each segment that has account conditions unchanged while answers are missing."""
     if not plan.accounts:
         return plan
     needs = _needs(plan)
-    segments = tuple(_once_known(compiled, needs[compiled.segment.key]) for compiled in plan.segments)
-    who_asks = dict.fromkeys((asked.id for asked in plan.accounts), 0)
-    for place, compiled in enumerate(segments):
-        for asked_id in needs[compiled.segment.key]:
-            who_asks[asked_id] |= 1 << place
+    segments = tuple(_deferred(compiled, needs[compiled.segment.key]) for compiled in plan.segments)
+    masks = dict.fromkeys((condition.id for condition in plan.accounts), 0)
+    for number, compiled in enumerate(segments):
+        for condition_id in needs[compiled.segment.key]:
+            masks[condition_id] |= 1 << number
     accounts = tuple(
-        replace(asked, mask=who_asks[asked.id], needs=frozenset[str]().union(*(needs[key] for key in asked.uses)))
-        for asked in {asked.id: asked for asked in plan.accounts}.values()
+        replace(condition, mask=masks[condition.id], needs=frozenset[str]().union(*(needs[key] for key in condition.uses)))
+        for condition in {condition.id: condition for condition in plan.accounts}.values()
     )
     return replace(plan, segments=segments, accounts=accounts)
 
 
-def belong_to(state: UserState, account: str | None) -> bool:
-    """The user's account is that one now (None or empty: none). Returns whether it was another one."""
+def set_account(state: UserState, account: str | None) -> bool:
+    """Set the user's account; None or an empty id for no account. Return whether it changed."""
     before = None if state.belongs is None else state.belongs.account
     if (account or None) == before:
         return False
@@ -51,50 +51,54 @@ def belong_to(state: UserState, account: str | None) -> bool:
     return True
 
 
-def speaks(state: UserState, plan: Plan) -> bool:
-    """Whether there is an account that has to hear of what changes for the user."""
+def reports_to_account(state: UserState, plan: Plan) -> bool:
+    """Return whether changes of this user have to be reported to an account."""
     belongs = state.belongs
-    return belongs is not None and bool(plan.accounts or belongs.told)
+    return belongs is not None and bool(plan.accounts or belongs.reported_to)
 
 
-def to_tell(state: UserState, plan: Plan) -> list[Said]:
-    """What the user's accounts have to be told now, which is then taken as told."""
+def account_updates(state: UserState, plan: Plan) -> list[AccountUpdate]:
+    """Return the answers that the user's accounts lack, and mark them as reported in the state."""
     belongs = state.belongs
-    if belongs is None or not speaks(state, plan):
+    if belongs is None or not reports_to_account(state, plan):
         return []
-    wanted = belongs.account if plan.accounts else None
-    answers = {} if wanted is None else _answers(state, plan)
-    said = []
-    if belongs.told is not None and belongs.told != wanted:
-        said.append(Said(belongs.told, None))
-    if wanted is None:
+    account = belongs.account if plan.accounts else None
+    answers = {} if account is None else _answers(state, plan)
+    updates = []
+    if belongs.reported_to is not None and belongs.reported_to != account:
+        updates.append(AccountUpdate(belongs.reported_to, None))
+    if account is None:
         state.account = None
-    elif belongs.told != wanted or belongs.answers != answers:
-        said.append(Said(wanted, answers))
-    belongs.told, belongs.answers = wanted, answers
-    return said
+    elif belongs.reported_to != account or belongs.answers != answers:
+        updates.append(AccountUpdate(account, answers))
+    belongs.reported_to, belongs.answers = account, answers
+    return updates
 
 
 def _answers(state: UserState, plan: Plan) -> dict[str, bool]:
-    return {asked.id: asked.holds(state, state.clock) for asked in plan.accounts if not _lacks(state, asked.needs)}
+    return {
+        condition.id: condition.holds(state, state.clock)
+        for condition in plan.accounts
+        if not _lacks_answers(state, condition.needs)
+    }
 
 
 def _needs(plan: Plan) -> dict[str, frozenset[str]]:
-    """Segment -> the conditions on an account that it is built on, itself or through other segments."""
+    """Return segment key -> ids of the account conditions that it contains, itself or through other segments."""
     needs: dict[str, frozenset[str]] = {}
-    for place, compiled in enumerate(plan.segments):  # each comes after those that it uses
-        own = frozenset(asked.id for asked in plan.accounts if asked.mask >> place & 1)
+    for number, compiled in enumerate(plan.segments):  # each follows the segments that it uses
+        own = frozenset(condition.id for condition in plan.accounts if condition.mask >> number & 1)
         needs[compiled.segment.key] = own.union(*(needs[key] for key in compiled.segment.uses))
     return needs
 
 
-def _once_known(compiled: CompiledSegment, needs: frozenset[str]) -> CompiledSegment:
+def _deferred(compiled: CompiledSegment, needs: frozenset[str]) -> CompiledSegment:
     if not needs:
         return compiled
     key, truth = compiled.segment.key, compiled.holds
 
     def holds(state: UserState, now: int) -> bool:
-        if not _lacks(state, needs):
+        if not _lacks_answers(state, needs):
             return truth(state, now)
         membership = state.memberships.get(key)
         return membership is not None and membership.member
@@ -102,8 +106,8 @@ def _once_known(compiled: CompiledSegment, needs: frozenset[str]) -> CompiledSeg
     return replace(compiled, holds=holds)
 
 
-def _lacks(state: UserState, needs: frozenset[str]) -> bool:
-    """Whether the user's account has not said all of this yet."""
+def _lacks_answers(state: UserState, needs: frozenset[str]) -> bool:
+    """Return whether an answer of the user's account to one of these conditions is missing."""
     belongs, account = state.belongs, state.account
     if not needs or belongs is None or belongs.account is None:
         return False

@@ -1,4 +1,4 @@
-"""Pure core: what a plan is made of, and what comes out of it."""
+"""Pure core: the elements of a plan, and the membership changes that its evaluation returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Status: TypeAlias = Literal["ENTERED", "EXITED"]
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """A user entered or left a segment. `effective_at`: epoch ms; `sequence`: odd on entry, even on exit."""
+    """One membership change. `effective_at`: epoch ms; `sequence`: odd for an entry, even for an exit."""
 
     segment_key: str
     segment_version: int
@@ -29,7 +29,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class CompiledSegment:
-    """`holds(state, now)`; `dependents`: the segments built on it, which all come later in the plan."""
+    """A segment of a plan. `holds(state, now)`: its truth; `dependents`: bit mask of the later segments that use it."""
 
     segment: Segment
     holds: Callable[[UserState, int], bool]
@@ -39,8 +39,8 @@ class CompiledSegment:
 
 @dataclass(frozen=True, slots=True)
 class CompiledAccount:
-    """A condition on the users of an account. `holds(state, now)`: what this user says to it; `mask`: who asks;
-    `uses`: keys of the segments that it is built on; `needs`: the conditions on an account that these are built on.
+    """A condition on the users of an account. `holds(state, now)`: this user's answer; `mask`: bit mask of the segments with it;
+    `uses`: keys of the segments that it uses; `needs`: ids of the account conditions that those contain.
     """
 
     id: str

@@ -1,5 +1,5 @@
-"""Pure core: what is raised rather than loop for ever. A module of its own, since mypyc compiles no exceptions."""
+"""Pure core: errors of the evaluation. A module of its own, because mypyc cannot compile exceptions."""
 
 
-class StuckTimer(RuntimeError):
-    """Firing what is due left it due: the program or the state is broken, and going on would never end."""
+class TimerError(RuntimeError):
+    """A timer is still due after it was fired: a defect in a leaf node. Raised instead of an endless loop."""

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from starling_segments.engine.compiled import Cause, Change, CompiledSegment, Status
-from starling_segments.engine.errors import StuckTimer
+from starling_segments.engine.errors import TimerError
 from starling_segments.engine.explain import explained
-from starling_segments.engine.future_events import admit_waiting
-from starling_segments.engine.leaves import EventView, Seen
+from starling_segments.engine.future_events import admit_due
+from starling_segments.engine.leaves import EventView, EventWithTraits
 from starling_segments.engine.plan import Plan, leaves_of
 from starling_segments.engine.state import AccountTally, Membership, UserState, decode_state, encode_state, traits_text
 from starling_segments.language.tree import Bucket, leaves
@@ -44,7 +44,7 @@ class Evaluator:
         time, routes = event.time_ms, self._routes(event.name)
         for route in routes.of(event.properties) if routes.by_text else routes.always:
             matches = route.matches
-            if matches is None or matches(Seen(event, state.traits) if route.compares else event, time):
+            if matches is None or matches(EventWithTraits(event, state.traits) if route.compares else event, time):
                 for leaf in leaves_of(route):
                     affected |= leaf.fold(state, event, now)
         if self._pausing:
@@ -61,7 +61,7 @@ class Evaluator:
         now, affected = self._advance(state, stream_time, changes)
         before, state.traits_json, state.anonymous_ids = state.traits, traits_text(traits), list(anonymous_ids)
         for leaf in self._trait_leaves.values():
-            affected |= leaf.turn(state, before, now)
+            affected |= leaf.on_traits(state, before, now)
         affected |= self._end_pauses(state, now)
         self._evaluate(state, affected, "EVENT", changes)
         return changes
@@ -177,7 +177,7 @@ class Evaluator:
             if instant is None or instant >= limit:
                 return
             if fired is not None and instant <= fired:
-                raise StuckTimer(f"the timer of {instant} is due again after {fired} was fired")
+                raise TimerError(f"the timer of {instant} is due again after {fired} was fired")
             fired = state.clock = max(instant, state.clock)
             self._evaluate(state, self._expire(state, state.clock, frozenset()), "TIMER", changes)
 
@@ -187,20 +187,20 @@ class Evaluator:
         for leaf_id in state.due.due(now):
             leaf = self._event_leaves.get(leaf_id) or self._trait_leaves.get(leaf_id)
             if leaf is None:
-                state.due.note(leaf_id, None)  # of a previous plan
+                state.due.set(leaf_id, None)  # of a previous plan
             elif leaf_id in spared:
                 affected |= leaf.mask
             else:
                 affected |= leaf.expire(state, now)
         if state.waiting and state.waiting[0].time <= now:
-            affected |= admit_waiting(state, self._event_leaves, now)
+            affected |= admit_due(state, self._event_leaves, now)
         return affected
 
     def _adopt(self, state: UserState, now: int) -> None:
         """Drop what only a previous plan used, and set all timers of this one."""
         state.accumulators.restrict(set(self.plan.leaves))
         state.waiting = [match for match in state.waiting if match.leaf in self._event_leaves]
-        admit_waiting(state, self._event_leaves, now)
+        admit_due(state, self._event_leaves, now)
         state.due.clear()
         for event_leaf in self._event_leaves.values():
             event_leaf.refresh(state, now)

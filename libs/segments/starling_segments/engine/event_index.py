@@ -1,4 +1,4 @@
-"""Pure core: from an event to the leaves that it can touch: by its name, then by the text of a property, then by `where`."""
+"""Pure core: finds the leaf nodes that an event can match: by name, then by the text of a property, then by `where`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from starling_segments.language.identity import filter_facts
 from starling_segments.language.operators.table import Test
 from starling_segments.language.paths import Reader
 from starling_segments.language.tree import Check, Filter, Group
-from starling_segments.parse.filters import compile_filter, looks_at_traits
+from starling_segments.parse.filters import compile_filter, uses_traits
 
 T = TypeVar("T")
 MAX_INDEXED = 64
-"""A list of more texts than that is looked at by its operator, not spread over the index."""
+"""A condition with more texts than this is tested by its operator instead of indexed by text."""
 
 
-class Led(Protocol):
-    """What an event can be led to."""
+class RouteTarget(Protocol):
+    """A destination of routes, such as a leaf node."""
 
     @property
     def id(self) -> str: ...  # noqa: D102
@@ -27,27 +27,27 @@ class Led(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The leaves that an event goes to when it passes their `where` (None: always). `compares`: with traits."""
+    """Leaf nodes behind one test, `where` (None: always true). `compares`: whether the test compares with traits."""
 
     matches: Test | None
     compares: bool
-    leaves: tuple[Led, ...]
+    leaves: tuple[RouteTarget, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Where events of one name go. `by_text`: those that ask for a certain text of a property, by that text."""
+    """The routes of one event name. `by_text`: reader of a property, and text -> the routes of conditions that require it."""
 
     always: tuple[Route, ...]
     by_text: tuple[tuple[Reader, Mapping[str, tuple[Route, ...]]], ...]
 
     @property
-    def lead_nowhere(self) -> bool:
-        """Whether no leaf can want such an event."""
+    def is_empty(self) -> bool:
+        """Whether no leaf node can match such an event."""
         return not self.always and not self.by_text
 
     def of(self, properties: Mapping[str, Any]) -> list[Route]:
-        """The routes of an event with those properties."""
+        """Return the routes for an event with these properties."""
         found = list(self.always)
         for read, by_text in self.by_text:
             text = read(properties)
@@ -57,59 +57,73 @@ class Routes:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """From events of a name, or a prefix of names, to a leaf. Made by `way`.
+class Subscription:
+    """The subscription of a leaf node to an event name or prefix. Made by `subscription`.
 
-    `facts`: equal for equal `where`s. `texts`: the property and its texts without one of which `where` is false.
+    `facts`: equal for equal `where`s. `texts`: a property and texts of which `where` requires one.
     """
 
     pattern: str
-    leaf: Led
+    leaf: RouteTarget
     where: Filter | None
     facts: str
     matches: Test | None
     texts: tuple[str, tuple[str, ...]] | None
 
 
-def way(pattern: str, leaf: Led, where: Filter | None) -> Way:
-    """See `Way`."""
+def subscription(pattern: str, leaf: RouteTarget, where: Filter | None) -> Subscription:
+    """Return a subscription, with its `where` compiled."""
     texts = None if where is None else _texts(where)
-    alone = texts is not None and isinstance(where, Check)  # being found under the text is all that is asked
+    alone = texts is not None and isinstance(where, Check)  # the lookup by text is the whole test
     matches = None if where is None or alone else compile_filter(where)
-    return Way(pattern, leaf, where, repr(filter_facts(where)), matches, texts)
+    return Subscription(pattern, leaf, where, repr(filter_facts(where)), matches, texts)
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """All ways. `by_prefix` are the patterns that end in `*`, without it."""
+    """All subscriptions. `by_prefix`: patterns that end in `*`, without the `*`."""
 
-    by_name: Mapping[str, tuple[Way, ...]]
-    by_prefix: Mapping[str, tuple[Way, ...]]
+    by_name: Mapping[str, tuple[Subscription, ...]]
+    by_prefix: Mapping[str, tuple[Subscription, ...]]
 
-    def narrowed(self, kept: Mapping[str, Led]) -> Router:
-        """The ways to those leaves alone."""
-        ways = (way for group in (self.by_name, self.by_prefix) for ways in group.values() for way in ways)
+    def narrowed(self, kept: Mapping[str, RouteTarget]) -> Router:
+        """Return a router with the subscriptions of these leaf nodes only."""
+        subscriptions = (
+            subscription
+            for group in (self.by_name, self.by_prefix)
+            for subscriptions in group.values()
+            for subscription in subscriptions
+        )
         return router(
-            Way(way.pattern, kept[way.leaf.id], way.where, way.facts, way.matches, way.texts) for way in ways if way.leaf.id in kept
+            Subscription(
+                subscription.pattern,
+                kept[subscription.leaf.id],
+                subscription.where,
+                subscription.facts,
+                subscription.matches,
+                subscription.texts,
+            )
+            for subscription in subscriptions
+            if subscription.leaf.id in kept
         )
 
     def find(self, name: str) -> Routes:
-        """Where events of that name go; a leaf that two patterns lead to is led to once."""
-        ways = list(self.by_name.get(name, ()))
+        """Return the routes of an event name. A leaf node with two matching patterns has one route."""
+        subscriptions = list(self.by_name.get(name, ()))
         for prefix, more in self.by_prefix.items():
             if name.startswith(prefix):
-                ways += more
-        by_leaf: dict[str, list[Way]] = {}
-        for one in ways:
+                subscriptions += more
+        by_leaf: dict[str, list[Subscription]] = {}
+        for one in subscriptions:
             by_leaf.setdefault(one.leaf.id, []).append(one)
         return _routes([found[0] if len(found) == 1 else _joined(found) for found in by_leaf.values()])
 
 
-def router(ways: Iterable[Way]) -> Router:
-    """The ways, by pattern."""
-    by_name: dict[str, list[Way]] = {}
-    by_prefix: dict[str, list[Way]] = {}
-    for one in ways:
+def router(subscriptions: Iterable[Subscription]) -> Router:
+    """Return a router of these subscriptions."""
+    by_name: dict[str, list[Subscription]] = {}
+    by_prefix: dict[str, list[Subscription]] = {}
+    for one in subscriptions:
         if one.pattern.endswith("*"):
             by_prefix.setdefault(one.pattern[:-1], []).append(one)
         else:
@@ -118,27 +132,27 @@ def router(ways: Iterable[Way]) -> Router:
 
 
 def any_of(wheres: Collection[Filter | None]) -> Filter | None:
-    """What passes one of them."""
+    """Return a filter that is true when one of these is; None: always true."""
     known = [where for where in wheres if where is not None]
     if len(known) < len(wheres):
         return None
     return known[0] if len(known) == 1 else Group("any", tuple(known))
 
 
-def _joined(ways: list[Way]) -> Way:
-    return way(ways[0].pattern, ways[0].leaf, any_of([one.where for one in ways]))
+def _joined(subscriptions: list[Subscription]) -> Subscription:
+    return subscription(subscriptions[0].pattern, subscriptions[0].leaf, any_of([one.where for one in subscriptions]))
 
 
-def _routes(ways: list[Way]) -> Routes:
-    """Leaves with the same `where` stand behind one test."""
-    behind: dict[str, list[Way]] = {}
-    for one in ways:
+def _routes(subscriptions: list[Subscription]) -> Routes:
+    """Return the routes; leaf nodes with equal `where` share one test."""
+    behind: dict[str, list[Subscription]] = {}
+    for one in subscriptions:
         behind.setdefault(one.facts, []).append(one)
     always: list[Route] = []
     by_text: dict[str, dict[str, list[Route]]] = {}
     for together in behind.values():
         first = together[0]
-        route = Route(first.matches, looks_at_traits(first.where), tuple(one.leaf for one in together))
+        route = Route(first.matches, uses_traits(first.where), tuple(one.leaf for one in together))
         if first.texts is None:
             always.append(route)
             continue

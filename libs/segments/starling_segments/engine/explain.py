@@ -1,4 +1,4 @@
-"""Pure core: why someone is in or out of a segment, node by node."""
+"""Pure core: explains a user's membership, node by node."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from starling_segments.engine.state import UserState
 from starling_segments.language.operators.table import Test
 
 Observe = Callable[[UserState, int], Any]
-Turn = Callable[[UserState, int], int | None]
+NextChangeAt = Callable[[UserState, int], int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node of a compiled segment. `pointer`: JSON pointer into its document.
 
-    `observed(state, now)`: what the truth was decided from; `next_change(state, now)`: the earliest later instant at
-    which it can change without an event.
+    `observed(state, now)`: the value that the truth is based on; `next_change(state, now)`: the earliest later instant at which
+    time alone changes the truth.
     """
 
     pointer: str
     kind: str
     holds: Test
     observed: Observe
-    next_change: Turn
+    next_change: NextChangeAt
     children: tuple[Node, ...] = ()
 
 
 def explained(node: Node, state: UserState, now: int) -> dict[str, Any]:
-    """The node and all below it as JSON values; instants are epoch ms."""
+    """Return the node and its descendants as JSON values; instants in epoch ms."""
     return {
         "node": node.pointer,
         "kind": node.kind,
@@ -41,13 +41,13 @@ def explained(node: Node, state: UserState, now: int) -> dict[str, Any]:
     }
 
 
-def nothing(_state: UserState, _now: int) -> None:
-    """What a node observes, or when it changes, that observes nothing or never changes."""
+def no_value(_state: UserState, _now: int) -> None:
+    """Return None: for nodes without an observed value, or that time never changes."""
     return
 
 
-def earliest(nodes: tuple[Node, ...]) -> Turn:
-    """The first of the nodes to change."""
+def earliest(nodes: tuple[Node, ...]) -> NextChangeAt:
+    """Return a function for the earliest change among these nodes."""
 
     def turn(state: UserState, now: int) -> int | None:
         turns = (node.next_change(state, now) for node in nodes)

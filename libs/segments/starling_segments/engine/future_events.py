@@ -1,4 +1,4 @@
-"""Pure core: matches from the future (the wall clock allows five minutes) wait in the state until their time comes."""
+"""Pure core: matches whose time is after stream time (up to five minutes under the wall clock) are stored and folded later."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-from starling_segments.engine.state import UserState, Waiting
+from starling_segments.engine.state import FutureMatch, UserState
 
 _BY_TIME = attrgetter("time")
 
 
-def wait(state: UserState, time: int, leaf_id: str, payload: Any) -> None:
-    """Put a match off until its time comes."""
-    insort_right(state.waiting, Waiting(time, leaf_id, payload), key=_BY_TIME)
+def defer(state: UserState, time: int, leaf_id: str, payload: Any) -> None:
+    """Store a match until stream time reaches its time."""
+    insort_right(state.waiting, FutureMatch(time, leaf_id, payload), key=_BY_TIME)
 
 
-def next_waiting(state: UserState, leaf_id: str) -> int | None:
-    """When the leaf's next match comes in that was put off."""
+def next_deferred(state: UserState, leaf_id: str) -> int | None:
+    """Return the time of the leaf node's next stored match; None without one."""
     return next((match.time for match in state.waiting if match.leaf == leaf_id), None)
 
 
-def admit_waiting(state: UserState, leaves: Mapping[str, Any], now: int) -> int:
-    """Let in what waited until `now` or before; returns the segments whose truth may have changed."""
+def admit_due(state: UserState, leaves: Mapping[str, Any], now: int) -> int:
+    """Fold the stored matches up to and at `now`; return the mask of the affected segments."""
     dirty, still_waiting = 0, []
     for match in state.waiting:
         leaf = leaves.get(match.leaf)
         if leaf is None or match.time > now:
-            still_waiting.append(match)  # of another plan's leaf: that plan will take it when it takes over
+            still_waiting.append(match)  # of a leaf node of another plan: folded by that plan's evaluator
         else:
             dirty |= leaf.add(state, match.time, match.payload, now)
     state.waiting = still_waiting

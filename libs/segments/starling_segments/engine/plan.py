@@ -65,15 +65,17 @@ class Plan:
 
     def restricted_to(self, leaf_ids: Collection[str]) -> Plan:
         """Return a plan with these leaf nodes and without segments, to fold history into new leaf nodes."""
-        events = {key: leaf.alone() for key, leaf in self.event_leaves.items() if key in leaf_ids}
-        held: dict[str, TraitLeaf | HeldLeaf] = {leaf.id: leaf.alone() for leaf in self.held_leaves if leaf.id in leaf_ids}
+        events = {key: leaf.without_segments() for key, leaf in self.event_leaves.items() if key in leaf_ids}
+        held: dict[str, TraitLeaf | HeldLeaf] = {
+            leaf.id: leaf.without_segments() for leaf in self.held_leaves if leaf.id in leaf_ids
+        }
         return Plan(
             (), events, held, self.router.narrowed(events), reads_context=self.reads_context, reads_traits=self.reads_traits
         )
 
     def touches(self, event_name: str) -> bool:
         """Return whether events of that name can match any leaf node."""
-        return not self.routes(event_name).lead_nowhere
+        return not self.routes(event_name).is_empty
 
     def reads(self, event_name: str) -> bool:
         """Return whether any leaf node reads the content of events of that name; a plain count reads none."""

@@ -88,7 +88,7 @@ class PackedLeaves:
                 self._replaced[place] = (leaf_id, sum(sizes[:place]))
         asked[leaf_id] = kept
 
-    def begin(self, leaf_id: str, fields: tuple[Any, ...]) -> None:
+    def put_first(self, leaf_id: str, fields: tuple[Any, ...]) -> None:
         """Keep something for a leaf of which `get` has found nothing: an accumulator as its number and its fields.
 
         It is written at once, and made only if it is asked for: most of what begins is not asked for before the next event.
@@ -194,7 +194,7 @@ class Timers:
         self.earliest = earliest
         """The first instant of all; None when no leaf waits for one."""
 
-    def note(self, leaf_id: str, instant: int | None) -> None:
+    def set(self, leaf_id: str, instant: int | None) -> None:
         """Set a leaf's timer, or take it away."""
         at, instants = _at(self._ids, leaf_id), self._instants
         if at < 0:
@@ -231,7 +231,7 @@ class Timers:
         """Take away the timers of all other leaves."""
         for leaf_id in self.by_leaf():
             if leaf_id not in leaf_ids:
-                self.note(leaf_id, None)
+                self.set(leaf_id, None)
 
     def by_leaf(self) -> dict[str, int]:
         """As a mapping."""

@@ -1,4 +1,4 @@
-"""Pure core: what is kept about one user, changed in place on the hot path, and its bytes."""
+"""Pure core: the state of one user and its serialisation. The hot path changes it in place."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from starling_segments.engine.serialisation import PackedLeaves, Timers, dec_hoo
 if TYPE_CHECKING:
     KeptMemberships: TypeAlias = "dict[str, Membership] | msgspec.Raw"
 else:
-    # As it is read: most events change no membership, and what is not asked for passes through as the bytes it is.
+    # Most events change no membership: the encoded memberships stay bytes until they are read.
     KeptMemberships = msgspec.Raw
 
 FORMAT = 8
-"""The first byte of an encoded state. A new format gets the next number and keeps reading the older ones.
+"""The first byte of an encoded state. A new format gets the next number; older formats stay readable.
 
-1: traits as MessagePack · 2: traits as JSON text · 3: the user's id, lists and account as well ·
-4: what the account was told · 5: leaves and timers packed, no longer mappings ·
-6: what waits for a window in the past, in panes where it is much · 7: what a sequence keeps of an event in order, not by name ·
-8: the lengths of what leaves keep in one byte each.
+1: traits as MessagePack · 2: traits as JSON text · 3: user id, lists and account · 4: answers reported to the account ·
+5: accumulators and timers packed instead of mappings · 6: matches before a `between_ago` window, in panes where they are many ·
+7: captured values of sequences in order instead of by name · 8: lengths of accumulators in one byte each.
 """
 
 
 class UnknownStateFormat(ValueError):
-    """The bytes were written by a newer version, or are no state at all."""
+    """The bytes were written by a newer version, or are not a state."""
 
 
 class Membership(msgspec.Struct, array_like=True, gc=False):
-    """One user and one segment. `sequence`: changes so far; `version`: of the definition last evaluated;
+    """The membership of a user in one segment. `sequence`: number of changes so far; `version`: of the definition last evaluated;
     `entered_at`: epoch ms of the last entry, 0 before the first.
     """
 
@@ -43,8 +42,8 @@ class Membership(msgspec.Struct, array_like=True, gc=False):
     entered_at: int = 0
 
 
-class Waiting(msgspec.Struct, array_like=True, gc=False):
-    """A match whose time is still to come (the wall clock allows 5 minutes): folded when that time is reached."""
+class FutureMatch(msgspec.Struct, array_like=True, gc=False):
+    """A match whose time stream time has not reached (at most 5 minutes ahead under the wall clock)."""
 
     time: int
     leaf: str
@@ -52,29 +51,28 @@ class Waiting(msgspec.Struct, array_like=True, gc=False):
 
 
 class AccountTally(msgspec.Struct, array_like=True, gc=False):
-    """The user's account. `others`: condition's identity -> how many other users it has, and how many of them fulfil it."""
+    """The user's account. `others`: condition id -> number of other users, and how many of them fulfil the condition."""
 
     id: str
     others: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
 class Belonging(msgspec.Struct, array_like=True, gc=False):
-    """Which account a user belongs to (None: to none any more), and what was last told, and to which account (None: nothing)."""
+    """The user's account (None: no account), the account that the last answers were reported to, and these answers."""
 
     account: str | None
-    told: str | None = None
+    reported_to: str | None = None
     answers: dict[str, bool] = msgspec.field(default_factory=dict)
 
 
 class UserState(msgspec.Struct, array_like=True, gc=False):
-    """All that is kept about one user. Times are epoch ms.
+    """The state of one user. Times are epoch ms.
 
-    `known`: an event or a profile record was seen. `clock`: the last instant evaluated. `traits_json`: the profile's
-    snapshot, computed ones under `computed`. `accumulators`: what is kept for each leaf, the leaf knows which `Accumulator`
-    it is. `memberships_kept`: still encoded until they are asked for. `due`: the next instant at which each leaf's truth can
-    change by itself. `waiting`: ascending by time, then by arrival. `user_id`: set by the caller before the first step.
-    `lists`: keys of the uploaded lists that the user is on. `belongs`: None for whoever never had an account; `account`:
-    what is known of it.
+    `known`: an event or a profile has arrived. `clock`: the last instant evaluated. `traits_json`: the traits of the profile,
+    computed ones under `computed`. `accumulators`: leaf node id -> accumulator. `memberships_kept`: encoded until they are read.
+    `due`: leaf node id -> the next instant at which time alone can change its truth. `waiting`: future matches, ascending by time,
+    then by arrival. `user_id`: set by the caller before the first step. `lists`: keys of the uploaded lists with the user.
+    `belongs`: None for a user who never had an account. `account`: the answers of the account's other users.
     """
 
     known: bool = False
@@ -84,7 +82,7 @@ class UserState(msgspec.Struct, array_like=True, gc=False):
     accumulators: PackedLeaves = msgspec.field(default_factory=PackedLeaves)
     memberships_kept: KeptMemberships = msgspec.field(default_factory=dict)
     due: Timers = msgspec.field(default_factory=Timers)
-    waiting: list[Waiting] = msgspec.field(default_factory=list)
+    waiting: list[FutureMatch] = msgspec.field(default_factory=list)
     user_id: str = ""
     lists: list[str] = msgspec.field(default_factory=list)
     account: AccountTally | None = None
@@ -92,12 +90,12 @@ class UserState(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def traits(self) -> Mapping[str, Any]:
-        """The traits, to be read only."""
+        """The traits; not to be changed."""
         return _parsed(self.traits_json)
 
     @property
     def memberships(self) -> dict[str, Membership]:
-        """Segment key -> the user's membership, for all segments that were ever true; to be changed in place."""
+        """Segment key -> membership, of all segments that the user ever entered; may be changed in place."""
         kept: Any = self.memberships_kept
         if kept.__class__ is _RAW:
             kept = self.memberships_kept = _decode_memberships(kept)
@@ -114,7 +112,7 @@ class _State1(msgspec.Struct, array_like=True):
     accumulators: PackedLeaves
     memberships: dict[str, Membership]
     due: Timers
-    waiting: list[Waiting]
+    waiting: list[FutureMatch]
 
 
 _encode_into = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode_into
@@ -124,15 +122,15 @@ _decode_memberships = msgspec.msgpack.Decoder(dict[str, Membership]).decode
 _FORMAT_BYTE = bytes([FORMAT])
 _READ_AS_IT_IS = (_FORMAT_BYTE, b"\x07")
 _LIKE_NOW = (b"\x06", b"\x05", b"\x04", b"\x03", b"\x02")
-"""What was added since to the end of a state, or of a part of it, is missing in the older one, and empty then."""
+"""Fields that were added later are missing at the end of an older state; they get their defaults."""
 _RAW = msgspec.Raw
 _BUFFER_BYTES = 1 << 16
 _buffers: list[bytearray] = []
-"""To write states into, one for each thread at most: a buffer that has grown already spares growing another."""
+"""Reusable write buffers, at most one for each thread: a grown buffer avoids allocations."""
 
 
 def encode_state(state: UserState) -> bytes:
-    """The format's number in one byte, then MessagePack."""
+    """Return the number of the format in one byte, then MessagePack."""
     try:
         buffer = _buffers.pop()
     except IndexError:
@@ -145,7 +143,7 @@ def encode_state(state: UserState) -> bytes:
 
 
 def decode_state(data: bytes) -> UserState:
-    """The inverse of `encode_state`, of every format so far.
+    """Return the state that was encoded in this or any older format.
 
     Raises: UnknownStateFormat.
     """
@@ -162,7 +160,7 @@ def decode_state(data: bytes) -> UserState:
 
 
 def plain(state: UserState) -> dict[str, Any]:
-    """All that is kept, by the names of the fields, as built-in types; leaves and timers by leaf, whatever their order."""
+    """Return the state's fields by name as built-in types, accumulators and timers by leaf node id."""
     state.memberships_kept = state.memberships
     found: dict[str, Any] = msgspec.to_builtins(
         {name: getattr(state, name) for name in state.__struct_fields__}, enc_hook=_by_leaf, str_keys=True
@@ -171,7 +169,7 @@ def plain(state: UserState) -> dict[str, Any]:
 
 
 def traits_text(traits: Mapping[str, Any]) -> str:
-    """Traits as `UserState.traits_json` holds them."""
+    """Return traits in the form of `UserState.traits_json`."""
     return msgspec.json.encode(traits).decode()
 
 
@@ -183,7 +181,7 @@ def _from_format_1(data: bytes) -> UserState:
 
 
 def _with_sequences_of_now(state: UserState) -> UserState:
-    """What sequences keep was written by name once."""
+    """Convert the captured values of sequences, which older formats stored by name."""
     for leaf_id in state.accumulators:
         chain = state.accumulators.get(leaf_id)
         if isinstance(chain, Chain):
@@ -198,5 +196,5 @@ def _by_leaf(value: object) -> object:
 
 @lru_cache(4096)
 def _parsed(traits_json: str) -> dict[str, Any]:
-    # A burst of events of one user asks for the same text again and again.
+    # A burst of events of one user reads the same traits repeatedly.
     return cast("dict[str, Any]", msgspec.json.decode(traits_json))

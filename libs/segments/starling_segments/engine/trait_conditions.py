@@ -1,4 +1,4 @@
-"""Pure core: leaves over what a user is: traits, and for how long; a place in a bucket."""
+"""Pure core: the leaf nodes of trait conditions, and the test of bucket conditions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from starling_segments.aggregates.accumulators import Since
-from starling_segments.engine.leaves import Question, earlier
+from starling_segments.engine.leaves import ValueTest, earlier
 from starling_segments.engine.state import UserState
 from starling_segments.language.paths import Reader
 from starling_segments.language.tree import Bucket, Predicate, Trait
@@ -16,7 +16,7 @@ from starling_segments.language.tree import Bucket, Predicate, Trait
 
 @dataclass(slots=True)
 class TraitLeaf:
-    """One predicate on one trait."""
+    """The leaf node of a predicate on a trait."""
 
     id: str
     read: Reader
@@ -24,12 +24,12 @@ class TraitLeaf:
     mask: int = 0
 
     def expire(self, state: UserState, now: int) -> int:
-        """The leaf is due: set its next timer; returns the segments that hang on it."""
+        """Handle the due timer; return the mask of the affected segments."""
         self.refresh(state, now)
         return self.mask
 
-    def turn(self, state: UserState, before: Mapping[str, Any], now: int) -> int:
-        """The traits were `before`: returns the segments whose truth may have changed."""
+    def on_traits(self, state: UserState, before: Mapping[str, Any], now: int) -> int:
+        """Compare with the traits `before` a profile; return the mask of the affected segments."""
         old, new = self.read(before), self.read(state.traits)
         if old is new:
             return 0
@@ -37,36 +37,36 @@ class TraitLeaf:
         return self.mask if self.predicate.holds(old, now) is not self.predicate.holds(new, now) else 0
 
     def next_change(self, state: UserState, now: int) -> int | None:
-        """The earliest instant after `now` at which the truth can change by itself."""
+        """Return the earliest instant after `now` at which time alone changes the truth."""
         change = self.predicate.next_change
         return change(self.read(state.traits), now) if change else None
 
     def refresh(self, state: UserState, now: int) -> None:
-        """Set the timer anew."""
-        state.due.note(self.id, self.next_change(state, now))
+        """Set the timer."""
+        state.due.set(self.id, self.next_change(state, now))
 
 
 @dataclass(slots=True)
 class HeldLeaf:
-    """One predicate on one trait, and since when it has been true without a break. Known since `begin` at the latest."""
+    """The leaf node of a trait condition with `held_for` or `held_less_than`: stores since when the predicate has been true."""
 
     id: str
     read: Reader
     predicate: Predicate
-    questions: list[Question] = field(default_factory=list)
+    value_tests: list[ValueTest] = field(default_factory=list)
     mask: int = 0
 
-    def alone(self) -> HeldLeaf:
-        """The same without segments."""
-        return replace(self, questions=[], mask=0)
+    def without_segments(self) -> HeldLeaf:
+        """Return the leaf node without tests of segments."""
+        return replace(self, value_tests=[], mask=0)
 
-    def ask(self, question: Question) -> None:
-        """Another segment hangs on it."""
-        self.questions.append(question)
-        self.mask |= question.mask
+    def add_test(self, value_test: ValueTest) -> None:
+        """Add the test of another segment."""
+        self.value_tests.append(value_test)
+        self.mask |= value_test.mask
 
     def expire(self, state: UserState, now: int) -> int:
-        """Look at the predicate at `now`, note a beginning or an end, and set the next timer."""
+        """Evaluate the predicate at `now`, store the start or end of its truth, and set the next timer."""
         since = state.accumulators.get(self.id)
         value = self.read(state.traits)
         if not self.predicate.holds(value, now):
@@ -74,33 +74,33 @@ class HeldLeaf:
         elif since is None:
             state.accumulators.put(self.id, Since(now))
         turn = None if self.predicate.next_change is None else self.predicate.next_change(value, now)
-        for question in self.questions:
-            turn = earlier(turn, self.turns(state, question, now))
-        state.due.note(self.id, turn)
+        for value_test in self.value_tests:
+            turn = earlier(turn, self.next_change_in(state, value_test, now))
+        state.due.set(self.id, turn)
         return self.mask
 
-    def turn(self, state: UserState, before: Mapping[str, Any], now: int) -> int:
-        """The traits were `before`: returns the segments whose truth may have changed."""
+    def on_traits(self, state: UserState, before: Mapping[str, Any], now: int) -> int:
+        """Compare with the traits `before` a profile; return the mask of the affected segments."""
         return 0 if self.read(before) is self.read(state.traits) else self.expire(state, now)
 
     def refresh(self, state: UserState, now: int) -> None:
-        """As `expire`, after the plan changed."""
+        """Evaluate the predicate after a switch of plans."""
         if state.known:
             self.expire(state, now)
 
     def since(self, state: UserState) -> int | None:
-        """Since when it has been true."""
+        """Return the instant since which the predicate has been true; None: it is false."""
         kept = state.accumulators.get(self.id)
         return None if kept is None else kept.at
 
-    def turns(self, state: UserState, question: Question, now: int) -> int | None:
-        """The earliest instant after `now` at which the answer can change by itself, the predicate staying as it is."""
+    def next_change_in(self, state: UserState, value_test: ValueTest, now: int) -> int | None:
+        """Return the earliest instant after `now` at which time alone changes the truth, with the predicate unchanged."""
         since = self.since(state)
-        return None if since is None or question.moving is None else question.moving(since, now)
+        return None if since is None or value_test.next_change is None else value_test.next_change(since, now)
 
 
-def held(leaf: Trait) -> Question:
-    """Whether an instant (None: not at all) lies at least `held_for` and less than `held_less_than` back."""
+def held(leaf: Trait) -> ValueTest:
+    """Return the test of a trait condition with `held_for` or `held_less_than`."""
     at_least, less_than = leaf.held_for_ms or 0, leaf.held_less_than_ms
 
     def holds(since: int | None, now: int) -> bool:
@@ -110,17 +110,17 @@ def held(leaf: Trait) -> Question:
         turns = [since + length for length in (leaf.held_for_ms, less_than) if length is not None]
         return min((turn for turn in turns if turn > now), default=None)
 
-    return Question(holds, moving=moving)
+    return ValueTest(holds, next_change=moving)
 
 
 def is_in(bucket: Bucket, user_id: str) -> bool:
-    """Whether the user falls into the bucket."""
+    """Return whether the user is in the bucket."""
     return bucket.low <= share_of(bucket.salt, user_id) < bucket.high
 
 
 @lru_cache(maxsize=1 << 16)
 def share_of(salt: str, user_id: str) -> float:
-    """From 0 to 99.99: the same for the same salt and user, everywhere and for ever."""
+    """Return a number from 0 to 99.99 that is always the same for a salt and a user."""
     return murmur3_32(f"{salt}:{user_id}".encode("utf-8", "surrogatepass")) % 10_000 / 100
 
 

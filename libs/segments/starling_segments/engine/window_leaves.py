@@ -1,4 +1,4 @@
-"""Pure core: leaves over events whose window lies in the past, or moves from one calendar period to the next."""
+"""Pure core: the leaf nodes of `between_ago` and `calendar` windows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from starling_segments.aggregates.accumulators import Delayed, Periods
-from starling_segments.engine.leaves import EventLeaf, Question, ShiftingLeaf, earlier
+from starling_segments.engine.leaves import EventLeaf, ShiftingLeaf, ValueTest, earlier
 from starling_segments.engine.state import UserState
 from starling_segments.language.periods import span_of
 from starling_segments.language.tree import Unit
@@ -17,84 +17,84 @@ _DELAYED: Any = Delayed.__struct_config__.tag
 
 @dataclass(slots=True)
 class DelayedLeaf(ShiftingLeaf):
-    """`between_ago`: `window_ms` is the longer duration, `newer_ms` the shorter one."""
+    """The leaf node of `between_ago`. `window_ms` is the longer duration, `newer_ms` the shorter one."""
 
     newer_ms: int = 0
 
     def add(self, state: UserState, time: int, payload: Any, now: int) -> int:
-        """A match waits until it is `newer_ms` old."""
+        """Fold a match; it counts when it is `newer_ms` old."""
         if time <= now - (self.window_ms or 0):
             return 0
         kept = state.accumulators.get(self.id)
         if kept is None:
             if time > now - self.newer_ms:
-                self._begin_waiting(state, time, payload, now)
+                self._add_first_waiting(state, time, payload, now)
                 return 0
             kept = Delayed(self.kind.windowed())
             state.accumulators.put(self.id, kept)
         self.settle(kept, now)
-        before = kept.inner.value() if self.questions else None
+        before = kept.inner.value() if self.value_tests else None
         if time <= now - self.newer_ms:
             kept.inner.add(time, payload, self.pane_ms)
         else:
             kept.put(time, payload, self.pane_ms, self.kind.lifetime)
-        if not self.questions:
+        if not self.value_tests:
             return 0
         changed = self.changed(before, kept.inner.value(), now)
         self.set_timer(state, kept, now)
         return changed
 
-    def _begin_waiting(self, state: UserState, time: int, payload: Any, now: int) -> None:
-        """As `add`, of a very first match that has to get older."""
-        # Hot, the usual case: nothing is in the window before or after.
-        state.accumulators.begin(self.id, (_DELAYED, self.kind.windowed(), [time], [payload], []))
-        if not self.questions:
+    def _add_first_waiting(self, state: UserState, time: int, payload: Any, now: int) -> None:
+        """Fold the first match of a user if it is younger than `newer_ms`."""
+        # Hot, the most frequent case: the window is empty before and after.
+        state.accumulators.put_first(self.id, (_DELAYED, self.kind.windowed(), [time], [payload], []))
+        if not self.value_tests:
             return
         earliest: int | None = time + self.newer_ms
-        for question in self.questions:
-            if question.moving is not None:
-                earliest = earlier(earliest, question.moving(self.kind.nothing, now))
-        state.due.note(self.id, earliest)
+        for value_test in self.value_tests:
+            if value_test.next_change is not None:
+                earliest = earlier(earliest, value_test.next_change(self.kind.default, now))
+        state.due.set(self.id, earliest)
 
     def settle(self, kept: Any, now: int) -> None:
-        """Let in what is old enough, let go what is too old."""
+        """Move matches into the window and drop those that have left it."""
         kept.admit(now - self.newer_ms, self.pane_ms)
         kept.inner.forget(now - (self.window_ms or 0))
 
     def is_empty(self, kept: Any) -> bool:
-        """Whether it is as if nothing had ever matched."""
-        return not (kept.times or kept.panes) and bool(kept.inner.value() == self.kind.nothing)
+        """Return whether the accumulator equals that of a user without matches."""
+        return not (kept.times or kept.panes) and bool(kept.inner.value() == self.kind.default)
 
-    def observe(self, state: UserState, question: Question, now: int) -> Any:  # noqa: ARG002
-        """The measure at `now`."""
+    def observe(self, state: UserState, value_test: ValueTest, now: int) -> Any:  # noqa: ARG002
+        """Return the value at `now`."""
         kept = state.accumulators.get(self.id)
         if kept is None:
-            return self.kind.nothing
+            return self.kind.default
         self.settle(kept, now)
         return kept.inner.value()
 
-    def next_change(self, question: Question, kept: Any, now: int) -> int | None:
-        """The next match to come in or to leave."""
+    def next_change(self, value_test: ValueTest, kept: Any, now: int) -> int | None:
+        """Return when the next match enters or leaves the window."""
         coming = kept.times[0] + self.newer_ms if kept.times else None
         if kept.panes:
             coming = earlier(coming, kept.panes[0][0] + self.newer_ms)
-        return earlier(coming, EventLeaf.next_change(self, question, kept.inner, now))
+        return earlier(coming, EventLeaf.next_change(self, value_test, kept.inner, now))
 
 
 @dataclass(slots=True)
 class CalendarLeaf(ShiftingLeaf):
-    """`calendar`: an accumulator for each period that is running, lies just behind, or is still to come."""
+    """The leaf node of `calendar`: one accumulator for each of the current, previous and future periods."""
 
     unit: Unit = "day"
     zone: ZoneInfo = ZoneInfo("UTC")  # noqa: RUF009 - an immutable value
 
-    def ask(self, question: Question) -> None:
-        """Another segment hangs on it."""
-        EventLeaf.ask(self, question)
+    def add_test(self, value_test: ValueTest) -> None:
+        """Add the test of another segment."""
+        EventLeaf.add_test(self, value_test)
         self.timed = True
 
     def add(self, state: UserState, time: int, payload: Any, now: int) -> int:
-        """A match goes to its own period."""
+        """Fold a match into the accumulator of its period."""
         start, oldest = span_of(self.unit, self.zone, time)[0], self._oldest(now)
         if start < oldest:
             return 0
@@ -104,49 +104,49 @@ class CalendarLeaf(ShiftingLeaf):
             state.accumulators.put(self.id, kept)
         kept.forget(oldest)
         inner = kept.at(start)
-        before = self.kind.nothing if inner is None or not self.questions else inner.value()
+        before = self.kind.default if inner is None or not self.value_tests else inner.value()
         if inner is None:
             inner = self.kind.lifetime()
             kept.put(start, inner)
         inner.add(time, payload, self.pane_ms)
-        if not self.questions:
+        if not self.value_tests:
             return 0
         after, changed = inner.value(), 0
-        for question in self.questions:
-            if self._visible(question.back, now) == start and question.holds(before, now) is not question.holds(after, now):
-                changed |= question.mask
+        for value_test in self.value_tests:
+            if self._visible(value_test.back, now) == start and value_test.holds(before, now) is not value_test.holds(after, now):
+                changed |= value_test.mask
         self.set_timer(state, kept, now)
         return changed
 
     def settle(self, kept: Any, now: int) -> None:
-        """Let go what lies further back than the period before this one."""
+        """Drop the periods before the previous one."""
         kept.forget(self._oldest(now))
 
     def is_empty(self, kept: Any) -> bool:
-        """Whether it is as if nothing had ever matched."""
+        """Return whether the accumulator equals that of a user without matches."""
         return not kept.starts
 
-    def observe(self, state: UserState, question: Question, now: int) -> Any:
-        """The measure of the period that the question is about."""
+    def observe(self, state: UserState, value_test: ValueTest, now: int) -> Any:
+        """Return the value of the period of the test."""
         kept = state.accumulators.get(self.id)
-        return self.kind.nothing if kept is None else self._value(kept, question.back, now)
+        return self.kind.default if kept is None else self._value(kept, value_test.back, now)
 
-    def next_change(self, question: Question, kept: Any, now: int) -> int | None:
-        """The end of the first period after which the answer is another one."""
-        value = self._value(kept, question.back, now)
-        truth = question.holds(value, now)
-        moving = None if question.moving is None else question.moving(value, now)
+    def next_change(self, value_test: ValueTest, kept: Any, now: int) -> int | None:
+        """Return the end of the first period after which the truth changes."""
+        value = self._value(kept, value_test.back, now)
+        truth = value_test.holds(value, now)
+        moving = None if value_test.next_change is None else value_test.next_change(value, now)
         instant = now
-        while kept.starts and self._visible(question.back, instant) <= kept.starts[-1]:
+        while kept.starts and self._visible(value_test.back, instant) <= kept.starts[-1]:
             instant = span_of(self.unit, self.zone, instant)[1]
-            after = self._value(kept, question.back, instant)
-            if question.moving is not None or question.holds(after, instant) is not truth:
+            after = self._value(kept, value_test.back, instant)
+            if value_test.next_change is not None or value_test.holds(after, instant) is not truth:
                 return earlier(moving, instant)
         return moving
 
     def _value(self, kept: Periods, back: int, now: int) -> Any:
         inner = kept.at(self._visible(back, now))
-        return self.kind.nothing if inner is None else inner.value()
+        return self.kind.default if inner is None else inner.value()
 
     def _visible(self, back: int, now: int) -> int:
         start = span_of(self.unit, self.zone, now)[0]

@@ -1,7 +1,7 @@
-"""Pure core: the bounds that every definition keeps, whatever it says: size, nesting, numbers and texts.
+"""Pure core: the bounds of all definitions: size, nesting, numbers and texts.
 
-The evaluation holds numbers as doubles and writes texts as UTF-8. A value outside of that is refused here, before anything
-else reads the document, so that no operator has to expect it.
+The evaluation computes with doubles and writes texts as UTF-8. A value outside of that is refused before any other validation,
+so that no operator has to handle it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from starling_segments.language.validation import DefinitionRefused, Fault, Known, Place, Reading, finish
+from starling_segments.language.validation import DefinitionRefused, FieldError, Known, Location, Validation, finish
 
 MAX_DOCUMENT_BYTES: Final = 262_144
 """Of the document as compact JSON in UTF-8."""
@@ -20,7 +20,7 @@ MAX_NESTING: Final = 64
 """Objects and lists inside one another. 16 levels of groups take half of it; the items of events are at most 32 deep."""
 _MOST_REPORTED: Final = 100
 _TOO_DEEP: Final = ("too_deep", f"objects and lists are nested more than {MAX_NESTING} deep", f"at most {MAX_NESTING} levels")
-_NOBODY = Known()
+_NO_REFERENCES = Known()
 
 
 def read_document(text: str | bytes) -> Any:
@@ -31,20 +31,20 @@ def read_document(text: str | bytes) -> Any:
     try:
         document = json.loads(text.decode() if isinstance(text, bytes) else text, parse_int=_integer, parse_constant=_no_number)
     except RecursionError as cause:
-        raise DefinitionRefused((Fault("", *_TOO_DEEP),)) from cause
+        raise DefinitionRefused((FieldError("", *_TOO_DEEP),)) from cause
     check_bounds(document)
     return document
 
 
 def check_bounds(document: object) -> None:
     """Raise DefinitionRefused if the document leaves the bounds, with the places where it does."""
-    reading = Reading(_NOBODY)
-    _check(document, [], Place(reading))
-    finish(reading)
+    validation = Validation(_NO_REFERENCES)
+    _check(document, [], Location(validation))
+    finish(validation)
     size = len(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
     if size > MAX_DOCUMENT_BYTES:
         expected = f"at most {MAX_DOCUMENT_BYTES} bytes; upload a long list of users as a list"
-        raise DefinitionRefused((Fault("", "too_large", f"the definition has {size} bytes of JSON", expected),))
+        raise DefinitionRefused((FieldError("", "too_large", f"the definition has {size} bytes of JSON", expected),))
 
 
 def _integer(digits: str) -> int | float:
@@ -59,31 +59,31 @@ def _no_number(token: str) -> None:
     raise ValueError(f"{token} is not a JSON number")
 
 
-def _check(value: object, steps: list[str | int], place: Place) -> None:
+def _check(value: object, steps: list[str | int], location: Location) -> None:
     """`steps` lead to the value. Note what is out of bounds, in document order, up to `_MOST_REPORTED` places."""
-    if len(place.reading.faults) >= _MOST_REPORTED:
+    if len(location.validation.errors) >= _MOST_REPORTED:
         return
     if isinstance(value, dict | list):
         if len(steps) == MAX_NESTING:
-            place.at(*steps).refuse(*_TOO_DEEP)
+            location.at(*steps).refuse(*_TOO_DEEP)
             return
         parts: Iterable[tuple[Any, object]] = value.items() if isinstance(value, dict) else enumerate(value)
         for step, part in parts:
             if isinstance(step, str) and not _is_unicode(step):
-                place.at(*steps).refuse("bad_text", f"the field {step!r} is not valid Unicode", "a name without lone surrogates")
+                location.at(*steps).refuse("bad_text", f"the field {step!r} is not valid Unicode", "a name without lone surrogates")
                 continue
             steps.append(step)
-            _check(part, steps, place)
+            _check(part, steps, location)
             steps.pop()
     elif isinstance(value, str):
         if not _is_unicode(value):
-            place.at(*steps).refuse("bad_text", "the text is not valid Unicode", "text without lone surrogates")
+            location.at(*steps).refuse("bad_text", "the text is not valid Unicode", "text without lone surrogates")
     elif isinstance(value, int):
         if not -MAX_INTEGER <= value <= MAX_INTEGER:
             expected = f"an integer from -{MAX_INTEGER} to {MAX_INTEGER}; write a longer identifier as text"
-            place.at(*steps).refuse("out_of_range", "the integer is out of range", expected)
+            location.at(*steps).refuse("out_of_range", "the integer is out of range", expected)
     elif isinstance(value, float) and value - value != 0:
-        place.at(*steps).refuse("out_of_range", "the number is not finite", "a number within ±1.7976931348623157e308")
+        location.at(*steps).refuse("out_of_range", "the number is not finite", "a number within ±1.7976931348623157e308")
 
 
 def _is_unicode(text: str) -> bool:

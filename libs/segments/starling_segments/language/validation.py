@@ -1,4 +1,4 @@
-"""Pure core: what is wrong with a definition, and where; all of it at once."""
+"""Pure core: validation errors of a definition. All errors are collected, each with its location."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from zoneinfo import ZoneInfo
 
 NOT_YET = "not_yet"
-"""The language knows it, this version of the product does not: the API answers 501."""
+"""Code of a part of the language that this version does not support; the API answers 501."""
 
 CODES = frozenset(
     {
@@ -22,8 +22,8 @@ MAX_LEAVES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing wrong with a definition. `pointer` is a JSON pointer (RFC 6901) into the document."""
+class FieldError:
+    """One validation error. `pointer` is a JSON pointer (RFC 6901) into the document."""
 
     pointer: str
     code: str
@@ -32,25 +32,25 @@ class Fault:
 
 
 class DefinitionRefused(ValueError):
-    """The document is not a definition. `faults` holds everything wrong with it, in document order."""
+    """The document is not a valid definition. `errors`: all validation errors, in document order."""
 
-    def __init__(self, faults: tuple[Fault, ...]) -> None:
-        super().__init__("; ".join(f"{fault.pointer or '/'}: {fault.message}" for fault in faults))
-        self.faults = faults
+    def __init__(self, errors: tuple[FieldError, ...]) -> None:
+        super().__init__("; ".join(f"{error.pointer or '/'}: {error.message}" for error in errors))
+        self.errors = errors
 
     @property
     def not_yet(self) -> bool:
-        """True when nothing is wrong but that parts of it are not built yet."""
-        return all(fault.code == NOT_YET for fault in self.faults)
+        """Return whether all errors concern parts of the language that are not supported yet."""
+        return all(error.code == NOT_YET for error in self.errors)
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a definition may refer to, looked up by the caller.
+    """The workspace's names that a definition may refer to.
 
-    `segments`: key of each live segment -> keys of the segments it uses. `computed_traits`: keys without the
-    `computed.` prefix. `taken_keys`: keys a new segment must not have (live or archived). `lists`: keys of uploaded
-    lists, None where there can be none yet. `accounts`: whether users' accounts are told of. `timezone`: the workspace's.
+    `segments`: key of each segment that is not archived -> keys of the segments it uses. `computed_traits`: keys without the
+    `computed.` prefix. `taken_keys`: keys that a new segment must not have. `lists`: keys of uploaded lists; None: lists are not
+    supported. `accounts`: whether account conditions are supported. `timezone`: the workspace's default.
     """
 
     segments: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -62,58 +62,58 @@ class Known:
 
 
 @dataclass(slots=True)
-class Reading:
-    """What grows while one document is read."""
+class Validation:
+    """The progress of the validation of one document."""
 
     known: Known
     key: str | None = None
     zone: ZoneInfo = UTC
-    faults: list[Fault] = field(default_factory=list)
+    errors: list[FieldError] = field(default_factory=list)
     leaves: int = 0
     in_account: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where in the document the reader stands. `depth` counts the groups around it."""
+class Location:
+    """A location in the document. `depth`: number of enclosing groups."""
 
-    reading: Reading
+    validation: Validation
     pointer: str = ""
     depth: int = 0
 
-    def at(self, *steps: str | int) -> Place:
-        """The place some steps further down."""
+    def at(self, *steps: str | int) -> Location:
+        """Return the location below this one."""
         tail = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
         return replace(self, pointer=self.pointer + tail)
 
-    def inside_group(self) -> Place:
-        """The same place, one group deeper."""
+    def inside_group(self) -> Location:
+        """Return the same location with one more enclosing group."""
         return replace(self, depth=self.depth + 1)
 
     def refuse(self, code: str, message: str, expected: str) -> None:
-        """Note a fault here and go on reading."""
-        self.reading.faults.append(Fault(self.pointer, code, message, expected))
+        """Record a validation error at this location; the validation continues."""
+        self.validation.errors.append(FieldError(self.pointer, code, message, expected))
 
-    def count_leaf(self) -> bool:
-        """A leaf stands here: events, traits and the predicates inside `where` all count. False: it is one too many to read."""
-        self.reading.leaves += 1
-        if self.reading.leaves == MAX_LEAVES + 1:
+    def count_condition(self) -> bool:
+        """Count a condition, a predicate inside `where` included. Return False if the definition has too many."""
+        self.validation.leaves += 1
+        if self.validation.leaves == MAX_LEAVES + 1:
             self.refuse(
                 "too_wide",
                 f"the definition has more than {MAX_LEAVES} conditions",
                 f"at most {MAX_LEAVES} conditions, those inside where included",
             )
-        return self.reading.leaves <= MAX_LEAVES
+        return self.validation.leaves <= MAX_LEAVES
 
 
-def finish(reading: Reading) -> None:
-    """Raise DefinitionRefused if anything was found."""
-    if reading.faults:
-        raise DefinitionRefused(tuple(reading.faults))
+def finish(validation: Validation) -> None:
+    """Raise DefinitionRefused if the document has validation errors."""
+    if validation.errors:
+        raise DefinitionRefused(tuple(validation.errors))
 
 
-def refuse_unknown_fields(node: Mapping[str, object], allowed: frozenset[str], place: Place) -> None:
-    """Note every field that does not belong here."""
+def refuse_unknown_fields(node: Mapping[str, object], allowed: frozenset[str], location: Location) -> None:
+    """Record an error for each field that is not allowed."""
     for name in node:
         if name not in allowed:
-            place.at(name).refuse("unknown_field", f"unknown field {name!r}", "one of " + ", ".join(sorted(allowed)))
+            location.at(name).refuse("unknown_field", f"unknown field {name!r}", "one of " + ", ".join(sorted(allowed)))

@@ -23,7 +23,7 @@ from starling_segments.language.tree import (
     Step,
     Window,
 )  # fmt: skip
-from starling_segments.language.validation import Place, refuse_unknown_fields
+from starling_segments.language.validation import Location, refuse_unknown_fields
 from starling_segments.parse.comparisons import Scope
 from starling_segments.parse.filters import EVENT, EVENT_SOURCES, predicate, read_filter, read_predicate
 from starling_segments.parse.groups import MAX_PARTS, read_object
@@ -44,238 +44,238 @@ Measured = tuple[MeasureName, str | None, str | None]
 """name, path, q"""
 
 
-def read_event_measure(fields: Fields, place: Place) -> Leaf | None:
+def read_event_measure(fields: Fields, location: Location) -> Leaf | None:
     """An event measure with its predicate; a count without one is `gte 1`."""
     if _is_ratio(fields.get("measure")):
-        return _read_ratio(fields, place)
-    measure = read_measure(fields, place)
+        return _read_ratio(fields, location)
+    measure = read_measure(fields, location)
     if measure and measure.name == "count" and "op" not in fields and "value" not in fields:
-        refuse_unknown_fields(fields, MEASURE_FIELDS, place)
+        refuse_unknown_fields(fields, MEASURE_FIELDS, location)
         return EventMeasure(measure, predicate("gte", 1))
     if measure is None and "op" not in fields:
-        refuse_unknown_fields(fields, MEASURE_FIELDS | {"value"}, place)
+        refuse_unknown_fields(fields, MEASURE_FIELDS | {"value"}, location)
         return None
-    found = read_predicate(fields, place, MEASURE_FIELDS, MEASURES[measure.name].gives if measure else "")
+    found = read_predicate(fields, location, MEASURE_FIELDS, MEASURES[measure.name].value_type if measure else "")
     return EventMeasure(measure, found) if measure and found else None
 
 
-def read_bare_measure(fields: Fields, place: Place) -> Measure | Ratio | None:
+def read_bare_measure(fields: Fields, location: Location) -> Measure | Ratio | None:
     """An event measure without `op` and `value`: what a computed trait is."""
     if _is_ratio(fields.get("measure")):
-        refuse_unknown_fields(fields, frozenset({"measure"}) | WINDOW_FIELDS, place)
-        return _read_sides(fields, place)
-    refuse_unknown_fields(fields, MEASURE_FIELDS, place)
-    return read_measure(fields, place)
+        refuse_unknown_fields(fields, frozenset({"measure"}) | WINDOW_FIELDS, location)
+        return _read_sides(fields, location)
+    refuse_unknown_fields(fields, MEASURE_FIELDS, location)
+    return read_measure(fields, location)
 
 
-def read_measure(fields: Fields, place: Place, default: Window | None = None) -> Measure | None:
+def read_measure(fields: Fields, location: Location, default: Window | None = None) -> Measure | None:
     """The part of an event leaf that says what is measured: `event`, `where`, `measure` and the window."""
-    measured = _read_measure_kind(fields.get("measure", "count"), place.at("measure"))
+    measured = _read_measure_kind(fields.get("measure", "count"), location.at("measure"))
     if measured is None and "event" not in fields:
         return None
-    selector = read_selector(fields, place, EVENT)
-    window = read_window(fields, place) if WINDOW_FIELDS & fields.keys() else default
+    selector = read_selector(fields, location, EVENT)
+    window = read_window(fields, location) if WINDOW_FIELDS & fields.keys() else default
     if measured is None or selector is None:
         return None
     name, path, q = measured
-    return Measure(selector, name, path, window, q, place.reading.zone.key if name == "days" else None)
+    return Measure(selector, name, path, window, q, location.validation.zone.key if name == "days" else None)
 
 
 def _is_ratio(measure: object) -> bool:
     return isinstance(measure, dict) and "ratio" in measure
 
 
-def _read_ratio(fields: Fields, place: Place) -> Leaf | None:
-    ratio = _read_sides(fields, place)
-    found = read_predicate(fields, place, frozenset({"measure"}) | WINDOW_FIELDS, NUMBER)
+def _read_ratio(fields: Fields, location: Location) -> Leaf | None:
+    ratio = _read_sides(fields, location)
+    found = read_predicate(fields, location, frozenset({"measure"}) | WINDOW_FIELDS, NUMBER)
     return EventMeasure(ratio, found) if ratio and found else None
 
 
-def _read_sides(fields: Fields, place: Place) -> Ratio | None:
-    window = read_window(fields, place)
-    there = place.at("measure", "ratio")
-    refuse_unknown_fields(fields["measure"], frozenset({"ratio"}), place.at("measure"))
-    inner = read_object(fields["measure"]["ratio"], there, '{"of": event measure, "to": event measure}')
+def _read_sides(fields: Fields, location: Location) -> Ratio | None:
+    window = read_window(fields, location)
+    child = location.at("measure", "ratio")
+    refuse_unknown_fields(fields["measure"], frozenset({"ratio"}), location.at("measure"))
+    inner = read_object(fields["measure"]["ratio"], child, '{"of": event measure, "to": event measure}')
     if inner is None:
         return None
-    refuse_unknown_fields(inner, frozenset({"of", "to"}), there)
-    of, to = (_read_part(inner, name, there, window) for name in ("of", "to"))
+    refuse_unknown_fields(inner, frozenset({"of", "to"}), child)
+    of, to = (_read_part(inner, name, child, window) for name in ("of", "to"))
     return Ratio(of, to) if of and to else None
 
 
-def _read_part(ratio: Fields, name: str, place: Place, window: Window | None) -> Measure | None:
-    if not place.count_leaf():
+def _read_part(ratio: Fields, name: str, location: Location, window: Window | None) -> Measure | None:
+    if not location.count_condition():
         return None
     if ratio.get(name) is None:
-        place.refuse("missing_field", f"{name!r} is missing", "an event measure without op")
+        location.refuse("missing_field", f"{name!r} is missing", "an event measure without op")
         return None
-    there = place.at(name)
-    fields = read_object(ratio[name], there, "an event measure without op")
+    child = location.at(name)
+    fields = read_object(ratio[name], child, "an event measure without op")
     if fields is None:
         return None
-    refuse_unknown_fields(fields, MEASURE_FIELDS, there)
-    measure = None if _is_ratio(fields.get("measure")) else read_measure(fields, there, window)
-    if _is_ratio(fields.get("measure")) or (measure and MEASURES[measure.name].gives != NUMBER):
-        there.at("measure").refuse("wrong_type", "the measure is not numeric", "a numeric measure, such as count or sum")
+    refuse_unknown_fields(fields, MEASURE_FIELDS, child)
+    measure = None if _is_ratio(fields.get("measure")) else read_measure(fields, child, window)
+    if _is_ratio(fields.get("measure")) or (measure and MEASURES[measure.name].value_type != NUMBER):
+        child.at("measure").refuse("wrong_type", "the measure is not numeric", "a numeric measure, such as count or sum")
         return None
     return measure
 
 
-def read_selector(fields: Fields, place: Place, scope: Scope) -> EventSelector | None:
+def read_selector(fields: Fields, location: Location, scope: Scope) -> EventSelector | None:
     """`event` and `where`."""
     name = fields.get("event")
     expected = f"a name of 1 to {MAX_EVENT_NAME_CHARACTERS} characters; a trailing * matches every name with this prefix"
     named = isinstance(name, str) and 0 < len(name) <= MAX_EVENT_NAME_CHARACTERS
     if name is None:
-        place.refuse("missing_field", "the event name is missing", '"event": ' + expected)
+        location.refuse("missing_field", "the event name is missing", '"event": ' + expected)
     elif not named:
-        place.at("event").refuse("wrong_type", "the value is not an event name", expected)
+        location.at("event").refuse("wrong_type", "the value is not an event name", expected)
     if fields.get("where") is None:
         return EventSelector(cast("str", name)) if named else None
-    where = read_filter(fields["where"], place.at("where"), scope)
+    where = read_filter(fields["where"], location.at("where"), scope)
     return EventSelector(cast("str", name), where) if named and where else None
 
 
-def _read_measure_kind(node: Any, place: Place) -> Measured | None:
+def _read_measure_kind(node: Any, location: Location) -> Measured | None:
     expected = "one of " + MEASURES_IN_WORDS
     if isinstance(node, str) and node in PLAIN:
         return node, None, None
     if not isinstance(node, dict) or not node:
-        place.refuse("wrong_type", "the value is not a measure", expected)
+        location.refuse("wrong_type", "the value is not a measure", expected)
         return None
     names = [name for name in (*OVER_PROPERTY, "days") if name in node]
     own = frozenset({"percentile", "q"}) if "percentile" in node else frozenset(names or (*OVER_PROPERTY, "days", "ratio"))
-    refuse_unknown_fields(node, own, place)
+    refuse_unknown_fields(node, own, location)
     if len(names) > 1:
-        place.refuse("unknown_field", "the condition has more than one measure", expected)
+        location.refuse("unknown_field", "the condition has more than one measure", expected)
     if len(names) != 1 or not node.keys() <= own:
         return None
-    return _read_named(names[0], node, place)
+    return _read_named(names[0], node, location)
 
 
-def _read_named(name: MeasureName, node: Fields, place: Place) -> Measured | None:
+def _read_named(name: MeasureName, node: Fields, location: Location) -> Measured | None:
     if name == "days":
         if node[name] is True:
             return name, None, None
-        place.at(name).refuse("wrong_type", "the only valid value is true", "true")
+        location.at(name).refuse("wrong_type", "the only valid value is true", "true")
         return None
     path, q = node[name], None
     if not paths.is_path(path):
-        place.at(name).refuse("wrong_type", "the value is not a path", paths.EXPECTED)
+        location.at(name).refuse("wrong_type", "the value is not a path", paths.EXPECTED)
         path = None
     if name == "percentile":
         q = node.get("q")
         if q is None:
-            place.refuse("missing_field", "the rank of the percentile is missing", '"q": a number from 0 to 1')
+            location.refuse("missing_field", "the rank of the percentile is missing", '"q": a number from 0 to 1')
             return None
         if not is_number(q) or not 0 <= q <= 1:
-            place.at("q").refuse("wrong_type", "the value is not a rank", "a number from 0 to 1")
+            location.at("q").refuse("wrong_type", "the value is not a rank", "a number from 0 to 1")
             return None
         q = repr(float(q))
     return None if path is None else (name, path, q)
 
 
-def read_first_time(fields: Fields, place: Place) -> Leaf | None:
+def read_first_time(fields: Fields, location: Location) -> Leaf | None:
     """`{"first_time": {"event", "where"}}` and a window."""
-    refuse_unknown_fields(fields, frozenset({"first_time"}) | WINDOW_FIELDS, place)
-    window = read_window(fields, place)
-    there = place.at("first_time")
-    inner = read_object(fields["first_time"], there, '{"event": name, "where": …}')
+    refuse_unknown_fields(fields, frozenset({"first_time"}) | WINDOW_FIELDS, location)
+    window = read_window(fields, location)
+    child = location.at("first_time")
+    inner = read_object(fields["first_time"], child, '{"event": name, "where": …}')
     if inner is None:
         return None
-    refuse_unknown_fields(inner, frozenset({"event", "where"}), there)
-    selector = read_selector(inner, there, EVENT)
+    refuse_unknown_fields(inner, frozenset({"event", "where"}), child)
+    selector = read_selector(inner, child, EVENT)
     return FirstTime(selector, window) if selector else None
 
 
-def read_regularly(fields: Fields, place: Place) -> Leaf | None:
+def read_regularly(fields: Fields, location: Location) -> Leaf | None:
     """`{"regularly": {"event", "where"}, "every", "at_least", "of"}`."""
-    refuse_unknown_fields(fields, frozenset({"regularly", "every", "at_least", "of"}), place)
-    there = place.at("regularly")
-    inner = read_object(fields["regularly"], there, '{"event": name, "where": …}')
+    refuse_unknown_fields(fields, frozenset({"regularly", "every", "at_least", "of"}), location)
+    child = location.at("regularly")
+    inner = read_object(fields["regularly"], child, '{"event": name, "where": …}')
     selector = None
     if inner is not None:
-        refuse_unknown_fields(inner, frozenset({"event", "where"}), there)
-        selector = read_selector(inner, there, EVENT)
+        refuse_unknown_fields(inner, frozenset({"event", "where"}), child)
+        selector = read_selector(inner, child, EVENT)
     for name, expected in (("every", '"7d"'), ("at_least", "3"), ("of", "4")):
         if fields.get(name) is None:
-            place.refuse("missing_field", f"{name!r} is missing", f'"{name}": such as {expected}')
-    every = None if fields.get("every") is None else operands.DURATION.read(fields["every"], place.at("every"))
-    of = _read_whole(fields, "of", place, MAX_PERIODS)
-    at_least = _read_whole(fields, "at_least", place, MAX_PERIODS if of is None else of)
+            location.refuse("missing_field", f"{name!r} is missing", f'"{name}": such as {expected}')
+    every = None if fields.get("every") is None else operands.DURATION.read(fields["every"], location.at("every"))
+    of = _read_whole(fields, "of", location, MAX_PERIODS)
+    at_least = _read_whole(fields, "at_least", location, MAX_PERIODS if of is None else of)
     if selector is None or every is None or at_least is None or of is None:
         return None
     return Regularly(selector, every, at_least, of)
 
 
-def _read_whole(fields: Fields, name: str, place: Place, most: int) -> int | None:
+def _read_whole(fields: Fields, name: str, location: Location, most: int) -> int | None:
     value = fields.get(name)
     if type(value) is int and 1 <= value <= most:
         return value
     if value is not None:
-        place.at(name).refuse("wrong_type", f"{value!r} is not valid here", f"a whole number from 1 to {most}")
+        location.at(name).refuse("wrong_type", f"{value!r} is not valid here", f"a whole number from 1 to {most}")
     return None
 
 
-def read_sequence(fields: Fields, place: Place) -> Leaf | None:
+def read_sequence(fields: Fields, location: Location) -> Leaf | None:
     """`{"sequence": [step, …], "within"}`."""
-    refuse_unknown_fields(fields, frozenset({"sequence", "within"}), place)
-    within_ms = operands.DURATION.read(fields["within"], place.at("within")) if "within" in fields else None
-    there, nodes = place.at("sequence"), fields["sequence"]
+    refuse_unknown_fields(fields, frozenset({"sequence", "within"}), location)
+    within_ms = operands.DURATION.read(fields["within"], location.at("within")) if "within" in fields else None
+    child, nodes = location.at("sequence"), fields["sequence"]
     expected = f"a list of 1 to {MAX_PARTS} steps"
     if not isinstance(nodes, list):
-        there.refuse("wrong_type", "the value is not a list", expected)
+        child.refuse("wrong_type", "the value is not a list", expected)
         return None
     if not nodes:
-        there.refuse("empty_group", "the sequence has no steps", expected)
+        child.refuse("empty_group", "the sequence has no steps", expected)
     if len(nodes) > MAX_PARTS:
-        there.refuse("too_wide", f"the sequence has {len(nodes)} steps", expected)
+        child.refuse("too_wide", f"the sequence has {len(nodes)} steps", expected)
         return None
     met: list[int] = []
     steps = []
     for i, node in enumerate(nodes):
-        step = _read_step(node, there.at(i), Scope(EVENT_SOURCES, traits=True, steps=tuple(met)))
+        step = _read_step(node, child.at(i), Scope(EVENT_SOURCES, traits=True, steps=tuple(met)))
         steps.append(step)
         if isinstance(node, dict) and "not" not in node:
             met.append(i)
     read = [step for step in steps if step is not None]
-    if not nodes or len(read) < len(nodes) or not _fits_together(read, there) or ("within" in fields and within_ms is None):
+    if not nodes or len(read) < len(nodes) or not _fits_together(read, child) or ("within" in fields and within_ms is None):
         return None
     return Sequence(tuple(read), within_ms)
 
 
-def _read_step(node: object, place: Place, scope: Scope) -> Step | None:
-    if not place.count_leaf():
+def _read_step(node: object, location: Location, scope: Scope) -> Step | None:
+    if not location.count_condition():
         return None
-    fields = read_object(node, place, '{"event": name, …} or {"not": {"event": name, …}, …}')
+    fields = read_object(node, location, '{"event": name, …} or {"not": {"event": name, …}, …}')
     if fields is None:
         return None
     if "not" in fields:
-        refuse_unknown_fields(fields, frozenset({"not", "for"}), place)
-        for_ms = operands.DURATION.read(fields["for"], place.at("for")) if "for" in fields else None
-        there = place.at("not")
-        inner = read_object(fields["not"], there, '{"event": name, "where": …}')
+        refuse_unknown_fields(fields, frozenset({"not", "for"}), location)
+        for_ms = operands.DURATION.read(fields["for"], location.at("for")) if "for" in fields else None
+        child = location.at("not")
+        inner = read_object(fields["not"], child, '{"event": name, "where": …}')
         if inner is None:
             return None
-        refuse_unknown_fields(inner, frozenset({"event", "where"}), there)
-        selector = read_selector(inner, there, scope)
+        refuse_unknown_fields(inner, frozenset({"event", "where"}), child)
+        selector = read_selector(inner, child, scope)
         return Step(selector, True, None, for_ms) if selector and ("for" not in fields or for_ms) else None
-    refuse_unknown_fields(fields, frozenset({"event", "where", "within"}), place)
-    within_ms = operands.DURATION.read(fields["within"], place.at("within")) if "within" in fields else None
+    refuse_unknown_fields(fields, frozenset({"event", "where", "within"}), location)
+    within_ms = operands.DURATION.read(fields["within"], location.at("within")) if "within" in fields else None
     if within_ms is not None and not scope.steps:
-        place.at("within").refuse(
+        location.at("within").refuse(
             "bad_window", "the first step has no preceding step", '"within" on a later step, or beside "sequence"'
         )
         return None
-    selector = read_selector(fields, place, scope)
+    selector = read_selector(fields, location, scope)
     return Step(selector, False, within_ms) if selector and ("within" not in fields or within_ms) else None
 
 
-def _fits_together(steps: list[Step], place: Place) -> bool:
+def _fits_together(steps: list[Step], location: Location) -> bool:
     """The first step is an event; a `not` without `for` stands between two events."""
     fine = True
     if steps[0].negative:
-        place.at(0).refuse("bad_window", "a sequence cannot start with a not step", "an event as the first step")
+        location.at(0).refuse("bad_window", "a sequence cannot start with a not step", "an event as the first step")
         fine = False
     for i, step in enumerate(steps):
         if not step.negative or step.for_ms is not None:
@@ -283,7 +283,7 @@ def _fits_together(steps: list[Step], place: Place) -> bool:
         before = next((other for other in reversed(steps[:i]) if not _forbids(other)), None)
         after = next((other for other in steps[i + 1 :] if not _forbids(other)), None)
         if i and (before is None or before.negative or after is None or after.negative):
-            place.at(i).refuse("missing_field", "a not step without 'for' must be between two events", '"for": such as "30m"')
+            location.at(i).refuse("missing_field", "a not step without 'for' must be between two events", '"for": such as "30m"')
             fine = False
     return fine
 

@@ -12,9 +12,9 @@ from starling_segments.language.dates import read_instant
 from starling_segments.language.operators import OPERATORS, operands
 from starling_segments.language.operators.table import Comparison, Operator
 from starling_segments.language.tree import Compared, Source, StepValue, TraitValue
-from starling_segments.language.validation import Known, Place, Reading, refuse_unknown_fields
+from starling_segments.language.validation import Known, Location, Validation, refuse_unknown_fields
 
-_NOBODY = Known()
+_NO_REFERENCES = Known()
 COMPARING = tuple(
     name
     for name, operator in OPERATORS.items()
@@ -40,71 +40,71 @@ def refers(value: object) -> bool:
     return isinstance(value, dict) and not value.keys().isdisjoint(("trait", "step"))
 
 
-def read_comparison(fields: Mapping[str, Any], place: Place, source: Source, path: str, scope: Scope) -> Compared | None:
+def read_comparison(fields: Mapping[str, Any], location: Location, source: Source, path: str, scope: Scope) -> Compared | None:
     """The comparison that a filter's node makes, None after saying what is wrong with it."""
-    refuse_unknown_fields(fields, frozenset({source, "op", "value", "ignore_case"}), place)
-    other = _read_other(fields["value"], place.at("value"), scope)
+    refuse_unknown_fields(fields, frozenset({source, "op", "value", "ignore_case"}), location)
+    other = _read_other(fields["value"], location.at("value"), scope)
     name, flag = fields.get("op"), fields.get("ignore_case", False)
     if name is None:
-        place.refuse("missing_field", "the operator is missing", '"op": one of ' + ", ".join(COMPARING))
+        location.refuse("missing_field", "the operator is missing", '"op": one of ' + ", ".join(COMPARING))
     elif not isinstance(name, str) or name not in OPERATORS:
         code = "unknown_operator" if isinstance(name, str) else "wrong_type"
-        place.at("op").refuse(code, f"unknown operator {name!r}", "one of " + ", ".join(COMPARING))
+        location.at("op").refuse(code, f"unknown operator {name!r}", "one of " + ", ".join(COMPARING))
     elif name not in COMPARING:
-        place.at("op").refuse(
+        location.at("op").refuse(
             "operator_does_not_fit", f"operator {name!r} cannot compare with another value", "one of " + ", ".join(COMPARING)
         )
     elif not isinstance(flag, bool):
-        place.at("ignore_case").refuse("wrong_type", "the value is not a boolean", "true or false")
+        location.at("ignore_case").refuse("wrong_type", "the value is not a boolean", "true or false")
     elif flag and not OPERATORS[name].ignores_case:
-        place.at("ignore_case").refuse("unknown_field", f"operator {name!r} does not support ignore_case", "no ignore_case")
+        location.at("ignore_case").refuse("unknown_field", f"operator {name!r} does not support ignore_case", "no ignore_case")
     elif other is not None:
-        zone = place.reading.zone
+        zone = location.validation.zone
         named = zone.key if OPERATORS[name].zoned else None
         return Compared(source, path, name, named, flag, other, comparison(OPERATORS[name], zone, flag))
     return None
 
 
-def _read_other(value: Mapping[str, Any], place: Place, scope: Scope) -> TraitValue | StepValue | None:
+def _read_other(value: Mapping[str, Any], location: Location, scope: Scope) -> TraitValue | StepValue | None:
     if "trait" in value:
-        refuse_unknown_fields(value, frozenset({"trait"}), place)
+        refuse_unknown_fields(value, frozenset({"trait"}), location)
         if scope.traits:
-            path = read_trait_path(value["trait"], place.at("trait"))
+            path = read_trait_path(value["trait"], location.at("trait"))
             return None if path is None else TraitValue(path)
-        place.refuse("wrong_type", "only an event's property or context can be compared with a trait", "a constant")
+        location.refuse("wrong_type", "only an event's property or context can be compared with a trait", "a constant")
         return None
-    refuse_unknown_fields(value, frozenset({"step", "property"}), place)
+    refuse_unknown_fields(value, frozenset({"step", "property"}), location)
     step, named = value["step"], value.get("property")
     if type(step) is not int or step not in scope.steps:
         steps = ", ".join(map(str, scope.steps)) or "no step precedes this one"
-        place.at("step").refuse("wrong_type", "the value is not the number of an earlier step with an event", steps)
+        location.at("step").refuse("wrong_type", "the value is not the number of an earlier step with an event", steps)
     elif not paths.is_path(named):
         code = "missing_field" if named is None else "wrong_type"
-        place.at("property").refuse(code, "the value is not a path", paths.EXPECTED)
+        location.at("property").refuse(code, "the value is not a path", paths.EXPECTED)
     else:
         return StepValue(step, str(named))
     return None
 
 
-def read_trait_path(path: object, place: Place) -> str | None:
+def read_trait_path(path: object, location: Location) -> str | None:
     """The path of a trait that can exist; None after saying that it cannot."""
-    known = place.reading.known.computed_traits
+    known = location.validation.known.computed_traits
     if not isinstance(path, str) or not paths.is_path(path):
-        place.refuse("wrong_type", "the value is not a path", paths.EXPECTED)
+        location.refuse("wrong_type", "the value is not a path", paths.EXPECTED)
         return None
     head, _, rest = path.partition(".")
     if head == "computed" and rest.split(".")[0] not in known:
         expected = ", ".join(sorted(known)) or "no computed trait is defined"
-        place.refuse("unknown_trait", f"unknown computed trait {path!r}", expected)
+        location.refuse("unknown_trait", f"unknown computed trait {path!r}", expected)
     return path
 
 
 def comparison(operator: Operator, zone: ZoneInfo, ignore_case: bool) -> Comparison:
     """A test of a value with another one. Another one that the operator cannot take is a missing value."""
-    place = Place(Reading(_NOBODY, zone=zone))
+    location = Location(Validation(_NO_REFERENCES, zone=zone))
 
     def holds(value: Any, other: Any, now: int) -> bool:
-        operand = _operand_of(operator, other, place)
+        operand = _operand_of(operator, other, location)
         if operand is None:
             return operator.negates
         if ignore_case:
@@ -114,12 +114,12 @@ def comparison(operator: Operator, zone: ZoneInfo, ignore_case: bool) -> Compari
     return holds
 
 
-def _operand_of(operator: Operator, other: Any, place: Place) -> Any:
+def _operand_of(operator: Operator, other: Any, location: Location) -> Any:
     if operator.operand is operands.DATE and type(other) in (int, float):
-        instant = read_instant(other, place.reading.zone)
+        instant = read_instant(other, location.validation.zone)
         return None if instant is None else [instant, instant + 1]
-    found = None if other is None else operator.operand.read(other, place)
-    place.reading.faults.clear()
+    found = None if other is None else operator.operand.read(other, location)
+    location.validation.errors.clear()
     return found
 
 

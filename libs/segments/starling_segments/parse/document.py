@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from starling_segments.language.bounds import check_bounds
 from starling_segments.language.tree import Condition, Measure, Ratio, Segment
-from starling_segments.language.validation import UTC, Fault, Known, Place, Reading, finish, refuse_unknown_fields
+from starling_segments.language.validation import UTC, FieldError, Known, Location, Validation, finish, refuse_unknown_fields
 from starling_segments.parse.behaviour import read_bare_measure
 from starling_segments.parse.conditions import read_condition
 from starling_segments.parse.groups import read_object
@@ -27,7 +27,7 @@ MAX_TAG_CHARACTERS = 64
 MAX_OWNER_CHARACTERS = 200
 
 _KEY = re.compile(KEY_PATTERN[:-1] + r"\Z")
-_NOBODY = Known()
+_NO_REFERENCES = Known()
 
 
 def parse_segment(document: object, known: Known) -> Segment:
@@ -36,20 +36,20 @@ def parse_segment(document: object, known: Known) -> Segment:
     Raises: DefinitionRefused with all its faults; those of `check_bounds` come alone.
     """
     check_bounds(document)
-    reading = Reading(known)
-    place = Place(reading)
-    fields = read_object(document, place, "a segment: an object") or {}
-    if not reading.faults:
-        refuse_unknown_fields(fields, SEGMENT_FIELDS, place)
-        key = _read_key(fields, place)
-        name = _read_name(fields, place)
-        description = _read_description(fields, place)
-        read_labels(fields, place)
-        reading.zone = _read_zone(fields.get("timezone") or known.timezone, place.at("timezone"))
-        where = _read_where(fields, place)
-    finish(reading)
+    validation = Validation(known)
+    location = Location(validation)
+    fields = read_object(document, location, "a segment: an object") or {}
+    if not validation.errors:
+        refuse_unknown_fields(fields, SEGMENT_FIELDS, location)
+        key = _read_key(fields, location)
+        name = _read_name(fields, location)
+        description = _read_description(fields, location)
+        read_labels(fields, location)
+        validation.zone = _read_zone(fields.get("timezone") or known.timezone, location.at("timezone"))
+        where = _read_where(fields, location)
+    finish(validation)
     assert where is not None  # noqa: S101 - a condition that cannot be read leaves a fault
-    return Segment(key, name, description, reading.zone.key, where)
+    return Segment(key, name, description, validation.zone.key, where)
 
 
 def parse_condition(where: object, timezone: str, known: Known) -> Condition:
@@ -58,10 +58,10 @@ def parse_condition(where: object, timezone: str, known: Known) -> Condition:
     Raises: as `parse_segment`.
     """
     check_bounds(where)
-    reading = Reading(known)
-    reading.zone = _read_zone(timezone, Place(reading).at("timezone"))
-    condition = read_condition(where, Place(reading))
-    finish(reading)
+    validation = Validation(known)
+    validation.zone = _read_zone(timezone, Location(validation).at("timezone"))
+    condition = read_condition(where, Location(validation))
+    finish(validation)
     assert condition is not None  # noqa: S101 - as above
     return condition
 
@@ -72,73 +72,75 @@ def parse_measure(document: object, timezone: str = "UTC") -> Measure | Ratio:
     Raises: as `parse_segment`.
     """
     check_bounds(document)
-    reading = Reading(_NOBODY)
-    place = Place(reading)
-    reading.zone = _read_zone(timezone, place.at("timezone"))
-    fields = read_object(document, place, "a measure: an object")
-    measure = None if fields is None else read_bare_measure(fields, place)
-    finish(reading)
+    validation = Validation(_NO_REFERENCES)
+    location = Location(validation)
+    validation.zone = _read_zone(timezone, location.at("timezone"))
+    fields = read_object(document, location, "a measure: an object")
+    measure = None if fields is None else read_bare_measure(fields, location)
+    finish(validation)
     assert measure is not None  # noqa: S101 - as above
     return measure
 
 
-def _read_key(fields: Mapping[str, Any], place: Place) -> str:
+def _read_key(fields: Mapping[str, Any], location: Location) -> str:
     key = fields.get("key")
     if key is None:
-        place.refuse("missing_field", "the key is missing", f'"key": {KEY_PATTERN}')
+        location.refuse("missing_field", "the key is missing", f'"key": {KEY_PATTERN}')
     elif not isinstance(key, str) or not _KEY.match(key):
-        place.at("key").refuse("bad_key", "the value is not a valid key", KEY_PATTERN)
-    elif key in place.reading.known.taken_keys:
-        place.at("key").refuse("key_taken", f"the key {key!r} is or was used by another segment", "a key never used before")
+        location.at("key").refuse("bad_key", "the value is not a valid key", KEY_PATTERN)
+    elif key in location.validation.known.taken_keys:
+        location.at("key").refuse("key_taken", f"the key {key!r} is or was used by another segment", "a key never used before")
     else:
-        place.reading.key = key
+        location.validation.key = key
         return key
     return ""
 
 
-def _read_name(fields: Mapping[str, Any], place: Place) -> str:
+def _read_name(fields: Mapping[str, Any], location: Location) -> str:
     name = fields.get("name")
     if name is None:
-        place.refuse("missing_field", "the name is missing", f'"name": 1 to {MAX_NAME_CHARACTERS} characters')
+        location.refuse("missing_field", "the name is missing", f'"name": 1 to {MAX_NAME_CHARACTERS} characters')
     elif not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
-        place.at("name").refuse("wrong_type", "the value is not a valid name", f"text of 1 to {MAX_NAME_CHARACTERS} characters")
+        location.at("name").refuse("wrong_type", "the value is not a valid name", f"text of 1 to {MAX_NAME_CHARACTERS} characters")
     else:
         return name
     return ""
 
 
-def _read_description(fields: Mapping[str, Any], place: Place) -> str:
+def _read_description(fields: Mapping[str, Any], location: Location) -> str:
     description = fields.get("description")
     if description is None:
         return ""
     if not isinstance(description, str):
-        place.at("description").refuse("wrong_type", "the value is not a string", "text")
+        location.at("description").refuse("wrong_type", "the value is not a string", "text")
         return ""
-    place.reading.faults.extend(description_faults(description))
+    location.validation.errors.extend(description_errors(description))
     return description
 
 
-def description_faults(description: str) -> tuple[Fault, ...]:
+def description_errors(description: str) -> tuple[FieldError, ...]:
     """What is wrong with the `description` of a definition of any kind."""
     size = len(description.encode())
     if size <= MAX_DESCRIPTION_BYTES:
         return ()
     return (
-        Fault("/description", "too_large", f"the description has {size} bytes", f"at most {MAX_DESCRIPTION_BYTES} bytes of UTF-8"),
+        FieldError(
+            "/description", "too_large", f"the description has {size} bytes", f"at most {MAX_DESCRIPTION_BYTES} bytes of UTF-8"
+        ),
     )
 
 
-def read_labels(fields: Mapping[str, Any], place: Place) -> None:
+def read_labels(fields: Mapping[str, Any], location: Location) -> None:
     """Refuse tags and an owner that are not texts of a bounded length."""
     tags, owner = fields.get("tags"), fields.get("owner")
     if tags is not None and not (isinstance(tags, list) and len(tags) <= MAX_TAGS and all(map(_is_tag, tags))):
-        place.at("tags").refuse(
+        location.at("tags").refuse(
             "wrong_type",
             "the value is not a list of valid tags",
             f"at most {MAX_TAGS} texts of 1 to {MAX_TAG_CHARACTERS} characters",
         )
     if owner is not None and not (isinstance(owner, str) and 0 < len(owner) <= MAX_OWNER_CHARACTERS):
-        place.at("owner").refuse(
+        location.at("owner").refuse(
             "wrong_type", "the value is not a valid owner", f"a text of 1 to {MAX_OWNER_CHARACTERS} characters"
         )
 
@@ -147,7 +149,7 @@ def _is_tag(tag: object) -> bool:
     return isinstance(tag, str) and 0 < len(tag) <= MAX_TAG_CHARACTERS
 
 
-def _read_zone(name: object, place: Place) -> ZoneInfo:
+def _read_zone(name: object, location: Location) -> ZoneInfo:
     """The timezone; UTC when there is none, or after saying that it is none."""
     if name is None:
         return UTC
@@ -156,12 +158,12 @@ def _read_zone(name: object, place: Place) -> ZoneInfo:
             return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         pass  # every way in which the time zone database says that it has no such zone
-    place.refuse("bad_timezone", "unknown timezone", "an IANA name such as Europe/Berlin")
+    location.refuse("bad_timezone", "unknown timezone", "an IANA name such as Europe/Berlin")
     return UTC
 
 
-def _read_where(fields: Mapping[str, Any], place: Place) -> Condition | None:
+def _read_where(fields: Mapping[str, Any], location: Location) -> Condition | None:
     if fields.get("where") is None:
-        place.refuse("missing_field", "the condition is missing", '"where": a condition')
+        location.refuse("missing_field", "the condition is missing", '"where": a condition')
         return None
-    return read_condition(fields["where"], place.at("where"))
+    return read_condition(fields["where"], location.at("where"))

@@ -10,7 +10,7 @@ from starling_segments.language.operators import OPERATORS, operands
 from starling_segments.language.operators.operands import is_number, scalars_of
 from starling_segments.language.operators.table import NUMBER, NextChange, Operator, Test
 from starling_segments.language.tree import Check, Compared, Filter, Group, Predicate, Source, TraitValue
-from starling_segments.language.validation import UTC, Place, refuse_unknown_fields
+from starling_segments.language.validation import UTC, Location, refuse_unknown_fields
 from starling_segments.parse.comparisons import Scope, read_comparison, refers
 from starling_segments.parse.groups import combine, group_kind, read_group, read_object
 
@@ -20,26 +20,28 @@ ITEM = Scope()
 _MIXED_OPERANDS = (operands.SCALAR, operands.SCALARS, operands.ORDERED, operands.RANGE)
 
 
-def read_predicate(node: Mapping[str, Any], place: Place, own: frozenset[str], fits: str = "") -> Predicate | None:
+def read_predicate(node: Mapping[str, Any], location: Location, own: frozenset[str], fits: str = "") -> Predicate | None:
     """The `op`, `value`, … of a node whose other fields are `own`.
 
     `fits`: the type of what it is asked of, where that is known; an operator never true of it is refused.
     """
     name = node.get("op")
     operator = OPERATORS.get(name) if isinstance(name, str) else None
-    refuse_unknown_fields(node, own | _fields(operator), place)
+    refuse_unknown_fields(node, own | _fields(operator), location)
     if "op" not in node:
-        place.refuse("missing_field", "the operator is missing", '"op": one of ' + ", ".join(OPERATORS))
+        location.refuse("missing_field", "the operator is missing", '"op": one of ' + ", ".join(OPERATORS))
     elif not isinstance(name, str):
-        place.at("op").refuse("wrong_type", "the operator is not a string", "one of " + ", ".join(OPERATORS))
+        location.at("op").refuse("wrong_type", "the operator is not a string", "one of " + ", ".join(OPERATORS))
     elif operator is None:
-        place.at("op").refuse("unknown_operator", f"unknown operator {name!r}", "one of " + ", ".join(OPERATORS))
+        location.at("op").refuse("unknown_operator", f"unknown operator {name!r}", "one of " + ", ".join(OPERATORS))
     elif fits and fits not in operator.fits:
-        place.at("op").refuse("operator_does_not_fit", f"operator {name!r} does not apply to a {fits}", "one of " + _fitting(fits))
+        location.at("op").refuse(
+            "operator_does_not_fit", f"operator {name!r} does not apply to a {fits}", "one of " + _fitting(fits)
+        )
     elif operator.filters:
-        return _read_item_predicate(name, operator, node, place)
+        return _read_item_predicate(name, operator, node, location)
     else:
-        return _read_value_predicate(name, operator, node, place, fits)
+        return _read_value_predicate(name, operator, node, location, fits)
     return None
 
 
@@ -54,37 +56,39 @@ def _fitting(kind: str) -> str:
     return ", ".join(name for name, operator in OPERATORS.items() if kind in operator.fits)
 
 
-def _read_value_predicate(name: str, operator: Operator, node: Mapping[str, Any], place: Place, fits: str) -> Predicate | None:
-    ignore_case = _read_ignore_case(node, place)
+def _read_value_predicate(
+    name: str, operator: Operator, node: Mapping[str, Any], location: Location, fits: str
+) -> Predicate | None:
+    ignore_case = _read_ignore_case(node, location)
     if operator.operand is operands.NOTHING:
         return predicate(name, ())
     if node.get("value") is None:
-        place.refuse("missing_field", f"operator {name!r} requires a value", '"value"')
+        location.refuse("missing_field", f"operator {name!r} requires a value", '"value"')
         return None
-    operand = operator.operand.read(node["value"], place.at("value"))
+    operand = operator.operand.read(node["value"], location.at("value"))
     if operand is None or ignore_case is None:
         return None
     if fits == NUMBER and operator.operand in _MIXED_OPERANDS and not all(map(is_number, scalars_of(operand))):
-        place.at("value").refuse("wrong_type", "the measure is a number, the value is not", "a number")
+        location.at("value").refuse("wrong_type", "the measure is a number, the value is not", "a number")
         return None
     if ignore_case and not all(type(item) is str for item in scalars_of(operand)):
-        place.at("ignore_case").refuse("operator_does_not_fit", "ignore_case applies to text only", "a text value")
+        location.at("ignore_case").refuse("operator_does_not_fit", "ignore_case applies to text only", "a text value")
         return None
-    return predicate(name, operand, place, ignore_case)
+    return predicate(name, operand, location, ignore_case)
 
 
-def _read_ignore_case(node: Mapping[str, Any], place: Place) -> bool | None:
+def _read_ignore_case(node: Mapping[str, Any], location: Location) -> bool | None:
     flag = node.get("ignore_case", False)
     if isinstance(flag, bool):
         return flag
-    place.at("ignore_case").refuse("wrong_type", "the value is not a boolean", "true or false")
+    location.at("ignore_case").refuse("wrong_type", "the value is not a boolean", "true or false")
     return None
 
 
-def predicate(name: str, operand: Any, place: Place | None = None, ignore_case: bool = False) -> Predicate:
+def predicate(name: str, operand: Any, location: Location | None = None, ignore_case: bool = False) -> Predicate:
     """A predicate from an operand in canonical form."""
     operator = OPERATORS[name]
-    zone = UTC if place is None else place.reading.zone
+    zone = UTC if location is None else location.validation.zone
     moving = operator.next_change(operand, zone) if operator.next_change else None
     named = zone.key if operator.zoned else None
     if not ignore_case:
@@ -98,40 +102,40 @@ def predicate(name: str, operand: Any, place: Place | None = None, ignore_case: 
     return Predicate(name, folded, named, ignore_case, holds, moving)
 
 
-def _read_item_predicate(name: str, operator: Operator, node: Mapping[str, Any], place: Place) -> Predicate | None:
+def _read_item_predicate(name: str, operator: Operator, node: Mapping[str, Any], location: Location) -> Predicate | None:
     if "where" not in node:
-        place.refuse("missing_field", f"operator {name!r} requires a condition on the items", '"where"')
+        location.refuse("missing_field", f"operator {name!r} requires a condition on the items", '"where"')
         return None
-    where = read_filter(node["where"], place.at("where"), ITEM)
+    where = read_filter(node["where"], location.at("where"), ITEM)
     if where is None:
         return None
-    holds = operator.build(compile_filter(where), place.reading.zone)
+    holds = operator.build(compile_filter(where), location.validation.zone)
     return Predicate(name, where, None, False, holds, _next_change_of_items(where))
 
 
-def read_filter(node: object, place: Place, scope: Scope) -> Filter | None:
+def read_filter(node: object, location: Location, scope: Scope) -> Filter | None:
     """A tree over what the scope has: `property` and `context` of an event, or one array item."""
-    fields = read_object(node, place, "a predicate, or a group of them")
+    fields = read_object(node, location, "a predicate, or a group of them")
     if fields is None:
         return None
     kind = group_kind(fields)
     if kind is not None:
-        return read_group(fields, kind, place, lambda part, there: read_filter(part, there, scope))
-    if not place.count_leaf():
+        return read_group(fields, kind, location, lambda part, child: read_filter(part, child, scope))
+    if not location.count_condition():
         return None
     sources = scope.sources
     source = next((source for source in sources if source in fields), None) if sources else "item"
     if source is None:
-        place.refuse("missing_field", "the source of the value is missing", "one of " + ", ".join(sources))
+        location.refuse("missing_field", "the source of the value is missing", "one of " + ", ".join(sources))
     path = fields.get(source) if source else None
     fine = path is None or paths.is_path(path)
     if not fine or (source in fields and path is None):
-        place.at(source or "").refuse("wrong_type", "the value is not a path", paths.EXPECTED)
+        location.at(source or "").refuse("wrong_type", "the value is not a path", paths.EXPECTED)
         fine = False
     if source and refers(fields.get("value")):
-        compared = read_comparison(fields, place, source, path if fine and path else "", scope)
+        compared = read_comparison(fields, location, source, path if fine and path else "", scope)
         return compared if fine else None
-    found = read_predicate(fields, place, frozenset({source} if source else sources))
+    found = read_predicate(fields, location, frozenset({source} if source else sources))
     return Check(source, path, found) if found and source and fine else None
 
 
@@ -184,12 +188,12 @@ def checks(tree: Filter | None) -> Iterator[Check | Compared]:
         yield tree
 
 
-def looks_at_traits(tree: Filter | None) -> bool:
+def uses_traits(tree: Filter | None) -> bool:
     """Whether it compares with a trait."""
     return any(isinstance(check, Compared) and isinstance(check.other, TraitValue) for check in checks(tree))
 
 
-def looks_at_context(tree: Filter | None) -> bool:
+def uses_context(tree: Filter | None) -> bool:
     """Whether it reads an event's context."""
     return any(check.source == "context" for check in checks(tree))
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from starling_segments.language.operators.table import Test
 from starling_segments.language.tree import Group, GroupKind
-from starling_segments.language.validation import MAX_DEPTH, Place, refuse_unknown_fields
+from starling_segments.language.validation import MAX_DEPTH, Location, refuse_unknown_fields
 
 T = TypeVar("T")
 GROUP_KINDS: tuple[GroupKind, ...] = ("all", "any", "none", "not")
@@ -19,23 +19,23 @@ def group_kind(node: Mapping[str, object]) -> GroupKind | None:
     return next((kind for kind in GROUP_KINDS if kind in node), None)
 
 
-def read_object(node: object, place: Place, expected: str) -> dict[str, Any] | None:
+def read_object(node: object, location: Location, expected: str) -> dict[str, Any] | None:
     """The node if it is an object; None after saying that it is none."""
     if isinstance(node, dict):
         return cast("dict[str, Any]", node)
-    place.refuse("wrong_type", "the value is not an object", expected)
+    location.refuse("wrong_type", "the value is not an object", expected)
     return None
 
 
 def read_group(
-    node: Mapping[str, Any], kind: GroupKind, place: Place, read_part: Callable[[object, Place], T | None]
+    node: Mapping[str, Any], kind: GroupKind, location: Location, read_part: Callable[[object, Location], T | None]
 ) -> Group[T] | None:
     """The group, or None after saying what is wrong with it. Nothing below the deepest level is looked at."""
-    refuse_unknown_fields(node, frozenset({kind}), place)
-    if place.depth == MAX_DEPTH:
-        place.refuse("too_deep", f"groups are nested more than {MAX_DEPTH} deep", f"at most {MAX_DEPTH} levels")
+    refuse_unknown_fields(node, frozenset({kind}), location)
+    if location.depth == MAX_DEPTH:
+        location.refuse("too_deep", f"groups are nested more than {MAX_DEPTH} deep", f"at most {MAX_DEPTH} levels")
         return None
-    inside = place.at(kind).inside_group()
+    inside = location.at(kind).inside_group()
     if kind == "not":
         part = read_part(node[kind], inside)
         return None if part is None else Group(kind, (part,))
@@ -44,15 +44,15 @@ def read_group(
     return Group(kind, read) if read and len(read) == len(parts) else None
 
 
-def _part_documents(parts: object, place: Place) -> Sequence[object]:
+def _part_documents(parts: object, location: Location) -> Sequence[object]:
     expected = f"a list of 1 to {MAX_PARTS} conditions"
     if not isinstance(parts, list):
-        place.refuse("wrong_type", "the value is not a list", expected)
+        location.refuse("wrong_type", "the value is not a list", expected)
         return ()
     if not parts:
-        place.refuse("empty_group", "the group has no conditions", f'{expected}; {{"everyone": true}} for everyone')
+        location.refuse("empty_group", "the group has no conditions", f'{expected}; {{"everyone": true}} for everyone')
     if len(parts) > MAX_PARTS:
-        place.refuse("too_wide", f"the group has {len(parts)} conditions", expected)
+        location.refuse("too_wide", f"the group has {len(parts)} conditions", expected)
         return ()
     return parts
 

@@ -162,7 +162,7 @@ def _with_predicate(own: dict[str, Schema], required: list[str]) -> Schema:
 
 def _types() -> list[str]:
     """The types of value that measures give."""
-    return list(dict.fromkeys(kind.gives for kind in MEASURES.values()))
+    return list(dict.fromkeys(kind.value_type for kind in MEASURES.values()))
 
 
 def _operators_of(gives: str) -> list[str]:
@@ -272,7 +272,7 @@ def _measure(name: MeasureName) -> Schema:
 
 def _measures(gives: str) -> Schema:
     """The measures that give values of that type."""
-    fitting = [name for name, kind in MEASURES.items() if kind.gives == gives]
+    fitting = [name for name, kind in MEASURES.items() if kind.value_type == gives]
     plain = [name for name in fitting if name in PLAIN]
     days = [_object({"days": {"const": True}}, ["days"])] if "days" in fitting else []
     return {"anyOf": [*([{"enum": plain}] if plain else []), *(_measure(name) for name in fitting if name in OVER_PROPERTY), *days]}

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from starling_segments.language.operators import operands
 from starling_segments.language.periods import span_of
 from starling_segments.language.tree import Ago, Calendar, Fixed, Unit, Window, Within
-from starling_segments.language.validation import Place
+from starling_segments.language.validation import Location
 
 CALENDAR: Mapping[str, tuple[Unit, int]] = {
     "today": ("day", 0),
@@ -25,54 +25,54 @@ WINDOW_FIELDS = frozenset({"within", "between_ago", "after", "before", "calendar
 _FORMS = ({"within"}, {"between_ago"}, {"after", "before"}, {"calendar"})
 
 
-def read_window(node: Mapping[str, Any], place: Place) -> Window | None:
+def read_window(node: Mapping[str, Any], location: Location) -> Window | None:
     """The window; None without one, or after saying what is wrong with it."""
     if sum(1 for form in _FORMS if form & node.keys()) > 1:
-        place.refuse(
+        location.refuse(
             "bad_window", "the condition has more than one window", "one of: within; between_ago; after and before; calendar"
         )
     if "between_ago" in node:
-        return _read_ago(node["between_ago"], place.at("between_ago"))
+        return _read_ago(node["between_ago"], location.at("between_ago"))
     if "calendar" in node:
-        return _read_calendar(node["calendar"], place.at("calendar"))
+        return _read_calendar(node["calendar"], location.at("calendar"))
     if "after" in node or "before" in node:
-        return _read_fixed(node, place)
+        return _read_fixed(node, location)
     if "within" in node:
-        length: int | None = operands.DURATION.read(node["within"], place.at("within"))
+        length: int | None = operands.DURATION.read(node["within"], location.at("within"))
         return None if length is None else Within(length)
     return None
 
 
-def _read_ago(value: object, place: Place) -> Window | None:
+def _read_ago(value: object, location: Location) -> Window | None:
     expected = '[longer, shorter]: two durations such as ["60d", "30d"]'
     if not isinstance(value, list) or len(value) != 2:
-        place.refuse("bad_window", "the value is not a pair of durations", expected)
+        location.refuse("bad_window", "the value is not a pair of durations", expected)
         return None
-    older, newer = (operands.DURATION.read(part, place.at(i)) for i, part in enumerate(value))
+    older, newer = (operands.DURATION.read(part, location.at(i)) for i, part in enumerate(value))
     if older is None or newer is None:
         return None
     if older <= newer:
-        place.refuse("bad_window", "the first duration is not longer than the second", expected)
+        location.refuse("bad_window", "the first duration is not longer than the second", expected)
         return None
     return Ago(older, newer)
 
 
-def _read_calendar(value: object, place: Place) -> Window | None:
+def _read_calendar(value: object, location: Location) -> Window | None:
     if not isinstance(value, str) or value not in CALENDAR:
-        place.refuse("bad_window", "unknown calendar period", "one of " + ", ".join(CALENDAR))
+        location.refuse("bad_window", "unknown calendar period", "one of " + ", ".join(CALENDAR))
         return None
     unit, back = CALENDAR[value]
-    return Calendar(unit, back, place.reading.zone.key)
+    return Calendar(unit, back, location.validation.zone.key)
 
 
-def _read_fixed(node: Mapping[str, Any], place: Place) -> Window | None:
+def _read_fixed(node: Mapping[str, Any], location: Location) -> Window | None:
     """A bare date is the start of that day, on both sides."""
-    ends = {name: operands.DATE.read(node[name], place.at(name)) for name in ("after", "before") if name in node}
+    ends = {name: operands.DATE.read(node[name], location.at(name)) for name in ("after", "before") if name in node}
     if None in ends.values():
         return None
     after, before = (ends[name][0] if name in ends else None for name in ("after", "before"))
     if after is not None and before is not None and after >= before:
-        place.refuse("bad_window", "the window ends before it starts", '"after" earlier than "before"')
+        location.refuse("bad_window", "the window ends before it starts", '"after" earlier than "before"')
         return None
     return Fixed(after, before)
 
@@ -91,7 +91,7 @@ def contains(window: Window) -> Callable[[int, int], bool]:
     return lambda t, _now: (after is None or after <= t) and (before is None or t < before)
 
 
-def next_turn(window: Window) -> Callable[[int, int], int | None]:
+def next_crossing(window: Window) -> Callable[[int, int], int | None]:
     """(t, now) -> the earliest instant after `now` at which what happened at `t` comes in or leaves."""
     if isinstance(window, Fixed):
         return lambda _t, _now: None

@@ -12,7 +12,7 @@ from starling_common.instants import format_instant
 from starling_common.read_models import SEGMENT
 from starling_common.wire import Record
 from starling_rules.ledger import ASKED, CANCELLED, DONE, ENDED, PAUSED, RUNNING, Run, of_segment, report
-from starling_segments import BrokenPlan, Known, kept_by, on_trial, parse_segment
+from starling_segments import InvalidPlan, Known, compile_preview, parse_segment, stored_leaves
 
 Document = dict[str, Any]
 
@@ -98,8 +98,8 @@ class Waits:
         # Only the leaves of what every partition works by are kept everywhere; another version of the same segment is, too.
         kept = [one for key, one in here.items() if self._is_active(told, f"{change.workspace}/{key}", one.version)]
         try:
-            return not on_trial(segment, others, None, frozenset()).leaves <= kept_by(kept)
-        except BrokenPlan:
+            return not compile_preview(segment, others, None, frozenset()).leaves <= stored_leaves(kept)
+        except InvalidPlan:
             return True  # what it is built on, or what one of them is, has not been taken over everywhere
 
     def _is_active(self, told: Mapping[int, Reported], place: str, version: int) -> bool:

@@ -29,7 +29,7 @@ from starling_api.http.errors import Archived, AtWork, InUse, NotFound, ReadOnly
 from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Pause, Publish
 from starling_common.read_models import ARCHIVED
 from starling_common.timezones import DEFAULT
-from starling_segments import DefinitionRefused, Fault, Known, check_bounds
+from starling_segments import DefinitionRefused, FieldError, Known, check_bounds
 
 READ_YOUR_WRITES_SECONDS: Final = 3.0
 """How long an answer waits for the read model; then it is given all the same, for the change is made."""
@@ -67,7 +67,7 @@ class Commands:
         found = self._settled(kind, author, kept["key"])
         if found is not None and not found.published and _repeats(found.change, change, kind):
             return found.change.definition()  # a first try got as far as its claim, and is finished now
-        raise DefinitionRefused((Fault("/key", "key_taken", f"{kept['key']!r} is or was in use", "a key never used before"),))
+        raise DefinitionRefused((FieldError("/key", "key_taken", f"{kept['key']!r} is or was in use", "a key never used before"),))
 
     def revise(self, kind: Kind, author: Author, key: str, document: object, if_match: int | None) -> Definition:
         """A new version, or new words for the same one; nothing when nothing changed.
@@ -118,12 +118,12 @@ class Commands:
     def _planned(self, author: Author, documents: Sequence[object]) -> list[Step]:
         known = self._known(SEGMENTS, author, except_key=None)
         steps: list[Step] = []
-        errors: list[Fault] = []
+        errors: list[FieldError] = []
         for place, document in enumerate(documents):
             try:
                 step = self._step(author, document, known, {step.definition.key for step in steps})
             except DefinitionRefused as refused:
-                errors += [replace(one, pointer=f"/segments/{place}{one.pointer}") for one in refused.faults]
+                errors += [replace(one, pointer=f"/segments/{place}{one.pointer}") for one in refused.errors]
                 continue
             except ReadOnly as refused:
                 raise ReadOnly([replace(one, pointer=f"/segments/{place}{one.pointer}") for one in refused.errors]) from refused
@@ -309,7 +309,7 @@ def _with_key(document: object, key: str) -> object:
     if not isinstance(document, Mapping):
         return document
     if document.get("key", key) != key:
-        raise DefinitionRefused((Fault("/key", "bad_key", "a key never changes", f"{key!r}, as in the path, or none"),))
+        raise DefinitionRefused((FieldError("/key", "bad_key", "a key never changes", f"{key!r}, as in the path, or none"),))
     return {**document, "key": key}
 
 

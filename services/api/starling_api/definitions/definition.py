@@ -10,7 +10,7 @@ from starling_common.instants import format_instant
 from starling_common.read_models import ARCHIVED, COMPUTED_TRAIT, DEFINED, LIST, PAUSED, SEGMENT
 from starling_common.values import Workspace, deterministic_id
 from starling_common.wire import Record
-from starling_segments import Fault
+from starling_segments import FieldError
 
 PAUSED_ACTION: Final = "PAUSED"
 _STATUS_AFTER: Final = {"ARCHIVED": ARCHIVED, PAUSED_ACTION: PAUSED}
@@ -184,7 +184,7 @@ def refuse_read_only(document: object, current: Definition) -> None:
     same_status = status in _IN_FORCE if current.status == DEFINED else status == current.status
     stored["status"] = status if isinstance(status, str) and same_status else current.status
     errors = tuple(
-        Fault(f"/{field}", "read_only", f"{field} is read-only and differs", f"{value!r}, as stored, or none")
+        FieldError(f"/{field}", "read_only", f"{field} is read-only and differs", f"{value!r}, as stored, or none")
         for field, value in stored.items()
         if document.get(field) is not None and not is_same(document[field], value)
     )

@@ -8,7 +8,7 @@ from starling_api.definitions.definition import Definition, used_lists, used_seg
 from starling_api.ports import DefinitionReader, InForce, Reported, Standing
 from starling_common.read_models import ARCHIVED, PAUSED, SEGMENT
 from starling_common.values import parts_of, plan_name
-from starling_segments import LEAVES, BrokenPlan, DefinitionRefused, Known, Segment, kept_by, parse_segment
+from starling_segments import LEAVES, DefinitionRefused, InvalidPlan, Known, Segment, parse_segment, stored_leaves
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Running:
     _leaves: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
 
     def kept(self, standing: Standing, reported: Reported | None, name: bytes) -> frozenset[str]:
-        """What all states of a partition keep (`kept_by`). `name`: of all segments in force, in all workspaces.
+        """What all states of a partition keep (`stored_leaves`). `name`: of all segments in force, in all workspaces.
 
         Either the partition goes by just these definitions; or it has reported, before its states were seen whole, that
         it goes by a version that is still the newest, and its states have the leaves that this program knows.
@@ -70,8 +70,8 @@ def _in_force(known: Iterable[InForce]) -> Iterable[tuple[str, int, bool]]:
 
 def _kept(segments: Sequence[Segment]) -> frozenset[str]:
     try:
-        return kept_by(segments)
-    except BrokenPlan:
+        return stored_leaves(segments)
+    except InvalidPlan:
         return frozenset()  # a segment's base has not been taken over where it has: nothing is known to be kept
 
 

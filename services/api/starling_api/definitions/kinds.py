@@ -10,9 +10,9 @@ from typing import Any, Final
 from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 from starling_common.topics import LIST_DEFINITIONS, SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
 from starling_common.web_address import parse_web_address
-from starling_segments import DefinitionRefused, Fault, Known, parse_measure, parse_segment
-from starling_segments.language.validation import Place, Reading
-from starling_segments.parse.document import KEY_PATTERN, LABELS, MAX_NAME_CHARACTERS, description_faults, read_labels
+from starling_segments import DefinitionRefused, FieldError, Known, parse_measure, parse_segment
+from starling_segments.language.validation import Location, Validation
+from starling_segments.parse.document import KEY_PATTERN, LABELS, MAX_NAME_CHARACTERS, description_errors, read_labels
 from starling_segments.parse.windows import WINDOW_FIELDS
 
 Document = dict[str, Any]
@@ -68,7 +68,7 @@ def read_trait(document: object, known: Known) -> Document:
     try:
         parse_measure(measured, timezone)
     except DefinitionRefused as refused:
-        faults += refused.faults
+        faults += refused.errors
     _finish(faults)
     # UTC unsaid stays unsaid, as in the documents of before there was a choice: they mean the same.
     zoned = {} if "timezone" not in said and timezone == "UTC" else {"timezone": timezone}
@@ -106,9 +106,9 @@ def read_list(document: object, known: Known) -> Document:
     faults = _key_faults(given, known) + _name_faults(given)
     description = given.get("description")
     if not isinstance(description, str | None):
-        faults += (Fault("/description", "wrong_type", "it is not a text", "a text, or null"),)
+        faults += (FieldError("/description", "wrong_type", "it is not a text", "a text, or null"),)
     elif description is not None:
-        faults += description_faults(description)
+        faults += description_errors(description)
     faults += _unknown_faults(given, LISTS.title, frozenset({"key", "name", "description"}) | LABELS) + _label_faults(given)
     _finish(faults)
     return {"key": given["key"], "name": given.get("name") or given["key"], "description": description or "", **_labels(given)}
@@ -143,18 +143,18 @@ def _writable(document: object) -> Any:
 def _object(document: object) -> Document:
     given = _writable(document)
     if not isinstance(given, dict):
-        raise DefinitionRefused((Fault("", "wrong_type", "it is not an object", "a JSON object"),))
+        raise DefinitionRefused((FieldError("", "wrong_type", "it is not an object", "a JSON object"),))
     return given
 
 
-def _key_faults(given: Document, known: Known) -> tuple[Fault, ...]:
+def _key_faults(given: Document, known: Known) -> tuple[FieldError, ...]:
     key = given.get("key")
     if key is None:
-        return (Fault("", "missing_field", "it has no key", f'"key": {KEY_PATTERN}'),)
+        return (FieldError("", "missing_field", "it has no key", f'"key": {KEY_PATTERN}'),)
     if not isinstance(key, str) or not _KEY.match(key):
-        return (Fault("/key", "bad_key", "it is not a key", KEY_PATTERN),)
+        return (FieldError("/key", "bad_key", "it is not a key", KEY_PATTERN),)
     if key in known.taken_keys:
-        return (Fault("/key", "key_taken", f"{key!r} is or was in use", "a key never used before"),)
+        return (FieldError("/key", "key_taken", f"{key!r} is or was in use", "a key never used before"),)
     return ()
 
 
@@ -163,38 +163,38 @@ def _labels(given: Document) -> Document:
     return {field: given[field] for field in ("tags", "owner") if given.get(field)}
 
 
-def _label_faults(given: Document) -> tuple[Fault, ...]:
-    reading = Reading(Known())
-    read_labels(given, Place(reading))
-    return tuple(reading.faults)
+def _label_faults(given: Document) -> tuple[FieldError, ...]:
+    reading = Validation(Known())
+    read_labels(given, Location(reading))
+    return tuple(reading.errors)
 
 
-def _unknown_faults(given: Document, title: str, allowed: frozenset[str]) -> tuple[Fault, ...]:
+def _unknown_faults(given: Document, title: str, allowed: frozenset[str]) -> tuple[FieldError, ...]:
     expected = "one of " + ", ".join(sorted(allowed))
     return tuple(
-        Fault(f"/{_escaped(field)}", "unknown_field", f"{field!r} is not a field of a {title}", expected)
+        FieldError(f"/{_escaped(field)}", "unknown_field", f"{field!r} is not a field of a {title}", expected)
         for field in given
         if field not in allowed
     )
 
 
-def _name_faults(given: Document) -> tuple[Fault, ...]:
+def _name_faults(given: Document) -> tuple[FieldError, ...]:
     name = given.get("name")
     if name is None or (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS):
         return ()
-    return (Fault("/name", "wrong_type", "it is not a name", f"text of 1 to {MAX_NAME_CHARACTERS} characters"),)
+    return (FieldError("/name", "wrong_type", "it is not a name", f"text of 1 to {MAX_NAME_CHARACTERS} characters"),)
 
 
-def _url_faults(given: Document) -> tuple[Fault, ...]:
+def _url_faults(given: Document) -> tuple[FieldError, ...]:
     url = given.get("url")
     expected = (
         f"an http or https URL of at most {MAX_URL_CHARACTERS} characters, without user name and password, such as "
         "https://hooks.example.com/starling; labels of the host have 1 to 63 characters that IDNA 2008 allows"
     )
     if url is None:
-        return (Fault("", "missing_field", "it has no url", f'"url": {expected}'),)
+        return (FieldError("", "missing_field", "it has no url", f'"url": {expected}'),)
     reason = _why_not_callable(url)
-    return () if reason is None else (Fault("/url", "wrong_type", reason, expected),)
+    return () if reason is None else (FieldError("/url", "wrong_type", reason, expected),)
 
 
 def _why_not_callable(url: object) -> str | None:
@@ -209,7 +209,7 @@ def _why_not_callable(url: object) -> str | None:
     return "it contains a user name or a password" if address.has_credentials else None
 
 
-def _secret_faults(given: Document) -> tuple[Fault, ...]:
+def _secret_faults(given: Document) -> tuple[FieldError, ...]:
     secret = given.get("secret")
     if isinstance(secret, str) and secret.startswith(_SECRET_MARK):
         try:
@@ -217,33 +217,33 @@ def _secret_faults(given: Document) -> tuple[Fault, ...]:
                 return ()
         except (binascii.Error, ValueError):
             pass  # not base64: no secret
-    return (Fault("/secret", "wrong_type", "it is not a secret", "whsec_ and the base64 of 24 to 64 random bytes, or null"),)
+    return (FieldError("/secret", "wrong_type", "it is not a secret", "whsec_ and the base64 of 24 to 64 random bytes, or null"),)
 
 
-def _segments_faults(given: Document, known: Known) -> tuple[Fault, ...]:
+def _segments_faults(given: Document, known: Known) -> tuple[FieldError, ...]:
     segments = given.get("segments")
     if segments is None:
         return ()
     if not isinstance(segments, list) or not segments:
-        return (Fault("/segments", "wrong_type", "it is not a list of segments", "a list of keys, or null for every segment"),)
+        return (FieldError("/segments", "wrong_type", "it is not a list of segments", "a list of keys, or null for every segment"),)
     return tuple(
-        Fault(f"/segments/{place}", "unknown_segment", f"there is no segment {key!r}", "the key of a segment")
+        FieldError(f"/segments/{place}", "unknown_segment", f"there is no segment {key!r}", "the key of a segment")
         for place, key in enumerate(segments)
         if not isinstance(key, str) or key not in known.segments
     )
 
 
-def _events_faults(given: Document) -> tuple[Fault, ...]:
+def _events_faults(given: Document) -> tuple[FieldError, ...]:
     events = given.get("events")
     if events is None or (isinstance(events, list) and events and all(event in WEBHOOK_EVENTS for event in events)):
         return ()
-    return (Fault("/events", "wrong_type", "it is not a list of events", "a list of " + ", ".join(WEBHOOK_EVENTS)),)
+    return (FieldError("/events", "wrong_type", "it is not a list of events", "a list of " + ", ".join(WEBHOOK_EVENTS)),)
 
 
 def _escaped(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1")
 
 
-def _finish(faults: tuple[Fault, ...]) -> None:
+def _finish(faults: tuple[FieldError, ...]) -> None:
     if faults:
         raise DefinitionRefused(faults)

@@ -28,7 +28,7 @@ from starling_api.http.models import PAGES, VIEWS, SegmentBatchResultView
 from starling_api.http.problems import problems
 from starling_api.ports import Stored
 from starling_api.users.queries import Filter
-from starling_segments import DefinitionRefused, Fault
+from starling_segments import DefinitionRefused, FieldError
 
 Endpoint = Callable[..., Response]
 _MAX_TEXT: Final = 200
@@ -154,9 +154,11 @@ def batch_routes(writer: Role) -> APIRouter:
 def _segments_in(document: object) -> list[object]:
     segments = document.get("segments") if isinstance(document, dict) else None
     if not isinstance(document, dict) or document.keys() != {"segments"} or not isinstance(segments, list):
-        raise DefinitionRefused((Fault("", "wrong_type", "it is not a batch", 'an object with "segments": a list of segments'),))
+        raise DefinitionRefused(
+            (FieldError("", "wrong_type", "it is not a batch", 'an object with "segments": a list of segments'),)
+        )
     if not 0 < len(segments) <= MAX_BATCH:
-        raise DefinitionRefused((Fault("/segments", "wrong_type", f"it has {len(segments)} segments", f"1 to {MAX_BATCH}"),))
+        raise DefinitionRefused((FieldError("/segments", "wrong_type", f"it has {len(segments)} segments", f"1 to {MAX_BATCH}"),))
     return segments
 
 

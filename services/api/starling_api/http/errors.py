@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from starling_segments import Fault
+from starling_segments import FieldError
 
 
 class ApiError(Exception):
@@ -50,7 +50,7 @@ class ReadOnly(ApiError):
 
     code = "read_only"
 
-    def __init__(self, errors: Sequence[Fault]) -> None:
+    def __init__(self, errors: Sequence[FieldError]) -> None:
         super().__init__("; ".join(f"{one.pointer}: {one.message}" for one in errors))
         self.errors = tuple(errors)
 

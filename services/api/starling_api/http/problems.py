@@ -125,7 +125,7 @@ def _api_error(_request: Request, error: Exception) -> JSONResponse:
 
 def _refused(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, DefinitionRefused)  # noqa: S101 - registered for nothing else
-    faults = [asdict(fault) for fault in error.faults]
+    faults = [asdict(fault) for fault in error.errors]
     if error.not_yet:
         return problem_response(501, "not_yet", f"this part of the segment language is not available yet: {error}", errors=faults)
     return problem_response(422, "invalid_definition", str(error), errors=faults)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import IO, Final
 
 from starling_api.http.errors import BadRequest, TooLarge
-from starling_segments import DefinitionRefused, Fault
+from starling_segments import DefinitionRefused, FieldError
 
 MAX_IDS: Final = 1_000_000
 MAX_ID_BYTES: Final = 1024
@@ -20,12 +20,12 @@ _EXPECTED: Final = f"a user id: text of 1 to {MAX_ID_BYTES} bytes"
 def count_ids(file: IO[bytes], *, as_csv: bool) -> int:
     """How many there are. Raises: DefinitionRefused with the first faults, BadRequest (`not_json`, `not_csv`), TooLarge."""
     found = 0
-    faults: list[Fault] = []
+    faults: list[FieldError] = []
     for found, (pointer, value) in enumerate(_values(file, as_csv=as_csv), start=1):
         if found > MAX_IDS:
             raise TooLarge(f"an upload has at most {MAX_IDS} ids: send the rest with another request")
         if not _is_id(value):
-            faults.append(Fault(pointer, "wrong_type", "it is not a user id", _EXPECTED))
+            faults.append(FieldError(pointer, "wrong_type", "it is not a user id", _EXPECTED))
             if len(faults) == _MOST_FAULTS:
                 break
     if faults:
@@ -160,4 +160,4 @@ class JsonUsers:
 
 
 def _refused(pointer: str, code: str, what: str) -> DefinitionRefused:
-    return DefinitionRefused((Fault(pointer, code, what, 'an object with "users": a list of ids'),))
+    return DefinitionRefused((FieldError(pointer, code, what, 'an object with "users": a list of ids'),))

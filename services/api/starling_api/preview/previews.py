@@ -21,15 +21,15 @@ from starling_common.read_models import ARCHIVED
 from starling_common.settings import Clock
 from starling_segments import (
     Evaluator,
-    Found,
     Known,
-    Trial,
-    blind_spots,
-    built_on,
+    PreviewResult,
+    SegmentPreview,
+    compile_preview,
     decode_state,
-    on_trial,
-    past_for,
+    limitations,
     plan_in_force,
+    required_history,
+    required_segments,
 )  # fmt: skip
 
 Document = dict[str, Any]
@@ -56,7 +56,7 @@ class Trials:
         elapsed = stopwatch()
         segment = asked_segment(document, known)
         running = self.definitions.running(workspace)
-        trial = on_trial(segment, running.segments, None, running.paused)
+        trial = compile_preview(segment, running.segments, None, running.paused)
         surveyor, limits, as_of = self._surveyor(running, trial, elapsed)
         found = Surveyed(Drawn(1, 0, 0)) if surveyor is None else surveyor.survey()
         counted = _counted(found, lambda answer: answer.after)
@@ -68,7 +68,7 @@ class Trials:
         before = self._defined(workspace, key)
         segment = asked_segment(document, known, before)
         running = self.definitions.running(workspace)
-        trial = on_trial(segment, running.segments, key if key in running.segments else None, running.paused)
+        trial = compile_preview(segment, running.segments, key if key in running.segments else None, running.paused)
         surveyor, limits, as_of = self._surveyor(running, trial, elapsed)
         if surveyor is None:
             found = members = Surveyed(Drawn(1, 0, 0))
@@ -94,7 +94,7 @@ class Trials:
             raise NotFound("user", user_id)
         partition, state = found[user_id]
         standing = snapshot.partitions[partition]
-        plan = plan_in_force(built_on([key], running.segments), running.paused)
+        plan = plan_in_force(required_segments([key], running.segments), running.paused)
         kept = running.kept(standing, reported.get(partition), name)
         if key not in running.segments or not kept.issuperset(plan.leaves):
             raise NotTakenOver(f"{key!r} is being worked out from what happened before it: ask again in a moment")
@@ -103,7 +103,7 @@ class Trials:
         return {**in_words(told, document), "paused": key in running.paused}
 
     def _surveyor(
-        self, running: Running, trial: Trial, elapsed: Callable[[], float]
+        self, running: Running, trial: SegmentPreview, elapsed: Callable[[], float]
     ) -> tuple[Surveyor | None, list[str], str | None]:
         """Who draws and asks, what limits the answer, and as of when it is."""
         reported, name = self.audience.progress(), self.definitions.name()
@@ -113,9 +113,9 @@ class Trials:
         instants = _instants(snapshot, reported)
         kept = {number: running.kept(one, reported.get(number), name) for number, one in snapshot.partitions.items()}
         # Partitions keep the same almost always, and then share what is compiled for them.
-        by_kept = {leaves: past_for(trial, leaves, max(instants.values())) for leaves in set(kept.values())}
+        by_kept = {leaves: required_history(trial, leaves, max(instants.values())) for leaves in set(kept.values())}
         pasts = {number: by_kept[leaves] for number, leaves in kept.items()}
-        limits = [spot for one, past in by_kept.items() for spot in blind_spots(trial, one, past, REMEMBERED_MS)]
+        limits = [spot for one, past in by_kept.items() for spot in limitations(trial, one, past, REMEMBERED_MS)]
         times = [instant for instant in instants.values() if instant > 0]
         questions = Questions(running.workspace, trial, instants, pasts, self.pasts, self.clock)
         as_of = format_instant(min(times)) if times else None
@@ -151,7 +151,7 @@ def _instant(stream_time_ms: int, reported: Reported | None, *, whole: bool) -> 
     return max(stream_time_ms, reported.stream_time_ms) if whole and reported is not None else stream_time_ms
 
 
-def _counted(found: Surveyed, wanted: Callable[[Found], bool]) -> Document:
+def _counted(found: Surveyed, wanted: Callable[[PreviewResult], bool]) -> Document:
     users: Sequence[str] = found.users(wanted)
     return {**found.drawn.of(len(users))._asdict(), "sample": sorted(users[:SAMPLE])}
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from starling_api.definitions.kinds import READ_ONLY
-from starling_segments import DefinitionRefused, Fault, Known, Segment, parse_segment
+from starling_segments import DefinitionRefused, FieldError, Known, Segment, parse_segment
 from starling_segments.parse.document import LABELS
 
 _SAYS_WHOM: Final = ("where", "timezone")
@@ -19,11 +19,11 @@ def asked_segment(document: object, known: Known, before: Mapping[str, Any] | No
     Raises: DefinitionRefused with all faults.
     """
     if not isinstance(document, Mapping):
-        raise DefinitionRefused((Fault("", "wrong_type", "it is not an object", 'an object with "where"'),))
+        raise DefinitionRefused((FieldError("", "wrong_type", "it is not an object", 'an object with "where"'),))
     named = _unused(known) if before is None else before["key"]
     given = {field: value for field, value in document.items() if field not in _SAYS_NOT_WHOM}
     faults = tuple(
-        Fault(f"/{field}", "unknown_field", f"{field!r} is not a field here", ", ".join(_SAYS_WHOM))
+        FieldError(f"/{field}", "unknown_field", f"{field!r} is not a field here", ", ".join(_SAYS_WHOM))
         for field in given
         if field not in _SAYS_WHOM
     )
@@ -32,7 +32,7 @@ def asked_segment(document: object, known: Known, before: Mapping[str, Any] | No
         asked = {"key": named, "name": named, "where": given.get("where"), "timezone": zone}
         segment = parse_segment(asked, replace(known, taken_keys=frozenset()))
     except DefinitionRefused as refused:
-        raise DefinitionRefused((*faults, *refused.faults)) from refused
+        raise DefinitionRefused((*faults, *refused.errors)) from refused
     if faults:
         raise DefinitionRefused(faults)
     return segment

@@ -16,7 +16,7 @@ from starling_api.ports import PastEvent, PastReader, Snapshot
 from starling_api.preview.estimates import Drawn
 from starling_common.settings import Clock
 from starling_rules.history import reported_ms
-from starling_segments import Found, Past, Trial, decode_state, folded, judged
+from starling_segments import PreviewResult, RequiredHistory, SegmentPreview, decode_state, evaluate, fold_history
 
 READ_SECONDS: Final = 0.8
 """Reading goes on so long, counted from the request; then those read have to be asked."""
@@ -45,9 +45,9 @@ class Questions:
     """What is asked of every user. By partition: `instants` (epoch ms), and `pasts` (None: the states keep all that counts)."""
 
     workspace: str
-    trial: Trial
+    trial: SegmentPreview
     instants: Mapping[int, int]
-    pasts: Mapping[int, Past | None]
+    pasts: Mapping[int, RequiredHistory | None]
     reader: PastReader
     clock: Clock
 
@@ -56,7 +56,7 @@ class Questions:
         """Whether anybody's events have to be read."""
         return any(past is not None for past in self.pasts.values())
 
-    def ask(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, Found, Sequence[str]]]:
+    def ask(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, PreviewResult, Sequence[str]]]:
         """User, answer, and why the answer may be wrong. Raises: DatabaseUnavailable."""
         lacking = [one for one in candidates if self.pasts[one.partition] is not None]
         events = dict(zip((one.user_id for one in lacking), self._read(lacking), strict=True))
@@ -66,9 +66,9 @@ class Questions:
             limits: list[str] = []
             if past is not None:
                 told, cut = events[one.user_id]
-                memory = folded(past, state, self._in_time(told, now), now), past.fresh
+                memory = fold_history(past, state, self._in_time(told, now), now), past.fresh
                 limits = [_CUT] * cut + [_UNDATED] * self._guesses_at(told, past)
-            yield one.user_id, judged(self.trial, state, memory, now), limits
+            yield one.user_id, evaluate(self.trial, state, memory, now), limits
 
     def _read(self, lacking: Sequence[Candidate]) -> Sequence[tuple[Sequence[PastEvent], bool]]:
         if not lacking:
@@ -90,7 +90,7 @@ class Questions:
             if not wall or so_far <= now:
                 yield dated, then
 
-    def _guesses_at(self, events: Sequence[PastEvent], past: Past) -> bool:
+    def _guesses_at(self, events: Sequence[PastEvent], past: RequiredHistory) -> bool:
         """Whether an event counts at a time that is not known."""
         return self.clock is Clock.EVENT and any(event.is_outcome and past.plan.touches(event.name) for event in events)
 
@@ -104,10 +104,10 @@ class Surveyed:
     """Who was asked, and what they said. `limits`: why it may be wrong."""
 
     drawn: Drawn
-    answers: dict[str, Found] = field(default_factory=dict)
+    answers: dict[str, PreviewResult] = field(default_factory=dict)
     limits: dict[str, None] = field(default_factory=dict)
 
-    def users(self, wanted: Callable[[Found], bool]) -> list[str]:
+    def users(self, wanted: Callable[[PreviewResult], bool]) -> list[str]:
         """Those of whom that is true, in an order by lot."""
         return [user for user, found in self.answers.items() if wanted(found)]
 

@@ -21,7 +21,7 @@ from starling_api.http.models import (
 )
 from starling_api.http.paths import USER
 from starling_api.http.problems import problems
-from starling_segments import DefinitionRefused, Fault
+from starling_segments import DefinitionRefused, FieldError
 
 segment_router = APIRouter(prefix="/v1/segments", tags=["segments"], responses=problems(*COMMON, 404))
 user_router = APIRouter(prefix="/v1", tags=["users"], responses=problems(*COMMON))
@@ -104,15 +104,15 @@ class Asked(NamedTuple):
 def _lookup(body: Body) -> Asked:
     document = parse_json(body)
     if not isinstance(document, dict):
-        raise DefinitionRefused((Fault("", "wrong_type", "it is not an object", 'an object with "users" and "segments"'),))
+        raise DefinitionRefused((FieldError("", "wrong_type", "it is not an object", 'an object with "users" and "segments"'),))
     unknown = document.keys() - {"users", "segments"}
-    faults = [Fault(f"/{name}", "unknown_field", "there is no such field", "users, segments") for name in sorted(unknown)]
+    faults = [FieldError(f"/{name}", "unknown_field", "there is no such field", "users, segments") for name in sorted(unknown)]
     asked = Asked(document.get("users", []), document.get("segments"))
     if not _is_texts(asked.users, MAX_LOOKUP):
-        faults.append(Fault("/users", "wrong_type", "it is not a list of user ids", f"1 to {MAX_LOOKUP} user ids"))
+        faults.append(FieldError("/users", "wrong_type", "it is not a list of user ids", f"1 to {MAX_LOOKUP} user ids"))
     if asked.segments is not None and not _is_texts(asked.segments, MAX_LOOKUP):
         expected = f"1 to {MAX_LOOKUP} keys, or null for every segment"
-        faults.append(Fault("/segments", "wrong_type", "it is not a list of keys", expected))
+        faults.append(FieldError("/segments", "wrong_type", "it is not a list of keys", expected))
     if faults:
         raise DefinitionRefused(tuple(faults))
     return asked

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from starling_segments import MeasurePlan, compile_measures
-from starling_segments.measures import Reading
+from starling_segments.measures import CompiledMeasure
 from starling_spark.jobs.profiles.definitions import Trait
 
 
@@ -17,7 +17,7 @@ class TraitPlan:
 
     traits: tuple[Trait, ...]
     measures: MeasurePlan
-    readings: tuple[Reading | None, ...]
+    readings: tuple[CompiledMeasure | None, ...]
     concerned: tuple[tuple[int, ...], ...]
 
 
@@ -35,9 +35,9 @@ def _plan(traits: tuple[Trait, ...]) -> TraitPlan:
     measures = compile_measures(
         [trait.measure for trait in traits if trait.measure is not None], [selector for _, selector in marks]
     )
-    readings: list[Reading | None] = [None] * len(traits)
+    readings: list[CompiledMeasure | None] = [None] * len(traits)
     concerned: list[list[int]] = [[] for _ in measures.leaves] + [[index] for index, _ in marks]
-    for index, reading in zip(measured, measures.readings, strict=True):
+    for index, reading in zip(measured, measures.compiled, strict=True):
         readings[index] = reading
         for number in dict.fromkeys(reading.leaves):
             concerned[number].append(index)

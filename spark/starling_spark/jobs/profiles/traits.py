@@ -78,10 +78,10 @@ def changed_values(user: UserTraits, plan: TraitPlan, now_ms: int, *, republish:
         reading = plan.readings[index]
         value, next_ms = None, None
         if reading is not None:
-            value, next_ms = reading.look(user.state, now_ms)
+            value, next_ms = reading.read(user.state, now_ms)
         text = None if value is None else _TEXT.encode(value).decode()
         mark = text if text is None else _mark(text)
-        is_of_no_match = value == (None if reading is None else reading.nothing)
+        is_of_no_match = value == (None if reading is None else reading.default)
         # The value of no match is not published to a user without a value, but an earlier query may have published one.
         if published.get(index, "") != mark and (index in published or not is_of_no_match or republish):
             changed.append((index, text))

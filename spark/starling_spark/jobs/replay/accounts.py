@@ -18,9 +18,9 @@ from starling_segments import (
     Evaluator,
     Plan,
     UserState,
+    account_updates,
     decode_state,
     encode_state,
-    to_tell,  # vocabulary: tell: named in starling_segments
 )
 from starling_spark.jobs.replay.folding import InForce
 from starling_spark.jobs.replay.setting import Setting
@@ -56,9 +56,9 @@ def depth(plan: Plan) -> int:
 
 def state_row(partition: int, key: bytes, state: UserState, plan: Plan) -> dict[str, Any]:
     """Return a row of `USER_STATES`."""
-    to_tell(state, plan)  # vocabulary: tell: named in starling_segments
+    account_updates(state, plan)
     belongs = state.belongs
-    account_id = None if belongs is None else belongs.told  # vocabulary: told: field of starling_segments
+    account_id = None if belongs is None else belongs.reported_to
     account = None if account_id is None else f"{key.decode().partition('/')[0]}/{account_id}"
     answers = [] if belongs is None else list(belongs.answers.items())
     return {"partition": partition, "key": key, "account": account, "answers": answers, "state": encode_state(state)}

@@ -10,7 +10,7 @@ from starling_rules.definitions import Definitions, fold
 from starling_rules.events import Behaviour, Listed, Profile, parse_object, unreadable
 from starling_rules.history import REFUSED_CHANGES
 from starling_rules.rules import NO_RULES, Rules, compile_rules
-from starling_segments import UserState, belong_to
+from starling_segments import UserState, set_account
 from starling_spark.history.records import InputRecord
 
 PAUSED = "it is paused: its members stay as they are"
@@ -84,7 +84,7 @@ def _apply(state: UserState, record: InputRecord, rules: Rules, stream_ms: int) 
         case Profile():
             traits = parse_object(record.traits)
             if record.change not in REFUSED_CHANGES and not isinstance(traits, Refused):
-                moved = belong_to(state, record.group_id)
+                moved = set_account(state, record.group_id)
                 rules.evaluator.on_profile(state, traits, record.anonymous_ids, stream_ms)
                 if moved and not record.group_id:
                     rules.evaluator.on_account(state, None, stream_ms)

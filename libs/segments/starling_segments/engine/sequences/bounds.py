@@ -2,7 +2,7 @@
 
 A step that compares with several earlier ones can be led to by each combination of their values: with four of them 256 events
 have 170 million. To refuse such definitions would be to refuse sane ones, of whose users each has a handful, and to drop those
-that run already. So all are accepted, each user is followed exactly up to `MOST_LEFT` combinations, and beyond that some are
+that run already. So all are accepted, each user is followed exactly up to `MAX_COMBINATIONS` combinations, and beyond that some are
 forgotten: what is then announced is still so, only a completion that hung on a forgotten one is missed.
 """
 
@@ -11,31 +11,31 @@ from __future__ import annotations
 from typing import Any
 
 from starling_segments.aggregates.accumulators import Link
-from starling_segments.aggregates.panes import takes
-from starling_segments.aggregates.values import LIGHT
+from starling_segments.aggregates.panes import encoded_size
+from starling_segments.aggregates.values import SMALL_BYTES
 from starling_segments.engine.sequences.parts import Stage, thin
 
-MOST_LEFT = 1_024
+MAX_COMBINATIONS = 1_024
 """How many combinations are kept, over all events of a sequence."""
-LEFT_ROOM = 1 << 17
+MAX_COMBINATION_BYTES = 1 << 17
 """How much room they may take, in bytes of JSON text."""
-LONGEST_LEFT = 4_096
+MAX_COMBINATION_CHARACTERS = 4_096
 """How long one of them may be: what leaves more to compare with leads nobody on."""
-KEPT_ROOM = 1 << 17
+MAX_CAPTURED_BYTES = 1 << 17
 """How much room the values may take that events keep to be compared, in bytes."""
 FREE = 16
 """How many combinations an event gets without a look at the others."""
 _FEW, _SHORT = 4, 512
 """So many combinations, of so many characters together, are never too much: not if each of 256 events has them."""
-_SHORT_TEXT = LIGHT // 4 - 8
+_SHORT_TEXT = SMALL_BYTES // 4 - 8
 """Characters of up to four bytes, and what is written before them."""
 
 
 def has_room(links: list[Link], here: Link, left: str) -> bool:
     """Whether a link is to get one more combination. A full one is asked at every `FREE`th: the look takes its time."""
-    if len(left) > LONGEST_LEFT:
+    if len(left) > MAX_COMBINATION_CHARACTERS:
         return False
-    return len(here.reached) % FREE != FREE - 1 or sum([len(link.reached) for link in links]) < MOST_LEFT
+    return len(here.reached) % FREE != FREE - 1 or sum([len(link.reached) for link in links]) < MAX_COMBINATIONS
 
 
 def make_room(links: list[Link], start: int, stages: tuple[Stage, ...]) -> None:
@@ -44,7 +44,7 @@ def make_room(links: list[Link], start: int, stages: tuple[Stage, ...]) -> None:
     for i in range(start, len(links)):
         link = links[i]
         if not _is_light(link.kept):
-            while len(links) > 1 and sum([takes(other.kept) for other in links]) > KEPT_ROOM:
+            while len(links) > 1 and sum([encoded_size(other.kept) for other in links]) > MAX_CAPTURED_BYTES:
                 thin(links)
             many = True
             break
@@ -56,10 +56,10 @@ def make_room(links: list[Link], start: int, stages: tuple[Stage, ...]) -> None:
 
 
 def _is_light(kept: Any) -> bool:
-    """Whether it takes at most `LIGHT` bytes. Of one short text, the usual case, it is told without writing it."""
+    """Whether it takes at most `SMALL_BYTES` bytes. Of one short text, the usual case, it is told without writing it."""
     if kept is None or (len(kept) == 1 and kept[0].__class__ is str and len(kept[0]) <= _SHORT_TEXT):
         return True
-    return takes(kept) <= LIGHT
+    return encoded_size(kept) <= SMALL_BYTES
 
 
 def _thin_left(links: list[Link], stages: tuple[Stage, ...]) -> None:
@@ -73,9 +73,9 @@ def _thin_left(links: list[Link], stages: tuple[Stage, ...]) -> None:
         for left in link.reached:
             n += 1
             room += _bytes(left)
-    if n <= MOST_LEFT and room <= LEFT_ROOM:
+    if n <= MAX_COMBINATIONS and room <= MAX_COMBINATION_BYTES:
         return
-    most, largest = MOST_LEFT * 3 // 4, LEFT_ROOM * 3 // 4  # so that the next events find room
+    most, largest = MAX_COMBINATIONS * 3 // 4, MAX_COMBINATION_BYTES * 3 // 4  # so that the next events find room
     oldest_first = [(link, left) for link in links for left in link.reached if left]
     for link, left in [*_spent(links, stages), *oldest_first]:
         if n <= most and room <= largest:

@@ -11,7 +11,7 @@ from starling_segments.aggregates.accumulators import Link
 from starling_segments.language.operators.table import Test
 from starling_segments.language.paths import Reader
 
-NAMES_AT_HAND = 1_024
+CACHED_NAMES = 1_024
 Named = tuple[tuple[int, Test | None], ...]
 Bound = dict[str, Any]
 """`step:path` -> the value that the event of that step had there."""
@@ -51,7 +51,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class Capture:
     """One value to keep of an event for later comparisons. `source`: `properties`, `context` or `traits`."""
 
     name: str

@@ -15,13 +15,13 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from starling_segments.aggregates.accumulators import EXACT, Chain, Link
-from starling_segments.engine.future_events import next_waiting, wait
-from starling_segments.engine.leaves import EventLeaf, EventView, Seen, earlier
-from starling_segments.engine.sequences.bounds import LONGEST_LEFT, has_room, make_room
+from starling_segments.engine.future_events import defer, next_deferred
+from starling_segments.engine.leaves import EventLeaf, EventView, EventWithTraits, earlier
+from starling_segments.engine.sequences.bounds import MAX_COMBINATION_CHARACTERS, has_room, make_room
 from starling_segments.engine.sequences.parts import (
-    NAMES_AT_HAND,
+    CACHED_NAMES,
     Bound,
-    Keep,
+    Capture,
     Named,
     Recorded,
     Slot,
@@ -41,7 +41,7 @@ _CHAIN: Final = Chain.__struct_config__.tag
 class SequenceLeaf:
     """One sequence. `horizon_ms`: what is older can be part of no completion that counts; None: nothing ever is.
 
-    `keeps`: what is kept of each event; `slots`: for each stage, the values it leaves to later ones.
+    `captures`: what is kept of each event; `slots`: for each stage, the values it leaves to later ones.
     """
 
     id: str
@@ -49,7 +49,7 @@ class SequenceLeaf:
     stages: tuple[Stage, ...]
     within_ms: int | None
     horizon_ms: int | None
-    keeps: tuple[Keep, ...]
+    captures: tuple[Capture, ...]
     slots: tuple[tuple[Slot, ...], ...]
     needs_traits: bool
     pauses: tuple[int, ...]
@@ -60,25 +60,25 @@ class SequenceLeaf:
     @property
     def reads(self) -> bool:
         """Whether it looks into the events that it folds."""
-        return bool(self.keeps) or any(test.now is not None for test in self.tests)
+        return bool(self.captures) or any(test.now is not None for test in self.tests)
 
-    def alone(self) -> SequenceLeaf:
+    def without_segments(self) -> SequenceLeaf:
         """The same without segments."""
         return replace(self, mask=0)
 
     def fold(self, state: UserState, event: EventView, now: int) -> int:
         """Take an event in if it matches a step; returns the segments whose truth may have changed."""
-        subject: Any = Seen(event, state.traits) if self.needs_traits else event
+        subject: Any = EventWithTraits(event, state.traits) if self.needs_traits else event
         matches, time = 0, event.time_ms
         for bit, test in self._named(event.name):
             if test is None or test(subject, time):
                 matches |= bit
         if not matches:
             return 0
-        kept = [keep.read(getattr(subject, keep.source)) for keep in self.keeps] if self.keeps else None
+        kept = [capture.read(getattr(subject, capture.source)) for capture in self.captures] if self.captures else None
         if time > now:  # rare: waits with its values by name, as ever
-            named = None if kept is None else {keep.name: value for keep, value in zip(self.keeps, kept, strict=True)}
-            wait(state, time, self.id, (matches, named))
+            named = None if kept is None else {capture.name: value for capture, value in zip(self.captures, kept, strict=True)}
+            defer(state, time, self.id, (matches, named))
             return 0
         return self.add(state, time, (matches, kept), now)
 
@@ -87,7 +87,7 @@ class SequenceLeaf:
         found = self.by_name.get(name)
         if found is None:
             found = tuple((1 << i, test.now) for i, test in enumerate(self.tests) if test.named(name))
-            if len(self.by_name) < NAMES_AT_HAND:
+            if len(self.by_name) < CACHED_NAMES:
                 self.by_name[name] = found
         return found
 
@@ -113,7 +113,7 @@ class SequenceLeaf:
         self._break(chain, link)
         links.insert(place, link)
         self._grow(chain, place)
-        if self.keeps:
+        if self.captures:
             make_room(links, place, self.stages)
         if len(links) > EXACT:
             thin(links)
@@ -129,18 +129,18 @@ class SequenceLeaf:
             later = self.tests[first].later
             if later is None or later(Recorded(kept, {}), time):
                 left = self._leave(kept, 0, {})
-                if len(left) <= LONGEST_LEFT:
+                if len(left) <= MAX_COMBINATION_CHARACTERS:
                     reached[left] = 1
-        state.accumulators.begin(self.id, (_CHAIN, ((time, matches, reached, kept),), None))
+        state.accumulators.put_first(self.id, (_CHAIN, ((time, matches, reached, kept),), None))
 
     def expire(self, state: UserState, now: int) -> int:
         """The leaf is due: meet the pauses that are over; returns the segments that hang on it."""
         chain = state.accumulators.get(self.id)
         if chain is None:
-            state.due.note(self.id, None)
+            state.due.set(self.id, None)
             return self.mask
         first = self._close(chain, now)
-        if self.keeps:
+        if self.captures:
             make_room(chain.links, first, self.stages)
         self._forget(chain, now)
         if not chain.links and chain.done is None:
@@ -173,14 +173,14 @@ class SequenceLeaf:
         met = len(self.stages) if chain.done is not None else marks.bit_length()
         return {"completed_at": chain.done, "stages_met": met, "stages": len(self.stages)}
 
-    def turns(self, state: UserState, now: int) -> int | None:
+    def next_change_in(self, state: UserState, now: int) -> int | None:
         """The earliest instant after `now` at which the truth can change by itself."""
         chain = state.accumulators.get(self.id)
         turn = None if chain is None else self._next_change(chain, now)
-        return earlier(turn, next_waiting(state, self.id))
+        return earlier(turn, next_deferred(state, self.id))
 
     def _set_timer(self, state: UserState, chain: Chain, now: int) -> None:
-        state.due.note(self.id, self._next_change(chain, now))
+        state.due.set(self.id, self._next_change(chain, now))
 
     def _next_change(self, chain: Chain, now: int) -> int | None:
         """A pause that is over already counts too: it has to be met before anything else happens."""
@@ -240,10 +240,10 @@ class SequenceLeaf:
                 bound = unpacked(left)
                 if self._matches(link, stage.step, bound) and not self._forbidden(between, stage, bound):
                     grown = self._mark(chain, i, k, self._leave(link.kept, k, bound)) or grown
-            if not self.keeps and tried:
+            if not self.captures and tried:
                 break
             if any(earlier_link.matches >> step & 1 for step in stage.forbidden):
-                if not self.keeps:
+                if not self.captures:
                     break
                 between.append(earlier_link)
         return grown

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from starling_segments.language.operators import arrays, moments, places, scalars
+from starling_segments.language.operators import arrays, geo, moments, scalars
 from starling_segments.language.operators.table import Operator
 
-OPERATORS: Mapping[str, Operator] = {**scalars.OPERATORS, **moments.OPERATORS, **arrays.OPERATORS, **places.OPERATORS}
+OPERATORS: Mapping[str, Operator] = {**scalars.OPERATORS, **moments.OPERATORS, **arrays.OPERATORS, **geo.OPERATORS}

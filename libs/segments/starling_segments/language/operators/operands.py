@@ -14,7 +14,7 @@ import re2
 
 from starling_segments.language import dates, durations, semver
 from starling_segments.language.bounds import MAX_INTEGER
-from starling_segments.language.validation import Place
+from starling_segments.language.validation import Location
 
 Schema = Mapping[str, Any]
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -35,7 +35,7 @@ _SCALAR: Schema = {"type": ["string", "number", "boolean"]}
 class Operand:
     """`read(value, place)`; `schema` of the value; `expected` in words."""
 
-    read: Callable[[Any, Place], Any]
+    read: Callable[[Any, Location], Any]
     schema: Schema
 
 
@@ -50,10 +50,10 @@ def is_scalar(value: object) -> bool:
 
 
 def _checked(fits: Callable[[Any], bool], expected: str, schema: Schema, code: str = "wrong_type") -> Operand:
-    def read(value: Any, place: Place) -> Any:
+    def read(value: Any, location: Location) -> Any:
         if fits(value):
             return value
-        place.refuse(code, f"{_shown(value)} is not valid here", expected)
+        location.refuse(code, f"{_shown(value)} is not valid here", expected)
         return None
 
     return Operand(read, schema)
@@ -96,22 +96,22 @@ def _array(items: Schema, **bounds: int) -> Schema:
     return {"type": "array", "items": items, **({"minItems": 1, "maxItems": MAX_ITEMS} | bounds)}
 
 
-def _read_texts(value: Any, place: Place) -> Any:
+def _read_texts(value: Any, location: Location) -> Any:
     texts = [value] if type(value) is str else value
-    return _TEXTS.read(texts, place)
+    return _TEXTS.read(texts, location)
 
 
-def _read_pattern(value: Any, place: Place) -> Any:
+def _read_pattern(value: Any, location: Location) -> Any:
     if type(value) is not str:
-        place.refuse("wrong_type", f"{_shown(value)} is not a pattern", "text in RE2 syntax")
+        location.refuse("wrong_type", f"{_shown(value)} is not a pattern", "text in RE2 syntax")
         return None
     if len(value) > MAX_PATTERN_CHARACTERS:
-        place.refuse("bad_pattern", f"the pattern has {len(value)} characters", f"at most {MAX_PATTERN_CHARACTERS} characters")
+        location.refuse("bad_pattern", f"the pattern has {len(value)} characters", f"at most {MAX_PATTERN_CHARACTERS} characters")
         return None
     try:
         compile_pattern(value)
     except re2.error as error:
-        place.refuse("bad_pattern", f"RE2 cannot compile the pattern: {error}", "a pattern in RE2 syntax")
+        location.refuse("bad_pattern", f"RE2 cannot compile the pattern: {error}", "a pattern in RE2 syntax")
         return None
     return value
 
@@ -124,31 +124,31 @@ def compile_pattern(pattern: str) -> Any:
     return re2.compile(pattern, options)
 
 
-def _read_date(value: Any, place: Place) -> Any:
-    span = dates.read_span(value, place.reading.zone) if type(value) is str else None
+def _read_date(value: Any, location: Location) -> Any:
+    span = dates.read_span(value, location.validation.zone) if type(value) is str else None
     if span is None:
-        place.refuse("bad_date", f"{_shown(value)} is not a date", "ISO 8601: 2026-03-01 or 2026-03-01T09:30:00Z")
+        location.refuse("bad_date", f"{_shown(value)} is not a date", "ISO 8601: 2026-03-01 or 2026-03-01T09:30:00Z")
         return None
     return list(span)
 
 
-def _read_dates(value: Any, place: Place) -> Any:
+def _read_dates(value: Any, location: Location) -> Any:
     if not _pair_of(_is_text)(value):
-        place.refuse("bad_date", f"{_shown(value)} is not a pair of dates", "[first, last], ISO 8601")
+        location.refuse("bad_date", f"{_shown(value)} is not a pair of dates", "[first, last], ISO 8601")
         return None
-    spans = [_read_date(part, place.at(i)) for i, part in enumerate(value)]
+    spans = [_read_date(part, location.at(i)) for i, part in enumerate(value)]
     if None in spans:
         return None
     if spans[0][0] > spans[1][0]:
-        place.refuse("bad_date", "the first date is later than the last", "[first, last], the earlier first")
+        location.refuse("bad_date", "the first date is later than the last", "[first, last], the earlier first")
         return None
     return [spans[0][0], spans[1][1]]
 
 
-def _read_duration(value: Any, place: Place) -> Any:
+def _read_duration(value: Any, location: Location) -> Any:
     length = durations.duration_ms(value)
     if length is None:
-        place.refuse("bad_duration", f"{_shown(value)} is not a duration", durations.EXPECTED)
+        location.refuse("bad_duration", f"{_shown(value)} is not a duration", durations.EXPECTED)
         return None
     return length
 

@@ -13,18 +13,18 @@ from starling_api.ports import PastEvent, UserPast
 from starling_api.preview.sampling import Candidate, Questions
 from starling_common.settings import Clock
 from starling_segments import (
-    Found,
     Known,
+    PreviewResult,
     Segment,
     UserState,
-    blind_spots,
+    compile_preview,
     encode_state,
-    kept_by,
-    on_trial,
+    limitations,
     parse_segment,
-    past_for,
+    required_history,
+    stored_leaves,
 )  # fmt: skip
-from tests.property.segments.oracle import GRID_MS, Happened, Oracle
+from tests.property.segments.oracle import GRID_MS, MeasuredEvent, Oracle
 from tests.property.segments.stories import LISTS, WORLDS, Step, World, conditions, placed, stories
 from tests.property.segments.test_segments_oracle import CASES, Folded, ask, put
 
@@ -59,20 +59,20 @@ class Read:
         return [UserPast(told, False)] * len(users)
 
 
-def tried(person: Folded, where: Any, replaces: str | None, now: int, clock: Clock) -> Found | None:
+def tried(person: Folded, where: Any, replaces: str | None, now: int, clock: Clock) -> PreviewResult | None:
     """As the API asks; None where the past that is known is not enough, and says so."""
     if "account" in repr(where):
         return None  # what the others say to a new condition, nobody has asked them yet
     running: dict[str, Segment] = {one.segment.key: one.segment for one in person.evaluator.plan.segments}
     known = Known({key: frozenset() for key in running}, lists=frozenset(LISTS), accounts=True)
     document = {"key": "tried", "name": "tried", "timezone": person.zone, "where": where}
-    trial = on_trial(parse_segment(document, known), running, replaces, person.paused)
-    kept = kept_by(list(running.values()))
-    past = past_for(trial, kept, now)
-    if blind_spots(trial, kept, past, FOR_EVER_MS):
+    trial = compile_preview(parse_segment(document, known), running, replaces, person.paused)
+    kept = stored_leaves(list(running.values()))
+    past = required_history(trial, kept, now)
+    if limitations(trial, kept, past, FOR_EVER_MS):
         return None
-    questions = Questions("acme", trial, {0: now}, {0: past}, Read(person), clock)
-    ((_, found, limits),) = questions.ask([Candidate("u", 0, encode_state(person.state))])
+    value_tests = Questions("acme", trial, {0: now}, {0: past}, Read(person), clock)
+    ((_, found, limits),) = value_tests.ask([Candidate("u", 0, encode_state(person.state))])
     assert not limits
     return found
 
@@ -93,7 +93,7 @@ def test_a_preview_finds_whom_the_oracle_finds(
     oracle.advance(now)
     asked = placed(where, world)
     found = tried(person, asked, None, now, Clock.EVENT if follows_events else Clock.WALL)
-    assert found is None or found == Found(False, oracle.known and oracle.holds(asked, now))
+    assert found is None or found == PreviewResult(False, oracle.known and oracle.holds(asked, now))
     assert encode_state(person.state) == before
 
 
@@ -101,13 +101,13 @@ def test_what_happened_at_the_very_beginning_of_a_fixed_window_is_read() -> None
     world = World(zone="UTC", base_ms=86_400_000_000)
     story = [
         Step("define", 0, definitions=(("a", {"event": "B"}),)),
-        Step("event", 0, event=Happened("A", 0, {}, {}, {})),
+        Step("event", 0, event=MeasuredEvent("A", 0, {}, {}, {})),
         Step("advance", 20_000),
     ]
     person, _, now = lived(story, world, follows_events=False)
     for after_ms, is_in in ((0, True), (1, False)):
         asked = placed({"event": "A", "after": after_ms}, world)
-        assert tried(person, asked, None, now, Clock.WALL) == Found(before=False, after=is_in)
+        assert tried(person, asked, None, now, Clock.WALL) == PreviewResult(before=False, after=is_in)
 
 
 @settings(max_examples=CASES, deadline=None)
@@ -122,4 +122,4 @@ def test_a_diff_finds_who_would_come_and_go(
     now += later_ms
     oracle.advance(now)
     found = tried(person, asked, replaces, now, Clock.EVENT if follows_events else Clock.WALL)
-    assert found is None or found == Found(replaces in oracle.members(), oracle.known and oracle.holds(asked, now))
+    assert found is None or found == PreviewResult(replaces in oracle.members(), oracle.known and oracle.holds(asked, now))

@@ -66,14 +66,14 @@ EVENTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("lasting", [True, False])
 def test_what_is_written_is_what_would_have_been_kept(name: str, lasting: bool) -> None:
     kind = KINDS[name]
-    make, begins = (kind.lifetime, kind.lifetime_begins) if lasting else (kind.windowed, kind.windowed_begins)
+    make, begins = (kind.lifetime, kind.lifetime_first) if lasting else (kind.windowed, kind.windowed_first)
     for payload in PAYLOADS.get(name, (None,)):
         kept: Any = make()
         kept.add(NOW, payload, 1_000)
         written = begins(NOW, payload)
         assert msgspec.msgpack.encode(written) == msgspec.msgpack.encode(kept)
-        assert kind.lone(NOW, payload) == kept.value()
-        assert make().value() == kind.nothing
+        assert kind.single(NOW, payload) == kept.value()
+        assert make().value() == kind.default
 
 
 def test_every_measure_has_a_beginning() -> None:

@@ -26,8 +26,8 @@ def _coordinates(value: Any) -> tuple[float, float] | None:
     return (lat, lon) if -90 <= lat <= 90 and -180 <= lon <= 180 else None
 
 
-def _distance_km(here: tuple[float, float], there: tuple[float, float]) -> float:
-    lat1, lon1, lat2, lon2 = map(radians, (*here, *there))
+def _distance_km(here: tuple[float, float], child: tuple[float, float]) -> float:
+    lat1, lon1, lat2, lon2 = map(radians, (*here, *child))
     half_chord = sin((lat2 - lat1) / 2) ** 2 + cos(lat1) * cos(lat2) * sin((lon2 - lon1) / 2) ** 2
     return 2 * EARTH_RADIUS_KM * asin(min(1.0, sqrt(half_chord)))
 
