@@ -1,7 +1,7 @@
 """Pure core: preview of a segment for one user: membership before and after the segment would take effect.
 
-The plan of a preview contains the segment, the segments that it uses and the one that it would replace. The accumulators of leaf
-nodes that active segments share are in the user's state; the others are folded from the user's history.
+The plan of a preview contains the segment, the segments that it uses and the segment that it would replace. The accumulators of
+leaf nodes that active segments share are in the user's state; the others are folded from the user's history.
 """
 
 from __future__ import annotations

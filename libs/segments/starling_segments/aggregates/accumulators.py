@@ -1,4 +1,4 @@
-"""Pure core: everything that can stand in a user's state under a leaf's identity; each says by its number what it is."""
+"""Pure core: all types of accumulators in a user's state, each with a tag of its own."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from starling_segments.aggregates.values import is_large
 __all__ = ["EXACT", "Accumulator", "Beats", "Chain", "Delayed", "Holds", "Link", "Measured", "Periods", "Since"]
 
 _UNSEEN = 8
-"""After how many new panes the room that waiting ones take is looked at: the look costs more than a match."""
+"""Number of new panes between two checks of their size: a check takes longer than a match."""
 
 
 class Delayed(msgspec.Struct, array_like=True, tag=40, gc=False):
-    """A window that lies in the past: matches wait in `times` and `payloads`, ascending, until they are old enough for `inner`.
+    """`between_ago`: matches wait in `times` and `payloads`, ascending, until they are old enough for `inner`.
 
-    As in a window, the newest `EXACT` of them wait one by one and older ones in `panes`, (time of the last match, what a lifetime
-    keeps): a pane comes in as a whole with its last match, and leaves with it.
+    The newest `EXACT` of them are stored one by one and older ones in `panes`, (time of the last match, lifetime accumulator); a
+    pane enters and leaves the window as a whole, with its last match.
     """
 
     inner: Measured
@@ -57,7 +57,7 @@ class Delayed(msgspec.Struct, array_like=True, tag=40, gc=False):
     panes: list[tuple[int, LifetimeAccumulator]] = msgspec.field(default_factory=list)
 
     def put(self, time: int, payload: Any, pane_ms: int, fresh: Callable[[], Any]) -> None:
-        """A match that has to get older. `fresh`: makes what a lifetime keeps."""
+        """Add a match that is too young for the window. `fresh`: creates a lifetime accumulator."""
         place = bisect_right(self.times, time)
         self.times.insert(place, time)
         self.payloads.insert(place, payload)
@@ -84,7 +84,7 @@ class Delayed(msgspec.Struct, array_like=True, tag=40, gc=False):
                 thin_panes(panes, pane_ms, merged)
 
     def admit(self, newest: int, pane_ms: int) -> None:
-        """Let in what happened at `newest` or before."""
+        """Move the matches up to `newest` into the window."""
         while self.panes and self.panes[0][0] <= newest:
             inner: Any = self.inner
             inner.add_pane(*self.panes.pop(0), pane_ms)
@@ -95,18 +95,18 @@ class Delayed(msgspec.Struct, array_like=True, tag=40, gc=False):
 
 
 class Periods(msgspec.Struct, array_like=True, tag=41, gc=False):
-    """One accumulator for each calendar period, under the instant at which it starts."""
+    """One accumulator for each calendar period, by the start of the period."""
 
     starts: list[int] = msgspec.field(default_factory=list)
     kept: list[Measured] = msgspec.field(default_factory=list)
 
     def at(self, start: int) -> Any:
-        """What is kept of that period; None for nothing."""
+        """Return the accumulator of a period; None without one."""
         place = bisect_left(self.starts, start)
         return self.kept[place] if place < len(self.starts) and self.starts[place] == start else None
 
     def put(self, start: int, fresh: Measured) -> None:
-        """Begin a period."""
+        """Add a period."""
         place = bisect_left(self.starts, start)
         self.starts.insert(place, start)
         self.kept.insert(place, fresh)
@@ -118,10 +118,10 @@ class Periods(msgspec.Struct, array_like=True, tag=41, gc=False):
 
 
 class Beats(msgspec.Struct, array_like=True, tag=42, gc=False):
-    """`regularly`: the matches that tell which periods have one, ascending.
+    """`regularly`: the matches that determine which periods contain one, ascending.
 
-    Of three matches within one period's length the middle one tells nothing: wherever a period of that length lies, if
-    it has the middle one it has one of the others.
+    Of three matches within the length of one period the middle one is dropped: each period of that length that contains it also
+    contains one of the others.
     """
 
     times: list[int] = msgspec.field(default_factory=list)
@@ -140,16 +140,16 @@ class Beats(msgspec.Struct, array_like=True, tag=42, gc=False):
         del self.times[: bisect_right(self.times, cutoff)]
 
     def value(self) -> tuple[int, ...]:
-        """The matches."""
+        """Return the matches."""
         return tuple(self.times)
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
-        """The first match to leave."""
+        """Return the time of the first match to leave."""
         return self.times[0] if self.times else None
 
 
 class Since(msgspec.Struct, array_like=True, tag=43, gc=False):
-    """A predicate on a trait: since when it has been true without a break."""
+    """`held_for`, `held_less_than`: the instant since which the predicate has been true."""
 
     at: int
 
@@ -157,9 +157,9 @@ class Since(msgspec.Struct, array_like=True, tag=43, gc=False):
 class Link(msgspec.Struct, array_like=True, gc=False):
     """One event of a sequence. `matches`: bit i is step i.
 
-    `reached`: what earlier steps left to compare with (JSON text, "" for nothing) -> bit k is the k-th stage, met by this
-    event with all stages before it met before; the bits above them say that a pause after it was broken. `kept`: what
-    later comparisons will look at, in the order of the sequence's `keeps`. Up to format 6, by their names.
+    `reached`: combination of values of earlier steps (JSON text, "" for none) -> bit k: stage k is completed by this event after
+    all stages before it; the bits above them: the pause after it was broken. `kept`: the captured values, in the order of the
+    sequence's `captures`; by name up to format 6.
     """
 
     time: int
@@ -169,7 +169,7 @@ class Link(msgspec.Struct, array_like=True, gc=False):
 
 
 class Chain(msgspec.Struct, array_like=True, tag=44, gc=False):
-    """A sequence: its events by time and arrival, and the latest completion."""
+    """`sequence`: its events by time and arrival, and the latest completion."""
 
     links: list[Link] = msgspec.field(default_factory=list)
     done: int | None = None
@@ -178,11 +178,11 @@ class Chain(msgspec.Struct, array_like=True, tag=44, gc=False):
 LifetimeAccumulator: TypeAlias = (
     Tally | Total | Values | Earliest | Latest | Mean | Lowest | Highest | FirstValue | LastValue | Frequencies | Quantiles | Days
 )  # fmt: skip
-"""What is kept of a lifetime."""
+"""The accumulators of a lifetime."""
 Measured: TypeAlias = (
     LifetimeAccumulator
     | SlidingCount | SlidingSum | SlidingDistinct | SlidingFirstTime | SlidingLastTime | SlidingLast | SlidingDays | SlidingMean
     | SlidingMinimum | SlidingMaximum | SlidingFirst | SlidingFrequencies | SlidingQuantiles | Beats
 )  # fmt: skip
-"""What can be added to, and says a value."""
+"""The accumulators with a value."""
 Accumulator: TypeAlias = Measured | Delayed | Periods | Since | Chain

@@ -1,4 +1,4 @@
-"""Pure core: as `lifetimes.py`, for measures of how values are spread: the most frequent one, percentiles, days."""
+"""Pure core: lifetime accumulators of distributions: most frequent value, percentile, days."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starling_segments.aggregates.values import distinct_key, is_large
 
 
 class Frequency(msgspec.Struct, array_like=True, gc=False):
-    """One value: how often, when last, and itself."""
+    """One value, its number of matches and the time of the last one."""
 
     n: int
     last: int
@@ -23,10 +23,10 @@ class Frequency(msgspec.Struct, array_like=True, gc=False):
 
 
 class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
-    """`most_frequent`; a tie goes to the value seen last. Of values of the same instant, the last to arrive stands last.
+    """`most_frequent`; a tie goes to the value seen last. Of values of the same instant, the last to arrive is the last.
 
-    Above `EXACT` different values the rarest makes room and leaves its count to the new one (Space-Saving, Metwally,
-    Agrawal and El Abbadi 2005): a value that is more than one match in `EXACT` is never lost. Of large values there are fewer.
+    Above `EXACT` different values the rarest is dropped and its count added to the new one (Space-Saving, Metwally, Agrawal and
+    El Abbadi 2005): a value of more than one match in `EXACT` is never lost. Fewer values are stored if they are large.
     """
 
     seen: dict[str, Frequency] = msgspec.field(default_factory=dict)
@@ -36,12 +36,12 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
         self._count(distinct_key(payload) or "", Frequency(1, time, payload))
 
     def merge(self, other: Frequencies) -> None:
-        """Take in another one, whose matches are younger or of the same age."""
+        """Merge another one, whose matches are younger or of the same age."""
         for key, found in other.seen.items():
             self._count(key, found)
 
     def value(self) -> Any:
-        """The measure now."""
+        """Return the value."""
         best: Frequency | None = None
         for found in self.seen.values():
             if best is None or (found.n, found.last) >= (best.n, best.last):
@@ -63,7 +63,7 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
             self.seen[key] = self.seen.pop(key)
 
     def keep_most(self, n: int) -> None:
-        """Forget all but the `n` most frequent ones: what is more than one match in `n` is still not lost."""
+        """Drop all but the `n` most frequent values: a value of more than one match in `n` is still not lost."""
         if len(self.seen) > n:
             rarest = sorted(self.seen, key=lambda key: (self.seen[key].n, self.seen[key].last))
             for key in rarest[: len(rarest) - n]:
@@ -75,7 +75,7 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
 
 
 class Quantiles(Lifetime, array_like=True, tag=15, gc=False):
-    """`percentile`: the amounts themselves, ascending, or a sketch of them once there were more than `EXACT`. `q` as text."""
+    """`percentile`: the amounts, ascending, or a sketch of them above `EXACT`. `q` as text."""
 
     q: str
     amounts: list[float] = msgspec.field(default_factory=list)
@@ -90,7 +90,7 @@ class Quantiles(Lifetime, array_like=True, tag=15, gc=False):
         self._sketch_many()
 
     def merge(self, other: Quantiles) -> None:
-        """Take in another one."""
+        """Merge another one."""
         if self.sketch or other.sketch:
             self.sketch, self.amounts = merged_amounts([self.as_sketch(), other.as_sketch()]), []
         else:
@@ -98,7 +98,7 @@ class Quantiles(Lifetime, array_like=True, tag=15, gc=False):
             self._sketch_many()
 
     def as_sketch(self) -> bytes:
-        """A sketch of the amounts, also of few."""
+        """Return a sketch of the amounts, even of few."""
         return self.sketch or with_amounts(b"", self.amounts)
 
     def _sketch_many(self) -> None:
@@ -106,14 +106,14 @@ class Quantiles(Lifetime, array_like=True, tag=15, gc=False):
             self.sketch, self.amounts = with_amounts(b"", self.amounts), []
 
     def value(self) -> float | None:
-        """The measure now."""
+        """Return the value."""
         if self.sketch:
             return quantile_in(self.sketch, self.q)
         return self.amounts[rank_of(self.q, len(self.amounts)) - 1] if self.amounts else None
 
 
 class Days(Lifetime, array_like=True, tag=16, gc=False):
-    """`days`: the days with a match as runs `[first, last]`, ascending; a daily visitor's years are one run."""
+    """`days`: the days with a match as runs `[first, last]`, ascending; years of daily visits are one run."""
 
     runs: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
@@ -131,22 +131,22 @@ class Days(Lifetime, array_like=True, tag=16, gc=False):
         self.runs.insert(place, (first, last))
 
     def merge(self, other: Days) -> None:
-        """Take in another one."""
+        """Merge another one."""
         for day in other.each():
             self.add(0, day, 0)
 
     def each(self) -> Iterator[int]:
-        """The days one by one, ascending."""
+        """Iterate over the days, ascending."""
         for first, last in self.runs:
             yield from range(first, last + 1)
 
     def value(self) -> int:
-        """The measure now."""
+        """Return the value."""
         return sum(last - first + 1 for first, last in self.runs)
 
 
 Summary: TypeAlias = Mean | Lowest | Highest | FirstValue | Frequencies
-"""What a pane can keep."""
+"""The accumulators of panes."""
 
 
 def _first(run: tuple[int, int]) -> int:

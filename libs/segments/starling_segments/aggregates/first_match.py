@@ -1,7 +1,7 @@
-"""Pure core, hot path: what each kind of accumulator keeps after its very first match, as it is written.
+"""Pure core, hot path: the encoded form of each accumulator after a user's first match.
 
-Most matches are a user's first one of their leaf, and most of what begins is not asked for before the next event. So it
-is not made, only written: `PackedLeaves.begin` makes it when it is asked for.
+Most matches are a user's first one of a leaf node, and most accumulators are not read before the next event. The accumulator is
+therefore encoded without creating the object: `PackedLeaves.put_first` stores it, `get` decodes it when it is read.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from starling_segments.aggregates.accumulators import Beats
 from starling_segments.aggregates.values import distinct_key
 
 Initialiser: TypeAlias = Callable[[int, Any], tuple[Any, ...]]
-"""(the match's time, its payload) -> the accumulator's number and its fields."""
+"""(time of the match, its payload) -> tag and fields of the accumulator."""
 
 
 def initialiser(make: Any) -> Initialiser:
-    """Of what makes an accumulator: its class, or that of percentiles with the rank."""
+    """Return the initialiser for a factory of accumulators: a class, or a partial of a percentile's with its rank."""
     made, more = (make.func, make.args) if isinstance(make, partial) else (make, ())
     found: Initialiser = _INITIALISERS[made](_tag(made), *more)
     return found

@@ -1,7 +1,6 @@
-"""Pure core: what is kept of a user's past events where nothing leaves by age, one small value a leaf, folded in place.
+"""Pure core: lifetime accumulators, which nothing leaves: small values, folded in place.
 
-Times are epoch ms. Each is also what a pane of a window keeps, so most of them can take in another of their kind
-(`merge`).
+Times are epoch ms. They are also the contents of panes, so most of them can merge another one.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ import msgspec
 from starling_segments.aggregates.sketches import distinct_in, union_of, with_values
 
 EXACT = 256
-"""Up to so many matches, or different values, everything is exact."""
+"""Results are exact up to this number of matches, or of different values."""
 
 Holds = Callable[[Any, int], Any]
 
 
 class Lifetime(msgspec.Struct, gc=False):
-    """What is kept for ever: nothing leaves it, so its value never changes by itself."""
+    """An accumulator that nothing leaves: time alone never changes its value."""
 
     def forget(self, cutoff: int) -> None:
-        """Nothing to forget."""
+        """Do nothing: no match leaves."""
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002 - one shape for all
-        """Never."""
+        """Return None: no match leaves."""
         return None
 
 
@@ -41,16 +40,16 @@ class Tally(Lifetime, array_like=True, tag=1, gc=False):
         self.n += 1
 
     def merge(self, other: Tally) -> None:
-        """Take in another one."""
+        """Merge another one."""
         self.n += other.n
 
     def value(self) -> int:
-        """The measure now."""
+        """Return the value."""
         return self.n
 
 
 class Total(Lifetime, array_like=True, tag=2, gc=False):
-    """`sum` over a lifetime, exact: parts that do not overlap (Shewchuk 1997), so the order of arrival does not count."""
+    """`sum` over a lifetime, exact: non-overlapping parts (Shewchuk 1997), so the order of arrival does not matter."""
 
     parts: list[float] = msgspec.field(default_factory=list)
 
@@ -67,17 +66,17 @@ class Total(Lifetime, array_like=True, tag=2, gc=False):
         self.parts = kept
 
     def merge(self, other: Total) -> None:
-        """Take in another one."""
+        """Merge another one."""
         for part in other.parts:
             self.add(0, part, 0)
 
     def value(self) -> float | None:
-        """The measure now."""
+        """Return the value."""
         return fsum(self.parts) if self.parts else None
 
 
 class Values(Lifetime, array_like=True, tag=3, gc=False):
-    """`distinct` over a lifetime: the values themselves, or a sketch of them once there were more than `EXACT`."""
+    """`distinct` over a lifetime: the values, or a sketch of them above `EXACT`."""
 
     seen: dict[str, int] = msgspec.field(default_factory=dict)
     sketch: bytes = b""
@@ -91,7 +90,7 @@ class Values(Lifetime, array_like=True, tag=3, gc=False):
         self._sketch_many()
 
     def merge(self, other: Values) -> None:
-        """Take in another one."""
+        """Merge another one."""
         if self.sketch or other.sketch:
             self.sketch, self.seen = union_of([self.as_sketch(), other.as_sketch()]), {}
         else:
@@ -99,7 +98,7 @@ class Values(Lifetime, array_like=True, tag=3, gc=False):
             self._sketch_many()
 
     def as_sketch(self) -> bytes:
-        """A sketch of the values, also of few."""
+        """Return a sketch of the values, even of few."""
         return self.sketch or with_values(b"", self.seen)
 
     def _sketch_many(self) -> None:
@@ -107,12 +106,12 @@ class Values(Lifetime, array_like=True, tag=3, gc=False):
             self.sketch, self.seen = with_values(b"", self.seen), {}
 
     def value(self) -> int:
-        """The measure now."""
+        """Return the value."""
         return distinct_in(self.sketch) if self.sketch else len(self.seen)
 
 
 class Earliest(Lifetime, array_like=True, tag=4, gc=False):
-    """The time of the very first match."""
+    """`first_time`: the time of the first match."""
 
     at: int | None = None
 
@@ -122,17 +121,17 @@ class Earliest(Lifetime, array_like=True, tag=4, gc=False):
             self.at = time
 
     def merge(self, other: Earliest) -> None:
-        """Take in another one."""
+        """Merge another one."""
         if other.at is not None:
             self.add(other.at, None, 0)
 
     def value(self) -> int | None:
-        """The measure now."""
+        """Return the value."""
         return self.at
 
 
 class Latest(Lifetime, array_like=True, tag=8, gc=False):
-    """The time of the last match."""
+    """`last_time`: the time of the last match."""
 
     at: int | None = None
 
@@ -142,17 +141,17 @@ class Latest(Lifetime, array_like=True, tag=8, gc=False):
             self.at = time
 
     def merge(self, other: Latest) -> None:
-        """Take in another one."""
+        """Merge another one."""
         if other.at is not None:
             self.add(other.at, None, 0)
 
     def value(self) -> int | None:
-        """The measure now."""
+        """Return the value."""
         return self.at
 
 
 class Mean(Lifetime, array_like=True, tag=9, gc=False):
-    """`avg`: an exact sum and how many."""
+    """`avg`: an exact sum and the number of matches."""
 
     total: Total = msgspec.field(default_factory=Total)
     n: int = 0
@@ -163,12 +162,12 @@ class Mean(Lifetime, array_like=True, tag=9, gc=False):
         self.n += 1
 
     def merge(self, other: Mean) -> None:
-        """Take in another one."""
+        """Merge another one."""
         self.total.merge(other.total)
         self.n += other.n
 
     def value(self) -> float | None:
-        """The measure now."""
+        """Return the value."""
         return fsum(self.total.parts) / self.n if self.n else None
 
 
@@ -183,12 +182,12 @@ class Lowest(Lifetime, array_like=True, tag=10, gc=False):
             self.least = payload
 
     def merge(self, other: Lowest) -> None:
-        """Take in another one."""
+        """Merge another one."""
         if other.least is not None:
             self.add(0, other.least, 0)
 
     def value(self) -> float | None:
-        """The measure now."""
+        """Return the value."""
         return self.least
 
 
@@ -203,12 +202,12 @@ class Highest(Lifetime, array_like=True, tag=11, gc=False):
             self.most = payload
 
     def merge(self, other: Highest) -> None:
-        """Take in another one."""
+        """Merge another one."""
         if other.most is not None:
             self.add(0, other.most, 0)
 
     def value(self) -> float | None:
-        """The measure now."""
+        """Return the value."""
         return self.most
 
 
@@ -224,12 +223,12 @@ class FirstValue(Lifetime, array_like=True, tag=12, gc=False):
             self.at, self.seen = time, payload
 
     def merge(self, other: FirstValue) -> None:
-        """Take in another one."""
+        """Merge another one."""
         if other.at is not None:
             self.add(other.at, other.seen, 0)
 
     def value(self) -> Any:
-        """The measure now."""
+        """Return the value."""
         return self.seen
 
 
@@ -245,10 +244,10 @@ class LastValue(Lifetime, array_like=True, tag=13, gc=False):
             self.at, self.seen = time, payload
 
     def merge(self, other: LastValue) -> None:
-        """Take in another one, whose matches are younger or of the same age."""
+        """Merge another one, whose matches are younger or of the same age."""
         if other.at is not None:
             self.add(other.at, other.seen, 0)
 
     def value(self) -> Any:
-        """The measure now."""
+        """Return the value."""
         return self.seen

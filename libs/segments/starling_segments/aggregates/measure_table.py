@@ -1,4 +1,4 @@
-"""Pure core: the measures, by name. A new measure is one entry here (and its accumulators)."""
+"""Pure core: the table of measures. A new measure is one entry here, and its accumulators."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from starling_segments.language.operators.table import DATE, NUMBER
 from starling_segments.language.tree import Measure, MeasureName
 
 ANY_TYPE = ""
-"""What a measure gives that can be of any type: every operator fits."""
+"""The value type of a measure with values of any type: every operator applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureKind:
-    """What a measure keeps and says.
+    """The accumulators and the value of a measure.
 
-    `payload(property value)`: what is folded, None to ignore the match (None instead of a function: it reads no
-    property). `default`: its value without a match; `lone(time, payload)`: that of one match. `value_type`: the type that its
-    operators must fit. `is_count`: it is a whole number that falls by one with each departure. `wakes_on_departure`: its timer is
-    set for whatever leaves a window, whether the truth turns then or not.
+    `payload(property value)`: the payload of a match, None to ignore it (None instead of a function: no property is read).
+    `default`: the value without a match; `single(time, payload)`: that of one match. `value_type`: its operators must apply to
+    this type. `is_count`: a whole number that falls by one with each departure. `wakes_on_departure`: a timer is set for each
+    departure from the window, whether it changes the truth or not.
     """
 
     payload: Callable[[Any], Any] | None
@@ -91,15 +91,15 @@ MEASURES: Mapping[MeasureName, MeasureKind] = {
     "days": _number(None, distributions.Days, sliding_measures.SlidingDays),
 }
 PLAIN: tuple[MeasureName, ...] = ("count", "first_time", "last_time")
-"""Those that are written as text alone."""
+"""The measures that are written as text."""
 FIRST = MeasureKind(None, lifetime.Earliest, lifetime.Earliest, None, _its_time, "date")
-"""What `first_time` asks: the window is the question's, so that the very first match is kept for ever."""
+"""`first_time`: the window is part of the test, so that the first match is stored permanently."""
 BEATS = MeasureKind(None, Beats, Beats, (), _beat, NUMBER, wakes_on_departure=True)
-"""What `regularly` asks."""
+"""`regularly`."""
 
 
 def kind_of(measure: Measure) -> MeasureKind:
-    """The measure's kind; a percentile's keeps its rank with its data."""
+    """Return the measure's kind; the accumulators of a percentile contain its rank."""
     kind = MEASURES[measure.name]
     if measure.q is None:
         return kind
@@ -108,7 +108,7 @@ def kind_of(measure: Measure) -> MeasureKind:
 
 
 def quotient(above: Any, below: Any) -> float | None:
-    """The value of a ratio, of the values of its two sides; None without one of them, and where it is not a finite double."""
+    """Return the value of a ratio; None if a side is missing, the divisor is 0 or the result is not a finite double."""
     if above is None or not below:
         return None
     ratio = float(above / below)

@@ -1,6 +1,6 @@
-"""Pure core: panes, in which a window keeps the matches that are too many to be kept one by one, and how much room they take.
+"""Pure core: panes, which contain the matches of a window that are too many to be stored one by one, and their size limits.
 
-A pane is (time of its last match, what it keeps); they stand ascending, and all of a pane leaves with its last match.
+A pane is (time of its last match, content). Panes are ascending, and a pane leaves as a whole, with its last match.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any, TypeAlias
 import msgspec
 
 MAX_BYTES = 192 << 10
-"""How many bytes a leaf's panes may take. One user can have hundreds of leaves, and a state is stored as a whole."""
+"""Maximum size of the panes of a leaf node. A user can have hundreds of leaf nodes, and a state is stored as a whole."""
 TARGET_BYTES = MAX_BYTES * 7 // 8
-"""To how many bytes they are brought, so that it is not done at each match anew."""
+"""Size to which panes are reduced, so that the next matches need no reduction."""
 MAX_PANES = 1_024
-"""How many panes there may be. A window has 256 of them, or a few more."""
+"""Maximum number of panes. A window has 256, or a few more."""
 Panes: TypeAlias = list[Any]
 
 _SMALL = MAX_BYTES // 256
-_DOUBLINGS = 40  # from milliseconds to more than there is time
+_DOUBLINGS = 40  # from milliseconds to beyond all times
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def spill(panes: Panes, time: int, pane_ms: int, grown: Callable[[Any], Any]) -> Any:
-    """Put a match into its pane; `grown(what the pane keeps, or None)` is what it keeps then, and is returned."""
+    """Add a match to its pane; `grown(content or None)` returns the new content, which is returned."""
     number = time // pane_ms
     place = bisect_right(panes, number, key=lambda pane: pane[0] // pane_ms)
     if place and panes[place - 1][0] // pane_ms == number:
@@ -39,15 +39,15 @@ def spill(panes: Panes, time: int, pane_ms: int, grown: Callable[[Any], Any]) ->
 
 
 def thin_sketches(panes: Panes, pane_ms: int, grown: bytes, put_together: Callable[[Any, Any], Any]) -> None:
-    """As `thin_panes`, of sketches, after one has grown: as long as all are small there is no need to look."""
+    """Run `thin_panes` for sketches, after one has grown; skipped while it is small."""
     if len(grown) > _SMALL:
         thin_panes(panes, pane_ms, put_together)
 
 
 def thin_panes(panes: Panes, pane_ms: int, put_together: Callable[[Any, Any], Any], most: int = MAX_PANES) -> None:
-    """Put neighbours together, twice as wide each time, where there are more than `most` panes or they take too much room.
+    """Merge neighbours, twice as wide each time, while there are more than `most` panes or they are too large.
 
-    Whatever is in a wider pane leaves later: with full sketches, of 4 to 7 KB, by a sixteenth of the window at most.
+    Matches in a wider pane leave later: with full sketches, of 4 to 7 KB, by a sixteenth of the window at most.
     """
     if len(panes) <= most and encoded_size(panes) <= MAX_BYTES:
         return
@@ -58,13 +58,13 @@ def thin_panes(panes: Panes, pane_ms: int, put_together: Callable[[Any, Any], An
 
 
 def merged(older: Any, younger: Any) -> Any:
-    """One of two that are alike."""
+    """Merge two accumulators of one type."""
     older.merge(younger)
     return older
 
 
 def encoded_size(kept: Any) -> int:
-    """How many bytes it takes in a state."""
+    """Return the encoded size in bytes."""
     return len(_encode(kept))
 
 

@@ -1,4 +1,4 @@
-"""Pure core: sketches of many values, as bytes (Apache DataSketches). Only used where there is too much to keep exactly."""
+"""Pure core: sketches of many values, as bytes (Apache DataSketches), used above the limits of exact results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ACCURACY = 300
 
 
 def with_values(sketch: bytes, values: Iterable[str]) -> bytes:
-    """A sketch of different values (b"" for the first one) that has seen more of them."""
+    """Return a sketch of distinct values (b"" for an empty one) with more values added."""
     found = _distinct(sketch)
     for value in values:
         found.update(value)
@@ -24,7 +24,7 @@ def with_values(sketch: bytes, values: Iterable[str]) -> bytes:
 
 
 def union_of(sketches: Iterable[bytes]) -> bytes:
-    """One sketch of the values of all."""
+    """Return one sketch of the values of all."""
     union = _library().hll_union(LOG_REGISTERS)
     for sketch in sketches:
         union.update(_library().hll_sketch.deserialize(sketch))
@@ -32,12 +32,12 @@ def union_of(sketches: Iterable[bytes]) -> bytes:
 
 
 def distinct_in(sketch: bytes) -> int:
-    """About how many different values it has seen."""
+    """Return the estimated number of distinct values."""
     return round(float(_distinct(sketch).get_estimate()))
 
 
 def with_amounts(sketch: bytes, amounts: Iterable[float]) -> bytes:
-    """A sketch of amounts (b"" for the first one) that has seen more of them."""
+    """Return a sketch of amounts (b"" for an empty one) with more amounts added."""
     found = _ranked(sketch)
     for amount in amounts:
         found.update(amount)
@@ -45,7 +45,7 @@ def with_amounts(sketch: bytes, amounts: Iterable[float]) -> bytes:
 
 
 def merged_amounts(sketches: Iterable[bytes]) -> bytes:
-    """One sketch of the amounts of all."""
+    """Return one sketch of the amounts of all."""
     found = _ranked(b"")
     for sketch in sketches:
         found.merge(_ranked(sketch))
@@ -53,15 +53,14 @@ def merged_amounts(sketches: Iterable[bytes]) -> bytes:
 
 
 def quantile_in(sketch: bytes, q: str) -> float:
-    """About the nearest rank."""
+    """Return the estimated percentile (nearest rank)."""
     return float(_ranked(sketch).get_quantile(float(q), True))
 
 
 def quantile_with(sketch: bytes, amounts: Iterable[float], q: str) -> float:
-    """About the nearest rank among a sketch's amounts and these.
+    """Return the estimated percentile (nearest rank) of a sketch's amounts and these.
 
-    The same for the same state whenever it is asked: a sketch that took these in would throw dice, and an event would be asked
-    about one answer and judged by another one.
+    Deterministic: adding the amounts to the sketch would be random, and two evaluations of one state could differ.
     """
     weighted = sorted([*_ranked(sketch), *((amount, 1) for amount in amounts)])
     so_far = list(accumulate(weight for _, weight in weighted))
@@ -70,13 +69,13 @@ def quantile_with(sketch: bytes, amounts: Iterable[float], q: str) -> float:
 
 @lru_cache(maxsize=4096)
 def rank_of(q: str, n: int) -> int:
-    """The nearest rank among `n`: the smallest whole number that is at least `q * n`, and at least 1."""
-    return max(1, -((-Fraction(q) * n) // 1))  # of the text: 0.07 times 100 is 7 then
+    """Return the nearest rank among `n`: the smallest whole number that is at least `q * n`, and at least 1."""
+    return max(1, -((-Fraction(q) * n) // 1))  # of the text, so that 0.07 times 100 is 7
 
 
 @cache
 def _library() -> Any:
-    # Loaded by the first who needs it: it brings numpy along, and most processes never see so much of one user.
+    # Imported on first use: it imports numpy, and most processes never need a sketch.
     import datasketches  # noqa: PLC0415
 
     return datasketches

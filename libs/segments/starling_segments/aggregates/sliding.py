@@ -1,9 +1,9 @@
-"""Pure core: what is kept of a user's past events in a sliding window, one small value a leaf, folded in place.
+"""Pure core: accumulators of sliding windows: small values, folded in place.
 
-Times are epoch ms. An event inside a window leaves it at its time + the window's length. A window holds the newest
-`EXACT` matches one by one; older ones are kept in panes of `window / EXACT`, each counted until its last match leaves:
-exact up to `EXACT` matches in the window, above that late by less than one pane. Panes that would take too much room are put
-together (`panes.py`). `add_pane` is for what comes into the window as a pane: (its last match, what a lifetime keeps of it).
+Times are epoch ms. A match leaves a window at its time plus the window's length. A window stores the newest `EXACT` matches one
+by one; older ones are in panes of `window / EXACT`, each counted until its last match leaves: exact up to `EXACT` matches,
+above that late by less than one pane. Panes that are too large are merged (`panes.py`). `add_pane` is for matches that enter the
+window as a pane: (its last match, a lifetime accumulator).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from starling_segments.aggregates.panes import spill, thin_sketches
 from starling_segments.aggregates.sketches import distinct_in, union_of, with_values
 
 LOOK_AHEAD = 8
-"""How many departures are tried out for the next change of truth before a timer is set for good measure."""
+"""Number of departures that are tried; if none changes the truth, the timer is set to the last of them."""
 
 
 class SlidingCount(msgspec.Struct, array_like=True, tag=5, gc=False):
@@ -40,11 +40,11 @@ class SlidingCount(msgspec.Struct, array_like=True, tag=5, gc=False):
             spill(self.panes, times.pop(0), pane_ms, lambda n: (n or 0) + 1)
 
     def add_pane(self, last: int, pane: Tally, pane_ms: int) -> None:
-        """Fold a pane."""
+        """Add a pane."""
         spill(self.panes, last, pane_ms, lambda n: (n or 0) + pane.n)
 
     def forget(self, cutoff: int) -> None:
-        """Drop what happened at `cutoff` or before."""
+        """Drop matches at `cutoff` or before."""
         times = self.times
         if times and times[0] <= cutoff:
             del times[: bisect_right(times, cutoff)]
@@ -52,15 +52,12 @@ class SlidingCount(msgspec.Struct, array_like=True, tag=5, gc=False):
             self.panes.pop(0)
 
     def value(self) -> int:
-        """The measure now."""
+        """Return the value."""
         n = len(self.times)
         return n + sum(pane[1] for pane in self.panes) if self.panes else n
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
-        """The time of the match whose leaving can next change the truth of `holds(value, now)`.
-
-        `threshold`: the truth turns where the count passes it, and nowhere else.
-        """
+        """Return the time of the match whose departure can next change the truth of `holds(value, now)`."""
         times, n = self.times, len(self.times)
         if self.panes:
             return min(self.panes[0][0], times[0]) if times else self.panes[0][0]
@@ -87,11 +84,11 @@ class SlidingSum(msgspec.Struct, array_like=True, tag=6, gc=False):
             spill(self.panes, times.pop(0), pane_ms, lambda total: (total or 0.0) + oldest)
 
     def add_pane(self, last: int, pane: Total, pane_ms: int) -> None:
-        """Fold a pane."""
+        """Add a pane."""
         spill(self.panes, last, pane_ms, lambda total: (total or 0.0) + (pane.value() or 0.0))
 
     def forget(self, cutoff: int) -> None:
-        """Drop what happened at `cutoff` or before."""
+        """Drop matches at `cutoff` or before."""
         times = self.times
         if times and times[0] <= cutoff:
             gone = bisect_right(times, cutoff)
@@ -101,17 +98,17 @@ class SlidingSum(msgspec.Struct, array_like=True, tag=6, gc=False):
             self.panes.pop(0)
 
     def value(self) -> float | None:
-        """The measure now."""
+        """Return the value."""
         if self.panes:
             return fsum([*self.amounts, *(amount for _, amount in self.panes)])
         return fsum(self.amounts) if self.amounts else None
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
-        """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
+        """Return the time of the match whose departure can next change the truth of `holds(value, now)`."""
         times, amounts = self.times, self.amounts
         if self.panes:
             return min(self.panes[0][0], times[0]) if times else self.panes[0][0]
-        if len(times) == 1:  # hot, the usual case: as below, without an iterator
+        if len(times) == 1:  # hot, the most frequent case: without an iterator
             return None if holds(None, now) is holds(amounts[0], now) else times[0]
         left = (fsum(amounts[i:]) if i < len(amounts) else None for i in range(1, len(amounts) + 1))
         return first_change(times, left, self.value(), holds, now)
@@ -120,8 +117,8 @@ class SlidingSum(msgspec.Struct, array_like=True, tag=6, gc=False):
 class SlidingDistinct(msgspec.Struct, array_like=True, tag=7, gc=False):
     """`distinct` in a window: each value with the time it was last seen, ascending.
 
-    Above `EXACT` different values all of them go into `panes`, (time of the last match, sketch), ascending; `whole` is
-    the sketch of all panes, so that a match costs one pane and not all of them.
+    Above `EXACT` different values all of them are in `panes`, (time of the last match, sketch), ascending; `whole` is the sketch
+    of all panes, so that a match changes one pane only.
     """
 
     latest: dict[str, int] = msgspec.field(default_factory=dict)
@@ -138,7 +135,7 @@ class SlidingDistinct(msgspec.Struct, array_like=True, tag=7, gc=False):
             self._sketch_all(pane_ms)
 
     def add_pane(self, last: int, pane: Values, pane_ms: int) -> None:
-        """Fold a pane."""
+        """Add a pane."""
         if not self.panes and not pane.sketch:
             for value in pane.seen:
                 self.add(last, value, pane_ms)
@@ -170,7 +167,7 @@ class SlidingDistinct(msgspec.Struct, array_like=True, tag=7, gc=False):
             self.latest = dict(sorted(latest.items(), key=_second))
 
     def forget(self, cutoff: int) -> None:
-        """Drop what happened at `cutoff` or before."""
+        """Drop matches at `cutoff` or before."""
         for value in [value for value, time in self.latest.items() if time <= cutoff]:
             del self.latest[value]
         if self.panes and self.panes[0][0] <= cutoff:
@@ -178,11 +175,11 @@ class SlidingDistinct(msgspec.Struct, array_like=True, tag=7, gc=False):
             self.whole = union_of([sketch for _, sketch in self.panes])
 
     def value(self) -> int:
-        """The measure now."""
+        """Return the value."""
         return distinct_in(self.whole) if self.panes else len(self.latest)
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
-        """As for `SlidingCount`, over the times at which the values were last seen."""
+        """Return the next departure among the last times of the values, as in `SlidingCount`."""
         if self.panes:
             return self.panes[0][0]
         n = len(self.latest)
@@ -200,7 +197,7 @@ def _second(item: tuple[str, int]) -> int:
 
 
 def first_change(times: list[int], values_left: Any, value: Any, holds: Holds, now: int) -> int | None:
-    """The time of the first departure that changes the truth; of the last one tried when there are too many to try."""
+    """Return the time of the first departure that changes the truth, or of the last one tried."""
     truth = holds(value, now)
     for i, left in enumerate(islice(values_left, LOOK_AHEAD)):
         if holds(left, now) is not truth or i == LOOK_AHEAD - 1:

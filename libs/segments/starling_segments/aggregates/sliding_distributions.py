@@ -1,4 +1,4 @@
-"""Pure core: as `recent_measures.py`, for measures of how values are spread: the most frequent one, percentiles."""
+"""Pure core: accumulators of distributions in sliding windows: most frequent value, percentile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starling_segments.aggregates.sliding_measures import SlidingMeasure
 from starling_segments.aggregates.values import is_large
 
 _MOST_FREQUENT = 64
-"""How many values a pane keeps where all of them are too many."""
+"""Number of values that a pane keeps when panes are too large."""
 
 
 class SlidingFrequencies(SlidingMeasure, array_like=True, tag=28, gc=False):
@@ -33,7 +33,7 @@ class SlidingFrequencies(SlidingMeasure, array_like=True, tag=28, gc=False):
 
 
 def thin_frequencies(panes: list[Any], pane_ms: int) -> None:
-    """As `thin_panes`; of each pane the most frequent values alone are kept then."""
+    """Run `thin_panes` with only the most frequent values of each pane."""
     if len(panes) > MAX_PANES or encoded_size(panes) > MAX_BYTES:
         for _, kept in panes:
             kept.keep_most(_MOST_FREQUENT)
@@ -61,14 +61,14 @@ class SlidingQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
             thin_sketches(self.panes, pane_ms, grown, _merged_sketches)
 
     def add_pane(self, last: int, pane: Quantiles, pane_ms: int) -> None:
-        """Fold a pane."""
+        """Add a pane."""
         sketch = pane.as_sketch()
         self.whole = merged_amounts([self.whole, sketch]) if self.whole else sketch
         grown = spill(self.panes, last, pane_ms, lambda kept: merged_amounts([kept, sketch]) if kept else sketch)
         thin_sketches(self.panes, pane_ms, grown, _merged_sketches)
 
     def forget(self, cutoff: int) -> None:
-        """Drop what happened at `cutoff` or before."""
+        """Drop matches at `cutoff` or before."""
         gone = bisect_right(self.times, cutoff)
         if gone:
             del self.times[:gone], self.amounts[:gone]
@@ -77,13 +77,13 @@ class SlidingQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
             self.whole = merged_amounts([sketch for _, sketch in self.panes])
 
     def value(self) -> float | None:
-        """The measure now."""
+        """Return the value."""
         if self.panes:
             return quantile_with(self.whole, self.amounts, self.q)
         return self._of(0)
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
-        """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
+        """Return the time of the match whose departure can next change the truth of `holds(value, now)`."""
         if self.panes:
             return min(self.panes[0][0], self.times[0]) if self.times else self.panes[0][0]
         return first_change(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)

@@ -1,6 +1,6 @@
-"""Pure core: what is kept in a sliding window for the measures that are not in `recents.py` or `recent_spreads.py`.
+"""Pure core: accumulators of the other measures in sliding windows.
 
-The same way of keeping: the newest `EXACT` matches one by one, older ones in panes.
+As in `sliding.py`, the newest `EXACT` matches are stored one by one and older ones in panes.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from starling_segments.aggregates.values import is_large
 
 
 class SlidingFirstTime(SlidingCount, array_like=True, tag=20, gc=False):
-    """`first_time` in a window; that of a pane is the time of its last match."""
+    """`first_time` in a window; for a pane, the time of its last match."""
 
     def add_pane(self, last: int, pane: Earliest, pane_ms: int) -> None:  # type: ignore[override]  # noqa: ARG002
-        """Fold a pane."""
+        """Add a pane."""
         spill(self.panes, last, pane_ms, lambda n: (n or 0) + 1)
 
     def value(self) -> int | None:  # type: ignore[override]
-        """The measure now."""
+        """Return the value."""
         return self.panes[0][0] if self.panes else self.times[0] if self.times else None
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
-        """The first match to leave."""
+        """Return the time of the first match to leave."""
         return self.value()
 
 
 class SlidingLastTime(msgspec.Struct, array_like=True, tag=21, gc=False):
-    """`last_time` and `last` in a window: whatever is older leaves earlier, so the last match is all there is to keep."""
+    """`last_time` in a window: only the last match is stored, because older ones leave earlier."""
 
     at: int | None = None
     seen: Any = None
@@ -46,20 +46,20 @@ class SlidingLastTime(msgspec.Struct, array_like=True, tag=21, gc=False):
             self.at, self.seen = time, payload
 
     def add_pane(self, last: int, pane: Latest | LastValue, pane_ms: int) -> None:
-        """Fold a pane."""
+        """Add a pane."""
         self.add(last, pane.seen if isinstance(pane, LastValue) else None, pane_ms)
 
     def forget(self, cutoff: int) -> None:
-        """Drop what happened at `cutoff` or before."""
+        """Drop matches at `cutoff` or before."""
         if self.at is not None and self.at <= cutoff:
             self.at = self.seen = None
 
     def value(self) -> Any:
-        """The measure now."""
+        """Return the value."""
         return self.at
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
-        """The last match."""
+        """Return the time of the last match."""
         return self.at
 
 
@@ -67,12 +67,12 @@ class SlidingLast(SlidingLastTime, array_like=True, tag=22, gc=False):
     """`last` in a window."""
 
     def value(self) -> Any:
-        """The measure now."""
+        """Return the value."""
         return self.seen
 
 
 class SlidingDays(msgspec.Struct, array_like=True, tag=23, gc=False):
-    """`days` in a window: each day's last match, both ascending. At most one a day of the longest window."""
+    """`days` in a window: each day's last match, both lists ascending; at most one entry for each day of the longest window."""
 
     days: list[int] = msgspec.field(default_factory=list)
     times: list[int] = msgspec.field(default_factory=list)
@@ -84,27 +84,27 @@ class SlidingDays(msgspec.Struct, array_like=True, tag=23, gc=False):
             self.times[place] = max(self.times[place], time)
         else:
             if place and self.times[place - 1] > time:
-                time = self.times[place - 1]  # of a pane: both ascend
+                time = self.times[place - 1]  # of a pane: both lists are ascending
             self.days.insert(place, payload)
             self.times.insert(place, time)
 
     def add_pane(self, last: int, pane: Days, pane_ms: int) -> None:
-        """Fold a pane."""
+        """Add a pane."""
         for day in pane.each():
             self.add(last, day, pane_ms)
 
     def forget(self, cutoff: int) -> None:
-        """Drop what happened at `cutoff` or before."""
+        """Drop matches at `cutoff` or before."""
         gone = bisect_right(self.times, cutoff)
         if gone:
             del self.days[:gone], self.times[:gone]
 
     def value(self) -> int:
-        """The measure now."""
+        """Return the value."""
         return len(self.days)
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
-        """As for `SlidingCount`, over the days."""
+        """Return the next departure among the days, as in `SlidingCount`."""
         n = len(self.times)
         if threshold is not None:
             return self.times[n - threshold] if 0 < threshold <= n else None
@@ -112,11 +112,11 @@ class SlidingDays(msgspec.Struct, array_like=True, tag=23, gc=False):
 
 
 class SlidingMeasure(msgspec.Struct, array_like=True, gc=False):
-    """Any other measure in a window. `times` ascending with their `payloads`; `panes`: (time of the last match, summary)."""
+    """The base of the other measures. `times` ascending with their `payloads`; `panes`: (time of the last match, summary)."""
 
     summary: ClassVar[type[Any]]
     bulky: ClassVar[bool] = False
-    """Whether what it keeps can take much room, as values of any kind can."""
+    """Whether payloads can be large, as values of any type can."""
 
     times: list[int] = msgspec.field(default_factory=list)
     payloads: list[Any] = msgspec.field(default_factory=list)
@@ -135,7 +135,7 @@ class SlidingMeasure(msgspec.Struct, array_like=True, gc=False):
                 self._spill(pane_ms)
 
     def add_pane(self, last: int, pane: Any, pane_ms: int) -> None:
-        """Fold a pane."""
+        """Add a pane."""
         spill(self.panes, last, pane_ms, lambda kept: pane if kept is None else merged(kept, pane))
         if self.bulky:
             self._thin(pane_ms)
@@ -147,14 +147,14 @@ class SlidingMeasure(msgspec.Struct, array_like=True, gc=False):
             self._thin(pane_ms)
 
     def _may_be_much(self, payload: Any, is_new: bool) -> bool:  # noqa: ARG002
-        """Whether to look how much room the panes take, after a match went into one, a new one or not."""
+        """Return whether to check the size of the panes after a match was added to one."""
         return is_large(payload)
 
     def _thin(self, pane_ms: int) -> None:
         thin_panes(self.panes, pane_ms, merged)
 
     def forget(self, cutoff: int) -> None:
-        """Drop what happened at `cutoff` or before."""
+        """Drop matches at `cutoff` or before."""
         gone = bisect_right(self.times, cutoff)
         if gone:
             del self.times[:gone], self.payloads[:gone]
@@ -162,19 +162,19 @@ class SlidingMeasure(msgspec.Struct, array_like=True, gc=False):
             self.panes.pop(0)
 
     def value(self) -> Any:
-        """The measure now."""
+        """Return the value."""
         return self._of(0)
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
-        """The time of the match whose leaving can next change the truth of `holds(value, now)`."""
+        """Return the time of the match whose departure can next change the truth of `holds(value, now)`."""
         if self.panes:
             return min(self.panes[0][0], self.times[0]) if self.times else self.panes[0][0]
-        if len(self.times) == 1:  # hot, the usual case: as below, without an iterator
+        if len(self.times) == 1:  # hot, the most frequent case: without an iterator
             return None if holds(None, now) is holds(self.value(), now) else self.times[0]
         return first_change(self.times, map(self._of, range(1, len(self.times) + 1)), self.value(), holds, now)
 
     def _of(self, start: int) -> Any:
-        """The measure of the matches from `start` on, the panes with all of them."""
+        """Return the value of the matches from `start` on; with 0, of the panes too."""
         total = self.summary()
         if not start:
             for _, kept in self.panes:
@@ -190,7 +190,7 @@ class SlidingMeasure(msgspec.Struct, array_like=True, gc=False):
 
 
 class Plain(SlidingMeasure, array_like=True, gc=False):
-    """A measure that its payloads alone make out."""
+    """The base of measures that depend on payloads only."""
 
     def _of(self, start: int) -> Any:
         if self.panes and not start:
@@ -200,7 +200,7 @@ class Plain(SlidingMeasure, array_like=True, gc=False):
 
     @staticmethod
     def _out_of(payloads: list[Any]) -> Any:
-        """The measure of one payload or more."""
+        """Return the value of one payload or more."""
         raise NotImplementedError
 
 

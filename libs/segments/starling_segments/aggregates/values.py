@@ -1,4 +1,4 @@
-"""Pure core: property values as measures see them."""
+"""Pure core: property values as payloads of measures."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from starling_segments.aggregates.panes import encoded_size
 from starling_segments.language.operators.table import NUMBER_TYPES
 
 MAX_MAGNITUDE = 1e290
-"""A larger number is not summed: a sum of that many could leave what a double can hold."""
+"""Larger numbers are ignored: a sum of many could exceed a double."""
 SMALL_BYTES = 512
-"""A value of so many bytes is no matter."""
+"""Values up to this size need no size check."""
 _LONGEST_KEPT = 64
 _LEAST_KEPT, _MOST_KEPT = -(2**63), 2**64 - 1
 
 
 def amount(value: Any) -> float | None:
-    """A finite number as a float; None for anything else."""
+    """Return a finite number as a float; None for anything else."""
     if type(value) in NUMBER_TYPES and -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE:
         return float(value)
     return None
 
 
 def distinct_key(value: Any) -> str | None:
-    """Text that is equal for equal values only: `1` and `1.0` are one value, `1`, `"1"` and `true` are three."""
+    """Return a text that is equal for equal values only: `1` and `1.0` are one value, `1`, `"1"` and `true` are three."""
     if type(value) is str:
         text = "t" + value
     elif value is None:
@@ -38,7 +38,7 @@ def distinct_key(value: Any) -> str | None:
 
 
 def is_large(value: Any) -> bool:
-    """Whether it matters how many of such values are kept: 256 of those that are not heavy take 128 KB, or a little more."""
+    """Return whether the value needs a size check: 256 values that do not take 128 KB, or a little more."""
     kind = type(value)
     if kind is str:
         return len(value) > (SMALL_BYTES if value.isascii() else SMALL_BYTES // 4)
@@ -56,7 +56,7 @@ def _normal(value: Any) -> Any:
 
 
 def storable(value: Any) -> Any:
-    """Whatever is there; a whole number that does not fit 64 bits is kept as a float."""
+    """Return the value in a form that can be stored: an integer beyond 64 bits as a float."""
     kind = type(value)
     if kind is str or kind is float or kind is bool or value is None:
         return value

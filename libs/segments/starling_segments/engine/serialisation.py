@@ -1,8 +1,8 @@
-"""Pure core, hot path: what a state keeps for each leaf, and their timers, as runs of bytes.
+"""Pure core, hot path: the accumulators and timers of a state, packed into runs of bytes.
 
-A user has tens to hundreds of leaves and an event touches a few of them. So they lie side by side: a leaf is found by
-its identity in one long text, decoded only when it is asked for, and written back in its place; the others are copied
-as the bytes they are.
+A user has tens to hundreds of accumulators and an event changes a few of them. They are therefore stored side by side: an
+accumulator is found by its leaf node id in one long text, decoded when it is read and written back in its position; all others
+are copied as bytes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import msgspec
 from starling_segments.aggregates.accumulators import Accumulator
 
 ID_CHARACTERS: Final = 8
-"""Of a leaf's identity."""
+"""Length of a leaf node id."""
 
 _WIDE_BYTES: Final = 4
 _NARROW: Final = 255
-"""What a leaf may take for its length to fit into one byte; nearly all do."""
-_INSTANT_BYTES: Final = 8  # as many as an identity has characters: both begin at the same place
+"""Maximum length of an encoded accumulator that one byte can state; nearly all are shorter."""
+_INSTANT_BYTES: Final = 8  # as many as an id has characters: both have the same offset
 _decode = msgspec.msgpack.Decoder(Accumulator).decode
 _encode = msgspec.msgpack.Encoder().encode
 _encode_into = msgspec.msgpack.Encoder().encode_into
@@ -34,10 +34,10 @@ _instant_at = _INSTANT.unpack_from
 
 
 class PackedLeaves:
-    """Leaf identity -> what is kept for it.
+    """Leaf node id -> accumulator.
 
-    Shape: `ids` one after the other; `lengths` of what is kept for each, in one byte each, or all of them in four (little
-    endian) when one has outgrown that; `kept` in that order. Raises: ValueError when there is not one length for each identity.
+    Shape: `ids` concatenated; `lengths` of the encoded accumulators in one byte each, or all in four (little endian) if one needs
+    that; `kept`: the encoded accumulators in the same order. Raises: ValueError unless there is one length for each id.
     """
 
     def __init__(self, ids: str = "", lengths: bytes = b"", kept: bytes = b"") -> None:
@@ -48,16 +48,16 @@ class PackedLeaves:
         self._lengths = lengths
         self._kept = kept
         self._sizes: bytes | tuple[int, ...] = lengths if len(lengths) == count else _unpacked(lengths)
-        """The lengths, as numbers."""
+        """The lengths as numbers."""
         self._asked: dict[str, Any] = {}
-        """What is kept for each leaf that was asked for; None: nothing; bytes: what has begun since, as it is written."""
+        """The accumulators read or written since decoding; None: there is none; bytes: encoded, not decoded yet."""
         self._replaced: dict[int, tuple[str, int]] = {}
-        """Which place it has -> which leaf, and where what was kept for it begins; of those that were there."""
+        """Index -> id and offset, of the stored accumulators in `_asked`."""
         self._added: list[str] = []
-        """Those that were not."""
+        """The ids in `_asked` that are not stored."""
 
     def get(self, leaf_id: str) -> Any:
-        """What is kept for a leaf, None for nothing; to be changed in place."""
+        """Return the accumulator of a leaf node, to be changed in place; None if there is none."""
         asked = self._asked
         if leaf_id in asked:
             found = asked[leaf_id]
@@ -77,7 +77,7 @@ class PackedLeaves:
         return kept
 
     def put(self, leaf_id: str, kept: Any) -> None:
-        """Keep something for a leaf, in place of what was kept."""
+        """Set the accumulator of a leaf node."""
         asked = self._asked
         if leaf_id not in asked:
             at = _at(self._ids, leaf_id)
@@ -89,36 +89,36 @@ class PackedLeaves:
         asked[leaf_id] = kept
 
     def put_first(self, leaf_id: str, fields: tuple[Any, ...]) -> None:
-        """Keep something for a leaf of which `get` has found nothing: an accumulator as its number and its fields.
+        """Add the accumulator of a first match, given as its tag and fields, for an id without one.
 
-        It is written at once, and made only if it is asked for: most of what begins is not asked for before the next event.
+        It is encoded at once and decoded only if it is read: most are not read before the next event.
         """
         self._asked[leaf_id] = _encode(fields)
 
     def drop(self, leaf_id: str) -> None:
-        """Keep nothing for a leaf any more."""
+        """Drop the accumulator of a leaf node."""
         self.put(leaf_id, None)
 
     def restrict(self, leaf_ids: Collection[str]) -> None:
-        """Keep nothing for any other leaf."""
+        """Drop all other accumulators."""
         for leaf_id in list(self):
             if leaf_id not in leaf_ids:
                 self.drop(leaf_id)
 
     def take_over(self, other: PackedLeaves) -> None:
-        """Keep what is kept there too, in place of what is kept for the same leaves here."""
+        """Copy all accumulators of the other object, replacing those of the same leaf nodes."""
         for leaf_id in other:
             self.put(leaf_id, other.get(leaf_id))
 
     def by_leaf(self) -> dict[str, Any]:
-        """As a mapping."""
+        """Return a mapping."""
         return {leaf_id: self.get(leaf_id) for leaf_id in self}
 
     def packed(self) -> tuple[str, Any, Any]:
-        """As it is made of."""
+        """Return the parts that the constructor takes."""
         if not self._asked:
             return self._ids, self._lengths, self._kept
-        # Hot: once for each state that changes.
+        # Hot: called for each changed state.
         asked, ids, lengths, gone = self._asked, self._ids, bytearray(self._lengths), False
         wide = len(lengths) * ID_CHARACTERS > len(ids)
         kept, done, data = self._kept, 0, bytearray()
@@ -152,7 +152,7 @@ class PackedLeaves:
         return ids, lengths, data
 
     def __iter__(self) -> Iterator[str]:
-        """The leaves that something is kept for."""
+        """Iterate over the ids with an accumulator."""
         asked, stored = self._asked, self._ids
         ids = [stored[at : at + ID_CHARACTERS] for at in range(0, len(stored), ID_CHARACTERS)]
         there = [leaf_id for leaf_id in ids if leaf_id not in asked or asked[leaf_id] is not None]
@@ -160,30 +160,30 @@ class PackedLeaves:
         return iter(there + [leaf_id for leaf_id, kept in asked.items() if kept is not None and leaf_id not in known])
 
     def __len__(self) -> int:
-        """For how many leaves something is kept."""
+        """Return the number of accumulators."""
         return len(list(iter(self)))
 
     def __bool__(self) -> bool:
-        """Whether anything is kept."""
+        """Return whether there is any accumulator."""
         return len(self) > 0 if self._asked else bool(self._ids)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same is kept for the same leaves."""
+        """Return whether both contain the same accumulators."""
         return isinstance(other, PackedLeaves) and self.by_leaf() == other.by_leaf()
 
     __hash__ = None  # type: ignore[assignment]
 
     def __contains__(self, leaf_id: str) -> bool:
-        """Whether something is kept for a leaf."""
+        """Return whether a leaf node has an accumulator."""
         asked = self._asked
         return asked[leaf_id] is not None if leaf_id in asked else _at(self._ids, leaf_id) >= 0
 
 
 class Timers:
-    """Leaf identity -> the next instant, in epoch ms, at which its truth can change by itself.
+    """Leaf node id -> the next instant, in epoch ms, at which time alone can change its truth.
 
-    Shape: `ids` one after the other, `instants` in that order (8 bytes, little endian); `earliest`: the first of them.
-    Raises: ValueError when those do not fit together.
+    Shape: `ids` concatenated, `instants` in the same order (8 bytes, little endian); `earliest`: the first of them.
+    Raises: ValueError if these do not fit together.
     """
 
     def __init__(self, ids: str = "", instants: bytes = b"", earliest: int | None = None) -> None:
@@ -192,10 +192,10 @@ class Timers:
         self._ids = ids
         self._instants = bytearray(instants)
         self.earliest = earliest
-        """The first instant of all; None when no leaf waits for one."""
+        """The first instant; None without timers."""
 
     def set(self, leaf_id: str, instant: int | None) -> None:
-        """Set a leaf's timer, or take it away."""
+        """Set a leaf node's timer, or remove it (None)."""
         at, instants = _at(self._ids, leaf_id), self._instants
         if at < 0:
             if instant is None:
@@ -218,34 +218,34 @@ class Timers:
             self.earliest = instant
 
     def due(self, now: int) -> list[str]:
-        """The leaves whose instant is `now` or before."""
+        """Return the ids with a timer at `now` or before."""
         if self.earliest is None or self.earliest > now:
             return []
         return [leaf_id for leaf_id, instant in self.by_leaf().items() if instant <= now]
 
     def clear(self) -> None:
-        """No leaf waits for anything."""
+        """Remove all timers."""
         self._ids, self._instants, self.earliest = "", bytearray(), None
 
     def restrict(self, leaf_ids: Collection[str]) -> None:
-        """Take away the timers of all other leaves."""
+        """Remove the timers of all other leaf nodes."""
         for leaf_id in self.by_leaf():
             if leaf_id not in leaf_ids:
                 self.set(leaf_id, None)
 
     def by_leaf(self) -> dict[str, int]:
-        """As a mapping."""
+        """Return a mapping."""
         ids = self._ids
         return {ids[i * ID_CHARACTERS : (i + 1) * ID_CHARACTERS]: instant for i, instant in enumerate(self._all())}
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same leaves wait for the same instants."""
+        """Return whether both contain the same timers."""
         return isinstance(other, Timers) and self.by_leaf() == other.by_leaf()
 
     __hash__ = None  # type: ignore[assignment]
 
     def packed(self) -> tuple[str, Any, int | None]:
-        """As it is made of."""
+        """Return the parts that the constructor takes."""
         return self._ids, self._instants, self.earliest
 
     def _all(self) -> tuple[int, ...]:
@@ -253,7 +253,7 @@ class Timers:
 
 
 def enc_hook(value: object) -> object:
-    """Of either, what it is made of, as msgspec wants it of whatever it does not know. Raises: TypeError for anything else."""
+    """Return the parts of an object for msgspec. Raises: TypeError for any other type."""
     if value.__class__ is PackedLeaves:
         return value.packed()
     if value.__class__ is Timers:
@@ -262,14 +262,14 @@ def enc_hook(value: object) -> object:
 
 
 def dec_hook(kind: type, value: Any) -> Any:
-    """The inverse. Up to format 4 of a state, leaves and timers were mappings."""
+    """Return the object for its parts. Up to format 4 of a state, both were mappings."""
     if value.__class__ is list:
         return PackedLeaves(*value) if kind is PackedLeaves else Timers(*value)
     return leaves_of(value) if kind is PackedLeaves else timers_of(value)
 
 
 def leaves_of(kept: Mapping[str, Any]) -> PackedLeaves:
-    """From a mapping."""
+    """Return the packed form of a mapping."""
     found = PackedLeaves()
     for leaf_id, one in kept.items():
         found.put(leaf_id, one)
@@ -278,13 +278,13 @@ def leaves_of(kept: Mapping[str, Any]) -> PackedLeaves:
 
 
 def timers_of(instants: Mapping[str, int]) -> Timers:
-    """From a mapping."""
+    """Return the packed form of a mapping."""
     packed = struct.pack(f"<{len(instants)}q", *instants.values())
     return Timers("".join(instants), packed, min(instants.values(), default=None))
 
 
 def _written(data: bytearray, value: Any) -> int:
-    """Write what is kept for a leaf to the end; returns how many bytes it takes, 0 for nothing."""
+    """Append an encoded accumulator; return its length, 0 for none."""
     at = len(data)
     if value.__class__ is bytes:
         data += value
@@ -294,7 +294,7 @@ def _written(data: bytearray, value: Any) -> int:
 
 
 def _without_gaps(ids: str, lengths: bytearray, wide: bool) -> tuple[str, bytearray]:
-    """Without the leaves that nothing is kept for any more."""
+    """Return ids and lengths without dropped accumulators."""
     sizes: Any = _unpacked(lengths) if wide else lengths
     left = [place for place, size in enumerate(sizes) if size]
     found = bytearray().join([_WIDE.pack(sizes[place]) if wide else _ONE[sizes[place]] for place in left])
@@ -302,18 +302,18 @@ def _without_gaps(ids: str, lengths: bytearray, wide: bool) -> tuple[str, bytear
 
 
 def _widened(lengths: bytearray) -> bytearray:
-    """One byte each -> four."""
+    """Convert lengths of one byte each to four bytes each."""
     return bytearray(struct.pack(f"<{len(lengths)}I", *lengths))
 
 
 def _unpacked(lengths: bytes | bytearray) -> tuple[int, ...]:
-    """Of four bytes each."""
+    """Return lengths of four bytes each as numbers."""
     return struct.unpack(f"<{len(lengths) // _WIDE_BYTES}I", lengths)
 
 
 def _at(ids: str, leaf_id: str) -> int:
-    """Where it begins; -1: it is not there."""
+    """Return the offset of an id; -1 if it is missing."""
     at = ids.find(leaf_id)
-    while at >= 0 and at % ID_CHARACTERS:  # the end of one identity and the beginning of the next
+    while at >= 0 and at % ID_CHARACTERS:  # the match spans the end of one id and the start of the next
         at = ids.find(leaf_id, at + 1)
     return at

@@ -13,11 +13,11 @@ from typing import Any, Final
 from starling_segments.language.validation import DefinitionRefused, FieldError, Known, Location, Validation, finish
 
 MAX_DOCUMENT_BYTES: Final = 262_144
-"""Of the document as compact JSON in UTF-8."""
+"""Maximum size of the document as compact JSON in UTF-8."""
 MAX_INTEGER: Final = 2**53 - 1
-"""Every integer up to here is a double of its own."""
+"""Every integer up to this one is exact as a double."""
 MAX_NESTING: Final = 64
-"""Objects and lists inside one another. 16 levels of groups take half of it; the items of events are at most 32 deep."""
+"""Maximum nesting of objects and lists. 16 levels of groups use half of it; the properties of events are at most 32 deep."""
 _MOST_REPORTED: Final = 100
 _TOO_DEEP: Final = ("too_deep", f"objects and lists are nested more than {MAX_NESTING} deep", f"at most {MAX_NESTING} levels")
 _NO_REFERENCES = Known()
@@ -26,7 +26,7 @@ _NO_REFERENCES = Known()
 def read_document(text: str | bytes) -> Any:
     """Return the JSON value of a definition's text, within all bounds.
 
-    Raises: DefinitionRefused with the places that are out of bounds; ValueError for text that is not JSON.
+    Raises: DefinitionRefused with the locations that are out of bounds; ValueError for text that is not JSON.
     """
     try:
         document = json.loads(text.decode() if isinstance(text, bytes) else text, parse_int=_integer, parse_constant=_no_number)
@@ -37,7 +37,7 @@ def read_document(text: str | bytes) -> Any:
 
 
 def check_bounds(document: object) -> None:
-    """Raise DefinitionRefused if the document leaves the bounds, with the places where it does."""
+    """Raise DefinitionRefused with the locations at which the document is out of bounds."""
     validation = Validation(_NO_REFERENCES)
     _check(document, [], Location(validation))
     finish(validation)
@@ -48,7 +48,7 @@ def check_bounds(document: object) -> None:
 
 
 def _integer(digits: str) -> int | float:
-    """Python converts no more than 4,300 digits; a double of so many is infinite, which is out of bounds as well."""
+    """Python converts at most 4,300 digits; a double of more digits is infinite, and therefore out of bounds."""
     try:
         return int(digits)
     except ValueError:
@@ -60,7 +60,7 @@ def _no_number(token: str) -> None:
 
 
 def _check(value: object, steps: list[str | int], location: Location) -> None:
-    """`steps` lead to the value. Note what is out of bounds, in document order, up to `_MOST_REPORTED` places."""
+    """Record what is out of bounds below `steps`, in document order, up to `_MOST_REPORTED` locations."""
     if len(location.validation.errors) >= _MOST_REPORTED:
         return
     if isinstance(value, dict | list):

@@ -1,7 +1,7 @@
-"""Pure core: dates as users write them, to epoch milliseconds and back to local calendar days.
+"""Pure core: dates of users to epoch milliseconds, and back to local calendar days.
 
-A text without offset is local time of the segment's timezone; a bare date is the start of that day there. A time
-that does not exist or exists twice there (a clock change) is read as the earlier offset has it.
+A text without offset is local time of the segment's timezone; a bare date is the start of that day. A time that a clock change
+skips or repeats is read with the earlier offset.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _INSTANT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?"
 )
-# A day inside what datetime can hold, so that no timezone can push a value over the edge.
+# One day inside datetime's range, so that no timezone exceeds it.
 _EARLIEST_MS = (datetime(1, 1, 2, tzinfo=UTC) - EPOCH) // _MS
 LAST_MS = (datetime(9999, 12, 30, tzinfo=UTC) - EPOCH) // _MS
 
 
 def to_ms(moment: datetime) -> int:
-    """Epoch ms of an aware moment."""
+    """Return the epoch ms of an aware datetime."""
     return (moment - EPOCH) // _MS
 
 
 def local(ms: int, zone: ZoneInfo) -> datetime:
-    """The moment as the clocks of `zone` show it; before the first and after the last day there is, that day's."""
+    """Return the local time in `zone`, limited to the first and last supported day."""
     return (EPOCH + timedelta(milliseconds=min(max(ms, _EARLIEST_MS), LAST_MS))).astimezone(zone)
 
 
 def read_instant(value: object, zone: ZoneInfo) -> int | None:
-    """ISO 8601 text or epoch milliseconds -> epoch ms, a fraction of one dropped; None for anything else (a missing value)."""
+    """Return the epoch ms of ISO 8601 text or of epoch milliseconds (a fraction is dropped); None, a missing value, otherwise."""
     if type(value) is str:
         span = read_span(value, zone)
         return None if span is None else span[0]
@@ -45,7 +45,7 @@ def read_instant(value: object, zone: ZoneInfo) -> int | None:
 
 @lru_cache(maxsize=4096)
 def read_span(text: str, zone: ZoneInfo) -> tuple[int, int] | None:
-    """ISO 8601 text -> `[start, end)` in epoch ms: one millisecond for an instant, the whole local day for a bare date."""
+    """Return `[start, end)` in epoch ms: one millisecond for an instant, the whole local day for a bare date."""
     try:
         if _DATE.fullmatch(text):
             start = midnight(date.fromisoformat(text), zone)
@@ -62,9 +62,9 @@ def read_span(text: str, zone: ZoneInfo) -> tuple[int, int] | None:
 
 
 def anniversaries(instant: int, zone: ZoneInfo, now: int) -> list[int]:
-    """The same local day and time in each year that a duration from `now` can reach, ascending, epoch ms.
+    """Return the anniversaries that a duration from `now` can reach, at the same local time, ascending, epoch ms.
 
-    29 February falls on the 28th in a year that has no 29th.
+    29 February is moved to the 28th in other years.
     """
     then, year = local(instant, zone), local(now, zone).year
     return [to_ms(_in_year(then, y)) for y in range(max(year - 1, 2), min(year + 5, 9998))]
@@ -78,5 +78,5 @@ def _in_year(moment: datetime, year: int) -> datetime:
 
 
 def midnight(day: date, zone: ZoneInfo) -> int:
-    """The first instant of that local day, epoch ms."""
+    """Return the first instant of a local day, epoch ms."""
     return to_ms(datetime(day.year, day.month, day.day, tzinfo=zone))

@@ -15,7 +15,7 @@ _SHAPE = re.compile(r"[0-9]{1,9}[smhdw]")
 
 
 def duration_ms(text: object) -> int | None:
-    """Milliseconds, or None when it is no duration from 1 second to 1095 days."""
+    """Return milliseconds; None unless the text is a duration from 1 second to 1095 days."""
     if not isinstance(text, str) or not _SHAPE.fullmatch(text):
         return None
     length = int(text[:-1]) * _UNIT_MS[text[-1]]

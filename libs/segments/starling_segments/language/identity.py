@@ -1,8 +1,8 @@
-"""Pure core: the canonical identity of a leaf. Two leaves that keep the same data have the same identity.
+"""Pure core: the ids of leaf nodes. Leaf nodes with the same data have the same id.
 
-An event leaf's identity is its event, its `where`, its measure and its window, without `op` and `value`: "3 orders in
-30 days" and "10 orders in 30 days" share one accumulator. Another window is another leaf: each keeps just what its own
-window needs, so that a leaf never lacks history because a longer window came later.
+The id of an event condition's leaf node depends on event, `where`, measure and window, but not on `op` and `value`: "3 orders in
+30 days" and "10 orders in 30 days" share one accumulator. Another window is another leaf node, which stores only what this
+window needs; a leaf node therefore never lacks history because a longer window was added later.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from starling_segments.language.tree import (
 )  # fmt: skip
 
 LEAVES = 1
-"""Which leaves definitions are compiled to. It is part of the name of what is in force, and has to go up with any release in which
-the same definition makes another leaf, or what is kept for a leaf can no longer be read: that leaf needs another identity then.
-Each task will fold its past into the leaves that a state lacks, once; without, they would silently begin to count at nothing.
-`test_segments_stored.py` fails when an identity changes.
+"""The version of the leaf nodes that definitions compile to, part of the name of the plan in force. It must be raised with any
+release in which the same definition compiles to another leaf node, or in which an accumulator can no longer be read; that leaf
+node then needs another id. Each task then folds its history into the leaf nodes that a state lacks, once; otherwise these would
+silently start from zero. `test_segments_stored.py` fails when an id changes.
 """
 
 
 def leaf_id(*facts: Any) -> str:
-    """Eight characters (48 bits) that stand for the facts; a plan checks that no two of its leaves share them."""
+    """Return eight characters (48 bits) for the facts; the compiler checks that no two leaf nodes of a plan share them."""
     return urlsafe_b64encode(blake2b(_text(list(facts)).encode(), digest_size=6).digest()).decode()
 
 
 def measure_facts(measure: Measure) -> list[Any]:
-    """What an event measure keeps data for."""
+    """Return the facts that determine the data of an event measure."""
     more = [fact for fact in (measure.q, measure.zone) if fact is not None]
     return [*selector_facts(measure.event), measure.name, measure.path, window_facts(measure.window), *more]
 
 
 def window_facts(window: Window | None) -> Any:
-    """What a window keeps. All periods of one calendar unit are kept together, for "today" and "yesterday" alike."""
+    """Return the facts of a window. All periods of a calendar unit share their data, such as "today" and "yesterday"."""
     match window:
         case None:
             return None
@@ -67,25 +67,25 @@ def window_facts(window: Window | None) -> Any:
 
 
 def sequence_facts(sequence: Sequence) -> list[Any]:
-    """What a sequence keeps data for."""
+    """Return the facts that determine the data of a sequence."""
     steps = [[*selector_facts(step.event), step.negative, step.within_ms, step.for_ms] for step in sequence.steps]
     return [steps, sequence.within_ms]
 
 
 def selector_facts(selector: EventSelector) -> list[Any]:
-    """Which events."""
+    """Return the facts of an event selector."""
     return [selector.name, filter_facts(selector.where)]
 
 
 def predicate_facts(predicate: Predicate) -> list[Any]:
-    """Equal for predicates that are true of the same values at the same instants."""
+    """Return facts that are equal for predicates with the same truth for all values at all instants."""
     operand = predicate.operand
     plain = filter_facts(operand) if isinstance(operand, Check | Compared | Group) else operand
     return [predicate.op, plain, predicate.zone, predicate.ignore_case]
 
 
 def filter_facts(tree: Filter | None) -> Any:
-    """Order within a group does not count."""
+    """Return the facts of a filter; the order within a group does not matter."""
     if tree is None:
         return None
     if isinstance(tree, Group):
@@ -98,14 +98,14 @@ def filter_facts(tree: Filter | None) -> Any:
 
 
 def condition_facts(part: Any) -> Any:
-    """A whole condition, or any part of one: equal for equal conditions, in every process."""
+    """Return the facts of a condition or of a part of it: equal for equal conditions, in every process."""
     if is_dataclass(part):
         return [type(part).__name__, *(condition_facts(getattr(part, one.name)) for one in fields(part) if one.repr)]
     return [condition_facts(item) for item in part] if isinstance(part, tuple | list) else part
 
 
 def meanings(keys: Iterable[str], segments: Mapping[str, Segment]) -> list[Any]:
-    """What these segments ask for, and those that they are built on."""
+    """Return the facts of these segments and of those that they use."""
     asked = [(key, segments[key]) for key in sorted(keys)]
     return [[key, condition_facts(segment.where), meanings(segment.uses, segments)] for key, segment in asked]
 

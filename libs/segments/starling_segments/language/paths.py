@@ -1,6 +1,6 @@
 """Pure core: dotted paths into decoded JSON.
 
-`address.country`, `products.0.sku`; `products.*.sku` is the array of all of them, those that lack it left out.
+`address.country`, `products.0.sku`; `products.*.sku` is the array of all of them, without the items that lack it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ EXPECTED = f"a dotted path of at most {MAX_PATH_CHARACTERS} characters, no part 
 
 
 def is_path(text: object) -> bool:
-    """Whether it is a dotted path."""
+    """Return whether the value is a dotted path."""
     return isinstance(text, str) and 0 < len(text) <= MAX_PATH_CHARACTERS and all(text.split("."))
 
 
 def reader(path: str) -> Reader:
-    """A function from an object to the value at `path`; None when there is none (or it is null)."""
+    """Return a function from an object to the value at `path`; None if it is missing or null."""
     parts = path.split(".")
     if len(parts) == 1:
         return lambda root: root.get(path)
@@ -28,7 +28,7 @@ def reader(path: str) -> Reader:
 
 
 def item_reader(path: str | None) -> Callable[[Any], Any]:
-    """Like `reader`, from any value; no path is the value itself."""
+    """Return a function from any value to the value at `path`; without a path, the value itself."""
     if path is None:
         return lambda item: item
     parts = tuple(path.split("."))
@@ -36,7 +36,7 @@ def item_reader(path: str | None) -> Callable[[Any], Any]:
 
 
 def walk(value: Any, parts: tuple[str, ...]) -> Any:
-    """The value below `value`; None when there is none."""
+    """Return the value at a path below `value`; None if it is missing."""
     for i, part in enumerate(parts):
         if type(value) is dict:
             value = value.get(part)
@@ -52,7 +52,7 @@ def walk(value: Any, parts: tuple[str, ...]) -> Any:
 def _every(items: list[Any], parts: tuple[str, ...]) -> list[Any]:
     found = [walk(item, parts) for item in items]
     if "*" in parts:
-        # An object may have a field named `*`: what lies there need not be a list.
+        # An object may have a field named `*`, whose value need not be a list.
         return [value for values in found if type(values) is list for value in values]
     return [value for value in found if value is not None]
 

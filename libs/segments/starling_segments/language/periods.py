@@ -1,4 +1,4 @@
-"""Pure core: calendar periods of a timezone as `[start, end)` in epoch ms, through every change of its clocks."""
+"""Pure core: calendar periods of a timezone as `[start, end)` in epoch ms, across clock changes."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from starling_segments.language.tree import Unit
 
 Span = tuple[int, int]
 END_MS = 253_402_300_800_000
-"""The first instant of the year 10000, which no calendar here has: the last period of each kind ends with it."""
-_AT_HAND: dict[tuple[Unit, str], tuple[Span, ...]] = {}
-"""The periods last asked for: this one and its neighbours, as a rule."""
+"""The first instant of the year 10000, which datetime does not support: the last period of each unit ends here."""
+_LAST_USED: dict[tuple[Unit, str], tuple[Span, ...]] = {}
+"""The periods used last: usually the current one and its neighbours."""
 
 
 def span_of(unit: Unit, zone: ZoneInfo, instant: int) -> Span:
-    """The period that the instant lies in; after the last one each instant is a period of its own."""
-    # Hot: stream time stays in one period for long, and asking a clock which one costs ten times this look.
-    at_hand = _AT_HAND.get((unit, zone.key), ())
-    for span in at_hand:
+    """Return the period of an instant; after the last period, each instant is a period of its own."""
+    # Hot: stream time stays in one period for long; computing the period takes ten times as long as this lookup.
+    last_used = _LAST_USED.get((unit, zone.key), ())
+    for span in last_used:
         if span[0] <= instant < span[1]:
             return span
     if instant >= END_MS:
         return instant, instant + 1
     span = _span(unit, zone, local(instant, zone).date())
-    _AT_HAND[unit, zone.key] = (span, *at_hand[:3])
+    _LAST_USED[unit, zone.key] = (span, *last_used[:3])
     return span
 
 
 def day_number(instant: int, zone: ZoneInfo) -> int:
-    """The local calendar day, days since the year 1."""
+    """Return the local calendar day as days since the year 1."""
     return local(instant, zone).toordinal()
 
 
@@ -44,7 +44,7 @@ def _span(unit: Unit, zone: ZoneInfo, day: date) -> Span:
 
 
 def _first_day(unit: Unit, day: date) -> date:
-    """Weeks start on Monday."""
+    """Return the first day of the period; weeks start on Monday."""
     if unit == "day":
         return day
     if unit == "week":

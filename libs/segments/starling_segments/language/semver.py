@@ -18,7 +18,7 @@ Precedence = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 @lru_cache(maxsize=4096)
 def precedence(text: str) -> Precedence | None:
-    """A key that sorts as versions do (build metadata does not count), or None when it is no version."""
+    """Return a sort key with the precedence of a version (build metadata is ignored); None if it is not a version."""
     match = _SHAPE.match(text) if len(text) <= _MAX_CHARACTERS else None
     if match is None:
         return None
@@ -28,5 +28,5 @@ def precedence(text: str) -> Precedence | None:
 
 
 def _identifier(part: str) -> tuple[bool, int, str]:
-    """Numbers sort below words, and by value; words by ASCII."""
+    """Return a sort key: numbers before words, by value; words by ASCII."""
     return (False, int(part), "") if part.isdigit() else (True, 0, part)

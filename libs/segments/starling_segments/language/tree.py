@@ -1,4 +1,4 @@
-"""Pure core: what a segment is: frozen values, and nothing that acts."""
+"""Pure core: the tree of a definition: frozen values without behaviour."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Ago:
 
 @dataclass(frozen=True)
 class Fixed:
-    """`after_ms <= t < before_ms`, whatever the instant; None: no end on that side."""
+    """`after_ms <= t < before_ms`, independent of the instant; None: unlimited on that side."""
 
     after_ms: int | None
     before_ms: int | None
@@ -55,7 +55,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Calendar:
-    """The calendar period of `zone` that the instant lies in, or (`back` 1) the one before it."""
+    """The calendar period of `zone` that contains the instant, or (`back` 1) the previous one."""
 
     unit: Unit
     back: int
@@ -76,10 +76,10 @@ class Group(Generic[T]):
 
 @dataclass(frozen=True)
 class Predicate:
-    """One operator with its operand, ready to ask.
+    """One operator with its operand, compiled.
 
-    `operand` is canonical: JSON values, dates as epoch ms, so that equal predicates compare equal. `zone` is the
-    timezone's name where the truth depends on it. `next_change` is there when time alone can change the truth.
+    `operand` is canonical: JSON values, dates as epoch ms, so that equal predicates compare equal. `zone`: the timezone's name if
+    the truth depends on it. `next_change` is set if time alone can change the truth.
     """
 
     op: str
@@ -92,7 +92,7 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Check:
-    """A predicate on one place of an event, or of an array's item (`path` None: the item itself)."""
+    """A predicate on a value of an event, or of an array's item (`path` None: the item itself)."""
 
     source: Source
     path: str | None
@@ -101,14 +101,14 @@ class Check:
 
 @dataclass(frozen=True)
 class TraitValue:
-    """The profile's trait at `path`, as it is when the event is folded."""
+    """The user's trait at `path`, at the time when the event is folded."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class StepValue:
-    """The property at `path` of the event that met an earlier step of the sequence."""
+    """The property at `path` of the event of an earlier step of the sequence."""
 
     step: int
     path: str
@@ -116,7 +116,7 @@ class StepValue:
 
 @dataclass(frozen=True)
 class Compared:
-    """An operator on one place of an event whose operand is another value. `holds(value, other value, instant)`."""
+    """An operator on a value of an event, compared with another value. `holds(value, other value, instant)`."""
 
     source: Source
     path: str
@@ -132,9 +132,9 @@ Filter: TypeAlias = "Check | Compared | Group[Filter]"
 
 @dataclass(frozen=True)
 class EventSelector:
-    """Events by name (`*` at the end: by prefix) and by what is in them.
+    """Events by name (`*` at the end: by prefix) and by content.
 
-    A moving date predicate in `where` is judged at the event's own time.
+    A moving date predicate in `where` is evaluated at the event's own time.
     """
 
     name: str
@@ -143,9 +143,9 @@ class EventSelector:
 
 @dataclass(frozen=True)
 class Measure:
-    """What is measured: over which events, of which property, in which window (None: lifetime).
+    """A measure: of which events, of which property, in which window (None: lifetime).
 
-    `q`: the rank of a `percentile`, as it was written. `zone`: whose days `days` counts.
+    `q`: the rank of a `percentile`, as written. `zone`: the timezone whose days `days` counts.
     """
 
     event: EventSelector
@@ -163,7 +163,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One measure by another; missing when either is missing or the second is zero."""
+    """The quotient of two measures; missing if one is missing or the second is zero."""
 
     of: Measure
     to: Measure
@@ -171,7 +171,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Trait:
-    """A predicate on a trait of the profile; `held_for_ms` and `held_less_than_ms`: and for how long it has been true."""
+    """A predicate on a trait; `held_for_ms` and `held_less_than_ms`: limits of the time for which it has been true."""
 
     path: str
     predicate: Predicate
@@ -189,7 +189,7 @@ class EventMeasure:
 
 @dataclass(frozen=True)
 class FirstTime:
-    """The very first match ever lies inside the window (None: there is one)."""
+    """Whether the first match ever is inside the window (None: whether there is one)."""
 
     event: EventSelector
     window: Window | None = None
@@ -197,10 +197,9 @@ class FirstTime:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a sequence: a match at most `within_ms` after the step before it, or (`negative`) no match.
+    """One step of a sequence: a match at most `within_ms` after the previous step, or (`negative`) no match.
 
-    A negative step with `for_ms` is met that long after the step before it; one without forbids a match between its
-    neighbours.
+    A negative step with `for_ms` completes that long after the previous step; one without forbids a match between its neighbours.
     """
 
     event: EventSelector
@@ -211,7 +210,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Sequence:
-    """Some chain of matches was completed inside the window (`within_ms` None: ever)."""
+    """Whether any chain of matches was completed inside the window (`within_ms` None: ever)."""
 
     steps: tuple[Step, ...]
     within_ms: int | None = None
@@ -219,7 +218,7 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Regularly:
-    """At least `at_least` of the last `of` periods of `every_ms` have a match."""
+    """Whether at least `at_least` of the last `of` periods of `every_ms` contain a match."""
 
     event: EventSelector
     every_ms: int
@@ -229,26 +228,26 @@ class Regularly:
 
 @dataclass(frozen=True)
 class InSegment:
-    """Is a member of that segment."""
+    """Membership of another segment."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class Everyone:
-    """Every known profile."""
+    """Every known user."""
 
 
 @dataclass(frozen=True)
 class InList:
-    """Is on that uploaded list."""
+    """Membership of an uploaded list."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Falls into `[low, high)` per cent of all users, by a hash of `salt` and the user's id."""
+    """Whether a hash of `salt` and the user's id is in `[low, high)` per cent of all users."""
 
     salt: str
     low: float
@@ -257,7 +256,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Account:
-    """Any, all or none of the users of the user's account fulfil the condition, the user included."""
+    """Whether any, all or none of the users of the user's account, the user included, fulfil the condition."""
 
     match: Match
     where: Condition
@@ -268,7 +267,7 @@ Condition: TypeAlias = "Leaf | Group[Condition]"
 
 
 def leaves(condition: Condition) -> Iterator[Leaf]:
-    """Depth first, in document order; those inside an account's condition after its leaf."""
+    """Iterate over the leaves depth first, in document order; those inside an account condition follow it."""
     if isinstance(condition, Group):
         for part in condition.parts:
             yield from leaves(part)
@@ -280,7 +279,7 @@ def leaves(condition: Condition) -> Iterator[Leaf]:
 
 @dataclass(frozen=True)
 class Segment:
-    """A definition that was accepted. `version` is set by whoever stores it."""
+    """A valid definition. `version` is set by the caller that stores it."""
 
     key: str
     name: str
@@ -291,10 +290,10 @@ class Segment:
 
     @property
     def uses(self) -> frozenset[str]:
-        """Keys of the segments it is built on."""
+        """The keys of the segments that it uses."""
         return frozenset(leaf.key for leaf in leaves(self.where) if isinstance(leaf, InSegment))
 
     @property
     def lists(self) -> frozenset[str]:
-        """Keys of the uploaded lists that it asks for."""
+        """The keys of the uploaded lists that it uses."""
         return frozenset(leaf.key for leaf in leaves(self.where) if isinstance(leaf, InList))

@@ -1,4 +1,4 @@
-"""Pure core: leaves over what users do, read: event measures, first times, sequences and regular habits."""
+"""Pure core: reads conditions on events: event measures, first times, sequences and regular habits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Measured = tuple[MeasureName, str | None, str | None]
 
 
 def read_event_measure(fields: Fields, location: Location) -> Leaf | None:
-    """An event measure with its predicate; a count without one is `gte 1`."""
+    """Read an event measure with its predicate; a count without a predicate means `gte 1`."""
     if _is_ratio(fields.get("measure")):
         return _read_ratio(fields, location)
     measure = read_measure(fields, location)
@@ -60,7 +60,7 @@ def read_event_measure(fields: Fields, location: Location) -> Leaf | None:
 
 
 def read_bare_measure(fields: Fields, location: Location) -> Measure | Ratio | None:
-    """An event measure without `op` and `value`: what a computed trait is."""
+    """Read an event measure without `op` and `value`, as in a computed trait."""
     if _is_ratio(fields.get("measure")):
         refuse_unknown_fields(fields, frozenset({"measure"}) | WINDOW_FIELDS, location)
         return _read_sides(fields, location)
@@ -69,7 +69,7 @@ def read_bare_measure(fields: Fields, location: Location) -> Measure | Ratio | N
 
 
 def read_measure(fields: Fields, location: Location, default: Window | None = None) -> Measure | None:
-    """The part of an event leaf that says what is measured: `event`, `where`, `measure` and the window."""
+    """Read the measure of an event condition: `event`, `where`, `measure` and the window."""
     measured = _read_measure_kind(fields.get("measure", "count"), location.at("measure"))
     if measured is None and "event" not in fields:
         return None
@@ -122,7 +122,7 @@ def _read_part(ratio: Fields, name: str, location: Location, window: Window | No
 
 
 def read_selector(fields: Fields, location: Location, scope: Scope) -> EventSelector | None:
-    """`event` and `where`."""
+    """Read `event` and `where`."""
     name = fields.get("event")
     expected = f"a name of 1 to {MAX_EVENT_NAME_CHARACTERS} characters; a trailing * matches every name with this prefix"
     named = isinstance(name, str) and 0 < len(name) <= MAX_EVENT_NAME_CHARACTERS
@@ -176,7 +176,7 @@ def _read_named(name: MeasureName, node: Fields, location: Location) -> Measured
 
 
 def read_first_time(fields: Fields, location: Location) -> Leaf | None:
-    """`{"first_time": {"event", "where"}}` and a window."""
+    """Read `{"first_time": {"event", "where"}}` and a window."""
     refuse_unknown_fields(fields, frozenset({"first_time"}) | WINDOW_FIELDS, location)
     window = read_window(fields, location)
     child = location.at("first_time")
@@ -189,7 +189,7 @@ def read_first_time(fields: Fields, location: Location) -> Leaf | None:
 
 
 def read_regularly(fields: Fields, location: Location) -> Leaf | None:
-    """`{"regularly": {"event", "where"}, "every", "at_least", "of"}`."""
+    """Read `{"regularly": {"event", "where"}, "every", "at_least", "of"}`."""
     refuse_unknown_fields(fields, frozenset({"regularly", "every", "at_least", "of"}), location)
     child = location.at("regularly")
     inner = read_object(fields["regularly"], child, '{"event": name, "where": …}')
@@ -218,7 +218,7 @@ def _read_whole(fields: Fields, name: str, location: Location, most: int) -> int
 
 
 def read_sequence(fields: Fields, location: Location) -> Leaf | None:
-    """`{"sequence": [step, …], "within"}`."""
+    """Read `{"sequence": [step, …], "within"}`."""
     refuse_unknown_fields(fields, frozenset({"sequence", "within"}), location)
     within_ms = operands.DURATION.read(fields["within"], location.at("within")) if "within" in fields else None
     child, nodes = location.at("sequence"), fields["sequence"]
@@ -272,7 +272,7 @@ def _read_step(node: object, location: Location, scope: Scope) -> Step | None:
 
 
 def _fits_together(steps: list[Step], location: Location) -> bool:
-    """The first step is an event; a `not` without `for` stands between two events."""
+    """Check that the first step is an event, and that a `not` without `for` is between two events."""
     fine = True
     if steps[0].negative:
         location.at(0).refuse("bad_window", "a sequence cannot start with a not step", "an event as the first step")

@@ -1,4 +1,4 @@
-"""Pure core: an operator whose operand is not written down but found: in a trait, or in an earlier step of a sequence."""
+"""Pure core: reads comparisons of a value with another one: a trait, or a property of an earlier step of a sequence."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ COMPARING = tuple(
     for name, operator in OPERATORS.items()
     if not operator.filters and operator.operand not in (operands.NOTHING, operands.PATTERN)
 )
-"""The operators that can compare with what is found."""
+"""The operators that can compare two values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a filter stands: what it may look at (nothing: an array's item), and what it may compare with.
+    """The values that a filter may read (none: it is over an array's item), and those that it may compare with.
 
-    `steps`: the earlier steps of a sequence that an event meets.
+    `steps`: the earlier steps of a sequence with an event.
     """
 
     sources: tuple[Source, ...] = ()
@@ -36,12 +36,12 @@ class Scope:
 
 
 def refers(value: object) -> bool:
-    """Whether the value names something to be found."""
+    """Return whether the value refers to another value."""
     return isinstance(value, dict) and not value.keys().isdisjoint(("trait", "step"))
 
 
 def read_comparison(fields: Mapping[str, Any], location: Location, source: Source, path: str, scope: Scope) -> Compared | None:
-    """The comparison that a filter's node makes, None after saying what is wrong with it."""
+    """Read the comparison of a filter's node; None after recording an error."""
     refuse_unknown_fields(fields, frozenset({source, "op", "value", "ignore_case"}), location)
     other = _read_other(fields["value"], location.at("value"), scope)
     name, flag = fields.get("op"), fields.get("ignore_case", False)
@@ -87,7 +87,7 @@ def _read_other(value: Mapping[str, Any], location: Location, scope: Scope) -> T
 
 
 def read_trait_path(path: object, location: Location) -> str | None:
-    """The path of a trait that can exist; None after saying that it cannot."""
+    """Read the path of a trait; None after recording an error."""
     known = location.validation.known.computed_traits
     if not isinstance(path, str) or not paths.is_path(path):
         location.refuse("wrong_type", "the value is not a path", paths.EXPECTED)
@@ -100,7 +100,7 @@ def read_trait_path(path: object, location: Location) -> str | None:
 
 
 def comparison(operator: Operator, zone: ZoneInfo, ignore_case: bool) -> Comparison:
-    """A test of a value with another one. Another one that the operator cannot take is a missing value."""
+    """Return a test of a value with another one. A value that the operator does not support is a missing value."""
     location = Location(Validation(_NO_REFERENCES, zone=zone))
 
     def holds(value: Any, other: Any, now: int) -> bool:

@@ -1,4 +1,4 @@
-"""Pure core: the leaves of the language, by their field. A new kind of leaf is one entry in `LEAF_READERS`."""
+"""Pure core: reads conditions, by their field. A new kind of condition is one entry in `LEAF_READERS`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Fields = Mapping[str, Any]
 
 
 def read_condition(node: object, location: Location) -> Condition | None:
-    """The only road from JSON to a tree; None after saying everything that is wrong below."""
+    """Read a condition and everything below it; None after recording all errors."""
     fields = read_object(node, location, "a condition: an object")
     if fields is None:
         return None
@@ -69,7 +69,7 @@ def _read_segment(fields: Fields, location: Location) -> Leaf | None:
 
 
 def _loop(start: str, own: str | None, uses: Mapping[str, frozenset[str]]) -> list[str]:
-    """The way from `own` over `start` back to `own`, if there is one."""
+    """Return the path from `own` through `start` back to `own`; empty if there is none."""
     if own is None:
         return []
     came_from: dict[str, str] = {start: own}
@@ -178,5 +178,5 @@ LEAF_READERS: Mapping[str, Callable[[Fields, Location], Leaf | None]] = {
     "bucket": _read_bucket,
     "account": _read_account,
     "everyone": _read_everyone,
-    "measure": behaviour.read_event_measure,  # a ratio stands without an event of its own
+    "measure": behaviour.read_event_measure,  # a ratio has no event of its own
 }

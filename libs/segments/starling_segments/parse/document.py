@@ -1,4 +1,4 @@
-"""Pure core: untrusted JSON -> segment, condition or measure, or every place where it is wrong."""
+"""Pure core: reads untrusted JSON as a segment, condition or measure, or returns all validation errors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ KEY_PATTERN = "^[a-z][a-z0-9_-]{0,63}$"
 MAX_NAME_CHARACTERS = 200
 MAX_DESCRIPTION_BYTES = 4_096
 SERVER_FIELDS = frozenset({"version", "status"})
-"""Set by the server: a document that carries them (one that was read and is sent back) is taken without them."""
+"""Fields that the server sets; a document with them (one that was read and is sent back) is valid, and they are ignored."""
 LABELS = frozenset({"tags", "owner"})
-"""For people: no part of the meaning."""
+"""Fields for people, without effect on membership."""
 SEGMENT_FIELDS = frozenset({"key", "name", "description", "timezone", "where"}) | LABELS | SERVER_FIELDS
 MAX_TAGS = 32
 MAX_TAG_CHARACTERS = 64
@@ -31,9 +31,9 @@ _NO_REFERENCES = Known()
 
 
 def parse_segment(document: object, known: Known) -> Segment:
-    """A segment from its JSON document.
+    """Return the segment of a JSON document.
 
-    Raises: DefinitionRefused with all its faults; those of `check_bounds` come alone.
+    Raises: DefinitionRefused with all validation errors; those of `check_bounds` alone, if there are any.
     """
     check_bounds(document)
     validation = Validation(known)
@@ -53,7 +53,7 @@ def parse_segment(document: object, known: Known) -> Segment:
 
 
 def parse_condition(where: object, timezone: str, known: Known) -> Condition:
-    """A bare condition, as a preview has it; pointers start at the condition.
+    """Return a condition without a segment, as in a preview; pointers start at the condition.
 
     Raises: as `parse_segment`.
     """
@@ -67,7 +67,7 @@ def parse_condition(where: object, timezone: str, known: Known) -> Condition:
 
 
 def parse_measure(document: object, timezone: str = "UTC") -> Measure | Ratio:
-    """`{event, where?, measure?, a window?}`: an event measure without `op` and `value`, as a computed trait is.
+    """Return the event measure of a computed trait: `{event, where?, measure?, a window?}`, without `op` and `value`.
 
     Raises: as `parse_segment`.
     """
@@ -119,7 +119,7 @@ def _read_description(fields: Mapping[str, Any], location: Location) -> str:
 
 
 def description_errors(description: str) -> tuple[FieldError, ...]:
-    """What is wrong with the `description` of a definition of any kind."""
+    """Return the validation errors of the `description` of any definition."""
     size = len(description.encode())
     if size <= MAX_DESCRIPTION_BYTES:
         return ()
@@ -131,7 +131,7 @@ def description_errors(description: str) -> tuple[FieldError, ...]:
 
 
 def read_labels(fields: Mapping[str, Any], location: Location) -> None:
-    """Refuse tags and an owner that are not texts of a bounded length."""
+    """Record errors for tags and an owner that are not texts within the limits."""
     tags, owner = fields.get("tags"), fields.get("owner")
     if tags is not None and not (isinstance(tags, list) and len(tags) <= MAX_TAGS and all(map(_is_tag, tags))):
         location.at("tags").refuse(
@@ -150,14 +150,14 @@ def _is_tag(tag: object) -> bool:
 
 
 def _read_zone(name: object, location: Location) -> ZoneInfo:
-    """The timezone; UTC when there is none, or after saying that it is none."""
+    """Read the timezone; UTC without one, or after recording an error."""
     if name is None:
         return UTC
     try:
         if isinstance(name, str) and name.isprintable():
             return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        pass  # every way in which the time zone database says that it has no such zone
+        pass  # each of these means an unknown timezone
     location.refuse("bad_timezone", "unknown timezone", "an IANA name such as Europe/Berlin")
     return UTC
 

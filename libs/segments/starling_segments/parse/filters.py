@@ -1,4 +1,4 @@
-"""Pure core: predicates, and trees of them over one event or one array item: read and compiled."""
+"""Pure core: reads and compiles predicates, and filters over one event or one array item."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MIXED_OPERANDS = (operands.SCALAR, operands.SCALARS, operands.ORDERED, operands
 
 
 def read_predicate(node: Mapping[str, Any], location: Location, own: frozenset[str], fits: str = "") -> Predicate | None:
-    """The `op`, `value`, … of a node whose other fields are `own`.
+    """Read `op`, `value` and so on of a node whose other fields are `own`.
 
-    `fits`: the type of what it is asked of, where that is known; an operator never true of it is refused.
+    `fits`: the type of the observed value, if known; an operator that does not apply to it is refused.
     """
     name = node.get("op")
     operator = OPERATORS.get(name) if isinstance(name, str) else None
@@ -86,7 +86,7 @@ def _read_ignore_case(node: Mapping[str, Any], location: Location) -> bool | Non
 
 
 def predicate(name: str, operand: Any, location: Location | None = None, ignore_case: bool = False) -> Predicate:
-    """A predicate from an operand in canonical form."""
+    """Return the predicate for an operand in canonical form."""
     operator = OPERATORS[name]
     zone = UTC if location is None else location.validation.zone
     moving = operator.next_change(operand, zone) if operator.next_change else None
@@ -114,7 +114,7 @@ def _read_item_predicate(name: str, operator: Operator, node: Mapping[str, Any],
 
 
 def read_filter(node: object, location: Location, scope: Scope) -> Filter | None:
-    """A tree over what the scope has: `property` and `context` of an event, or one array item."""
+    """Read a filter over the values of the scope: `property` and `context` of an event, or one array item."""
     fields = read_object(node, location, "a predicate, or a group of them")
     if fields is None:
         return None
@@ -140,13 +140,13 @@ def read_filter(node: object, location: Location, scope: Scope) -> Filter | None
 
 
 Access = Callable[[Source, str], Callable[[Any], Any]]
-"""(source, path) -> what finds that value in the subject of a filter."""
+"""(source, path) -> function from the subject of a filter to that value."""
 Other = Callable[[Any], Callable[[Any], Any]]
-"""What a comparison compares with -> what finds it in the subject of a filter."""
+"""The other value of a comparison -> function from the subject of a filter to that value."""
 
 
 def of_event(source: Source, path: str) -> Callable[[Any], Any]:
-    """From anything with `properties` and `context`."""
+    """Read a value of a subject with `properties` and `context`."""
     read = paths.reader(path)
     if source == "property":
         return lambda event: read(event.properties)
@@ -154,13 +154,13 @@ def of_event(source: Source, path: str) -> Callable[[Any], Any]:
 
 
 def of_traits(other: Any) -> Callable[[Any], Any]:
-    """From anything with `traits`."""
+    """Read a value of a subject with `traits`."""
     read = paths.reader(other.path)
     return lambda subject: read(subject.traits)
 
 
 def compile_filter(tree: Filter, access: Access = of_event, other: Other = of_traits) -> Test:
-    """A test over an event or over an item, at an instant. One that compares with traits needs a subject that has them."""
+    """Return the test of a filter for a subject and an instant. A comparison with traits needs a subject with `traits`."""
     if isinstance(tree, Group):
         return combine(tree.kind, [compile_filter(part, access, other) for part in tree.parts])
     if isinstance(tree, Compared):
@@ -180,7 +180,7 @@ def compile_filter(tree: Filter, access: Access = of_event, other: Other = of_tr
 
 
 def checks(tree: Filter | None) -> Iterator[Check | Compared]:
-    """The predicates of a tree, those inside array predicates left out."""
+    """Iterate over the predicates of a filter, except those inside array predicates."""
     if isinstance(tree, Group):
         for part in tree.parts:
             yield from checks(part)
@@ -189,12 +189,12 @@ def checks(tree: Filter | None) -> Iterator[Check | Compared]:
 
 
 def uses_traits(tree: Filter | None) -> bool:
-    """Whether it compares with a trait."""
+    """Return whether a filter compares with a trait."""
     return any(isinstance(check, Compared) and isinstance(check.other, TraitValue) for check in checks(tree))
 
 
 def uses_context(tree: Filter | None) -> bool:
-    """Whether it reads an event's context."""
+    """Return whether a filter reads an event's context."""
     return any(check.source == "context" for check in checks(tree))
 
 

@@ -1,4 +1,4 @@
-"""Pure core: groups, the same over users, events and array items: read, and combined into one test."""
+"""Pure core: groups of conditions, of filters over events and of filters over array items: reads and combines them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MAX_PARTS = 64
 
 
 def group_kind(node: Mapping[str, object]) -> GroupKind | None:
-    """Which group the node is, if any."""
+    """Return the kind of the group; None if the node is not a group."""
     return next((kind for kind in GROUP_KINDS if kind in node), None)
 
 
 def read_object(node: object, location: Location, expected: str) -> dict[str, Any] | None:
-    """The node if it is an object; None after saying that it is none."""
+    """Return the node if it is an object; None after recording an error."""
     if isinstance(node, dict):
         return cast("dict[str, Any]", node)
     location.refuse("wrong_type", "the value is not an object", expected)
@@ -30,7 +30,7 @@ def read_object(node: object, location: Location, expected: str) -> dict[str, An
 def read_group(
     node: Mapping[str, Any], kind: GroupKind, location: Location, read_part: Callable[[object, Location], T | None]
 ) -> Group[T] | None:
-    """The group, or None after saying what is wrong with it. Nothing below the deepest level is looked at."""
+    """Read a group; None after recording errors. Nothing below the deepest level is read."""
     refuse_unknown_fields(node, frozenset({kind}), location)
     if location.depth == MAX_DEPTH:
         location.refuse("too_deep", f"groups are nested more than {MAX_DEPTH} deep", f"at most {MAX_DEPTH} levels")
@@ -58,7 +58,7 @@ def _part_documents(parts: object, location: Location) -> Sequence[object]:
 
 
 def combine(kind: GroupKind, tests: Sequence[Test]) -> Test:
-    """One test out of those of the parts; it stops at the first part that decides."""
+    """Return one test for the group; it stops at the first part that decides."""
     if len(tests) == 1:
         only = tests[0]
         return only if kind in {"all", "any"} else lambda subject, now: not only(subject, now)

@@ -1,6 +1,6 @@
-"""Pure core: the JSON Schema (2020-12) of a segment document, made from the tables the parser uses.
+"""Pure core: the JSON Schema (2020-12) of a segment document, generated from the tables of the parser.
 
-What a schema cannot say (that a segment exists, that a pattern compiles, how deep a tree is) stays the parser's.
+Only the parser checks what a schema cannot express: that a segment exists, that a pattern compiles, how deep a tree is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _AREAS = {"circle": operands.CIRCLE, "box": operands.BOX}
 
 
 def json_schema() -> Schema:
-    """A JSON Schema that accepts every document of the language as far as it is built."""
+    """Return a JSON Schema that accepts every valid document."""
     fields: dict[str, Schema] = {
         "key": {"type": "string", "pattern": KEY_PATTERN},
         "name": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
@@ -59,14 +59,14 @@ def json_schema() -> Schema:
 
 
 def label_schemas() -> dict[str, Schema]:
-    """The fields of a definition for people."""
+    """Return the schemas of a definition's fields for people."""
     tag = {"type": "string", "minLength": 1, "maxLength": MAX_TAG_CHARACTERS}
     owner = {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_OWNER_CHARACTERS}
     return {"tags": {"type": ["array", "null"], "items": tag, "maxItems": MAX_TAGS}, "owner": owner}
 
 
 def trait_schema() -> Schema:
-    """A JSON Schema of a computed trait: an event measure with a key, without `op` and `value`."""
+    """Return the JSON Schema of a computed trait: an event measure with a key, without `op` and `value`."""
     own: dict[str, Schema] = {
         "key": {"type": "string", "pattern": KEY_PATTERN},
         "name": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
@@ -142,7 +142,7 @@ def _refs(names: Iterable[str]) -> list[Schema]:
 
 
 def _groups(part: str) -> dict[str, Schema]:
-    """The groups of a part by name: code generators need a name for each alternative of a recursive type."""
+    """Return the groups of a part by name: code generators need a name for each alternative of a recursive type."""
     return {f"{part}_{kind}": _object({kind: _parts(kind, part)}, [kind]) for kind in GROUP_KINDS}
 
 
@@ -161,7 +161,7 @@ def _with_predicate(own: dict[str, Schema], required: list[str]) -> Schema:
 
 
 def _types() -> list[str]:
-    """The types of value that measures give."""
+    """Return the value types of all measures."""
     return list(dict.fromkeys(kind.value_type for kind in MEASURES.values()))
 
 
@@ -170,12 +170,12 @@ def _operators_of(gives: str) -> list[str]:
 
 
 def _fitting(gives: str) -> str:
-    """The name of the predicates that fit values of that type."""
+    """Return the name of the predicates for values of a type."""
     return "predicate" if gives == ANY_TYPE else f"{gives}_predicate"
 
 
 def _predicates(operators: Iterable[str]) -> list[Schema]:
-    """One alternative for each shape of operand. Filters of items are recursive, and have a name for that."""
+    """Return one alternative for each shape of operand. Filters over items are recursive and therefore have a name."""
     alike: dict[str, tuple[Schema, list[str], list[str]]] = {}
     filtering = False
     for name in operators:
@@ -206,7 +206,7 @@ def _operand(operator: Operator) -> tuple[Schema, list[str]]:
 
 
 def _compared() -> dict[str, Schema]:
-    """An operator whose operand is found: in a trait, or in an earlier step of a sequence."""
+    """Return the schema of a comparison with a trait or with an earlier step."""
     step = _object({"step": {"type": "integer", "minimum": 0}, "property": _PATH}, ["step", "property"])
     return {
         "op": {"enum": [*COMPARING]},
@@ -222,7 +222,7 @@ def _bucket() -> Schema:
 
 
 def _over_time() -> dict[str, Schema]:
-    """Sequences and regular habits."""
+    """Return the schemas of sequences and regular habits."""
     whole = {"type": "integer", "minimum": 1, "maximum": MAX_PERIODS}
     events = {"event": _ref("event_name"), "where": _ref("event_filter")}
     step = {
@@ -242,7 +242,7 @@ def _over_time() -> dict[str, Schema]:
 
 
 def _window_forms() -> list[dict[str, Schema]]:
-    """The fields of each kind of window; none of them is required but that there is one of its kind."""
+    """Return the fields of each kind of window; at least one field of one kind is required."""
     pair: Schema = {"type": "array", "items": _ref("duration"), "minItems": 2, "maxItems": 2}
     date = dict(operands.DATE.schema)
     return [
@@ -254,7 +254,7 @@ def _window_forms() -> list[dict[str, Schema]]:
 
 
 def _one_window() -> list[Schema]:
-    """One alternative a kind of window, the fields of the others forbidden."""
+    """Return one alternative for each kind of window, with the fields of the others forbidden."""
     forms = _window_forms()
     every = [name for form in forms for name in form]
     return [{"properties": {name: form.get(name, False) for name in every}} for form in forms]
@@ -271,7 +271,7 @@ def _measure(name: MeasureName) -> Schema:
 
 
 def _measures(gives: str) -> Schema:
-    """The measures that give values of that type."""
+    """Return the schema of the measures with values of a type."""
     fitting = [name for name, kind in MEASURES.items() if kind.value_type == gives]
     plain = [name for name in fitting if name in PLAIN]
     days = [_object({"days": {"const": True}}, ["days"])] if "days" in fitting else []
@@ -279,7 +279,7 @@ def _measures(gives: str) -> Schema:
 
 
 def _event() -> Schema:
-    """An event measure; without `op` it is a count of at least 1."""
+    """Return the schema of an event measure; without `op` it is a count of at least 1."""
     own = {"event": _ref("event_name"), "where": _ref("event_filter")}
     bare = {"properties": {"op": False, "value": False, "measure": {"const": "count"}}}
     by_type = [
@@ -300,7 +300,7 @@ def _event() -> Schema:
 
 
 def _measured() -> Schema:
-    """One side of a ratio: an event measure without `op`, that gives a number."""
+    """Return the schema of one side of a ratio: a numeric event measure without `op`."""
     own = {"event": _ref("event_name"), "where": _ref("event_filter"), "measure": _measures(NUMBER)}
     return _windowed(own, ["event"])
 

@@ -1,4 +1,4 @@
-"""Pure core: the window fields of a leaf, and when an event comes into a window and leaves it."""
+"""Pure core: reads the window of a condition, and computes when an event enters and leaves it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CALENDAR: Mapping[str, tuple[Unit, int]] = {
     "last_month": ("month", 1),
     "this_year": ("year", 0),
 }
-"""Name -> the unit, and how many periods back."""
+"""Name -> the unit, and the number of periods back."""
 WINDOW_FIELDS = frozenset({"within", "between_ago", "after", "before", "calendar"})
 _FORMS = ({"within"}, {"between_ago"}, {"after", "before"}, {"calendar"})
 
 
 def read_window(node: Mapping[str, Any], location: Location) -> Window | None:
-    """The window; None without one, or after saying what is wrong with it."""
+    """Read the window; None without one, or after recording an error."""
     if sum(1 for form in _FORMS if form & node.keys()) > 1:
         location.refuse(
             "bad_window", "the condition has more than one window", "one of: within; between_ago; after and before; calendar"
@@ -66,7 +66,7 @@ def _read_calendar(value: object, location: Location) -> Window | None:
 
 
 def _read_fixed(node: Mapping[str, Any], location: Location) -> Window | None:
-    """A bare date is the start of that day, on both sides."""
+    """Read `after` and `before`; a bare date is the start of that day on both sides."""
     ends = {name: operands.DATE.read(node[name], location.at(name)) for name in ("after", "before") if name in node}
     if None in ends.values():
         return None
@@ -78,7 +78,7 @@ def _read_fixed(node: Mapping[str, Any], location: Location) -> Window | None:
 
 
 def contains(window: Window) -> Callable[[int, int], bool]:
-    """(t, now) -> whether what happened at `t` is inside at `now`."""
+    """Return (t, now) -> whether an event at `t` is inside at `now`."""
     if isinstance(window, Within):
         length = window.length_ms
         return lambda t, now: now - length < t <= now
@@ -92,7 +92,7 @@ def contains(window: Window) -> Callable[[int, int], bool]:
 
 
 def next_crossing(window: Window) -> Callable[[int, int], int | None]:
-    """(t, now) -> the earliest instant after `now` at which what happened at `t` comes in or leaves."""
+    """Return (t, now) -> the earliest instant after `now` at which an event at `t` enters or leaves."""
     if isinstance(window, Fixed):
         return lambda _t, _now: None
     turns = _turns(window)
@@ -110,7 +110,7 @@ def _turns(window: Within | Ago | Calendar) -> Callable[[int], tuple[int, int]]:
 
 
 def _visible(window: Calendar, t: int) -> tuple[int, int]:
-    """The instants `[start, end)` at which what happened at `t` is inside."""
+    """Return `[start, end)`: the instants at which an event at `t` is inside."""
     zone = ZoneInfo(window.zone)
     span = span_of(window.unit, zone, t)
     for _ in range(window.back):

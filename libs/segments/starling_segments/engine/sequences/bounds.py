@@ -1,9 +1,9 @@
-"""Pure core: how much a sequence keeps of what its steps compare with, so that no definition and no flood of events makes it large.
+"""Pure core: limits on the values that a sequence stores for its comparisons, for any definition and any number of events.
 
-A step that compares with several earlier ones can be led to by each combination of their values: with four of them 256 events
-have 170 million. To refuse such definitions would be to refuse sane ones, of whose users each has a handful, and to drop those
-that run already. So all are accepted, each user is followed exactly up to `MAX_COMBINATIONS` combinations, and beyond that some are
-forgotten: what is then announced is still so, only a completion that hung on a forgotten one is missed.
+A step that compares with several earlier ones can be reached by each combination of their values: with four of them, 256 events
+have 170 million combinations. Refusing such definitions would refuse useful ones, whose users have a handful each. Each user is
+therefore tracked exactly up to `MAX_COMBINATIONS` combinations; beyond that some are dropped: a reported completion is still
+correct, but a completion through a dropped combination is missed.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from starling_segments.aggregates.values import SMALL_BYTES
 from starling_segments.engine.sequences.parts import Stage, thin
 
 MAX_COMBINATIONS = 1_024
-"""How many combinations are kept, over all events of a sequence."""
+"""Maximum number of combinations, over all events of a sequence."""
 MAX_COMBINATION_BYTES = 1 << 17
-"""How much room they may take, in bytes of JSON text."""
+"""Maximum size of the combinations, in bytes of JSON text."""
 MAX_COMBINATION_CHARACTERS = 4_096
-"""How long one of them may be: what leaves more to compare with leads nobody on."""
+"""Maximum length of one combination; a longer one is not continued."""
 MAX_CAPTURED_BYTES = 1 << 17
-"""How much room the values may take that events keep to be compared, in bytes."""
+"""Maximum size of the values captured for comparisons, in bytes."""
 FREE = 16
-"""How many combinations an event gets without a look at the others."""
+"""Number of combinations of an event between two checks of the total."""
 _FEW, _SHORT = 4, 512
-"""So many combinations, of so many characters together, are never too much: not if each of 256 events has them."""
+"""This number of combinations, with this many characters, never exceeds the limits, even for each of 256 events."""
 _SHORT_TEXT = SMALL_BYTES // 4 - 8
-"""Characters of up to four bytes, and what is written before them."""
+"""Characters of up to four bytes, without the prefix."""
 
 
 def has_room(links: list[Link], here: Link, left: str) -> bool:
-    """Whether a link is to get one more combination. A full one is asked at every `FREE`th: the look takes its time."""
+    """Return whether a link may get another combination. The total is checked at each `FREE`th only, because that is slow."""
     if len(left) > MAX_COMBINATION_CHARACTERS:
         return False
     return len(here.reached) % FREE != FREE - 1 or sum([len(link.reached) for link in links]) < MAX_COMBINATIONS
 
 
 def make_room(links: list[Link], start: int, stages: tuple[Stage, ...]) -> None:
-    """Forget what is too much, after the links from `start` on may have got more. While each has little it cannot be."""
+    """Enforce the limits after the links from `start` on may have grown; a cheap check covers small links."""
     many = False
     for i in range(start, len(links)):
         link = links[i]
@@ -56,17 +56,17 @@ def make_room(links: list[Link], start: int, stages: tuple[Stage, ...]) -> None:
 
 
 def _is_light(kept: Any) -> bool:
-    """Whether it takes at most `SMALL_BYTES` bytes. Of one short text, the usual case, it is told without writing it."""
+    """Return whether the value has at most `SMALL_BYTES` bytes; a single short text needs no encoding to know."""
     if kept is None or (len(kept) == 1 and kept[0].__class__ is str and len(kept[0]) <= _SHORT_TEXT):
         return True
     return encoded_size(kept) <= SMALL_BYTES
 
 
 def _thin_left(links: list[Link], stages: tuple[Stage, ...]) -> None:
-    """Keep less of what is left to compare with, if that is too much.
+    """Drop combinations if they exceed the limits.
 
-    First goes what a later event left too: of chains that left the same the last one decides, so the others would only
-    count for a match that comes late. Then the oldest. What nothing is compared with (left "") is never too much.
+    First those that a later event has too: of equal combinations the last decides, so the others matter for late matches only.
+    Then the oldest. The empty combination "" is never dropped.
     """
     n, room = 0, 0
     for link in links:
@@ -75,7 +75,7 @@ def _thin_left(links: list[Link], stages: tuple[Stage, ...]) -> None:
             room += _bytes(left)
     if n <= MAX_COMBINATIONS and room <= MAX_COMBINATION_BYTES:
         return
-    most, largest = MAX_COMBINATIONS * 3 // 4, MAX_COMBINATION_BYTES * 3 // 4  # so that the next events find room
+    most, largest = MAX_COMBINATIONS * 3 // 4, MAX_COMBINATION_BYTES * 3 // 4  # leave space for the next events
     oldest_first = [(link, left) for link in links for left in link.reached if left]
     for link, left in [*_spent(links, stages), *oldest_first]:
         if n <= most and room <= largest:
@@ -86,7 +86,7 @@ def _thin_left(links: list[Link], stages: tuple[Stage, ...]) -> None:
 
 
 def _spent(links: list[Link], stages: tuple[Stage, ...]) -> list[tuple[Link, str]]:
-    """(link, what it left) where a later link has met the same stages with the same, and no pause is open; oldest first."""
+    """Return (link, combination) pairs that a later link covers and without an open pause; oldest first."""
     later: dict[str, int] = {}
     spent: list[tuple[Link, str]] = []
     for link in reversed(links):
@@ -100,7 +100,7 @@ def _spent(links: list[Link], stages: tuple[Stage, ...]) -> list[tuple[Link, str
 
 
 def _is_open(marks: int, stages: tuple[Stage, ...]) -> bool:
-    """Whether a pause has begun that is neither met nor broken."""
+    """Return whether a pause has started that is neither completed nor broken."""
     return any(
         stage.pause_ms is not None and marks >> (k - 1) & 1 and not marks >> k & 1 and not marks >> (len(stages) + k) & 1
         for k, stage in enumerate(stages)

@@ -1,4 +1,4 @@
-"""Pure core: what a sequence is made of when it is folded."""
+"""Pure core: the parts of a compiled sequence."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from starling_segments.language.paths import Reader
 CACHED_NAMES = 1_024
 Named = tuple[tuple[int, Test | None], ...]
 Bound = dict[str, Any]
-"""`step:path` -> the value that the event of that step had there."""
+"""`step:path` -> the value in the event of that step."""
 Slot = tuple[str, int]
-"""`step:path`, and where the event at hand keeps that value; -1: it is of an earlier step."""
+"""`step:path` and its index among the captured values of the event; -1: captured by an earlier step."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTest:
-    """What an event has to be to match a step: its name, its `where`, and what is left of it to be asked in a chain.
+    """The test of a step: the event's name, and the parts of its `where`.
 
-    `now`: asked when the event comes. `later`: asked of what is kept of it and what earlier steps left.
+    `now`: evaluated when the event arrives. `later`: evaluated for a chain, on captured values of this and earlier events.
     """
 
     name: str
@@ -31,16 +31,16 @@ class StepTest:
     later: Test | None
 
     def named(self, name: str) -> bool:
-        """Whether an event of that name can match."""
+        """Return whether an event of that name can match."""
         return name.startswith(self.name[:-1]) if self.name.endswith("*") else name == self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A step that is met at an instant: `step` by an event, or `pause_ms` long without one.
+    """A step that is completed at an instant: by an event (`step`), or by `pause_ms` without one.
 
-    `after_ms`: how long after its event a pause is met. `within_ms`: the longest gap. `forbidden`: steps of which no
-    event may lie between the stage before and this one.
+    `after_ms`: time from the event to the end of the pause. `within_ms`: the longest gap. `forbidden`: steps without a match
+    between the previous stage and this one.
     """
 
     step: int
@@ -52,7 +52,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """One value to keep of an event for later comparisons. `source`: `properties`, `context` or `traits`."""
+    """A value to capture of each event for later comparisons. `source`: `properties`, `context` or `traits`."""
 
     name: str
     source: str
@@ -60,7 +60,7 @@ class Capture:
 
 
 class Recorded:
-    """What is left of an event, and of the events before it in its chain."""
+    """The captured values of an event, and those of earlier events in its chain."""
 
     __slots__ = ("bound", "kept")
 
@@ -70,22 +70,22 @@ class Recorded:
 
 
 def in_order(kept: Any) -> Any:
-    """What an event keeps in the order of its names; a match that waits has it by name, and up to format 6 every event had."""
+    """Return captured values in order; future matches, and all events up to format 6, have them by name."""
     return [kept[name] for name in sorted(kept)] if kept.__class__ is dict else kept
 
 
 def by_time(link: Link) -> int:
-    """The order of links."""
+    """Sort key of links."""
     return link.time
 
 
 def unpacked(left: str) -> Bound:
-    """What earlier steps left to compare with."""
+    """Return the values of a combination."""
     return msgspec.json.decode(left) if left else {}
 
 
 def thin(links: list[Link]) -> None:
-    """One link less: of those that have one of their own kind before and after them the closest to both, else the oldest."""
+    """Drop one link: of those between two of their kind the one with the smallest gap, else the oldest."""
     best, span = 0, -1
     last: dict[Any, tuple[int, int]] = {}
     for i, link in enumerate(links):

@@ -1,8 +1,8 @@
-"""Pure core: sequences. A step once met stays met, so each event remembers which stages it has met, and nothing is undone.
+"""Pure core: the leaf node of a sequence. A completed step stays completed: each event stores the stages it completes.
 
-The stages of a sequence are its steps that are met at an instant: events, and pauses (`not … for`). A `not` without
-`for` is no stage but forbids. What a stage needs of the past is the stage before it alone, so an event is kept with the
-stages that some chain of matches has led to it: of two chains that end in the same event, one is enough.
+The stages of a sequence are its steps that complete at an instant: events, and pauses (`not … for`). A `not` without `for` is
+not a stage but forbids matches. A stage depends on the previous stage only, so an event is stored with the stages that any
+chain of matches has reached at it: of two chains that end in the same event, one is enough.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _CHAIN: Final = Chain.__struct_config__.tag
 
 @dataclass(slots=True)
 class SequenceLeaf:
-    """One sequence. `horizon_ms`: what is older can be part of no completion that counts; None: nothing ever is.
+    """The leaf node of a sequence. `horizon_ms`: maximum age of events that can be part of a completion; None: unlimited.
 
-    `captures`: what is kept of each event; `slots`: for each stage, the values it leaves to later ones.
+    `captures`: the values captured of each event; `slots`: for each stage, the values that later stages compare with.
     """
 
     id: str
@@ -53,21 +53,21 @@ class SequenceLeaf:
     slots: tuple[tuple[Slot, ...], ...]
     needs_traits: bool
     pauses: tuple[int, ...]
-    """The stages that time alone can meet."""
+    """The stages that time alone can complete."""
     mask: int = 0
     by_name: dict[str, Named] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def reads(self) -> bool:
-        """Whether it looks into the events that it folds."""
+        """Whether the content of matching events is read."""
         return bool(self.captures) or any(test.now is not None for test in self.tests)
 
     def without_segments(self) -> SequenceLeaf:
-        """The same without segments."""
+        """Return the leaf node without segments."""
         return replace(self, mask=0)
 
     def fold(self, state: UserState, event: EventView, now: int) -> int:
-        """Take an event in if it matches a step; returns the segments whose truth may have changed."""
+        """Fold an event if it matches a step; return the mask of the affected segments."""
         subject: Any = EventWithTraits(event, state.traits) if self.needs_traits else event
         matches, time = 0, event.time_ms
         for bit, test in self._named(event.name):
@@ -76,14 +76,14 @@ class SequenceLeaf:
         if not matches:
             return 0
         kept = [capture.read(getattr(subject, capture.source)) for capture in self.captures] if self.captures else None
-        if time > now:  # rare: waits with its values by name, as ever
+        if time > now:  # rare: a future match is stored with its values by name, as in all formats
             named = None if kept is None else {capture.name: value for capture, value in zip(self.captures, kept, strict=True)}
             defer(state, time, self.id, (matches, named))
             return 0
         return self.add(state, time, (matches, kept), now)
 
     def _named(self, name: str) -> Named:
-        """The steps that an event of that name can match: bit, and what it is asked when it comes."""
+        """Return the steps that an event of that name can match: bit, and the test at arrival."""
         found = self.by_name.get(name)
         if found is None:
             found = tuple((1 << i, test.now) for i, test in enumerate(self.tests) if test.named(name))
@@ -92,7 +92,7 @@ class SequenceLeaf:
         return found
 
     def add(self, state: UserState, time: int, payload: Any, now: int) -> int:
-        """As `fold`, of a match whose time has come. Pauses that are over are closed later, by `expire`."""
+        """Fold a match whose time has been reached. Pauses that have ended are completed later, by `expire`."""
         matches, kept = payload
         if kept.__class__ is dict:
             kept = in_order(kept)
@@ -121,8 +121,8 @@ class SequenceLeaf:
         return self.mask if self.holds_of(chain, now) is not before else 0
 
     def _start(self, state: UserState, time: int, matches: int, kept: Any) -> None:
-        """As `add`, of the very first match, where it can begin no pause and there is more to meet than one step."""
-        # Hot: in the mix of all kinds of segments an event is the first one in 1.2 sequences, and of 0.4 it is a later one.
+        """Fold the first match of a user if no pause can start with it and the sequence has more than one stage."""
+        # Hot: in the benchmark's mix, an event is the first match of 1.2 sequences and a later one of 0.4.
         reached: dict[str, int] = {}
         first = self.stages[0].step
         if matches >> first & 1:
@@ -134,7 +134,7 @@ class SequenceLeaf:
         state.accumulators.put_first(self.id, (_CHAIN, ((time, matches, reached, kept),), None))
 
     def expire(self, state: UserState, now: int) -> int:
-        """The leaf is due: meet the pauses that are over; returns the segments that hang on it."""
+        """Handle the due timer: complete the pauses that have ended; return the mask of the affected segments."""
         chain = state.accumulators.get(self.id)
         if chain is None:
             state.due.set(self.id, None)
@@ -149,20 +149,20 @@ class SequenceLeaf:
         return self.mask
 
     def refresh(self, state: UserState, now: int) -> None:
-        """Settle, and set the timer anew, after the plan changed."""
+        """Settle the accumulator and set the timer, after a switch of plans."""
         self.expire(state, now)
 
     def holds(self, state: UserState, now: int) -> bool:
-        """Whether a chain was completed inside the window."""
+        """Return whether a chain was completed inside the window."""
         chain = state.accumulators.get(self.id)
         return chain is not None and self.holds_of(chain, now)
 
     def holds_of(self, chain: Chain, now: int) -> bool:
-        """As `holds`."""
+        """Return whether a chain was completed inside the window."""
         return chain.done is not None and (self.within_ms is None or now - self.within_ms < chain.done)
 
     def observe(self, state: UserState, now: int) -> dict[str, Any]:  # noqa: ARG002 - one shape for all leaves
-        """When it was last completed, and how many stages the furthest chain has met."""
+        """Return the last completion, and the number of stages that the longest chain has completed."""
         chain = state.accumulators.get(self.id)
         if chain is None:
             return {"completed_at": None, "stages_met": 0, "stages": len(self.stages)}
@@ -174,7 +174,7 @@ class SequenceLeaf:
         return {"completed_at": chain.done, "stages_met": met, "stages": len(self.stages)}
 
     def next_change_in(self, state: UserState, now: int) -> int | None:
-        """The earliest instant after `now` at which the truth can change by itself."""
+        """Return the earliest instant after `now` at which time alone changes the truth."""
         chain = state.accumulators.get(self.id)
         turn = None if chain is None else self._next_change(chain, now)
         return earlier(turn, next_deferred(state, self.id))
@@ -183,7 +183,7 @@ class SequenceLeaf:
         state.due.set(self.id, self._next_change(chain, now))
 
     def _next_change(self, chain: Chain, now: int) -> int | None:
-        """A pause that is over already counts too: it has to be met before anything else happens."""
+        """A pause that has ended but is not completed counts too: it must be completed before the next input."""
         turn = None
         if chain.done is not None:
             if self.within_ms is None:
@@ -203,10 +203,10 @@ class SequenceLeaf:
             chain.done = None
 
     def _grow(self, chain: Chain, start: int) -> None:
-        """Meet what can be met from link `start` on. A stage only needs links before its own, so one pass is enough."""
+        """Complete stages from link `start` on. A stage depends on earlier links only, so one pass is enough."""
         for i in range(start, len(chain.links)):
             if not self._grow_at(chain, i) and i == start:
-                return  # what has met nothing new leads nobody further
+                return  # a link without new stages extends no chain
 
     def _grow_at(self, chain: Chain, i: int) -> bool:
         grown, matches = False, chain.links[i].matches
@@ -222,7 +222,7 @@ class SequenceLeaf:
         return self._mark(chain, i, 0, self._leave(link.kept, 0, {}))
 
     def _extend(self, chain: Chain, i: int, k: int) -> bool:
-        """Look back for chains that this link leads on: for what each left to compare with, the last one decides."""
+        """Extend the chains before this link: of equal combinations, the last link decides."""
         links, stage, previous = chain.links, self.stages[k], self.stages[k - 1]
         link, bit = links[i], 1 << (k - 1)
         tried: set[str] = set()
@@ -258,7 +258,7 @@ class SequenceLeaf:
         return later is None or later(Recorded(link.kept, bound), link.time)
 
     def _leave(self, kept: Any, k: int, bound: Bound) -> str:
-        """What stage `k`, met by an event that keeps that, leaves to compare with."""
+        """Return the combination after stage `k`, for an event with these captured values."""
         slots = self.slots[k]
         if not slots:
             return ""
@@ -281,7 +281,7 @@ class SequenceLeaf:
         return True
 
     def _open_pauses(self, chain: Chain, k: int) -> Iterator[tuple[int, str, int]]:
-        """(link, what is left to compare with, when it is over) of each pause `k` that nothing has broken yet, in order."""
+        """Iterate over the open pauses `k` in order: (link, combination, end of the pause)."""
         before, settled = 1 << (k - 1), 1 << k | 1 << (len(self.stages) + k)
         after_ms = self.stages[k].after_ms
         for i, link in enumerate(chain.links):
@@ -290,7 +290,7 @@ class SequenceLeaf:
                     yield i, left, link.time + after_ms
 
     def _look_for_breaks(self, chain: Chain, i: int, k: int, left: str) -> None:
-        """Note whether a match lies inside pause `k`, which has just begun."""
+        """Mark pause `k`, which has just started, as broken if it contains a match."""
         links, stage = chain.links, self.stages[k]
         begins, ends = links[i].time + self.stages[k - 1].after_ms, links[i].time + stage.after_ms
         bound = unpacked(left)
@@ -300,7 +300,7 @@ class SequenceLeaf:
                 return
 
     def _break(self, chain: Chain, breaker: Link) -> None:
-        """Note all pauses that a new link lies inside of; that stays so."""
+        """Mark all pauses that contain a new link as broken, permanently."""
         for k in self.pauses:
             stage, begins_ms = self.stages[k], self.stages[k - 1].after_ms
             if not breaker.matches >> stage.step & 1:
@@ -311,7 +311,7 @@ class SequenceLeaf:
                     link.reached[left] |= 1 << (len(self.stages) + k)
 
     def _close(self, chain: Chain, now: int) -> int:
-        """Meet the pauses that are over at `now`, and what follows from them. Returns the first link that may have met more."""
+        """Complete the pauses that have ended at `now`, and the stages after them. Return the first changed link."""
         first = len(chain.links)
         while True:
             over = [(i, k, left) for k in self.pauses for i, left, ends in self._open_pauses(chain, k) if ends <= now]
@@ -320,18 +320,18 @@ class SequenceLeaf:
             for i, k, left in over:
                 passed_on = self._passed_on(left, k)
                 if passed_on != left:
-                    chain.links[i].reached[left] |= 1 << (len(self.stages) + k)  # it is met under another name
+                    chain.links[i].reached[left] |= 1 << (len(self.stages) + k)  # the stage is completed under another combination
                 self._mark(chain, i, k, passed_on)
             first = min(first, *(i for i, _, _ in over))
             for place in range(first, len(chain.links)):
                 self._grow_at(chain, place)
 
     def _passed_on(self, left: str, k: int) -> str:
-        """What is still to be compared with after stage `k`, a pause."""
+        """Return the combination after stage `k`, a pause."""
         slots = self.slots[k]
         bound = unpacked(left)
         return msgspec.json.encode({slot: bound.get(slot) for slot, _ in slots}).decode() if slots else ""
 
 
 FoldingLeaf: TypeAlias = EventLeaf | SequenceLeaf
-"""What events are folded into."""
+"""The leaf nodes that fold events."""

@@ -1,4 +1,4 @@
-"""Pure core: every operator of the language, by name. A new operator is one entry in one of the families' tables."""
+"""Pure core: the table of operators. A new operator is one entry in the table of its family."""
 
 from collections.abc import Mapping
 

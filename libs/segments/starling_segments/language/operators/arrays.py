@@ -1,4 +1,4 @@
-"""Pure core: operators on arrays. Anything but an array is a missing value to them."""
+"""Pure core: operators on arrays; any other value is a missing value."""
 
 from __future__ import annotations
 

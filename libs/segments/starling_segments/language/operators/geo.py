@@ -1,4 +1,4 @@
-"""Pure core: operators on places, `{"lat": degrees, "lon": degrees}`. A value out of range is a missing value."""
+"""Pure core: operators on coordinates, `{"lat": degrees, "lon": degrees}`. A value out of range is a missing value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starling_segments.language.operators import operands
 from starling_segments.language.operators.table import NUMBER_TYPES, OBJECT, Operator, Test
 
 EARTH_RADIUS_KM = 6_371.0088
-"""Mean radius (IUGG); the distance is the great circle's on that sphere."""
+"""Mean radius (IUGG); distances are great circles on this sphere."""
 
 _OBJECT_KIND = frozenset({OBJECT})
 
@@ -43,7 +43,7 @@ def _within_km(circle: dict[str, float], _zone: ZoneInfo) -> Test:
 
 
 def _in_box(box: dict[str, float], _zone: ZoneInfo) -> Test:
-    """Edges are inside. A box whose west lies east of its east crosses the date line."""
+    """The edges belong to the box. A box with west > east crosses the date line."""
     north, south, east, west = box["north"], box["south"], box["east"], box["west"]
 
     def holds(value: Any, _now: int) -> bool:

@@ -1,4 +1,4 @@
-"""Pure core: date operators, fixed and moving. A moving one says when time alone can change its truth."""
+"""Pure core: date operators, fixed and moving; time alone can change the truth of a moving one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _fixed(operand: Operand, holds: Callable[[int, int, int], bool]) -> Operator
 
 
 def _moving(holds: Callable[[int, int, int], bool], turns: Callable[[int, int], tuple[int, ...]]) -> Operator:
-    """`holds(t, now, d)`; `turns(t, d)`: every instant at which that can change, ascending."""
+    """`holds(t, now, d)`; `turns(t, d)`: all instants at which the truth can change, ascending."""
 
     def build(length_ms: int, zone: ZoneInfo) -> Test:
         def test(value: Any, now: int) -> bool:
@@ -70,7 +70,7 @@ def _anniversary_turns(length_ms: int, zone: ZoneInfo) -> NextChange:
 
 
 def _calendar(operand: Operand, part: Callable[[datetime], object]) -> Operator:
-    """`part` of the value's local date equals the operand. Time does not change it."""
+    """Compare `part` of the value's local date with the operand."""
 
     def build(wanted: object, zone: ZoneInfo) -> Test:
         def holds(value: Any, _now: int) -> bool:

@@ -1,6 +1,6 @@
-"""Pure core: how the `value` of an operator is read, and the JSON Schema that says the same.
+"""Pure core: the operands of operators: validation of `value`, and the equivalent JSON Schema.
 
-A reader returns the operand in its canonical form (JSON values only), or None after it has said what is wrong.
+`read` returns the operand in canonical form (JSON values only), or None after recording a validation error.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from starling_segments.language.validation import Location
 Schema = Mapping[str, Any]
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MAX_ITEMS = 10_000
-"""Values in one list; more of them belong into an uploaded list."""
+"""Maximum number of values in one list; more belong in an uploaded list."""
 MAX_PATTERN_CHARACTERS = 1_000
 _PATTERN_BYTES = 1 << 20
-"""What RE2 may use for one compiled pattern; what needs more is refused."""
+"""Memory limit of RE2 for one compiled pattern; a larger one is refused."""
 TYPE_NAMES: Mapping[type, str] = {
     str: "string", int: "number", float: "number", bool: "boolean", list: "array", dict: "object"
 }  # fmt: skip
@@ -33,19 +33,19 @@ _SCALAR: Schema = {"type": ["string", "number", "boolean"]}
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """`read(value, place)`; `schema` of the value; `expected` in words."""
+    """`read(value, location)`: the validation; `schema`: the JSON Schema of the value."""
 
     read: Callable[[Any, Location], Any]
     schema: Schema
 
 
 def is_number(value: object) -> bool:
-    """A finite number; a flag is none."""
+    """Return whether the value is a finite number; a boolean is not."""
     return type(value) is int or (type(value) is float and value - value == 0)
 
 
 def is_scalar(value: object) -> bool:
-    """Text, a number or a flag."""
+    """Return whether the value is a text, a number or a boolean."""
     return type(value) in (str, bool) or is_number(value)
 
 
@@ -117,7 +117,7 @@ def _read_pattern(value: Any, location: Location) -> Any:
 
 
 def compile_pattern(pattern: str) -> Any:
-    """A compiled RE2 pattern, linear in time. Raises: re2.error."""
+    """Return a compiled RE2 pattern, which matches in linear time. Raises: re2.error."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _PATTERN_BYTES
@@ -165,7 +165,7 @@ def _record(limits: Mapping[str, tuple[float, float]], expected: str) -> Operand
 
 
 def scalars_of(operand: Any) -> list[Any]:
-    """The scalars that an equality or order operand is made of."""
+    """Return the scalars of an operand of an equality or order operator."""
     return list(chain(operand)) if type(operand) is list else [operand]
 
 

@@ -26,15 +26,15 @@ _TEXT_TYPES = frozenset({str})
 
 
 def equals(operand: Any, _zone: ZoneInfo) -> Test:
-    """Strictly equal."""
+    """Return a test for strict equality."""
     if type(operand) is bool:
         return lambda value, _now: value is operand
-    # `True == 1` in Python; a flag must never equal a number. Text equals only text.
+    # `True == 1` in Python, but a boolean must never equal a number. Text equals only text.
     return lambda value, _now: value == operand and type(value) is not bool
 
 
 def one_of(operand: list[Any], _zone: ZoneInfo) -> Test:
-    """Strictly equal to one of them."""
+    """Return a test for strict equality with one of the values."""
     flags = frozenset(item for item in operand if type(item) is bool)
     others = frozenset(item for item in operand if type(item) is not bool)
 

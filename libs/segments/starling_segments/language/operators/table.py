@@ -1,4 +1,4 @@
-"""Pure core: what an operator is. Types are strict and a missing value is None, everywhere."""
+"""Pure core: the definition of an operator. Types are strict, and a missing value is None."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Test = Callable[[Any, int], bool]
 Comparison = Callable[[Any, Any, int], bool]
 """(observed value, other observed value, instant) -> truth."""
 NextChange = Callable[[Any, int], int | None]
-"""(observed value, instant) -> the earliest later instant at which the truth can change by itself."""
+"""(observed value, instant) -> the earliest later instant at which time alone changes the truth."""
 
 TEXT, NUMBER, FLAG, DATE, ARRAY, OBJECT = "text", "number", "flag", "date", "array", "object"
 ANYTHING = frozenset({TEXT, NUMBER, FLAG, DATE, ARRAY, OBJECT})
@@ -23,11 +23,11 @@ NUMBER_TYPES = frozenset({int, float})
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator: how its `value` is read, which observed types it can be true of, and what it does.
+    """One operator: its operand, the types that it applies to, and its test.
 
-    `build(operand, zone)` makes the test. `next_change` is only there when time alone changes the truth. `zoned`: the
-    test depends on the segment's timezone. `ignores_case`: may carry `ignore_case`. `filters`: its operand is a
-    `where` over each item and not a `value`. `negates`: it is the negation of another one.
+    `build(operand, zone)` returns the test. `next_change` is set if time alone changes the truth. `zoned`: the test depends on the
+    segment's timezone. `ignores_case`: supports `ignore_case`. `filters`: its operand is a `where` over the items instead of a
+    `value`. `negates`: it is the negation of another operator.
     """
 
     fits: frozenset[str]
@@ -41,7 +41,7 @@ class Operator:
 
 
 def negative(positive: Operator) -> Operator:
-    """The exact negation: true of a missing value whenever the positive one is false of it."""
+    """Return the exact negation: true for a missing value whenever the positive operator is false for it."""
 
     def build(operand: Any, zone: ZoneInfo) -> Test:
         holds = positive.build(operand, zone)
