@@ -1,7 +1,7 @@
-"""How long one event takes in the segment fold, and one state to bytes and back. Prints JSON, microseconds each.
+"""Time of one event in the segment fold, and of one state to bytes and back. Prints JSON, microseconds each.
 
-Twenty mixed segments, 200 users, events of five properties, one worker's single thread; every figure is the median of
-five rounds, in processor time: what else runs on the machine hardly shows. Run: python benchmarks/segments_fold.py
+Twenty mixed segments, 200 users, events of five properties, one thread; each figure is the median of five rounds in processor
+time, so that other processes hardly affect it. Run: python benchmarks/segments_fold.py
 """
 
 from __future__ import annotations

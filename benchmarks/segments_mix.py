@@ -1,8 +1,8 @@
-"""What an event costs in the segment fold as segments get more: 1, 20, 100 and 1,000 of every kind. Prints JSON.
+"""Cost of an event in the segment fold with 1, 20, 100 and 1,000 segments of all kinds. Prints JSON.
 
-A shop with forty kinds of events, fifty categories and two hundred brands; the segments ask, as marketers do, for one
-of them each. A step is what a worker does for an event besides talking to others: state from bytes, fold, next timer,
-state to bytes. Processor time of one thread, microseconds. Run: python benchmarks/segments_mix.py [--write]
+A shop with forty event names, fifty categories and two hundred brands; each segment selects one of them. A step is a worker's
+computation for one event: state from bytes, fold, next timer, state to bytes. Processor time of one thread in microseconds.
+Run: python benchmarks/segments_mix.py [--write]
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Event:
 
 
 class Mix:
-    """Segments of every kind, the same for the same seed."""
+    """Segments of all kinds, deterministic for a seed."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
@@ -56,7 +56,7 @@ class Mix:
         return [parse_segment(document, known) for document in documents]
 
     def events(self) -> Doc:
-        """One kind of event; in five of six segments of one category or brand."""
+        """Select one event name, in five of six cases with one category or brand."""
         found: Doc = {"event": self.dice.choice(NAMES)}
         asked = self.dice.choice(("category", "category", "brand", "brand", "brand", None))
         if asked:
@@ -146,25 +146,25 @@ class Mix:
 
 
 def properties(dice: random.Random) -> Doc:
-    """What an event of the mix says."""
+    """Return the properties of an event of the mix."""
     return {"category": dice.choice(CATEGORIES), "brand": dice.choice(BRANDS), "revenue": dice.randint(5, 200), "quantity": 1}
 
 
 def traits(dice: random.Random) -> Doc:
-    """What the mix asks of a profile."""
+    """Return the traits of a profile of the mix."""
     return {"plan": f"plan-{dice.randrange(20)}", "city": f"city-{dice.randrange(100)}"}
 
 
 def events(seed: int) -> list[tuple[int, Event]]:
     dice, made = random.Random(seed), []
     for i in range(EVENTS):
-        said = properties(dice)
+        drawn = properties(dice)
         at = FIRST_MS + i * DAYS * DAY_MS // EVENTS
-        made.append((dice.randrange(USERS), Event(dice.choice(NAMES), at, said, {})))
+        made.append((dice.randrange(USERS), Event(dice.choice(NAMES), at, drawn, {})))
     return made
 
 
-def told_of_their_profiles(evaluator: Evaluator) -> dict[int, bytes]:
+def states_with_profiles(evaluator: Evaluator) -> dict[int, bytes]:
     dice, states = random.Random(3), {}
     for user in range(USERS):
         state = UserState(user_id=f"user-{user}")
@@ -174,10 +174,10 @@ def told_of_their_profiles(evaluator: Evaluator) -> dict[int, bytes]:
 
 
 def run(evaluator: Evaluator, made: list[tuple[int, Event]]) -> dict[str, Any]:
-    states, took = told_of_their_profiles(evaluator), {"decode": 0.0, "fold": 0.0, "encode": 0.0}
+    states, took = states_with_profiles(evaluator), {"decode": 0.0, "fold": 0.0, "encode": 0.0}
     changes, clock = 0, time.process_time
     began = clock()
-    for user, event in made:  # without a look at the clock in between, which costs as much as a step
+    for user, event in made:  # no clock is read in between: that takes as long as a step
         state = decode_state(states[user])
         changes += len(evaluator.on_event(state, event, event.time_ms))
         evaluator.next_due(state)
@@ -206,7 +206,7 @@ def timed(work: Callable[[Any], Any], items: list[Any]) -> float:
 
 
 def measure(n: int, made: list[tuple[int, Event]]) -> dict[str, Any]:
-    """The median of three mixes of `n` segments each (of fifteen for a single one, which may be of any kind)."""
+    """Return the medians of three mixes of `n` segments (of 25 for small `n`, where the kinds differ)."""
     rounds = []
     for seed in range(3 if n > 20 else 25):
         began = time.process_time()
@@ -217,7 +217,7 @@ def measure(n: int, made: list[tuple[int, Event]]) -> dict[str, Any]:
 
 
 def widest() -> dict[str, float]:
-    """One segment of 256 leaves of every kind, the predicates inside `where` counted, parsed and planned."""
+    """Return the time to parse and compile one segment of 256 conditions of all kinds, predicates inside `where` included."""
     mix, leaves = Mix(1), 0
     took: list[float] = []
     parts: list[Doc] = []

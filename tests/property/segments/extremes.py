@@ -1,4 +1,4 @@
-"""Extreme values, and the whole way of a definition through the package with extreme users. A step that raises fails the test."""
+"""Extreme values, and a definition's whole way through the package with extreme users. A step that raises fails the test."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from starling_segments import (
 
 Doc = dict[str, Any]
 EVERY = int(os.environ.get("STARLING_EXTREMES_EVERY", "97"))
-"""Each n-th combination is tried; 1: all of them."""
+"""Every n-th combination is tried; 1: all."""
 KNOWN = Known(segments={"other": frozenset()}, computed_traits=frozenset({"clv"}), lists=frozenset({"vips"}), accounts=True)
 FIRST_MS, LAST_MS = 0, 253_402_300_799_999
-"""The times that the normalizer lets through: 1970 to the end of 9999."""
+"""The times that the normalizer accepts: 1970 to the end of 9999."""
 LATE_MS = LAST_MS - 86_400_000
 MID_MS = 1_774_745_990_000
 ZONES = ("UTC", "Pacific/Kiritimati", "Etc/GMT+12")
-"""Kiritimati is 14 hours ahead of UTC, the other one 12 hours behind."""
+"""Kiritimati is 14 hours ahead of UTC, the other zone 12 hours behind."""
 
 INTEGERS = [
     0, 1, -1, 2**31 - 1, 2**31, -(2**31) - 1, 2**53 - 1, -(2**53 - 1), 2**53, 2**53 + 1, -(2**53), 2**63 - 1, 2**63, -(2**63) - 1,
@@ -64,7 +64,7 @@ NO_TEXTS = ["\ud800", "a\udfffb"]
 
 
 def nested(levels: int) -> Any:
-    """Lists and objects in turn, so many of them inside one another."""
+    """Return alternating lists and objects, nested this deep."""
     value: Any = 1
     for level in range(levels):
         value = [value] if level % 2 else {"v": value}
@@ -78,22 +78,22 @@ COLLECTIONS: list[Any] = [
     {"lat": 90, "lon": -180}, {"lat": 1e308, "lon": 10**400}, {"lat": -0.0, "lon": 5e-324}, {"v": 10**400}, nested(30),
 ]  # fmt: skip
 VALUES: list[Any] = [*SCALARS, *COLLECTIONS]
-"""What a trait or a property can be. The decoder of events and profiles lets no other numbers and texts through."""
+"""The extreme values of traits and properties; the decoders of events and profiles refuse any other."""
 OPERANDS: list[Any] = [*VALUES, *NO_NUMBERS, *NO_TEXTS, ["\ud800"], {"\ud800": 1}, nested(100), ["a"] * 10_001]
-"""What can stand in a definition: whatever Python makes of some JSON text."""
+"""The extreme values in definitions: anything that Python reads from JSON."""
 UNREADABLE = ["1e400", "-1e400", "NaN", "Infinity", "9" * 5_000, '"\\ud800"', '{"\\udfff": 1}', "[" * 3_000 + "]" * 3_000]
-"""JSON texts of numbers and texts that no value of a user can be."""
+"""JSON texts of numbers and strings that no user's value can have."""
 
 
 def sampled(*choices: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Each n-th combination of them."""
+    """Return every n-th combination."""
     for number, combination in enumerate(product(*choices)):
         if number % EVERY == 0:
             yield combination
 
 
 def placed_in(schema: Any, value: Any) -> Iterator[Any]:
-    """The value where an operand of that schema has a part: itself, in a list, in a pair, as each field of an object."""
+    """Return the value at each position of an operand of this schema: itself, in a list, in a pair, as each field of an object."""
     yield value
     for kind in schema.get("anyOf", [schema]):
         if kind.get("type") == "array":
@@ -107,7 +107,7 @@ def placed_in(schema: Any, value: Any) -> Iterator[Any]:
 
 
 def parsed(where: Any, zone: str = "UTC", key: str = "s") -> Segment | None:
-    """The segment; None where the definition is refused with a place and a cure for each fault."""
+    """Return the segment; None if the definition is refused with a location and an expectation for each error."""
     try:
         return parse_segment({"key": key, "name": "s", "timezone": zone, "where": where}, KNOWN)
     except DefinitionRefused as refused:
@@ -125,7 +125,7 @@ def _check(faults: Sequence[FieldError]) -> None:
 
 
 def through_json(value: Any) -> Any:
-    """A value of a user, as the segmenter reads it."""
+    """Return a value as the segmenter reads it."""
     found = parse_object(json.dumps({"v": value}))
     assert not isinstance(found, Refused), found
     return found["v"]
@@ -136,7 +136,7 @@ def event(properties: Doc, time_ms: int, name: str = "A") -> Any:
 
 
 class User:
-    """One user under a plan. The state goes through bytes after every step."""
+    """One user under a plan. The state is serialised after every step."""
 
     def __init__(self, segments: Sequence[Segment], zone: str = "UTC") -> None:
         self.segments = {segment.key: segment for segment in segments}
@@ -148,7 +148,7 @@ class User:
 
     @classmethod
     def of(cls, wheres: Mapping[str, Doc], zone: str) -> User:
-        """Under those of the conditions that are accepted: a date may lie outside of the calendar of another zone."""
+        """Return a user under the valid conditions: a date may be out of range in another zone."""
         return cls([found for key, where in wheres.items() if (found := parsed(where, zone, key)) is not None], zone)
 
     def does(self, properties: Doc, time_ms: int, name: str = "A") -> None:
@@ -162,7 +162,7 @@ class User:
         self.steps(lambda: self.evaluator.on_profile(self.state, traits, [], self.now))
 
     def passes(self, until: int, most: int = 20) -> None:
-        """Fire timers one by one, as far as `most` of them, then the others at once."""
+        """Fire up to `most` timers one by one, then the others at once."""
         for _ in range(most):
             due = self.evaluator.next_due(self.state)
             if due is None or due > until:
@@ -174,7 +174,7 @@ class User:
         self.steps(lambda: self.evaluator.on_timer(self.state, self.now))
 
     def steps(self, act: Callable[[], object]) -> None:
-        """Take a step; store and read the state."""
+        """Take a step, then store and read the state."""
         act()
         data = encode_state(self.state)
         again = decode_state(data)
@@ -186,23 +186,23 @@ class User:
         return {key for key, membership in self.state.memberships.items() if membership.member}
 
     def explained(self, wheres: Mapping[str, Any]) -> None:
-        """As the API answers. The explanation agrees with the membership."""
+        """Return explain as the API does; it agrees with the membership."""
         for key in self.segments:
-            told = self.evaluator.explain(self.state, key, self.now)
-            assert told["tree"]["truth"] is told["member"] is (key in self.members()), wheres[key]
-            answer = in_words(told, {"where": wheres[key]})
+            explanation = self.evaluator.explain(self.state, key, self.now)
+            assert explanation["tree"]["truth"] is explanation["member"] is (key in self.members()), wheres[key]
+            answer = in_words(explanation, {"where": wheres[key]})
             json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()
 
     def previewed(self, key: str) -> bool:
-        """Whether the user would be a member, by a preview of that segment that no state keeps."""
-        trial = compile_preview(self.segments[key], {}, None, set())
-        past = required_history(trial, frozenset(), self.now)
-        limitations(trial, frozenset(), past, 86_400_000)
+        """Return whether the user would be a member, by a preview with no accumulators stored."""
+        preview = compile_preview(self.segments[key], {}, None, set())
+        past = required_history(preview, frozenset(), self.now)
+        limitations(preview, frozenset(), past, 86_400_000)
         state = decode_state(encode_state(self.state))
         memory = None if past is None else (fold_history(past, state, self.past, self.now), past.fresh)
-        return evaluate(trial, state, memory, self.now).after
+        return evaluate(preview, state, memory, self.now).after
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal, with their types."""
+    """Return whether values and their types are equal."""
     return json.dumps(one, sort_keys=True, default=repr) == json.dumps(other, sort_keys=True, default=repr)

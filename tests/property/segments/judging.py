@@ -1,4 +1,4 @@
-"""What a predicate says of a value, worked out from the words of the language each time. Shares no code with the package."""
+"""Reference implementation of the predicates, from the text of the language. Shares no code with the package."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from zoneinfo import ZoneInfo
 Doc = dict[str, Any]
 UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 EARLIEST_MS, LATEST_MS = -62_135_510_400_000, 253_402_128_000_000
-"""2 January of the year 1 and 30 December 9999, UTC: nothing outside is a date."""
+"""2 January of the year 1 and 30 December 9999, UTC: the range of dates."""
 GROUPS = frozenset({"all", "any", "none", "not"})
 NEGATIONS = {"neq": "eq", "missing": "exists", "has_none": "has_any"}
-"""And `not_` before the name of any other."""
+"""The operators with a negation named `not_…`."""
 TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str, "number": (int, float), "boolean": bool, "array": list, "object": dict
 }  # fmt: skip
@@ -30,7 +30,7 @@ def grouped(where: Doc, holds: Callable[[Doc], bool]) -> bool:
 
 
 def looked_up(value: Any, path: str) -> Any:
-    """What lies at a dotted path; None where there is nothing."""
+    """Return the value at a dotted path; None if it is missing."""
     here, _, rest = path.partition(".")
     if isinstance(value, list) and here == "*":
         return [found for item in value if (found := looked_up(item, rest) if rest else item) is not None]
@@ -66,7 +66,7 @@ def _ms(moment: datetime) -> int:
 
 
 def span(text: str, zone: str) -> tuple[int, int]:
-    """From when and until when, epoch ms: one instant, or the whole local day. Raises: ValueError when it is no date."""
+    """Return start and end in epoch ms: one instant, or the whole local day. Raises: ValueError unless it is a date."""
     if len(text) == len("2026-03-01"):
         day = date.fromisoformat(text)
         return tuple(_ms(datetime(d.year, d.month, d.day, tzinfo=ZoneInfo(zone))) for d in (day, day + timedelta(1)))  # type: ignore[return-value]
@@ -86,7 +86,7 @@ def instant(value: Any, zone: str) -> int | None:
 
 
 def version(text: Any) -> tuple[Any, ...] | None:
-    """What sorts as versions do; None when it is none."""
+    """Return a sort key of a version; None for anything else."""
     core, dash, pre = text.partition("-") if isinstance(text, str) and len(text) <= 256 else ("", "", "")
     numbers = core.split(".")
     if len(numbers) != 3 or not all(number.isdigit() for number in numbers) or (dash and not all(pre.split("."))):
@@ -96,7 +96,7 @@ def version(text: Any) -> tuple[Any, ...] | None:
 
 
 def _on_globe(place: Any) -> tuple[float, float, float] | None:
-    """A unit vector."""
+    """Return a unit vector."""
     lat: Any = place.get("lat") if isinstance(place, dict) else None
     lon: Any = place.get("lon") if isinstance(place, dict) else None
     if not (is_number(lat) and is_number(lon) and abs(lat) <= 90 and abs(lon) <= 180):
@@ -180,7 +180,7 @@ CALENDAR: dict[str, Callable[[datetime], object]] = {
 
 
 def judge(predicate: Doc, value: Any, n: int, zone: str) -> bool:
-    """`n`: the instant, epoch ms."""
+    """Evaluate a predicate. `n`: the instant, epoch ms."""
     op, wanted = predicate["op"], predicate.get("value")
     if op in NEGATIONS or op.startswith("not_"):
         return not judge({**predicate, "op": NEGATIONS.get(op, op.removeprefix("not_"))}, value, n, zone)

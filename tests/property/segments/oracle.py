@@ -1,7 +1,7 @@
-"""The slow, obvious answer: every input of a user kept, every truth worked out from the definition at every instant.
+"""The oracle: a slow, obvious implementation that stores every input of a user and evaluates every definition at every instant.
 
-Shares no code with the package. Times are epoch ms on a grid of half seconds, so that every instant at which anything
-can change (event times, window ends, date boundaries) is a grid point, and all of them are looked at.
+Shares no code with the package. Times are epoch ms on a grid of half seconds, so that every instant at which anything can change
+(event times, window ends, date boundaries) is a grid point, and all grid points are evaluated.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ MURMUR = {"one:u": 3_164_328_440, "two:u": 2_417_936_091}
 """Hashes of salt and user, from the reference implementation."""
 NEVER = (-(10**18), -1)
 LARGEST = 1e290
-"""A larger number is no amount."""
+"""Larger numbers are ignored."""
 
 Seen = tuple[str, int, str, int, str]
-"""segment key, sequence, status, effective at, cause"""
+"""(segment key, sequence, status, effective at, cause)"""
 Prefix = tuple[int, tuple[int, int], tuple[tuple[int, tuple[int, int]], ...]]
-"""how many steps, (time, arrival) of the last one, and the events of the steps that later ones compare with"""
+"""(number of steps, (time, arrival) of the last one, the events of the steps that later ones compare with)"""
 
 
 @dataclass
 class MeasuredEvent:
-    """One event; `traits`: of the profile when it arrived."""
+    """One event; `traits`: of the profile at its arrival."""
 
     name: str
     time_ms: int
@@ -42,7 +42,7 @@ class MeasuredEvent:
 
 @dataclass(frozen=True)
 class Point:
-    """One evaluation: when, how many events were known, and the traits."""
+    """One evaluation: its instant, the number of known events, and the traits."""
 
     instant: int
     events: int
@@ -51,7 +51,7 @@ class Point:
 
 @dataclass
 class Oracle:
-    """One user's whole past, and what was announced. `zone`: of all segments; `others`: (users, matching) of the account."""
+    """One user's history and membership changes. `zone`: of all segments; `others`: (users, matching) of the account."""
 
     definitions: dict[str, Doc]
     now: int = 0
@@ -64,7 +64,7 @@ class Oracle:
     paused: frozenset[str] = frozenset()
     known: bool = False
     points: list[Point] = field(default_factory=list)
-    announced: dict[str, list[Seen]] = field(default_factory=dict)
+    changes: dict[str, list[Seen]] = field(default_factory=dict)
     chains: dict[str, tuple[int, set[Prefix]]] = field(default_factory=dict)
 
     def event(self, event: MeasuredEvent, stream_time: int) -> list[Seen]:
@@ -101,7 +101,7 @@ class Oracle:
         before = self._pass(stream_time)
         gone = [key for key in self.definitions if key not in definitions]
         self.definitions = definitions
-        exits = [self._announce(key, self.now, "DEFINITION") for key in gone if self._is_member(key)]
+        exits = [self._change(key, self.now, "DEFINITION") for key in gone if self._is_member(key)]
         return before + exits + self._look(self.now, "DEFINITION")
 
     def hold(self, paused: frozenset[str], stream_time: int) -> list[Seen]:
@@ -110,10 +110,10 @@ class Oracle:
         return before + self._look(self.now, "DEFINITION")
 
     def members(self) -> set[str]:
-        return {key for key in self.announced if self._is_member(key)}
+        return {key for key in self.changes if self._is_member(key)}
 
     def _pass(self, stream_time: int) -> list[Seen]:
-        """Every grid point between the last instant and the new one, without the new one itself."""
+        """Iterate over the grid points between the last instant and the new one, exclusive."""
         target = max(stream_time, self.now)
         changes = []
         for instant in range(self.now + GRID_MS, target, GRID_MS):
@@ -126,20 +126,20 @@ class Oracle:
             return []
         self.points.append(Point(instant, len(self.events), self.traits))
         turned = [key for key in self.definitions if self._is_in(key, instant) != self._is_member(key)]
-        return [self._announce(key, instant, cause) for key in turned]
+        return [self._change(key, instant, cause) for key in turned]
 
-    def _announce(self, key: str, instant: int, cause: str) -> Seen:
-        history = self.announced.setdefault(key, [])
+    def _change(self, key: str, instant: int, cause: str) -> Seen:
+        history = self.changes.setdefault(key, [])
         status = "EXITED" if self._is_member(key) else "ENTERED"
         history.append((key, len(history) + 1, status, instant, cause))
         return history[-1]
 
     def _is_member(self, key: str) -> bool:
-        history = self.announced.get(key, [])
+        history = self.changes.get(key, [])
         return len(history) % 2 == 1
 
     def _is_in(self, key: str, n: int) -> bool:
-        """What is paused stays as it is, for those too that are built on it."""
+        """Return the truth; paused segments are unchanged, for segments that use them too."""
         return self._is_member(key) if key in self.paused else self.holds(self.definitions[key], n)
 
     def holds(self, where: Doc, n: int) -> bool:
@@ -197,7 +197,7 @@ class Oracle:
         return any("within" not in where or n - length(where["within"]) < c <= n for c in done)
 
     def _chained(self, where: Doc) -> set[Prefix]:
-        """Every prefix that was met at any evaluation up to the last one; what was met once stays."""
+        """Return every prefix that was completed at any evaluation up to the last one."""
         name = repr(where)
         seen, met = self.chains.get(name, (0, set()))
         for point in self.points[seen:]:
@@ -261,7 +261,7 @@ class Oracle:
 
 
 def storable(value: Any) -> Any:
-    """An integer beyond 64 bits is kept as a double, or not at all."""
+    """Return an integer beyond 64 bits as a double, or None."""
     if isinstance(value, dict):
         return {name: storable(part) for name, part in value.items()}
     if isinstance(value, list):
@@ -298,7 +298,7 @@ def of_numbers(kind: str, numbers: list[float], q: float | None) -> float:
 
 
 def grow(steps: list[Doc], met: set[Prefix], known: list[tuple[int, int, MeasuredEvent]], n: int, zone: str) -> None:
-    """Add every prefix that follows from those met and from the events known, until there is no other."""
+    """Add every prefix that follows from the completed ones and the known events, until there is no other."""
     events = [event for _, _, event in sorted(known, key=lambda match: match[:2])]
     order = {id(event): (t, arrival) for t, arrival, event in known}
     asked = {other["step"] for step in steps for other in compared_steps(step)}

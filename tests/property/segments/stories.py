@@ -1,4 +1,4 @@
-"""Strategies: small worlds in which every edge collides. Times lie on a half-second grid, windows are a few seconds."""
+"""Strategies: small worlds with many coinciding edges. Times are on a half-second grid, windows have a few seconds."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ LISTS = ("vips", "press")
 
 @dataclass(frozen=True)
 class Step:
-    """One input: `kind` is event, profile, list, account, advance, define or hold. `after_ms`: how far stream time moves on first.
+    """One input: `kind` is event, profile, list, account, advance, define or hold. `after_ms`: advance of stream time before it.
 
-    `held`: the segments that are paused from then on; all others go on.
+    `held`: the segments that are paused from then on; all others continue.
     """
 
     kind: str
@@ -48,15 +48,15 @@ class Step:
 
 @dataclass(frozen=True)
 class World:
-    """Where and when a story plays. `base_ms`: its first instant; all times in it are relative to that."""
+    """The timezone and time of a story. `base_ms`: its first instant, to which all its times are relative."""
 
     zone: str
     base_ms: int
 
 
 WORLDS = (
-    World("UTC", 86_400_000_000),  # far from the epoch: a property of 1 or 2 is an instant too, and lies on no grid
-    World("Europe/Berlin", 1_861_916_390_000),  # ten seconds before a day, a week, a month and a year begin
+    World("UTC", 86_400_000_000),  # far from the epoch: a property of 1 or 2 is an instant too, and not on the grid
+    World("Europe/Berlin", 1_861_916_390_000),  # ten seconds before the start of a day, a week, a month and a year
     World("Europe/Berlin", 1_774_745_990_000),  # ten seconds before the clocks go forward
     World("America/Havana", 1_772_945_990_000),  # ten seconds before a day whose first hour does not exist
 )
@@ -196,7 +196,7 @@ lists = st.sampled_from(LISTS).map(lambda key: {"list": key})
 
 @cache
 def _checked(met: tuple[int, ...]) -> tuple[st.SearchStrategy[Doc], st.SearchStrategy[Doc]]:
-    """What a step asks of its own properties, and of those of earlier steps: a selector of it, and one that is forbidden."""
+    """Return the selector of a step over its own properties and those of earlier steps, and a forbidden one."""
     checks = st.one_of(property_checks, _referring(met)) if met else property_checks
     return selectors_of(st.one_of(checks, grouped(checks))), selectors_of(checks)
 
@@ -212,7 +212,7 @@ _near: st.SearchStrategy[Doc] = st.one_of(st.just({}), spans)
 
 @st.composite
 def sequence_leaves(draw: st.DrawFn) -> Doc:
-    """Up to four steps that are met, and what may not happen between or after them."""
+    """Return up to four steps, and the steps forbidden between or after them."""
     steps: list[Doc] = []
     met: list[int] = []
     refers = draw(st.integers(0, 2)) == 0
@@ -253,7 +253,7 @@ account_leaves = st.builds(
 
 @cache
 def conditions(uses: tuple[str, ...]) -> st.SearchStrategy[Doc]:
-    """Trees that may be built on the segments `uses`. Made once: to make a strategy takes longer than to tell a story of it."""
+    """Return a strategy for trees that may use the segments `uses`; cached, because creating a strategy is slow."""
     nested = st.sampled_from(uses).map(lambda key: {"segment": key}) if uses else st.nothing()
     leaves = st.one_of(plain_leaves, plain_leaves, plain_leaves, nested, account_leaves)
     return st.one_of(leaves, grouped(leaves), grouped(st.one_of(leaves, grouped(leaves))))
@@ -261,7 +261,7 @@ def conditions(uses: tuple[str, ...]) -> st.SearchStrategy[Doc]:
 
 @st.composite
 def definitions(draw: st.DrawFn, keys: tuple[str, ...]) -> tuple[tuple[str, Doc], ...]:
-    """A condition for each key; a later one may be built on those before it."""
+    """Return a condition for each key; a later one may use the earlier ones."""
     return tuple((key, draw(conditions(keys[:i]))) for i, key in enumerate(keys))
 
 
@@ -269,7 +269,7 @@ _missing: st.SearchStrategy[Doc] = st.just({})
 happened = st.builds(
     lambda name, time, v, k, w, app: MeasuredEvent(name, time, {**v, **k, **w}, app),
     st.sampled_from(NAMES),
-    grid(-12, 8),  # relative to stream time here: late, on time, or ahead of it
+    grid(-12, 8),  # relative to stream time: late, on time, or in the future
     st.sampled_from([{}, {"v": 0.5}, {"v": 1}, {"v": 1}, {"v": 2}, {"v": -1}, {"v": "x"}, {"v": True}, {"v": At(5_000)}]),
     st.sampled_from([{}, {"k": "x"}, {"k": "y"}, {"k": 1}, {"k": 1.0}, {"k": True}]),
     st.one_of(_missing, wide_values.map(lambda w: {"w": w})),
@@ -308,28 +308,28 @@ _last_chapter = st.lists(steps, max_size=6)
 
 @cache
 def _holds(keys: tuple[str, ...]) -> st.SearchStrategy[list[Step]]:
-    """Some of the segments are paused, others go on."""
+    """Some segments are paused, others continue."""
     hold = st.builds(lambda after, held: Step("hold", after, held=held), gaps, st.frozensets(st.sampled_from(keys)))
     return st.one_of(st.just([]), st.just([]), st.lists(hold, min_size=1, max_size=2))
 
 
 def _interrupted(chapter: list[Step], holds: list[Step], place: int) -> list[Step]:
-    """The first of the holds somewhere in the chapter, the second at its end."""
+    """Return the chapter with the first hold somewhere in it and the second at its end."""
     place %= len(chapter)
     return [*chapter[:place], *holds[:1], *chapter[place:], *holds[1:]]
 
 
 @st.composite
 def stories(draw: st.DrawFn) -> list[Step]:
-    """Definitions first, then inputs, now and then other definitions, or some paused. A key that was dropped never comes back."""
+    """Return definitions, then inputs, now and then other definitions or pauses. A removed key never returns."""
     keys: tuple[str, ...] = ("a", "b", "c")
-    told = [Step("define", 0, definitions=draw(definitions(keys)))]
+    steps = [Step("define", 0, definitions=draw(definitions(keys)))]
     for chapter in range(draw(st.integers(1, 3))):
-        told += _interrupted(draw(_chapter), draw(_holds(keys)), draw(st.integers(0, 9)))
+        steps += _interrupted(draw(_chapter), draw(_holds(keys)), draw(st.integers(0, 9)))
         kept = tuple(key for key in keys if draw(st.booleans()))
         keys = (*kept, f"n{chapter}")
-        told.append(Step("define", draw(gaps), definitions=draw(definitions(keys))))
-    return [*told, *draw(_last_chapter), Step("advance", 20_000)]
+        steps.append(Step("define", draw(gaps), definitions=draw(definitions(keys))))
+    return [*steps, *draw(_last_chapter), Step("advance", 20_000)]
 
 
 windowed_leaves = st.builds(
@@ -347,14 +347,14 @@ _crowds = st.lists(st.one_of(_crowd, _crowd, _crowd, _pause), min_size=6, max_si
 
 @st.composite
 def crowded(draw: st.DrawFn, leaves: st.SearchStrategy[Doc]) -> list[Step]:
-    """Few kinds of events, late as often as not, and nothing but one kind of leaf over them."""
+    """Return a story with few event names, half of them late, and one kind of condition."""
     keys = ("a", "b", "c", "d")
-    told = [Step("define", 0, definitions=tuple((key, draw(leaves)) for key in keys))]
-    return [*told, *draw(_crowds), Step("advance", 20_000)]
+    steps = [Step("define", 0, definitions=tuple((key, draw(leaves)) for key in keys))]
+    return [*steps, *draw(_crowds), Step("advance", 20_000)]
 
 
 def placed(document: Any, world: World) -> Any:
-    """The document with its instants where the world has them."""
+    """Return the document with its instants moved into the world."""
     if isinstance(document, list):
         return [placed(part, world) for part in document]
     if not isinstance(document, dict):

@@ -1,6 +1,6 @@
-"""The segmenter's feed against the oracle, in stories whose definitions wait until their past was gathered beside the traffic.
+"""The segmenter's feed against the oracle, in stories whose definitions wait for a backfill beside the traffic.
 
-All of it in process: the segmenter on a task in memory, the backfill as a task of the job does it, but for the broker.
+Everything runs in one process: the segmenter on a task in memory, the backfill as in a task of the job, without a broker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from starling_spark.jobs.backfill.folding import gathered
 from starling_spark.jobs.backfill.planning import assignments, wanted
 from starling_stream.model.processor import Inbound
 from tests.property.segments.oracle import MeasuredEvent, Oracle
-from tests.property.segments.oracle import Seen as Announced
+from tests.property.segments.oracle import Seen as ExpectedChange
 from tests.property.segments.stories import WORLDS, Step, World, stories
 from tests.property.segments.test_segments_oracle import CASES, ask, in_order, put
 from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter
@@ -34,7 +34,7 @@ Gathered = tuple[Backfill, dict[bytes, UserState]]
 
 @dataclass
 class Lived:
-    """One person at a segmenter. `waiting`: definitions that are not in force yet, None where none waits."""
+    """One user of a segmenter. `waiting`: definitions that are not in force yet; None: none waits."""
 
     clock: Clock
     zone: str
@@ -50,12 +50,12 @@ class Lived:
         self.pass_time()
 
     def pass_time(self) -> None:
-        """Up to and at `now`."""
+        """Fire timers up to and at `now`."""
         self.records += 1
         self.segmenter.clock(self.now, received_at=self.now * 1000 + self.records)
 
     def take(self, step: Step, event: MeasuredEvent | None) -> None:
-        """An input, at stream time `now`. A receipt comes strictly after the one before it."""
+        """Apply an input at stream time `now`. Receipts are strictly ascending."""
         self.records += 1
         received = {"received_at": self.now * 1000 + self.records}
         if step.kind == "profile":
@@ -63,7 +63,7 @@ class Lived:
         elif step.kind == "list":
             key, is_on = step.listed
             self.segmenter.listed("u", key, is_on=is_on, **received)
-            self.pass_time()  # what says nothing new is not heard, and what is due at this very instant waits for what else comes
+            self.pass_time()  # a repetition is skipped, and timers due at this instant wait for the other records of it
         elif step.kind == "advance":
             self.pass_time()
         else:
@@ -72,18 +72,18 @@ class Lived:
             self.segmenter.track("u", event.name, event.time_ms, event.properties, context=context, **received)
 
     def define(self, definitions: Definitions, *, awaits_backfill: bool) -> None:
-        """What is new, or other than before; what is gone stays in force until these are."""
+        """Define the new and changed segments; removed ones stay in force until these are."""
         for key, where in definitions:
             before, version = self.versions.get(key, (None, 0))
             if json.dumps(before) == json.dumps(where):  # Python holds 1 and true for equal
                 continue
             self.versions[key] = where, version + 1
-            action = "PAUSED" if key in self.paused else "REVISED"  # what is paused stays paused
+            action = "PAUSED" if key in self.paused else "REVISED"  # paused segments stay paused
             self._record(key, action, awaits_backfill=awaits_backfill)
         self.waiting = definitions
 
     def hold(self, held: frozenset[str]) -> None:
-        """Those are paused from now on, all others go on."""
+        """Pause these segments and resume all others."""
         for key in sorted(held ^ self.paused):
             self._record(key, "PAUSED" if key in held else "RESUMED")
         self.paused = held
@@ -94,21 +94,21 @@ class Lived:
         self.segmenter.record_definition(key, document, version=version, action=action, awaits_backfill=awaits_backfill)
 
     def archive(self) -> None:
-        """What is not among those that waited; the later ones first, for they may be built on the others."""
+        """Archive the segments that did not wait, the later ones first, because they may use the others."""
         kept = dict(self.waiting or ())
         self.paused &= kept.keys()
         for key in [key for key in reversed(self.versions) if key not in kept]:
             self.segmenter.record_definition(key, "{}", version=self.versions.pop(key)[1], action="ARCHIVED")
 
     def gather(self, before: Gathered | None) -> Gathered | None:
-        """As a task of the job does it, through bytes; None when nothing waits. `before`: a pass to go on from."""
+        """Run the backfill as a task of the job does, through bytes; None if nothing waits. `before`: a pass to continue from."""
         task, waiting = self.segmenter.task, wanted(self.segmenter.log.current(), self.clock)
         if waiting is None:
             return None
         inputs = {topic: offset for topic, offset in task.positions().items() if topic in PAST}
         share = Share(0, "planned", inputs, task.stream_time_ms, 0, 0)
         run = Run("run", RUNNING, NOW_MICROS, NOW_MICROS, waiting.versions, waiting.leaves, {0: share})
-        if not waiting.leaves:  # all that it asks of the past is kept already
+        if not waiting.leaves:  # all history that it needs is stored already
             return replace(run, shares={}).outcome(), {}
         (assignment,) = assignments(run, self.segmenter.log.current(), self.clock, 1)
         assignment = replace(assignment, base=None if before is None else before[0].parts[0])
@@ -123,19 +123,19 @@ class Lived:
         return (one for one in processed if (one.topic, one.partition) == (topic, partition) and first <= one.offset < until)
 
     def move(self, step: Step, event: MeasuredEvent | None) -> None:
-        """Stream time at the step. Under the event clock an event moves it to its own time, or not at all; a list never does."""
+        """Return the stream time at the step. Under the event clock, only events move it, to their own time."""
         if self.clock is Clock.WALL or step.kind not in ("event", "list"):
             self.now += step.after_ms
         elif event is not None:
             self.now = max(self.now, event.time_ms)
 
-    def changes(self) -> list[Announced]:
+    def changes(self) -> list[ExpectedChange]:
         return [(one.segment, one.sequence, one.status, one.effective_at, one.cause) for one in self.segmenter.changes()]
 
 
 @dataclass
-class Told:
-    """A story as both sides live it. `passes`: of the backfill; `restarts`: whether the worker is another one after it."""
+class Comparison:
+    """A story on both sides. `passes`: of the backfill; `restarts`: whether another worker continues after it."""
 
     lived: Lived
     oracle: Oracle
@@ -145,7 +145,7 @@ class Told:
     found: Gathered | None = None
 
     def define(self, definitions: Definitions, steps_ahead: int) -> None:
-        """The first take effect at once, the others some steps later."""
+        """The first definitions take effect at once, the others some steps later."""
         self.release()
         is_first = not self.lived.versions
         self.lived.define(definitions, awaits_backfill=not is_first)
@@ -157,16 +157,16 @@ class Told:
             self.same([])
 
     def hold(self, held: frozenset[str]) -> None:
-        """At once, of the versions in force; one that waits takes effect as what it is by then."""
+        """Pause the versions in force at once; waiting ones are paused when they take effect."""
         self.lived.hold(held)
         self.lived.segmenter.task.settle()
         self.same(self.oracle.hold(held, self.lived.now))
 
-    def same(self, wanted_changes: list[Announced]) -> None:
+    def same(self, wanted_changes: list[ExpectedChange]) -> None:
         assert in_order(self.lived.changes()) == in_order(wanted_changes)
 
     def went_on(self) -> None:
-        """A step more was taken while the past was gathered."""
+        """Count a step during the backfill."""
         if self.lived.waiting is None:
             return
         self.steps_ahead -= 1
@@ -176,7 +176,7 @@ class Told:
             self.release()
 
     def release(self) -> None:
-        """What waits takes effect, and what it does without is archived."""
+        """Let the waiting definitions take effect, and archive what they replace."""
         if self.lived.waiting is None:
             return
         if self.restarts:
@@ -194,28 +194,28 @@ class Told:
         self.same(self.oracle.define(dict(definitions), self.lived.now))
 
 
-def tell(story: list[Step], world: World, told: Told, ahead: list[int]) -> None:
-    lived = told.lived
+def run_story(story: list[Step], world: World, comparison: Comparison, ahead: list[int]) -> None:
+    lived = comparison.lived
     for number, planned in enumerate(story):
         step, event = put(planned, world, lived.now + planned.after_ms)
         lived.move(step, event)
         if step.kind == "define":
             lived.pass_time()
-            told.same(told.oracle.advance(lived.now))
-            told.define(step.definitions, ahead[number % len(ahead)])
+            comparison.same(comparison.oracle.advance(lived.now))
+            comparison.define(step.definitions, ahead[number % len(ahead)])
         elif step.kind == "hold":
             lived.pass_time()
-            told.same(told.oracle.advance(lived.now))
-            told.hold(step.held)
+            comparison.same(comparison.oracle.advance(lived.now))
+            comparison.hold(step.held)
         else:
             lived.take(step, event)
-            told.same(ask(told.oracle, step, event, lived.now))
-            told.went_on()
+            comparison.same(ask(comparison.oracle, step, event, lived.now))
+            comparison.went_on()
     assert lived.segmenter.refused == []
 
 
 def lifted(story: list[Step]) -> list[Step]:
-    """Without what other users of an account say: here nobody belongs to one."""
+    """Return conditions without account conditions: no user has an account here."""
     return [step for step in story if step.kind != "account"]
 
 
@@ -230,6 +230,6 @@ def lifted(story: list[Step]) -> list[Step]:
 def test_what_a_backfill_gathered_is_what_the_oracle_sees(
     story: list[Step], world: World, clock: Clock, how: tuple[int, bool], ahead: list[int]
 ) -> None:
-    """`ahead`: how many steps the traffic goes on before each of the definitions takes effect. A story costs two of the others."""
+    """`ahead`: number of steps before each definition takes effect. A story takes as long as two of the others."""
     lived = Lived(clock, world.zone, world.base_ms)
-    tell(story, world, Told(lived, Oracle({}, now=world.base_ms, zone=world.zone), *how), ahead)
+    run_story(story, world, Comparison(lived, Oracle({}, now=world.base_ms, zone=world.zone), *how), ahead)

@@ -1,6 +1,6 @@
-"""Definitions, users and times at the edge of what can be held: refused with a place and a cure, or evaluated without an exception.
+"""Definitions, users and times at the limits: refused with a location and an expectation, or evaluated without an exception.
 
-Everything is made from the tables of the package, so that a new operator, measure or calendar window is tried without a line here.
+All inputs are generated from the tables of the package, so that new operators, measures and calendar windows are included.
 `STARLING_EXTREMES_EVERY=1` tries every combination, `make extremes`.
 """
 
@@ -59,7 +59,7 @@ ITEM_TESTS = [
 
 
 def asked_with(op: str) -> Iterator[Doc]:
-    """The operator with every extreme operand that it may be given, or with conditions on items made of such."""
+    """Return the operator with every extreme operand, or with conditions on items that contain them."""
     operator = OPERATORS[op]
     if operator.filters:
         yield from ({"op": op, "where": test} for test in ITEM_TESTS)
@@ -75,7 +75,7 @@ def asked_with(op: str) -> Iterator[Doc]:
 
 @pytest.mark.parametrize("op", OPERATORS)
 def test_every_operator_with_every_operand_has_an_answer_for_every_value(op: str) -> None:
-    """The predicate alone, which is quick: all combinations at any time."""
+    """The predicate alone, which is fast: all combinations."""
     accepted = 0
     for test in asked_with(op):
         segment = parsed({"trait": "v", **test}, ZONES[1])
@@ -157,14 +157,14 @@ def gives(measure: Any) -> str:
 
 @cache
 def asked_of(type_name: str) -> list[Doc]:
-    """What can be asked of a measure that gives values of that type: every operator, with the extreme operands that it takes."""
+    """Return every operator that applies to the value type, with its extreme operands."""
     measure = next(one for one in MEASURED if gives(one) == type_name)
     tests = [test for op, operator in OPERATORS.items() if not operator.filters for test in asked_with(op)]
     return [test for test in tests if parsed({"event": "A", "measure": measure, **test}) is not None]
 
 
 def lived(user: User, oracle: Oracle, offset: int) -> None:
-    """Events with every value, on time, late, and at the ends of time."""
+    """Return events with every value: on time, late, and at both ends of time."""
     some = [value for i, value in enumerate(READ) if (i + offset) % max(1, EVERY // 5) == 0]
     for i, value in enumerate(some):
         time_ms = (MID_MS + i * 500, MID_MS - i * 86_400_000, FIRST_MS)[i % 3]
@@ -205,7 +205,7 @@ def agree(user: User, oracle: Oracle, wheres: dict[str, Doc]) -> None:
 
 
 def read_as_a_trait(document: Doc, user: User) -> None:
-    """The same measure without a question, as Spark computes it: its value can be written as JSON."""
+    """The same measure without a segment, as Spark computes it: its value can be written as JSON."""
     plan, state, now = compile_measures([parse_measure(document, user.zone)]), UserState(user_id="u"), FIRST_MS
     for happened, now in user.past:
         plan.fold(state, (happened.time_ms, plan.matches(happened)), now)
@@ -237,7 +237,7 @@ def test_ratios_and_first_times(window: Doc) -> None:
 @pytest.mark.parametrize("window", [{}, {"within": "1s"}, {"between_ago": ["2s", "1s"]}, {"calendar": "today"}], ids=json.dumps)
 @pytest.mark.parametrize("measure", [one for one in MEASURED if not isinstance(one, str)], ids=json.dumps)
 def test_many_of_the_largest_amounts(measure: Any, window: Doc) -> None:
-    """More than are kept one by one: panes and sketches hold them too, and no sum of them overflows."""
+    """More matches than are stored one by one: panes and sketches hold them too, and no sum overflows."""
     wheres = {"s": {"event": "A", "measure": measure, **window, "op": "exists"}}
     user = User.of(wheres, "UTC")
     for i in range(300 if EVERY > 1 else 1_000):
@@ -250,7 +250,7 @@ def test_many_of_the_largest_amounts(measure: Any, window: Doc) -> None:
 
 @pytest.mark.parametrize("op", COMPARING)
 def test_every_operator_with_an_operand_that_is_found(op: str) -> None:
-    """In a trait, and in an earlier step of a sequence."""
+    """Compare with a trait, and with an earlier step."""
     flags = cycle([{}, {"ignore_case": True}] if OPERATORS[op].ignores_case else [{}])
     pairs = sampled(list(TRAITS), list(TRAITS))
     while some := list(islice(pairs, 100)):
@@ -269,7 +269,7 @@ def test_every_operator_with_an_operand_that_is_found(op: str) -> None:
 
 
 def scalars_in(document: Any, steps: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to each value in a document that holds no other."""
+    """Return the path to each leaf value of a document."""
     if not isinstance(document, dict | list):
         yield steps
         return
@@ -290,7 +290,7 @@ STORIES = [case for path in sorted(CASES.glob("*/*.json")) for case in json.load
 
 
 def test_every_place_of_every_case() -> None:
-    """Each value in the definitions of the shared cases is replaced by each extreme value; those accepted live through the case."""
+    """Each value in the definitions of the shared cases is replaced by each extreme value; valid ones run through the case."""
     places = [(case, i, steps) for case in STORIES for i, one in enumerate(case["segments"]) for steps in scalars_in(one)]
     tried = accepted = 0
     for (case, i, steps), value in sampled(places, OPERANDS):
@@ -311,9 +311,9 @@ def test_every_place_of_every_case() -> None:
 
 
 def taken_over(documents: list[Doc]) -> list[Segment] | None:
-    """The segments, folded as the segmenter folds them; None when one of them is refused."""
+    """Return a user of the segments as the segmenter folds them; None if one is refused."""
     definitions, left = Definitions(), list(documents)
-    for _ in documents:  # in whatever order they are built on one another
+    for _ in documents:  # in any order of dependencies
         for document in list(left):
             outcome = fold(definitions, record_of(json.dumps(document), document["key"]))
             if isinstance(outcome, Done):
@@ -331,7 +331,7 @@ NOT_JSON = {"NaN", "Infinity"}
 
 @pytest.mark.parametrize("text", UNREADABLE, ids=lambda text: text[:20])
 def test_texts_that_python_reads_differently_or_not_at_all(text: str) -> None:
-    """In a definition they are refused with the place, in an event or a profile the record is."""
+    """Such values are refused with the location in a definition; in an event or a profile, the record is refused."""
     document = f'{{"key": "s", "name": "s", "where": {{"trait": "v", "op": "eq", "value": {text}}}}}'
     with pytest.raises(ValueError, match=r".") as caught:
         read_document(document)

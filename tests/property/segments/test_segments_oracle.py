@@ -1,4 +1,4 @@
-"""The fold, which forgets and indexes and waits, against the oracle, which keeps everything and looks at every instant."""
+"""The fold against the oracle, which stores everything and evaluates every instant."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from tests.property.segments.stories import (
 from tests.property.segments.wide import located
 
 CASES = int(os.environ.get("STARLING_ORACLE_CASES", "150"))
-"""How many stories each test tells."""
+"""Number of stories in each test."""
 Past = tuple[str, Any, int]
-"""event or profile, what it was, and stream time then"""
+"""(event or profile, content, stream time)"""
 
 
 @dataclass
 class Folded:
-    """The package, driven as a worker drives it; `through_bytes`: the state is stored and read between any two steps."""
+    """The package as a worker uses it; `through_bytes`: the state is serialised between steps."""
 
     through_bytes: bool
     zone: str
@@ -80,13 +80,13 @@ class Folded:
     def switch(self, now: int) -> list[Change]:
         previous, self.evaluator = self.evaluator, Evaluator(plan_in_force(self.segments, self.paused))
         self.remember(set(self.evaluator.plan.leaves) - set(previous.plan.leaves), now)
-        self.state.account = self.tally(previous)  # whose last timers are still to fire
+        self.state.account = self.tally(previous)  # whose last timers have not fired yet
         changes = self.evaluator.on_definition(self.state, now, previous)
         assert self.evaluator.on_definition(self.state, now, self.evaluator) == []
         return changes
 
     def remember(self, fresh: set[str], now: int) -> None:
-        """Fold the past into the leaves that are new, in the order in which it came."""
+        """Fold history into the new leaf nodes, in order of arrival."""
         history, past = Evaluator(self.evaluator.plan.restricted_to(fresh)), UserState(user_id=self.state.user_id)
         for kind, what, at in self.past:
             if kind == "event":
@@ -99,8 +99,8 @@ class Folded:
 
     def tally(self, previous: Evaluator | None = None) -> AccountTally | None:
         evaluators = (self.evaluator,) if previous is None else (self.evaluator, previous)
-        told = {condition.id: self.others for evaluator in evaluators for condition in evaluator.plan.accounts}
-        return None if self.others is None else AccountTally("acme", told)  # type: ignore[arg-type]
+        answers = {condition.id: self.others for evaluator in evaluators for condition in evaluator.plan.accounts}
+        return None if self.others is None else AccountTally("acme", answers)  # type: ignore[arg-type]
 
     def take(self, step: Step, event: MeasuredEvent | None, now: int) -> list[Change]:
         if self.through_bytes:
@@ -147,12 +147,12 @@ def seen(changes: list[Change]) -> list[Seen]:
 
 
 def in_order(changes: list[Seen]) -> list[Seen]:
-    """By instant; within one evaluation the order says nothing."""
+    """Sort by instant; the order within one evaluation is arbitrary."""
     return sorted(changes, key=lambda change: (change[3], change[0], change[1]))
 
 
 def put(step: Step, world: World, now: int) -> tuple[Step, MeasuredEvent | None]:
-    """The step with its instants where the world has them."""
+    """Return the step with its instants moved into the world."""
     traits = step.traits and located(step.traits, world.zone, world.base_ms)
     definitions = tuple((key, placed(where, world)) for key, where in step.definitions)
     event = step.event and replace(
@@ -164,13 +164,13 @@ def put(step: Step, world: World, now: int) -> tuple[Step, MeasuredEvent | None]
     return replace(step, traits=traits, definitions=definitions), event
 
 
-def tell(story: list[Step], world: World, follows_events: bool, through_bytes: bool) -> None:
+def run_story(story: list[Step], world: World, follows_events: bool, through_bytes: bool) -> None:
     now = world.base_ms
     oracle = Oracle({}, now=now, zone=world.zone)
     folded = Folded(through_bytes, world.zone, UserState(user_id="u"))
-    for told in story:
-        now += told.after_ms
-        step, event = put(told, world, now)
+    for planned in story:
+        now += planned.after_ms
+        step, event = put(planned, world, now)
         if event and follows_events:
             now = max(now, event.time_ms)
         changes = seen(folded.take(step, event, now))
@@ -184,19 +184,19 @@ def tell(story: list[Step], world: World, follows_events: bool, through_bytes: b
 
 
 def explained(folded: Folded, oracle: Oracle, now: int) -> None:
-    """What explain says of each node, as the API asks it of a stored state, is what is so; nothing changes before it says so."""
+    """Check explain for each node of a stored state, as the API calls it: the truth, and no change before the stated instant."""
     running = {one.segment.key: one.segment for one in folded.evaluator.plan.segments}
     for key, where in oracle.definitions.items() if oracle.known else ():
         evaluator = Evaluator(plan_in_force(required_segments([key], running), folded.paused))
-        told = evaluator.explain(decode_state(encode_state(folded.state)), key, now)
-        assert told["member"] is (key in oracle.members())
-        assert told["tree"]["truth"] is told["member"] or key in folded.paused
-        for node in nodes(told["tree"]):
+        explanation = evaluator.explain(decode_state(encode_state(folded.state)), key, now)
+        assert explanation["member"] is (key in oracle.members())
+        assert explanation["tree"]["truth"] is explanation["member"] or key in folded.paused
+        for node in nodes(explanation["tree"]):
             assert node["truth"] is oracle.holds(part_of({"where": where}, node["node"]), now), node
-        turn = told["tree"]["next_change_at"]
+        turn = explanation["tree"]["next_change_at"]
         assert turn is None or turn > now
         for instant in range(now, min(turn or now + 20 * GRID_MS, now + 20 * GRID_MS), GRID_MS):
-            assert oracle.holds(where, instant) is told["tree"]["truth"]
+            assert oracle.holds(where, instant) is explanation["tree"]["truth"]
 
 
 def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -216,26 +216,28 @@ worlds = st.sampled_from(WORLDS)
 
 @settings(max_examples=CASES, deadline=None)
 @given(stories(), worlds, st.booleans())
-def test_the_fold_announces_what_the_oracle_sees_under_the_event_clock(
+def test_the_fold_changes_what_the_oracle_changes_under_the_event_clock(
     story: list[Step], world: World, through_bytes: bool
 ) -> None:
-    tell(story, world, follows_events=True, through_bytes=through_bytes)
+    run_story(story, world, follows_events=True, through_bytes=through_bytes)
 
 
 @settings(max_examples=CASES, deadline=None)
 @given(stories(), worlds, st.booleans())
-def test_the_fold_announces_what_the_oracle_sees_under_the_wall_clock(story: list[Step], world: World, through_bytes: bool) -> None:
-    """Events may be ahead of stream time: they come into their windows on a timer."""
-    tell(story, world, follows_events=False, through_bytes=through_bytes)
+def test_the_fold_changes_what_the_oracle_changes_under_the_wall_clock(
+    story: list[Step], world: World, through_bytes: bool
+) -> None:
+    """Future events enter their windows on a timer."""
+    run_story(story, world, follows_events=False, through_bytes=through_bytes)
 
 
 @settings(max_examples=CASES, deadline=None)
 @given(crowded(windowed_leaves), worlds, st.booleans(), st.booleans())
 def test_crowded_windows(story: list[Step], world: World, follows_events: bool, through_bytes: bool) -> None:
-    tell(story, world, follows_events=follows_events, through_bytes=through_bytes)
+    run_story(story, world, follows_events=follows_events, through_bytes=through_bytes)
 
 
 @settings(max_examples=CASES, deadline=None)
 @given(crowded(sequence_leaves()), worlds, st.booleans(), st.booleans())
 def test_crowded_sequences(story: list[Step], world: World, follows_events: bool, through_bytes: bool) -> None:
-    tell(story, world, follows_events=follows_events, through_bytes=through_bytes)
+    run_story(story, world, follows_events=follows_events, through_bytes=through_bytes)

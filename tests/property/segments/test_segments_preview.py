@@ -1,4 +1,4 @@
-"""A segment on trial against the oracle: whoever it finds is whoever would be in, and the state that was asked stays as it was."""
+"""Previews against the oracle: the members are those of the segment in force, and the evaluated state does not change."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ FOR_EVER_MS = 10**15
 def lived(story: list[Step], world: World, *, follows_events: bool) -> tuple[Folded, Oracle, int]:
     now = world.base_ms
     oracle, person = Oracle({}, now=now, zone=world.zone), Folded(True, world.zone, UserState(user_id="u"))
-    for told in story[:-1]:
-        now += told.after_ms
-        step, event = put(told, world, now)
+    for planned in story[:-1]:
+        now += planned.after_ms
+        step, event = put(planned, world, now)
         if event and follows_events:
             now = max(now, event.time_ms)
         person.take(step, event, now)
@@ -46,33 +46,33 @@ def lived(story: list[Step], world: World, *, follows_events: bool) -> tuple[Fol
 
 @dataclass(frozen=True)
 class Read:
-    """What the person did, as the read model tells it to the API: no more of it than is asked for."""
+    """The user's events as the API reads them: only those that are requested."""
 
     person: Folded
 
     def pasts(self, workspace: str, users: Sequence[str], since_ms: int, *, inside: bool) -> Sequence[UserPast]:
         events = [(what, at) for kind, what, at in self.person.past if kind == "event" and what.time_ms > since_ms]
-        told = [
+        read = [
             PastEvent(one.name, one.time_ms, one.properties if inside else {}, one.context if inside else {}, at * 1000 + number)
             for number, (one, at) in enumerate(events)
         ]
-        return [UserPast(told, False)] * len(users)
+        return [UserPast(read, False)] * len(users)
 
 
 def tried(person: Folded, where: Any, replaces: str | None, now: int, clock: Clock) -> PreviewResult | None:
-    """As the API asks; None where the past that is known is not enough, and says so."""
+    """Evaluate a preview as the API does; None if the known history is not sufficient and a limitation states it."""
     if "account" in repr(where):
-        return None  # what the others say to a new condition, nobody has asked them yet
+        return None  # the other users have not been evaluated for a new account condition
     running: dict[str, Segment] = {one.segment.key: one.segment for one in person.evaluator.plan.segments}
     known = Known({key: frozenset() for key in running}, lists=frozenset(LISTS), accounts=True)
     document = {"key": "tried", "name": "tried", "timezone": person.zone, "where": where}
-    trial = compile_preview(parse_segment(document, known), running, replaces, person.paused)
+    preview = compile_preview(parse_segment(document, known), running, replaces, person.paused)
     kept = stored_leaves(list(running.values()))
-    past = required_history(trial, kept, now)
-    if limitations(trial, kept, past, FOR_EVER_MS):
+    past = required_history(preview, kept, now)
+    if limitations(preview, kept, past, FOR_EVER_MS):
         return None
-    value_tests = Questions("acme", trial, {0: now}, {0: past}, Read(person), clock)
-    ((_, found, limits),) = value_tests.ask([Candidate("u", 0, encode_state(person.state))])
+    questions = Questions("acme", preview, {0: now}, {0: past}, Read(person), clock)
+    ((_, found, limits),) = questions.ask([Candidate("u", 0, encode_state(person.state))])
     assert not limits
     return found
 

@@ -1,4 +1,4 @@
-"""Values of every type, and predicates of every family over them. Instants are put into a world by `located`."""
+"""Values of every type, and predicates of every family over them. `located` moves instants into a world."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BORN = 1996
 
 @dataclass(frozen=True)
 class At:
-    """An instant of the world, as a value: epoch ms, or text, with its offset or as the clocks there show it, or long ago."""
+    """Return an instant of the world as a value: epoch ms, or text with an offset, in local time, or of long ago."""
 
     ms: int
     form: Literal["number", "utc", "local", "born", "day"] = "number"
@@ -34,7 +34,7 @@ class At:
 
 
 def located(value: Any, zone: str, base_ms: int) -> Any:
-    """The value with its instants where the world has them."""
+    """Return the value with its instants moved into the world."""
     if isinstance(value, At):
         return value.put(zone, base_ms)
     if isinstance(value, list):
@@ -75,7 +75,7 @@ SCALAR_TESTS: list[Doc] = [
         ["in_box"], [{"north": 53, "south": 52, "east": 14, "west": 13}, {"north": 53, "south": -20, "east": -179, "west": 179}]
     ),
 ]
-"""Those that a measure can be asked too."""
+"""The predicates that also apply to measures."""
 _OF_AN_ITEM: list[Doc] = [
     *_each(["eq", "neq"], ["x", 1, True]),
     *_each(["contains", "ends_with"], ["y", ["x", "z"]]),
@@ -89,7 +89,7 @@ _OF_ITEMS: list[Doc] = [
     *({kind: [one, other]} for kind in ("all", "any", "none") for one, other in zip(_OF_AN_ITEM, _OF_AN_ITEM[7:], strict=False)),
 ]
 ITEM_TESTS: list[Doc] = [{"op": op, "where": where} for op in ("any_item", "all_items") for where in _OF_ITEMS]
-"""In a measure `where` is of its event and not of an item."""
+"""In a measure, `where` is over its event instead of an item."""
 
 _DAYS = [At(day * 86_400_000, "day") for day in (-1, 0, 1)]
 DAY_TESTS: list[Doc] = [

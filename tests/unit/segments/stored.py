@@ -1,9 +1,8 @@
-"""One user a case, and between them whatever can be kept of a user: what `states/format_*.json` holds the bytes of.
+"""The cases of stored states: one user each, which together have every kind of accumulator. `states/format_*.json` has the bytes.
 
     python -m tests.unit.segments.stored
 
-writes the cases that no file has yet into that of the current format. What was written once is never written again: it
-stands for the states out there.
+adds missing cases to the file of the current format. Existing bytes are never written again: they stand for the states in use.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ ENOUGH = {"op": "gte", "value": 2}
 
 Doc = dict[str, Any]
 Step = tuple[Any, ...]
-"""Its kind, how far the clock moves on first, and what comes."""
+"""(kind, advance of the clock before it, content) of one step."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked, by the segments' keys, and what happens."""
+    """The conditions by segment key, and the steps."""
 
     wheres: dict[str, Doc]
     steps: tuple[Step, ...]
@@ -54,8 +53,8 @@ class Case:
         return Evaluator(compile_plan([parse_segment(document, known) for document in documents]))
 
 
-def told(case: Case) -> UserState:
-    """What is kept once everything has happened."""
+def state_of(case: Case) -> UserState:
+    """Return the state after all steps."""
     evaluator, state = case.evaluator(), UserState(user_id="u")
     now = FIRST_MS
     for kind, after_ms, *what in case.steps:
@@ -65,7 +64,7 @@ def told(case: Case) -> UserState:
 
 
 def take(evaluator: Evaluator, state: UserState, now: int, kind: str, *what: Any) -> list[Change]:
-    """One step."""
+    """Apply one step."""
     if kind == "event":
         name, ahead_ms, properties = what
         return evaluator.on_event(state, SimpleNamespace(name=name, time_ms=now + ahead_ms, properties=properties, context={}), now)
@@ -80,7 +79,7 @@ def take(evaluator: Evaluator, state: UserState, now: int, kind: str, *what: Any
 
 
 def go_on(case: Case, state: UserState) -> list[Change]:
-    """The same events once more, a day later, and then nothing but time."""
+    """Apply the same events again a day later, then timers only."""
     evaluator, now, changes = case.evaluator(), state.clock + DAY_MS, []
     for kind, after_ms, *what in case.steps[:20]:
         now += after_ms
@@ -92,13 +91,13 @@ def go_on(case: Case, state: UserState) -> list[Change]:
 
 
 def events(n: int, every_ms: int, name: str = "Buy", ahead_ms: int = 0) -> Iterator[Step]:
-    """Amounts `v` that go up and down, texts `k` of a few kinds, and `i`, different each time."""
+    """Events with amounts `v` that rise and fall, texts `k` of a few values, and `i`, different each time."""
     for i in range(n):
         yield "event", every_ms, name, ahead_ms, {"v": 10 + i * 37 % 100, "k": "xyz"[i * i % 3], "i": f"i{i}"}
 
 
 def asked_of(measure: Any) -> Doc:
-    """A leaf over that measure."""
+    """Return a condition on this measure."""
     name = measure if isinstance(measure, str) else next(iter(measure))
     if name in ("first_time", "last_time"):
         return {**BUY, "measure": measure, "op": "within_last", "value": "3d"}
@@ -118,7 +117,7 @@ WINDOWS: dict[str, Doc] = {
     "calendar": {"calendar": "this_week"},
 }  # fmt: skip
 CROWDED = ("count", "first_time", "sum", "avg", "min", "max", "first", "most_frequent", "percentile")
-"""The measures of which a window keeps what is old in panes. Of different values it does so with more than 256 of them."""
+"""The measures with panes in a window; distinct values have them above 256."""
 SAME_SKU = {"property": "k", "op": "eq", "value": {"step": 0, "property": "k"}}
 SEQUENCES: dict[str, Doc] = {
     "open": {"sequence": [BUY, {"event": "Pay"}], "within": "20d"},
@@ -159,8 +158,8 @@ PROFILE: Step = ("profile", 1_000, {"plan": "pro", "renewal": "2026-02-01", "sho
 
 
 def cases() -> dict[str, Case]:
-    """All of them, by name."""
-    few, many = tuple(events(6, DAY_MS)), tuple(events(270, HOUR_MS // 3))  # KLL draws lots from 300 amounts on
+    """Return all cases by name."""
+    few, many = tuple(events(6, DAY_MS)), tuple(events(270, HOUR_MS // 3))  # KLL is random from 300 amounts on
     found = {
         f"{name} {window}": Case({"s": {**asked_of(measure), **WINDOWS[window]}}, few)
         for name, measure in MEASURES.items()
@@ -172,7 +171,7 @@ def cases() -> dict[str, Case]:
         found[f"{name} crowded, different"] = Case({"s": {**asked_of(measure), "within": "30d"}}, many)
         found[f"{name} crowded ever"] = Case({"s": asked_of(measure)}, many)
         found[f"{name} crowded calendar"] = Case({"s": {**asked_of(measure), "calendar": "this_year"}}, many)
-    # Once an hour for thirteen days: more than 256 wait, and those who wait longest have not all come in yet.
+    # Once an hour for thirteen days: more than 256 matches wait, and the oldest have not all entered the window.
     waiting = {**MEASURES, "distinct": {"distinct": "i"}, "most_frequent": {"most_frequent": "i"}}
     for name, measure in waiting.items():
         found[f"{name} waiting in panes"] = Case(
@@ -191,8 +190,9 @@ def cases() -> dict[str, Case]:
     found["ratio"] = Case({"s": {"measure": {"ratio": sides}, "op": "gt", "value": 1, "within": "9d"}}, mixed)
     standing = (PROFILE, ("list", 1_000, "vips"), ("account", 1_000, "acme", (3, 2)), *few)
     wheres = {key.replace(" ", "-"): where for key, where in STANDING.items()}
-    found["who somebody is"] = Case({**wheres, "nested": {"segment": "pro"}}, standing)
-    # Leaves lie side by side; one that keeps more than 255 bytes makes all of their lengths longer.
+    key = "who somebody is"  # vocabulary: somebody: the key of a stored case
+    found[key] = Case({**wheres, "nested": {"segment": "pro"}}, standing)
+    # An accumulator of more than 255 bytes makes all lengths wider.
     many_leaves = {
         f"{name.replace('_', '-')}-{key}": {**asked_of(MEASURES[name]), **WINDOWS[key]} for name in MEASURES for key in WINDOWS
     }
@@ -202,23 +202,23 @@ def cases() -> dict[str, Case]:
 
 
 def read(path: Path) -> dict[str, bytes]:
-    """The states of one file, by case."""
+    """Return the states of one file by case."""
     texts: dict[str, str] = json.loads(path.read_text())
     return {name: zlib.decompress(base64.b64decode(text)) for name, text in texts.items()}
 
 
 def write(path: Path, states: dict[str, bytes]) -> None:
-    """The inverse."""
+    """Write the states of one file."""
     texts = {name: base64.b64encode(zlib.compress(data, 9)).decode() for name, data in states.items()}
     path.write_text(json.dumps(texts, indent=0) + "\n")
 
 
 def main() -> None:
-    """Write what is missing."""
+    """Write the missing cases."""
     path = STATES / f"format_{FORMAT}.json"
     there = {name for other in STATES.glob("format_*.json") for name in read(other)}
     states = read(path) if path.exists() else {}
-    write(path, states | {name: encode_state(told(case)) for name, case in cases().items() if name not in there})
+    write(path, states | {name: encode_state(state_of(case)) for name, case in cases().items() if name not in there})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The shared cases beside the package, one folder an operator family or leaf: predicates row by row, stories step by step.
+"""The shared cases of the package, one folder for each family of operators and kind of condition: predicates and stories.
 
-A predicate's rows are told through a whole segment: a trait of that value, and is the user a member?
+A predicate's rows are evaluated by a whole segment: is a user with a trait of that value a member?
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FAMILIES = (
     "version",
 )  # fmt: skip
 AT_LEAST = 300
-"""Cases, each with all its rows or steps."""
+"""Return the cases, each with its rows or steps."""
 Doc = dict[str, Any]
 
 
@@ -61,7 +61,7 @@ def test_case(case: Doc) -> None:
         for row in case["rows"]:
             assert holds(case, row) is row["holds"], row
     else:
-        tell(case)
+        run_story(case)
 
 
 def holds(case: Doc, row: Doc) -> bool:
@@ -75,7 +75,7 @@ def holds(case: Doc, row: Doc) -> bool:
     return "s" in state.memberships and state.memberships["s"].member
 
 
-def tell(case: Doc) -> None:
+def run_story(case: Doc) -> None:
     known = Known(
         {segment["key"]: frozenset() for segment in case["segments"]},
         computed_traits=frozenset(case.get("computed_traits", [])),
@@ -86,7 +86,7 @@ def tell(case: Doc) -> None:
     state = UserState(user_id=case.get("user", "u1"))
     for step in case["steps"]:
         state = decode_state(encode_state(state))
-        changes = [told(change) for change in take(evaluator, state, step)]
+        changes = [as_tuple(change) for change in take(evaluator, state, step)]
         assert sorted(changes) == sorted(expected(step)), step
     assert sorted(key for key, membership in state.memberships.items() if membership.member) == case["members"]
 
@@ -111,7 +111,7 @@ def take(evaluator: Evaluator, state: UserState, step: Doc) -> list[Change]:
     return evaluator.on_timer(state, now)
 
 
-def told(change: Change) -> tuple[Any, ...]:
+def as_tuple(change: Change) -> tuple[Any, ...]:
     return (change.effective_at, change.segment_key, change.status, change.sequence, change.cause)
 
 

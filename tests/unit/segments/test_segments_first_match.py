@@ -1,4 +1,4 @@
-"""A leaf's very first match is written by a shorter way than all others; it leaves what the longer way leaves."""
+"""The fast path of a user's first match leaves the same state as the general path."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_every_measure_has_a_beginning() -> None:
 
 
 def _leaves() -> dict[str, list[dict[str, Any]]]:
-    """Name -> what asks one leaf, of each measure and window; and of those that are written another way."""
+    """Name -> condition: each measure and window, and the conditions with encodings of their own."""
     found: dict[str, list[dict[str, Any]]] = {}
     for name, operators in OPERATORS.items():
         path = "k" if name in {"distinct", "first", "last", "most_frequent"} else "v"
@@ -122,9 +122,9 @@ def test_a_first_match_leaves_the_same_either_way(name: str) -> None:
         for properties in EVENTS:
             event: Any = SimpleNamespace(name="A", time_ms=NOW - age_ms, properties=properties, context={})
             one, other = UserState(known=True), UserState(known=True)
-            other.accumulators.put(leaf.id, _nothing(leaf))  # but there: the longer way
-            told = [leaf.fold(state, event, NOW) for state in (one, other)]
-            assert told[0] == told[1]
+            other.accumulators.put(leaf.id, _nothing(leaf))  # present but empty: the general path
+            masks = [leaf.fold(state, event, NOW) for state in (one, other)]
+            assert masks[0] == masks[1]
             assert one.due == other.due
             kept, same = (state.accumulators.get(leaf.id) for state in (one, other))
             assert same == (_nothing(leaf) if kept is None else kept)

@@ -1,4 +1,4 @@
-"""What is large: exact up to 256, then panes and sketches within what they promise; definitions that ask for too much."""
+"""Limits: exact up to 256 matches, then panes and sketches within their stated errors; definitions that are too large."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_different_values_are_exact_up_to_256_and_estimated_above(n: int) -> Non
     for i in range(n):
         for kept in (ever, lately):
             kept.add(i, f"t{i % n}", 100)
-    allowed = 0 if n <= EXACT else 0.04 * n  # 0.02 is the standard error at most
+    allowed = 0 if n <= EXACT else 0.04 * n  # 0.02 is at least the standard error
     assert abs(ever.value() - n) <= allowed
     assert abs(lately.value() - n) <= allowed
 
@@ -82,7 +82,7 @@ def test_different_values_leave_their_window_pane_by_pane() -> None:
     for i in range(2_000):
         kept.add(i * 100, f"t{i}", 1_000)
     assert abs(kept.value() - 2_000) < 80
-    kept.forget(99_999)  # the first thousand are gone
+    kept.forget(99_999)  # the first thousand have left
     assert abs(kept.value() - 1_000) < 60
     kept.forget(10**9)
     assert kept.value() == 0
@@ -127,7 +127,7 @@ def test_above_256_matches_other_measures_are_late_by_less_than_a_pane(
     again = msgspec.msgpack.decode(msgspec.msgpack.encode(kept), type=type(kept))
     for now in range(happened[-1][0], happened[-1][0] + window, 9_973):
         again.forget(now - window)
-        late = range(now - window - pane, now - window + 1)  # the cutoffs that the answer may still stand for
+        late = range(now - window - pane, now - window + 1)  # the cutoffs that the result may correspond to
         possible = [[amount for at, amount in happened if at > cutoff] for cutoff in (late[0], *late[1::97], late[-1])]
         answers = [of(amounts) for amounts in possible if amounts]
         assert min(answers) - 1e-9 <= again.value() <= max(answers) + 1e-9
@@ -158,7 +158,7 @@ def test_a_sequence_keeps_256_events_at_most_and_still_completes() -> None:
     assert isinstance(chain, Chain)
     assert len(chain.links) == EXACT
     (change,) = evaluator.on_timer(state, 4 * HOUR)
-    assert 1_000 <= change.effective_at - HOUR < 20_000  # the second event's hour; later links were thinned out first
+    assert 1_000 <= change.effective_at - HOUR < 20_000  # the hour of the second event; later links were dropped first
 
 
 def test_states_with_sketches_go_through_bytes() -> None:
@@ -186,8 +186,8 @@ def test_states_with_sketches_go_through_bytes() -> None:
 
 
 @pytest.mark.parametrize("threshold", range(560, 640, 5))
-def test_the_answer_that_an_event_brings_about_is_the_one_that_stays(threshold: int) -> None:
-    """What is asked twice of the same state says the same: whoever passes a threshold once is not judged by other dice then."""
+def test_repeated_evaluations_of_a_state_agree(threshold: int) -> None:
+    """A sketch is not modified by reads: a user above a threshold stays above it."""
     evaluator = evaluator_of({**BUY, "measure": {"percentile": "v", "q": 0.5}, "op": "gte", "value": threshold, "within": "30d"})
     state = UserState()
     for i in range(2 * threshold - 60):
@@ -230,7 +230,7 @@ def test_what_asks_for_too_much_is_refused(name: str) -> None:
 
 
 def test_patterns_that_blow_up_elsewhere_take_linear_time() -> None:
-    """Twice the text, about twice the work; a back-tracking engine would not come back from the first one."""
+    """Twice the text takes about twice the time; a back-tracking engine would not finish the first one."""
     where = {
         "all": [{"trait": "v", "op": "matches", "value": pattern} for pattern in ("^(a+)+$", "(x+x+)+y", "^(([a-z])+.)+[A-Z]$")]
     }
@@ -239,9 +239,9 @@ def test_patterns_that_blow_up_elsewhere_take_linear_time() -> None:
 
 
 def test_the_largest_definitions_cost_their_share_and_no_more() -> None:
-    """Counted in links and what they keep, not in seconds: a chain for each choice of events would be 300 over 64.
+    """Measured in links and their contents, not in seconds: a chain for each choice of events would be 300 over 64.
 
-    Where steps compare with earlier ones: `test_segments_room.py`.
+    For steps that compare with earlier ones see `test_segments_room.py`.
     """
     steps = [{"event": "A*", "within": "1h"} for _ in range(63)]
     evaluator, state = evaluator_of({"sequence": [{"event": "A*"}, *steps], "within": "2h"}), UserState()

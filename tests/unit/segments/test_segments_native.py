@@ -1,4 +1,4 @@
-"""What is compiled, and what is not, say the same."""
+"""Compiled modules and plain Python give the same results."""
 
 import importlib
 import os
@@ -24,7 +24,7 @@ def test_where_there_is_a_compiler_the_hot_path_is_compiled() -> None:
 
 
 def test_no_record_of_msgspec_is_compiled() -> None:
-    """mypyc drops what its class line says, `array_like` and the tag, and says nothing: the bytes would be others."""
+    """mypyc silently ignores the class arguments `array_like` and `tag`: the bytes would differ."""
     for package, names in NATIVE["MODULES"].items():
         for name in names:
             assert "msgspec.Struct" not in (NATIVE["ROOT"] / package / f"{name}.py").read_text(), name
@@ -35,9 +35,9 @@ def test_the_shared_cases_hold_in_plain_python_too(tmp_path: Path) -> None:
         LIBRARY / "starling_segments", tmp_path / "starling_segments", ignore=shutil.ignore_patterns("*.so", "__pycache__")
     )
     shutil.copytree(LIBRARY / "cases", tmp_path / "cases")
-    told = f"import starling_segments.engine.evaluator as made; assert made.__file__.startswith({str(tmp_path)!r}), made.__file__"
+    check = f"import starling_segments.engine.evaluator as made; assert made.__file__.startswith({str(tmp_path)!r}), made.__file__"
     plain = os.environ | {"PYTHONPATH": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", told], env=plain, check=True)
+    subprocess.run([sys.executable, "-c", check], env=plain, check=True)
     command = [sys.executable, "-m", "pytest", str(CASES)]
     ran = subprocess.run(command, env=plain, check=False, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout

@@ -1,4 +1,4 @@
-"""Leaves and timers side by side in runs of bytes say what mappings would."""
+"""Packed accumulators and timers behave as mappings."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from starling_segments.aggregates.lifetime import Tally, Total
 from starling_segments.engine.serialisation import PackedLeaves, Timers, leaves_of, timers_of
 
-# The ends and beginnings of these make up others of them.
+# Concatenations of these ids contain others of them across the boundary.
 IDS = ["abababab", "babababa", "aaaaaaaa", "aaaabbbb", "bbbbaaaa", "abababaa", "zzzzzzzz"]
 KEPT = st.one_of(st.integers(0, 1 << 40).map(Tally), st.lists(st.floats(allow_nan=False), max_size=40).map(Total))
 LEAVES = st.dictionaries(st.sampled_from(IDS), KEPT)
@@ -57,7 +57,7 @@ def test_leaves_of_another_state_replace_those_here(here: dict[str, Any], there:
 
 def test_what_was_changed_in_place_is_kept() -> None:
     leaves = PackedLeaves(*map(_as_read, leaves_of({leaf: Tally(1) for leaf in IDS}).packed()))
-    leaves.get(IDS[3]).n = 1 << 40  # now it takes more bytes
+    leaves.get(IDS[3]).n = 1 << 40  # the accumulator is longer now
     again = PackedLeaves(*map(_as_read, leaves.packed()))
     assert [again.get(leaf).n for leaf in IDS] == [1, 1, 1, 1 << 40, 1, 1, 1]
 

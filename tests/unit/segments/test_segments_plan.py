@@ -1,4 +1,4 @@
-"""Plans: what is shared, in which order, what an event meets; history, explanation, panes and bytes."""
+"""Plan and evaluator: shared leaf nodes, order of segments, routes, history, explain, panes and serialisation."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_leaves_that_differ_in_window_event_where_or_measure_are_others() -> Non
 
 
 def test_an_identity_is_the_same_in_every_process() -> None:
-    """State on disk is keyed by it: when it changes, every stored state loses its accumulators."""
+    """Stored accumulators are keyed by the id: a changed id would lose all of them."""
     where = {"all": [{"property": "k", "op": "eq", "value": "x"}, {"property": "d", "op": "on", "value": "2026-03-01"}]}
     assert evaluator_of(a={"event": "Buy", "where": where, "within": "30d"}).plan.leaves == ("OWBaLPi2",)
 
@@ -163,7 +163,7 @@ def test_history_goes_to_the_leaves_asked_for_and_nowhere_else() -> None:
     assert new.next_due(state) == 61 * DAY
 
 
-def test_a_state_made_of_history_alone_announces_only_the_present() -> None:
+def test_a_state_of_history_alone_changes_only_present_memberships() -> None:
     evaluator, state = evaluator_of(a=count("gte", 1)), UserState()
     history = Evaluator(evaluator.plan.restricted_to(evaluator.plan.leaves))
     for day in (1, 50, 99):
@@ -173,7 +173,7 @@ def test_a_state_made_of_history_alone_announces_only_the_present() -> None:
     assert evaluator.next_due(state) == 129 * DAY
 
 
-def test_archiving_announces_the_exit_once() -> None:
+def test_archiving_emits_the_exit_once() -> None:
     evaluator, state = evaluator_of(a={"everyone": True}, b={"event": "Buy"}), UserState()
     evaluator.on_event(state, event("Look", DAY), DAY)
     empty = evaluator_of()
@@ -184,7 +184,7 @@ def test_archiving_announces_the_exit_once() -> None:
     assert empty.on_definition(state, 3 * DAY, empty) == []
 
 
-def test_a_profile_nobody_has_seen_is_in_nothing() -> None:
+def test_an_unknown_user_is_a_member_of_no_segment() -> None:
     evaluator, state = evaluator_of(a={"everyone": True}), UserState()
     assert evaluator.on_definition(state, DAY, None) == []
     assert evaluator.on_timer(state, 2 * DAY) == []
@@ -206,7 +206,7 @@ def test_a_timer_call_with_nothing_due_leaves_the_state_as_it_is() -> None:
 
 
 def test_timers_are_set_for_what_can_change_only() -> None:
-    """Five matches, three needed: it is the third-last that decides, not the first."""
+    """Five matches, three required: the third-last determines the exit, not the first."""
     evaluator, state = evaluator_of(a=count("gte", 3)), UserState()
     for day in range(1, 6):
         evaluator.on_event(state, event("Buy", day * DAY), day * DAY)
@@ -285,7 +285,7 @@ def test_bytes_of_another_format_are_refused() -> None:
 
 
 def test_a_state_of_format_1_is_read() -> None:
-    """Bytes as the first release wrote them: traits in MessagePack, a leaf with one match, a membership and its timer."""
+    """Bytes of the first release: traits in MessagePack, a leaf node with one match, a membership and its timer."""
     evaluator = evaluator_of(a={"event": "Buy"})
     (leaf,) = evaluator.plan.leaves
     stored = [True, 1_000, {"plan": "pro", "n": 1.5}, ["a1"], {leaf: [1, 1]}, {"a": [True, 1, 1, 1_000]}, {}, []]
@@ -304,7 +304,7 @@ def test_what_no_event_touched_passes_through_as_bytes() -> None:
     evaluator.on_event(state, event("Look", 2_000), 2_000)
     again = decode_state(encode_state(state))
     ids, lengths, kept = again.accumulators.packed()
-    again.accumulators = PackedLeaves(ids, lengths, b"\xc1\xc1" + kept[2:])  # of the other leaf: nothing that could be decoded
+    again.accumulators = PackedLeaves(ids, lengths, b"\xc1\xc1" + kept[2:])  # bytes of the other accumulator that cannot be decoded
     evaluator.on_event(again, event("Look", 3_000), 3_000)
     assert again.accumulators.packed()[2].startswith(b"\xc1\xc1")
     assert decode_state(encode_state(again)).accumulators.get(evaluator.plan.leaves[1]) == Tally(2)
@@ -345,17 +345,17 @@ FIRST_SEEN: dict[str, dict[str, Any]] = {
         lambda evaluator, state: evaluator.on_account(state, AccountTally("acme"), 5 * DAY),
     ],
 )
-def test_whoever_is_seen_first_enters_what_all_segments_asked_would_say(meet: Any, user: str) -> None:
+def test_a_new_user_enters_the_same_segments_as_after_a_full_evaluation(meet: Any, user: str) -> None:
     known = Known({key: frozenset() for key in FIRST_SEEN}, lists=frozenset({"vips"}), accounts=True)
     conditions = FIRST_SEEN | {f"not-{key}": {"not": where} for key, where in FIRST_SEEN.items()}
     evaluator = Evaluator(
         compile_plan([parse_segment({"key": key, "name": key, "where": where}, known) for key, where in conditions.items()])
     )
-    of_nobody, of_somebody = UserState(user_id=user), UserState(user_id=user, lists=["another"])
-    assert meet(evaluator, of_nobody) == meet(evaluator, of_somebody)
-    assert of_nobody.memberships == of_somebody.memberships
-    assert {key for key in conditions if of_nobody.memberships.get(key, Membership()).member} == {
-        compiled.segment.key for compiled in evaluator.plan.segments if compiled.holds(of_nobody, 5 * DAY)
+    new_user, listed_user = UserState(user_id=user), UserState(user_id=user, lists=["another"])
+    assert meet(evaluator, new_user) == meet(evaluator, listed_user)
+    assert new_user.memberships == listed_user.memberships
+    assert {key for key in conditions if new_user.memberships.get(key, Membership()).member} == {
+        compiled.segment.key for compiled in evaluator.plan.segments if compiled.holds(new_user, 5 * DAY)
     }
 
 

@@ -1,4 +1,4 @@
-"""The package's README shows code that runs, and says what comes out of it."""
+"""The example in the package's README runs and gives the stated results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starling_segments import Change
 README = Path(starling_segments.__file__).parent.parent / "README.md"
 
 
-def test_the_example_runs_and_gives_what_it_says() -> None:
+def test_the_example_gives_the_stated_results() -> None:
     (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(example, str(README), "exec"), names)  # noqa: S102 - our own README

@@ -1,4 +1,4 @@
-"""Every fault of the language: its code and the exact place; all faults of a document at once."""
+"""Validation errors: code and exact location, and all errors of a document at once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ TRAIT = {"trait": "v"}
 RATIO = {"measure": {"ratio": {"of": BUY, "to": {"event": "Look"}}}, "op": "gt", "value": 0.5}
 MEASURED = {**BUY, "op": "gt", "value": 1}
 Row = tuple[object, str, str]
-# Each row: the document, the code, where.
+# Each row: document, code, pointer.
 BOUNDS: list[Row] = [
     (segment({**TRAIT, "op": "mod", "value": [10**400, 0]}), "out_of_range", "/where/value/0"),
     (segment({**TRAIT, "op": "eq", "value": 2**53}), "out_of_range", "/where/value"),
@@ -234,7 +234,7 @@ ROWS: list[Row] = [
     ),
     (segment({"everyone": False}), "wrong_type", "/where/everyone"),
     (segment({"everyone": True, "op": "eq"}), "unknown_field", "/where/op"),
-    (segment({"segment": "nobody"}), "unknown_segment", "/where/segment"),
+    (segment({"segment": "missing"}), "unknown_segment", "/where/segment"),
     (segment({"segment": ["vips"]}), "wrong_type", "/where/segment"),
     (segment({"segment": "mine"}), "cycle", "/where/segment"),
     (segment({"any": [{"segment": "vips"}, {"segment": "loop-b"}]}), "cycle", "/where/any/1/segment"),
@@ -319,8 +319,8 @@ def test_every_code_that_can_arise_has_a_row() -> None:
 
 
 BEHIND = Known(segments=KNOWN.segments, taken_keys=KNOWN.taken_keys)
-"""A service that is told nothing of lists and accounts."""
-# (condition, pointer): in the language, not fed yet; nothing else is wrong with them
+"""A service without support for lists and accounts."""
+# (condition, pointer): part of the language, not supported by the service; the only error
 LATER: list[tuple[Doc, str]] = [
     ({"list": "vip-upload"}, "/where"),
     ({"account": {"match": "any", "where": BUY}}, "/where"),

@@ -1,4 +1,4 @@
-"""However much somebody does, and whatever is asked of it: what is kept stays small, and no further off than it says.
+"""The size of accumulators is limited for any input, and results stay within the stated errors.
 
 Counted in links, combinations, panes and bytes, never in seconds.
 """
@@ -28,7 +28,7 @@ from starling_segments.language.tree import EventSelector, Measure, MeasureName
 
 Doc = dict[str, Any]
 LARGEST = 640 << 10
-"""What one leaf takes at most, whatever happens to it: far less than a whole state may."""
+"""Maximum size of one accumulator, far below the limit of a whole state."""
 
 
 def evaluator_of(where: Doc) -> Evaluator:
@@ -75,13 +75,13 @@ def test_a_step_that_compares_with_many_does_not_keep_every_combination(name: st
         now += 1_000
         evaluator.on_event(state, event("A", 10**7 - i * 1_000 if late else now, k=f"v{i}"), now)
         assert combinations(chain_of(evaluator, state)) <= MAX_COMBINATIONS + 4 * EXACT
-    assert combinations(chain_of(evaluator, state)) > MAX_COMBINATIONS // 2  # else nothing was at stake
+    assert combinations(chain_of(evaluator, state)) > MAX_COMBINATIONS // 2  # the limit was reached
     assert len(chain_of(evaluator, state).links) <= EXACT
     assert len(encode_state(state)) < MAX_COMBINATION_BYTES
 
 
 def answers(evaluator: Evaluator, state: UserState, last: Any) -> bool:
-    """Whether that event completes the sequence, of a state as it was stored."""
+    """Return whether the event completes the sequence, for a stored state."""
     again = decode_state(encode_state(state))
     return [change.status for change in evaluator.on_event(again, last, last.time_ms)] == ["ENTERED"]
 
@@ -101,7 +101,7 @@ def test_as_many_combinations_as_there_is_room_for_are_followed_exactly() -> Non
 
 
 def test_what_a_later_event_left_too_goes_first() -> None:
-    """40 products, then 60 visits of which each can be followed by any of them: 2400 combinations, and 80 that count."""
+    """40 products, then 60 visits, each of which can follow any product: 2400 combinations, 80 of which matter."""
     evaluator = evaluator_of({"sequence": [A, {"event": "B"}, {"event": "C", "where": compared("eq", 0), "within": "1s"}]})
     state = UserState()
     for i in range(100):
@@ -183,7 +183,7 @@ PAYLOADS: dict[MeasureName, Callable[[int, int], Any]] = {
 
 
 def exact(name: MeasureName, payloads: list[tuple[int, Any]]) -> Any:
-    """What a lifetime says of them."""
+    """Return the value of a lifetime accumulator."""
     _, kind = kept_for(name)
     found = kind.lifetime()
     for at, payload in payloads:
@@ -228,7 +228,7 @@ def check(name: MeasureName, value: Any, possible: list[Any], allowed: int) -> N
 
 
 def test_what_waits_very_long_for_a_short_window_waits_in_few_panes() -> None:
-    """A day, three years ago: 280,000 panes of a 256th of that day would be waiting."""
+    """A day three years ago: 280,000 panes of a 256th of that day would have to wait."""
     day = 86_400_000
     newer, older, pane = 1_094 * day, 1_095 * day, day // EXACT
     kept, kind = kept_for("count")
@@ -245,7 +245,7 @@ def test_what_waits_very_long_for_a_short_window_waits_in_few_panes() -> None:
 
 
 def full(measure: str, i: int) -> Any:
-    """A pane in which two thousand different things happened."""
+    """A pane with two thousand different values."""
     if measure == "distinct":
         return Values(sketch=with_values(b"", (f"{i}-{j}" for j in range(2_000))))
     if measure == "percentile":
@@ -288,7 +288,7 @@ HEAVY: list[Any] = ["x" * 20_000, "ж" * 10_000, ["y" * 9_000] * 2, {"z": "y" * 
 @pytest.mark.parametrize("measure", ["first", "last", "most_frequent"])
 @pytest.mark.parametrize("window", [{}, {"within": "10m"}, {"calendar": "this_month"}, {"between_ago": ["10m", "5m"]}])
 def test_large_values_take_no_more_room_than_a_leaf_has(measure: str, window: Doc, filler: str) -> None:
-    """As many of them as fit are kept one by one; the newest one always is."""
+    """As many values as fit are stored one by one, always including the newest."""
     evaluator, state = evaluator_of({"event": "A", "measure": {measure: "v"}, "op": "exists", **window}), UserState()
     for i in range(400):
         value = f"{i}".ljust(500, filler) if filler else f"{i}{HEAVY[0]}" if i % 2 else [i, HEAVY[i // 2 % 4]]

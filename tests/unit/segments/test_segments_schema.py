@@ -1,4 +1,4 @@
-"""The JSON Schema says what the parser says, as far as a schema can."""
+"""The JSON Schema accepts what the parser accepts, as far as a schema can express it."""
 
 from __future__ import annotations
 

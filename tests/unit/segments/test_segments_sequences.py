@@ -1,4 +1,4 @@
-"""A sequence's very first match is written by a shorter way than all others; it leaves what the longer way leaves."""
+"""The fast path of a sequence's first match leaves the same state as the general path."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def test_a_first_match_leaves_the_same_either_way(name: str, age_ms: int) -> Non
     for event_name, properties in EVENTS:
         event: Any = SimpleNamespace(name=event_name, time_ms=NOW - age_ms, properties=properties, context={})
         one, other = (UserState(known=True, traits_json='{"t": "x"}') for _ in range(2))
-        other.accumulators.put(leaf.id, Chain())  # nothing, but there: the longer way
-        told = [leaf.fold(state, event, NOW) for state in (one, other)]
-        assert told[0] == told[1]
+        other.accumulators.put(leaf.id, Chain())  # empty but present: the general path
+        masks = [leaf.fold(state, event, NOW) for state in (one, other)]
+        assert masks[0] == masks[1]
         kept, same = (state.accumulators.get(leaf.id) for state in (one, other))
         assert (kept or Chain()) == same, (event_name, properties)
         assert one.due == other.due

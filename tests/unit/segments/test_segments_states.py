@@ -1,7 +1,7 @@
-"""States as older releases wrote them are read, and go on as if nothing had been in between.
+"""States of older releases are read and continue without a difference.
 
-The bytes beside this file were written by the release that introduced each format, for one user: a profile, and four
-orders a day apart, the last of them two minutes ahead of the clock.
+The bytes beside this file were written by the release that introduced each format, for one user: a profile, and four orders a
+day apart, the last of them two minutes in the future.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def evaluator() -> Evaluator:
     )
 
 
-def told_today() -> UserState:
+def state_of_today() -> UserState:
     compiled, state = evaluator(), UserState()
     compiled.on_profile(state, {"plan": "pro", "renewal": "2026-02-01", "n": 1.5}, ["a1"], FIRST_MS)
     for i in range(4):
@@ -61,10 +61,10 @@ def test_threads_that_write_states_at_once_do_not_meet_in_a_buffer() -> None:
 
 
 def _written_wrong(characters: int) -> int:
-    """How many of a thread's states, of such a length, are not what they are read from."""
+    """Return how many of a thread's states of this length differ after decoding."""
     wrong = 0
     for i in range(300):
-        state = told_today()
+        state = state_of_today()
         state.traits_json = f'{{"n": {i}, "text": "{"x" * characters}"}}'
         found = decode_state(encode_state(state))
         wrong += (found.traits_json, found.accumulators, found.due) != (state.traits_json, state.accumulators, state.due)
@@ -75,7 +75,7 @@ def _written_wrong(characters: int) -> int:
 def test_an_old_state_is_read(name: str) -> None:
     data = base64.b64decode((STATES / f"{name}.txt").read_text())
     assert data[0] == int(name[-1])
-    state, today = decode_state(data), told_today()
+    state, today = decode_state(data), state_of_today()
     compiled = evaluator()
     assert state.traits == {"plan": "pro", "renewal": "2026-02-01", "n": 1.5}
     assert state.accumulators == today.accumulators
@@ -90,7 +90,7 @@ def test_an_old_state_is_read(name: str) -> None:
 
 
 def test_a_sequence_goes_on_under_a_definition_that_orders_its_checks_another_way() -> None:
-    """The leaf stays the same, and so does what its events keep: an event that came first is compared with one that comes late."""
+    """The leaf node and its captured values stay the same: an early event is compared with a late one."""
 
     def followed(*, turned: bool) -> Evaluator:
         checks = [
@@ -101,7 +101,7 @@ def test_a_sequence_goes_on_under_a_definition_that_orders_its_checks_another_wa
         where = {"sequence": [BUY, look], "within": "9d"}
         return Evaluator(compile_plan([parse_segment({"key": "s", "name": "s", "where": where}, Known())]))
 
-    def told(evaluator: Evaluator, state: UserState, name: str, time_ms: int, properties: dict[str, Any]) -> list[str]:
+    def statuses(evaluator: Evaluator, state: UserState, name: str, time_ms: int, properties: dict[str, Any]) -> list[str]:
         event = SimpleNamespace(name=name, time_ms=time_ms, properties=properties, context={})
         return [change.status for change in evaluator.on_event(state, event, FIRST_MS + DAY_MS)]
 
@@ -109,7 +109,7 @@ def test_a_sequence_goes_on_under_a_definition_that_orders_its_checks_another_wa
     assert before.plan.leaves == after.plan.leaves
     state = UserState()
     before.on_profile(state, {"z": "zed"}, [], FIRST_MS)
-    assert told(before, state, "Look", FIRST_MS + 5_000, {"k": "one", "a": "zed"}) == []
+    assert statuses(before, state, "Look", FIRST_MS + 5_000, {"k": "one", "a": "zed"}) == []
     state = decode_state(encode_state(state))
-    assert told(after, state, "Buy", FIRST_MS + 4_000, {"k": "other"}) == []
-    assert told(after, state, "Buy", FIRST_MS + 3_000, {"k": "one"}) == ["ENTERED"]
+    assert statuses(after, state, "Buy", FIRST_MS + 4_000, {"k": "other"}) == []
+    assert statuses(after, state, "Buy", FIRST_MS + 3_000, {"k": "one"}) == ["ENTERED"]

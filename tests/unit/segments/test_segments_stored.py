@@ -1,7 +1,7 @@
-"""Every kind of thing that a state can keep is read from bytes that were written once, and goes on as a fold from then on would.
+"""All kinds of accumulators are read from stored bytes, and continue as a fold from today would.
 
-A state outlives the program that wrote it. Whoever changes what is kept, or under which identity, and forgets what is out there,
-fails here. With `LEAVES` raised (`identity.py`) a leaf may get another identity: its cases are stored anew then.
+States outlive the program that wrote them. A change of accumulators or of their ids that cannot read stored states fails here.
+When `LEAVES` (`identity.py`) is raised, a leaf node may get another id: its cases are stored again.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from starling_segments import UserState, decode_state, encode_state, plain
 from starling_segments.aggregates.accumulators import Accumulator, Delayed, Link, Periods
 from starling_segments.aggregates.distributions import Frequency, Summary
 from starling_segments.engine.state import AccountTally, Belonging, FutureMatch, Membership
-from tests.unit.segments.stored import STATES, Case, cases, go_on, read, told
+from tests.unit.segments.stored import STATES, Case, cases, go_on, read, state_of
 
 FILES = sorted(STATES.glob("format_*.json"))
 CASES = cases()
 STORED = {(path.stem, name): data for path in FILES for name, data in read(path).items()}
-NEVER_FILLED = {"SlidingLastTime.seen"}  # of `last_time`, which reads no property; `last` keeps it as SlidingLast.seen
+NEVER_FILLED = {"SlidingLastTime.seen"}  # of `last_time`, which reads no property; `last` stores it as SlidingLast.seen
 PARTS: tuple[Any, ...] = (
     *get_args(Accumulator),
     Link,
@@ -37,7 +37,7 @@ PARTS: tuple[Any, ...] = (
 
 @cache
 def today(name: str) -> bytes:
-    return encode_state(told(CASES[name]))
+    return encode_state(state_of(CASES[name]))
 
 
 @pytest.mark.parametrize(("file", "name"), STORED)
@@ -53,12 +53,12 @@ def test_what_was_stored_is_what_a_fold_gives_and_goes_on_like_it(file: str, nam
 
 
 def test_every_case_is_stored() -> None:
-    """A new one: python -m tests.unit.segments.stored."""
+    """A new case is stored by python -m tests.unit.segments.stored."""
     assert set(CASES) == {name for _, name in STORED}
 
 
 def test_all_that_can_be_kept_is_stored_somewhere() -> None:
-    """Each kind, and each of its fields with something in it."""
+    """Each type of accumulator, and each of its fields with a value."""
     found = {(type(part), name) for state in states() for part in parts(state) for name in filled(part)}
     wanted = {(kind, name) for kind in PARTS for name in kind.__struct_fields__}
     missing = {f"{kind.__name__}.{name}" for kind, name in wanted - found}
@@ -79,7 +79,7 @@ def parts(state: UserState) -> Iterator[Any]:
 
 
 def inside(kept: Any) -> Iterator[Any]:
-    """It, and whatever is kept in it."""
+    """Iterate over an object and everything in it."""
     if isinstance(kept, msgspec.Struct):
         yield kept
         for name in kept.__struct_fields__:
@@ -93,14 +93,14 @@ def inside(kept: Any) -> Iterator[Any]:
 
 
 def filled(part: Any) -> Iterator[str]:
-    """The fields that say something."""
+    """Return the names of the fields that are not empty."""
     for name in part.__struct_fields__:
         if getattr(part, name) not in (None, 0, False, "", b"", [], {}, ()):
             yield name
 
 
 def test_an_accumulator_in_an_accumulator_is_stored_too() -> None:
-    """A window in the past and a calendar keep others inside: one case for each of those."""
+    """`between_ago` and `calendar` contain other accumulators: one case for each of those."""
     found = {
         (type(kept), type(part)) for state in states() for kept in state.accumulators.by_leaf().values() for part in inside(kept)
     }
