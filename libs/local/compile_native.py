@@ -38,7 +38,11 @@ MODULES = {
         "fold/batches", "fold/merge", "fold/task", "fold/task_fold", "fold/unit_of_work",
     ),
     "libs/rules/starling_rules": ("events", "inputs"),
-    "services/segmenter/starling_segmenter": ("agents", "membership", "membership_encoder", "states"),
+    "services/segmenter/starling_segmenter": (
+        "account_messages", "agents", "emitter", "membership", "membership_encoder", "states", "switcher",
+        "handlers/__init__", "handlers/account_answers", "handlers/account_tallies", "handlers/behaviour", "handlers/clock",
+        "handlers/delivery", "handlers/handler", "handlers/lists", "handlers/profile",
+    ),
 }  # fmt: skip
 """Package -> modules of the hot path. mypyc cannot compile msgspec structs, exceptions and enumerations."""
 

@@ -21,7 +21,7 @@ from tests.conftest import Stack
 from tests.spark.conftest import spark_settings
 from tests.spark.test_replay import at, happened
 from tests.spark.topics import Topics
-from tests.unit.segmenter.segmenting import _CODECS as CODECS
+from tests.unit.segmenter.segmenting import CODECS
 
 NAME = "audit"
 

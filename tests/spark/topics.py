@@ -16,7 +16,7 @@ from starling_spark.kafka.sources import kafka_past
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.tables import TABLES, renamed
 from tests.conftest import Stack
-from tests.unit.segmenter.segmenting import _CODECS as CODECS
+from tests.unit.segmenter.segmenting import CODECS
 
 
 class Topics:

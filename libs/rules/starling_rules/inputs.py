@@ -34,22 +34,40 @@ class PastFormats:
     clock: Codec
 
     def decode(self, topic: str, value: bytes) -> Decoded:
-        """A record of one of the topics of `history.PAST`. Raises: DecodeError."""
+        """Decode a record of one of the topics of `history.PAST`. Raises: DecodeError."""
         if topic == BEHAVIOUR:
-            taken = self.behaviour(value)
-            # Hot: a named tuple's own constructor takes twice as long.
-            return _new(Decoded, (Behaviour(taken), taken[0], taken[1], None))
+            return self.decode_behaviour(value)
         if topic == PROFILE:
-            received_at, event_time, *rest = self.profile(value)
-            return Decoded(Profile(*rest), received_at, event_time)
+            return self.decode_profile(value)
         if topic == LIST_MEMBERSHIP:
-            received_at, workspace, user_id, *rest = self.listed(value)
-            return Decoded(Listed(*rest), received_at, None, record_key(workspace, user_id))
-        if topic == DELIVERY:
-            received_at, event_time, correlation_id, *told = self.report(value)
-            properties = dict(zip(PROPERTIES, told, strict=True))
-            # Told by the wall clock, it must not move the time of events: under the event clock it counts when it is folded.
-            return Decoded(reported(properties["outcome"], properties, correlation_id), reported_at(received_at, event_time), None)
+            return self.decode_listed(value)
+        return self.decode_report(value) if topic == DELIVERY else self.decode_clock(value)
+
+    def decode_behaviour(self, value: bytes) -> Decoded:
+        """Return a `Behaviour`. Raises: DecodeError."""
+        taken = self.behaviour(value)
+        # Hot: a named tuple's own constructor takes twice as long.
+        return _new(Decoded, (Behaviour(taken), taken[0], taken[1], None))
+
+    def decode_profile(self, value: bytes) -> Decoded:
+        """Return a `Profile`. Raises: DecodeError."""
+        received_at, event_time, *rest = self.profile(value)
+        return Decoded(Profile(*rest), received_at, event_time)
+
+    def decode_listed(self, value: bytes) -> Decoded:
+        """Return a `Listed` with the key of its user. Raises: DecodeError."""
+        received_at, workspace, user_id, *rest = self.listed(value)
+        return Decoded(Listed(*rest), received_at, None, record_key(workspace, user_id))
+
+    def decode_report(self, value: bytes) -> Decoded:
+        """Return a `Reported`, or None if segments have no event for the outcome. Raises: DecodeError."""
+        received_at, event_time, correlation_id, *fields = self.report(value)
+        properties = dict(zip(PROPERTIES, fields, strict=True))
+        # A channel dates by the wall clock. Under the event clock the outcome must not advance stream time.
+        return Decoded(reported(properties["outcome"], properties, correlation_id), reported_at(received_at, event_time), None)
+
+    def decode_clock(self, value: bytes) -> Decoded:
+        """Return the instant of a clock record as its event time. Raises: DecodeError."""
         record = self.clock.decode(value)
         return Decoded(None, record["received_at"], record["instant"])
 

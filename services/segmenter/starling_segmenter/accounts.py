@@ -106,8 +106,8 @@ def tally_of(account: AccountState) -> Tally:
     return Tally(len(account.users), {asked: sum(kind.users for kind in kinds if kind.answers[asked]) for asked in known})
 
 
-def take(account: AccountState, said: Answered) -> Iterator[Tallied] | None:
-    """Take an answer over, and say who has to hear of what; None when the account is too large from now on."""
+def apply_answer(account: AccountState, said: Answered) -> Iterator[Tallied] | None:
+    """Store the answers of one user; return the tallies to send, or None if the account has just become too large."""
     if account.too_large:
         return iter(())
     before, is_new = tally_of(account), said.user_id not in account.users

@@ -13,6 +13,9 @@ from starling_segments import Cause as Kind
 from starling_segments import Change, Plan, UserState
 from starling_stream.model.processor import Inbound
 
+STAGE: Final = "segmenter"
+"""In the `produced_by` header of each record, and in the names of the consumer group, the changelog and the dead-letter topic."""
+
 
 class Parts(NamedTuple):
     """The record's bytes, run by run: one user's changes share most of them."""

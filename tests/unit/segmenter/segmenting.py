@@ -95,7 +95,7 @@ class MemorySegmenter:
 
     def backfilled(self, backfill: Backfill, states: Mapping[bytes, UserState]) -> None:
         """A run has written those states, and ended."""
-        codec = _CODECS[BACKFILL_STATES]
+        codec = CODECS[BACKFILL_STATES]
         fields = {"recorded_at": NOW_MICROS, "run": backfill.run}
         values = [
             Fed(BACKFILL_STATES, key, codec.encode({**fields, "state": encode_state(state)})) for key, state in states.items()
@@ -136,9 +136,7 @@ class MemorySegmenter:
         record = self._record(user, 0) | {"list_key": key, "on_list": is_on} | more
         headers = [("traceparent", f"trace-of-{record['correlation_id']}".encode())]
         state_key = record_key(self.workspace, user)
-        self.task.feed(
-            LIST_MEMBERSHIP, b"%b/%b" % (state_key, key.encode()), _CODECS[LIST_MEMBERSHIP].encode(record), list(headers)
-        )
+        self.task.feed(LIST_MEMBERSHIP, b"%b/%b" % (state_key, key.encode()), CODECS[LIST_MEMBERSHIP].encode(record), list(headers))
 
     def report(self, user: str, outcome: str, at_ms: int = NOW_MICROS // 1000, **more: Any) -> None:
         """One `DeliveryReported`; `at_ms` is by the channel's wall clock, a minute after the item behind it was received."""
@@ -155,7 +153,7 @@ class MemorySegmenter:
     def clock(self, instant_ms: int, **more: Any) -> None:
         """One `ClockAdvanced`."""
         record = {"received_at": NOW_MICROS + next(self._numbers), "instant": instant_ms, "correlation_id": "clock"} | more
-        self.task.feed(CLOCK, None, _CODECS[CLOCK].encode(record))
+        self.task.feed(CLOCK, None, CODECS[CLOCK].encode(record))
 
     def restart(self) -> None:
         """A new process: every state through its bytes, the definitions read anew, nothing else kept but what was written."""
@@ -165,7 +163,7 @@ class MemorySegmenter:
 
     def records(self, topic: str = MEMBERSHIP) -> list[dict[str, Any]]:
         """What was written to a topic since last asked."""
-        return [_CODECS[topic].decode(output.value) for output in self.task.take_outputs(topic)]
+        return [CODECS[topic].decode(output.value) for output in self.task.take_outputs(topic)]
 
     def changes(self) -> list[Seen]:
         """The membership feed since last asked."""
@@ -207,7 +205,7 @@ class MemorySegmenter:
 
     def _feed(self, topic: str, user: str, record: Mapping[str, Any]) -> None:
         headers = [("traceparent", f"trace-of-{record['correlation_id']}".encode())]
-        self.task.feed(topic, record_key(self.workspace, user), _CODECS[topic].encode(record), list(headers))
+        self.task.feed(topic, record_key(self.workspace, user), CODECS[topic].encode(record), list(headers))
 
 
 def _seen(record: Mapping[str, Any]) -> Seen:
@@ -225,5 +223,5 @@ def _unknown(schema_id: int) -> str:
     raise LookupError(schema_id)
 
 
-_CODECS: Final = {topic: Codec(entry.schema, 1, _unknown) for topic, entry in load_catalogue().topics.items()}
-_FORMATS: Final = build_formats(lambda topic, _schema: _CODECS[topic])
+CODECS: Final = {topic: Codec(entry.schema, 1, _unknown) for topic, entry in load_catalogue().topics.items()}
+_FORMATS: Final = build_formats(lambda topic, _schema: CODECS[topic])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from starling_common.settings import Clock
-from starling_segmenter.agents import _known_by_id
+from starling_segmenter.emitter import with_user_id
 from starling_segments import UserState
 from starling_segments.engine.trait_conditions import share_of
 from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter, Seen
@@ -96,7 +96,7 @@ def test_a_bucket_goes_by_the_users_id() -> None:
 
 
 def test_a_state_that_was_written_before_states_held_the_id_gets_it() -> None:
-    assert _known_by_id(b"default/u/1", None).user_id == "u/1"
+    assert with_user_id(b"default/u/1", None).user_id == "u/1"
     old = UserState(known=True)
-    assert _known_by_id(b"default/u/1", old) is old
+    assert with_user_id(b"default/u/1", old) is old
     assert old.user_id == "u/1"

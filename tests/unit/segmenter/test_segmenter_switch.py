@@ -1,6 +1,8 @@
 """What happens when definitions change: history first, the net difference announced, safe to break off and repeat."""
 
 from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -9,10 +11,14 @@ from starling_common.instants import LATEST_MS
 from starling_common.settings import Clock
 from starling_common.topics import PROGRESS
 from starling_rules.definitions import Definitions
+from starling_rules.history import PAST
 from starling_segmenter.definition_log import DefinitionLog, DefinitionsLost
-from starling_segmenter.progress import Reporter
+from starling_segmenter.handlers import HANDLERS
+from starling_segmenter.progress import ProgressReporter
+from starling_segmenter.states import State
 from starling_segments import LEAVES, Known, compile_plan, encode_state, parse_segment
-from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter, Seen
+from starling_stream.model.processor import Unit
+from tests.unit.segmenter.segmenting import CODECS, NOW_MICROS, MemorySegmenter, Seen
 
 DAY_MS = 86_400_000
 BUYERS = {"event": "Order Completed"}
@@ -143,13 +149,25 @@ def test_progress_names_the_versions_in_force_after_a_switch_and_the_clocks_inst
 
 
 def test_under_the_wall_clock_a_partition_reports_about_once_a_second() -> None:
-    reporter = Reporter(Clock.WALL)
-    assert reporter.is_due(0, 5000, 10_000)
-    reporter.said(0, 5000, 10_000)
-    assert not reporter.is_due(0, 5500, 10_999)
-    assert not reporter.is_due(0, 5000, 60_000)
-    assert reporter.is_due(0, 5500, 11_000)
-    assert reporter.is_due(1, 5500, 10_001)
+    reported: list[tuple[int, int]] = []
+    now_ms = [0]
+    reporter = ProgressReporter(CODECS[PROGRESS], Clock.WALL, lambda: now_ms[0] * 1000)
+
+    def at(wall_ms: int, partition: int, stream_time_ms: int) -> None:
+        now_ms[0] = wall_ms
+        unit = SimpleNamespace(partition=partition, emit=lambda *record: reported.append((partition, record[3] // 1000)))
+        reporter.report_if_due(stream_time_ms, {}, cast("Unit[State]", unit))
+
+    at(10_000, partition=0, stream_time_ms=5000)
+    at(10_999, partition=0, stream_time_ms=5500)
+    at(60_000, partition=0, stream_time_ms=5000)
+    at(11_000, partition=0, stream_time_ms=5500)
+    at(10_001, partition=1, stream_time_ms=5500)
+    assert reported == [(0, 10_000), (0, 11_000), (1, 10_001)]
+
+
+def test_the_handlers_process_records_of_one_instant_in_the_order_of_history() -> None:
+    assert tuple(HANDLERS)[: len(PAST)] == PAST
 
 
 def test_a_switch_that_was_broken_off_is_repeated_with_the_same_result() -> None:
