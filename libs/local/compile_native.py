@@ -34,8 +34,8 @@ MODULES = {
         "compile/compiler", "compile/leaf_table", "compile/sequence_plan",
     ),
     "libs/stream/starling_stream": (
-        "model/changelog", "model/decoding", "model/rows",
-        "fold/batches", "fold/merge", "fold/task", "fold/task_fold", "fold/unit_of_work",
+        "model/changelog", "model/records", "model/rows",
+        "fold/batches", "fold/merge", "fold/pending_view", "fold/task", "fold/task_fold", "fold/unit_of_work",
     ),
     "libs/rules/starling_rules": ("events", "inputs"),
     "services/segmenter/starling_segmenter": (

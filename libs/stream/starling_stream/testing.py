@@ -13,11 +13,12 @@ from typing import Generic, NamedTuple
 
 from starling_common.headers import Headers
 from starling_stream.fold.memory import MemoryRows
+from starling_stream.fold.task import decode_record
 from starling_stream.fold.task_fold import TaskFold
-from starling_stream.model.decoding import ReadRecord, all_topics, decode_record
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.ports import Refusal, Sealed
 from starling_stream.model.processor import Inbound, Output, S, Service
+from starling_stream.model.records import ReadRecord, all_topics
 from starling_stream.model.rows import due_ms as due_of_bytes
 from starling_stream.model.rows import row_due
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starling_stream.fold.memory import MemoryRows
-from starling_stream.fold.task import Layered
+from starling_stream.fold.pending_view import PendingView
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.ports import Changed, StateView
 from starling_stream.model.rows import due_bytes, row_of
@@ -128,7 +128,7 @@ def test_disk_memory_and_layers_give_the_same_view(
         disk.apply(changes, None, None)
         plain.apply(changes)
     on_top = changed(pending, plain.rows)
-    layered = Layered(disk, on_top)
+    layered = PendingView(disk, on_top)
     views: list[StateView] = [disk, plain]
     expected = [view.due(until, limit) for view in views]
     assert expected[0] == expected[1]

@@ -10,10 +10,10 @@ from starling_stream.fold.memory import MemoryRows
 from starling_stream.fold.merge import Arrival
 from starling_stream.fold.task import Step, Task
 from starling_stream.fold.task_fold import TaskFold
-from starling_stream.model.decoding import ReadRecord
 from starling_stream.model.errors import BatchMissing
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.ports import StateView
+from starling_stream.model.records import ReadRecord
 from starling_stream.testing import MemoryHistory
 from tests.unit.stream.counting import HOUR_MS, Counted, counting, event
 

@@ -16,9 +16,9 @@ from starling_stream.fold.merge import Arrival
 from starling_stream.fold.task import Step, Task
 from starling_stream.fold.task_fold import TaskFold
 from starling_stream.model.backing_store import Place, StateWrite, slot_of
-from starling_stream.model.decoding import ReadRecord
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.ports import Changed, PartialView
+from starling_stream.model.records import ReadRecord
 from starling_stream.model.rows import FIRST_MS, due_bytes, row_due, row_of
 from starling_stream.state.lazy_restore import Behind, Help, TierLost, Warming
 from starling_stream.state.local_store import StoreMemory, TaskStore, store_memory

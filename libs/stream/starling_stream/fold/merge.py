@@ -168,6 +168,25 @@ class OrderedMerge:
         return any(told_ms is None or told_ms < given_ms for told_ms in ends)
 
 
+def take_fairly(merges: Mapping[int, OrderedMerge], limit: int, now: int) -> dict[int, Sequence[Inbound]]:
+    """Return at most `limit` records, by the key of their merge: an equal share of each first, then the rest of those with more.
+
+    `now` in microseconds of the wall clock.
+    """
+    share = max(1, limit // max(1, len(merges)))
+    taken: dict[int, list[Inbound]] = {}
+    left = limit
+    for number, merge in merges.items():
+        taken[number] = merge.take(min(share, left), now)
+        left -= len(taken[number])
+    for number, merge in merges.items():
+        if left > 0 and len(taken[number]) == share:
+            more = merge.take(left, now)
+            taken[number] += more
+            left -= len(more)
+    return dict(taken)
+
+
 def _last_before(first: _Input, full: Sequence[_Input]) -> int:
     """The last `received_at` that comes before every other topic's head."""
     others = [waiting.order() for waiting in full if waiting is not first]

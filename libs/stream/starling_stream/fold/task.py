@@ -3,19 +3,27 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, Generic, NamedTuple
 
+from starling_common.outcome import Refused
 from starling_common.settings import Clock
+from starling_common.wire import DecodeError
 from starling_stream.fold.merge import Arrival, OrderedMerge
+from starling_stream.fold.pending_view import PendingView
 from starling_stream.fold.task_fold import TaskFold
-from starling_stream.model.decoding import RawRecord, all_topics, decode_record
 from starling_stream.model.errors import BatchMissing
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.phase import Phase
 from starling_stream.model.ports import Changed, PartialView, Sealed, StateView
 from starling_stream.model.processor import Inbound, S, Service
-from starling_stream.model.rows import due_bytes, due_ms
+from starling_stream.model.records import RawRecord, all_topics
 
 _COLD_RECORDS: Final = 1_000
 """Records in one unit while users have to be brought: so the first is out soon, and the next are read meanwhile."""
+
+IDLE_UNIT_MICROS = 1_000_000
+"""The interval in which an idle task under the wall clock reports its stream time, where the service has `on_stream_time`."""
+
+MARKERS_MICROS = 200_000
+"""The interval in which offsets that only move over transaction markers are committed."""
 
 
 class Step(NamedTuple):
@@ -28,35 +36,6 @@ class Step(NamedTuple):
     sealed: Sealed | None
     records: Sequence[Inbound]
     offsets: Mapping[str, int]
-
-
-class Layered:
-    """A `StateView` of a store with the changes of a transaction that is on its way on top."""
-
-    def __init__(self, below: StateView, pending: Mapping[bytes, Changed]) -> None:
-        self._below = below
-        self._pending = pending
-
-    def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """As `StateView.rows`."""
-        pending = self._pending
-        found = dict(zip(asked, self._below.rows(asked), strict=True)) if (asked := [k for k in keys if k not in pending]) else {}
-        return [pending[key].after if key in pending else found[key] for key in keys]
-
-    def due(self, until_ms: int, limit: int) -> list[tuple[int, bytes]]:
-        """As `StateView.due`."""
-        pending = self._pending
-        stored = [entry for entry in self._below.due(until_ms, limit + len(pending)) if entry[1] not in pending]
-        # Hot: meets every change on its way in every round; the bytes compare as the instants do. A key that is gone has none.
-        until = due_bytes(until_ms)
-        waiting = [(due, key) for key, (_, after) in pending.items() if (due := after[8:16]) and due <= until]
-        return sorted(stored + [(int(due_ms(due) or 0), key) for due, key in waiting])[:limit]
-
-    def keys(self, after: bytes, limit: int) -> list[bytes]:
-        """As `StateView.keys`."""
-        pending = self._pending
-        stored = [key for key in self._below.keys(after, limit + len(pending)) if key not in pending]
-        return sorted(stored + [key for key, changed in pending.items() if key > after and len(changed.after) >= 16])[:limit]
 
 
 class Task(Generic[S]):
@@ -88,6 +67,8 @@ class Task(Generic[S]):
         """The view while some users are not local yet."""
         self._below: StateView | None = None
         self._fold: TaskFold[S] | None = None
+        self._idle_unit_at = 0
+        self._markers_at = 0
 
     def run(self, below: StateView, fold: TaskFold[S], offsets: Mapping[str, int]) -> None:
         """The store is ready. `offsets`: where inputs resume, for one of them at least; earlier records are dropped."""
@@ -103,8 +84,27 @@ class Task(Generic[S]):
         """All users are local now."""
         self.partial, self._below = None, below
 
-    def prepared(self, records: Sequence[Inbound], idle_until_ms: int | None) -> Sequence[Inbound]:
-        """The first of these records that can be folded at once; the others wait in the merge, users are brought meanwhile."""
+    def step(self, records: Sequence[Inbound], now: int, timers: int) -> Step | None:
+        """Fold these records and the timers that are due; return None if the task has nothing to commit.
+
+        While some users are not loaded, the records that need them go back to the merge. `now` in microseconds of the wall clock.
+        """
+        idle = None if records else self.idle_instant(now)
+        records = self._loaded(records, idle)
+        if not records and not self._has_due(idle) and not self._reports(idle, now):
+            return self._markers(now)
+        sealed = self.fold.step(records, self.view, idle, timers)
+        self.drained = sealed.drained and self._sees_timers(sealed.meta.stream_time_ms)
+        return Step(self.partition, sealed, records, self._offsets_after(records) or self.unmoved_offset())
+
+    def switch_step(self, plan: bytes, limit: int) -> Step:
+        """Switch the next keys to the plan in force, at most `limit`."""
+        sealed = self.fold.switch_slice(plan, self.view, limit)
+        self.drained = False
+        return Step(self.partition, sealed, (), self.unmoved_offset())
+
+    def _loaded(self, records: Sequence[Inbound], idle_until_ms: int | None) -> Sequence[Inbound]:
+        """Return the first of these records whose users are local; the others go back to the merge while users are loaded."""
         partial = self.partial
         if partial is None:
             return records
@@ -115,9 +115,31 @@ class Task(Generic[S]):
         self.merge.put_back(records)
         return ()
 
-    def sees_timers(self, until_ms: int) -> bool:
-        """Whether everybody due up to that instant is local."""
+    def _sees_timers(self, until_ms: int) -> bool:
+        """Return whether all users due up to that instant are local."""
         return self.partial is None or self.partial.sees(until_ms)
+
+    def _has_due(self, idle_until_ms: int | None) -> bool:
+        until = self.fold.due_until(idle_until_ms)
+        # A step is needed again when the users due by then have been loaded meanwhile.
+        sees_all = self._sees_timers(max(until, self.fold.meta.stream_time_ms))
+        return (not self.drained and sees_all) or bool(self.view.due(until, 1))
+
+    def _reports(self, idle_until_ms: int | None, now: int) -> bool:
+        """Return whether stream time alone is worth a unit: it moved, and the last idle unit is long enough ago."""
+        if idle_until_ms is None or self.service.on_stream_time is None or idle_until_ms <= self.fold.meta.stream_time_ms:
+            return False
+        if now - self._idle_unit_at < IDLE_UNIT_MICROS:
+            return False
+        self._idle_unit_at = now
+        return True
+
+    def _markers(self, now: int) -> Step | None:
+        if now - self._markers_at < MARKERS_MICROS:
+            return None
+        self._markers_at = now
+        offsets = self._offsets_after(())
+        return Step(self.partition, None, (), offsets) if offsets else None
 
     def _reach(self, records: Sequence[Inbound], idle_until_ms: int | None) -> int:
         """How far stream time may be after these records."""
@@ -137,7 +159,7 @@ class Task(Generic[S]):
         """The task's rows, what is on its way included. Raises: RuntimeError before `run`."""
         if self._below is None:
             raise RuntimeError(f"partition {self.partition} is {self.phase}, it has no state yet")
-        return Layered(self._below, self._pending) if self._pending else self._below
+        return PendingView(self._below, self._pending) if self._pending else self._below
 
     def announce(self, counts: Mapping[str, int], ends: Mapping[str, tuple[int | None, int | None, int]]) -> None:
         """A fetch happened: so many batches of these topics are on their way here, and that is how far each is read."""
@@ -171,7 +193,7 @@ class Task(Generic[S]):
             self.merge.add(topic, fresh, arrival)
         self._tell_ends()
 
-    def offsets_after(self, records: Sequence[Inbound], drained: bool) -> dict[str, int]:
+    def _offsets_after(self, records: Sequence[Inbound]) -> dict[str, int]:
         """The next offsets of the inputs once these records are processed, for those that move.
 
         A topic that is read to its end moves beyond the markers of transactions that lie there. A clock topic stays
@@ -183,7 +205,7 @@ class Task(Generic[S]):
         for topic, (end, _) in self._ends.items():
             if not self._in_transit[topic] and not self.merge.size(topic) and end > processed.get(topic, -1):
                 processed[topic] = end
-        held = () if drained else self.service.clock_topics
+        held = () if self.drained else self.service.clock_topics
         moved = {
             topic: offset for topic, offset in processed.items() if topic not in held and offset > self._submitted.get(topic, 0)
         }
@@ -241,3 +263,31 @@ class Task(Generic[S]):
     def _tell_ends(self) -> None:
         told = {topic: told_ms for topic, (_, told_ms) in self._ends.items() if not self._in_transit[topic]}
         self.merge.set_ends({topic: told.get(topic) for topic in self.topics})
+
+
+_new = tuple.__new__
+
+
+def decode_record(service: Service[S], topic: str, partition: int, record: RawRecord) -> Inbound:
+    """Never raises on data: what cannot be decoded, or has no key, carries a `Refused` as its value.
+
+    Such a record takes its place in the order of arrival by the broker's timestamp.
+    """
+    key, raw = record.key or b"", record.value or b""
+    if not key and topic not in service.clock_topics:
+        return _refused(
+            topic, partition, record, Refused("missing_key", "the record has no key: write it with workspace/id as its key")
+        )
+    try:
+        value, received_at, event_time_ms, own_key = service.processor.decode(topic, raw)
+    except DecodeError as error:
+        return _refused(topic, partition, record, Refused(error.code, str(error)))
+    # Hot: once for each record; a named tuple's own constructor takes twice as long.
+    inbound = (topic, partition, record.offset, own_key or key, value, received_at, event_time_ms, record.headers, raw)
+    return _new(Inbound, inbound)
+
+
+def _refused(topic: str, partition: int, record: RawRecord, why: Refused) -> Inbound:
+    key, raw = record.key or b"", record.value or b""
+    arrived = record.timestamp * 1000
+    return Inbound(topic, partition, record.offset, key, why, arrived, None, record.headers, raw)

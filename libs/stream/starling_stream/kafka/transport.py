@@ -19,7 +19,7 @@ from faust.types import TP, ConsumerMessage
 from mode.threads import WorkerThread
 
 from starling_stream.kafka.assignor import StickyAssignor
-from starling_stream.model.decoding import ClientRecord, RawRecord
+from starling_stream.model.records import ClientRecord, RawRecord
 
 Assignment = object
 """Stands for one assignment of partitions; compared by identity. A generation would not do: it can stay over a rejoin."""

@@ -12,9 +12,9 @@ from starling_common.kafka import committed, consumer_config, is_passing, waterm
 from starling_common.logs import log
 from starling_stream.model.backing_store import Standing
 from starling_stream.model.changelog import decode_state_changed
-from starling_stream.model.decoding import ReadRecord
 from starling_stream.model.meta import TaskMeta, decode_meta
 from starling_stream.model.ports import BackingTier, Changed, Tail
+from starling_stream.model.records import ReadRecord
 from starling_stream.model.rows import META_KEY, row_of
 from starling_stream.state.local_store import Origin, StoreMemory, TaskStore
 from starling_stream.state.restore_point import Base, Choice, OnDisk, Span, choose_base

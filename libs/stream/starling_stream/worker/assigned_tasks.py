@@ -8,18 +8,16 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final, Generic, NamedTuple
 
-from starling_common.instants import wall_clock_micros
 from starling_common.logs import log
 from starling_common.outcome import Refused
-from starling_stream.fold.merge import Arrival
-from starling_stream.fold.task import Task
+from starling_stream.fold.task import Task, decode_record
 from starling_stream.fold.task_fold import TaskFold
 from starling_stream.kafka.assignment import NOT_OPENED, Claim
-from starling_stream.kafka.transport import End, Fetched
-from starling_stream.model.decoding import RawRecord, decode_record
+from starling_stream.kafka.transport import End
 from starling_stream.model.phase import Phase
 from starling_stream.model.ports import BackingTier
 from starling_stream.model.processor import Inbound, S, Service
+from starling_stream.model.records import RawRecord
 from starling_stream.state.lazy_restore import Warming
 from starling_stream.state.local_store import StoreMemory, TaskStore
 from starling_stream.state.metrics import Gauges
@@ -110,6 +108,11 @@ class Holdings(Generic[S]):
         """Those that are restored."""
         return [held.task for held in self._held.values() if held.task.phase is Phase.RUNNING]
 
+    def task(self, partition: int) -> Task[S] | None:
+        """Return the task of a partition; None if it is not assigned to this worker."""
+        held = self._held.get(partition)
+        return None if held is None else held.task
+
     def store(self, partition: int) -> TaskStore:
         """The store of a running task. Raises: RuntimeError for any other."""
         held = self._held.get(partition)
@@ -195,12 +198,6 @@ class Holdings(Generic[S]):
             counts = {tp.topic: 1 for tp in batches if tp.partition == number}
             known = {tp.topic: end for tp, end in ends.items() if tp.partition == number}
             held.task.announce(counts, known)
-
-    def arrive(self, topic: str, partition: int, fetched: Fetched) -> None:
-        """A batch that was announced is here. Raises: as `Task.arrive`."""
-        held = self._held.get(partition)
-        if held is not None:
-            held.task.arrive(topic, fetched.records, Arrival(wall_clock_micros(), fetched.told_ms), fetched.after)
 
     async def _restore(self, held: Held[S], before: Held[S] | None) -> None:
         task, means = held.task, self._means

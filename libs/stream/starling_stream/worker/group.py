@@ -8,8 +8,10 @@ import faust
 from faust.types import TP, StreamT
 from yarl import URL
 
+from starling_common.instants import wall_clock_micros
 from starling_common.logs import log
 from starling_common.wire import RegistryUnavailable
+from starling_stream.fold.merge import Arrival
 from starling_stream.kafka.assignor import StickyAssignor
 from starling_stream.kafka.transport import Consumer, End, Fetch, Fetched
 from starling_stream.model.settings import StreamSettings
@@ -87,8 +89,9 @@ class Group:
         while True:
             try:
                 async with self._runner.processor_free:
-                    if fetched.assignment is self._assignment:
-                        self._holdings.arrive(topic, partition, fetched)
+                    task = self._holdings.task(partition)
+                    if task is not None and fetched.assignment is self._assignment:
+                        task.arrive(topic, fetched.records, Arrival(wall_clock_micros(), fetched.told_ms), fetched.after)
             except RegistryUnavailable as cause:
                 log(__name__).warning("registry_away", topic=topic, partition=partition, error=str(cause))
                 await asyncio.sleep(_REGISTRY_SECONDS)

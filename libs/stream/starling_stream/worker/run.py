@@ -19,10 +19,10 @@ from starling_common.metrics import Metrics
 from starling_common.wire import RegistryUnavailable, SchemaMissing
 from starling_stream.fold.batches import Limits, Rounds
 from starling_stream.kafka.transactions import Transactions
-from starling_stream.model.decoding import all_topics
 from starling_stream.model.failpoints import Failpoints
 from starling_stream.model.phase import Phase
 from starling_stream.model.processor import Service
+from starling_stream.model.records import all_topics
 from starling_stream.model.settings import StreamSettings
 from starling_stream.state.flusher import FactsDiffer, Surroundings
 from starling_stream.state.local_store import StoreMemory, store_memory

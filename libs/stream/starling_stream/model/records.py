@@ -1,0 +1,36 @@
+"""Pure core: the shape of a record as a Kafka client returns it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from starling_stream.model.processor import S, Service
+
+
+class ClientRecord(Protocol):
+    """A record as aiokafka's parser gives it. `timestamp` in milliseconds."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class ReadRecord(NamedTuple):
+    """The same and its place, of our own making, for clients whose records are of another shape."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+RawRecord: TypeAlias = ClientRecord | ReadRecord
+
+
+def all_topics(service: Service[S]) -> tuple[str, ...]:
+    """Every topic the service reads, each once, in the order that breaks ties of the merge."""
+    return tuple(dict.fromkeys((*service.inputs, *service.clock_topics)))
