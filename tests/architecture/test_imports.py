@@ -30,7 +30,11 @@ def test_imports_go_one_way() -> None:
             "libs/segments/starling_segments", "import confluent_kafka", "language is pure", id="a driver in the language"
         ),
         pytest.param("libs/common/starling_common", "import starling_segments", "Imports go one way", id="upwards"),
-        pytest.param("libs/items/starling_items", "import confluent_kafka", "becomes of an item is pure", id="driver in a stage"),
+        pytest.param("libs/items/starling_items", "import confluent_kafka", "Rules and items without I/O", id="driver in a stage"),
+        pytest.param(
+            "libs/rules/starling_rules", "import starling_common.kafka", "Rules and items without I/O", id="Kafka in the rules"
+        ),
+        pytest.param("libs/items/starling_items", "import starling_segments", "stages of an item know", id="segments in a stage"),
         pytest.param("services/projector/starling_projector", "import starling_api", "Imports go one way", id="service to service"),
         pytest.param("libs/stream/starling_stream", "import fastavro", "wire package imports Avro", id="Avro outside wire"),
         pytest.param("services/api/starling_api", "import pyspark", "import pyspark", id="pyspark in a service"),

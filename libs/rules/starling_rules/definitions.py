@@ -130,6 +130,12 @@ def fold(definitions: Definitions, record: Record) -> Outcome[Definitions]:
             return Refused("unknown_action", f"{_place(record)}: no such action as {action!r}")
 
 
+def newest_valid(definitions: Definitions, record: Record) -> Definitions:
+    """Return the definitions after one `DefinitionChanged`; a refused record changes nothing."""
+    outcome = fold(definitions, record)
+    return outcome.value if isinstance(outcome, Done) else definitions
+
+
 def _defined(definitions: Definitions, record: Record) -> Outcome[Definitions]:
     others = {key: known for key, known in definitions.newest(record["workspace"]).items() if key != record["key"]}
     try:

@@ -9,7 +9,7 @@ import pytest
 from starling_common.outcome import Done, Refused
 from starling_common.read_models import BACKFILL
 from starling_rules.backfills import EVERYWHERE, REMEMBERED, Backfill, Part, to_json
-from starling_rules.definitions import Definitions, fold
+from starling_rules.definitions import Definitions, fold, newest_valid
 from starling_rules.rules import compile_rules
 
 A, B, C = {"event": "A"}, {"event": "B"}, {"event": "C"}
@@ -108,3 +108,8 @@ def test_in_the_end_it_is_as_if_nobody_had_waited(seed: int) -> None:
 def test_the_records_of_what_is_in_force_make_it_anew() -> None:
     definitions = after(changed("y", A), changed("b", using("y")), changed("a", using("b", "y")), changed("c", C, action="PAUSED"))
     assert after(*definitions.records("w")).name == definitions.name  # type: ignore[arg-type]
+
+
+def test_a_refused_record_leaves_the_definitions_as_they_were() -> None:
+    definitions = after(changed("buyers", A))
+    assert newest_valid(definitions, {**changed("other", A), "document": "{"}) is definitions

@@ -30,7 +30,7 @@ class World:
     stands_at: int = 10
     meanwhile: Callable[[int], None] = lambda _number: None
 
-    # What `Known` gives.
+    # What `BackfillTopics` gives.
     def refresh(self) -> None: ...
 
     def definitions(self) -> Definitions:

@@ -13,10 +13,11 @@ from starling_api.backfills.topics import BackfillTopics
 from starling_api.settings import ApiSettings
 from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
+from starling_common.topic_views import TopicFold
 from starling_common.topics import BACKFILLS, SEGMENT_DEFINITIONS
 from starling_common.wire import Registry, RegistryUnavailable, SchemaMissing
-from starling_rules.following import Known
-from starling_rules.ledger import Run
+from starling_rules.definitions import Definitions, newest_valid
+from starling_rules.ledger import Run, applied
 
 _JOB: Final = "starling-backfill"
 _AGAIN_SECONDS: Final = 5.0
@@ -31,7 +32,8 @@ class BackfillSide:
         self._registry = registry
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="backfills", daemon=True)
-        self._known: Known | None = None
+        self._definitions: TopicFold[Definitions] | None = None
+        self._runs: TopicFold[Mapping[str, Run]] | None = None
         self._runner: Runner | None = None
 
     def start(self) -> None:
@@ -45,32 +47,36 @@ class BackfillSide:
             self._thread.join(timeout=2)  # it may be waiting for a broker that is away; it ends with the process
         if self._runner is not None:
             self._runner.stop()
-        if self._known is not None:
-            self._known.stop()
+        for view in (self._definitions, self._runs):
+            if view is not None:
+                view.stop()
 
     def runs(self) -> Mapping[str, Run]:
         """What is known of the runs; nothing at first, or while the broker is away."""
-        return {} if self._known is None else self._known.runs()
+        return {} if self._runs is None else self._runs.value()
 
     def _follow(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._known = self._started()
+                self._definitions, self._runs = self._started()
             except (BrokerUnavailable, RegistryUnavailable, SchemaMissing) as error:
                 log(__name__).warning("backfills_not_followed", error=str(error))
                 self._stopping.wait(_AGAIN_SECONDS)
             else:
                 submitter = submitter_of(self._settings)
                 if submitter is not None and not self._stopping.is_set():
-                    self._runner = Runner(submitter, self._known.definitions, self._newest)
+                    self._runner = Runner(submitter, self._definitions.value, self._newest)
                     self._runner.start()
                 return
 
-    def _started(self) -> Known:
-        definitions = self._registry.codec(SEGMENT_DEFINITIONS, "DefinitionChanged")
-        known = Known(self._settings.kafka.brokers, definitions, self._registry.codec(BACKFILLS, "BackfillReported"))
-        known.start()
-        return known
+    def _started(self) -> tuple[TopicFold[Definitions], TopicFold[Mapping[str, Run]]]:
+        brokers, codec, no_runs = self._settings.kafka.brokers, self._registry.codec, dict[str, Run]()
+        definition = codec(SEGMENT_DEFINITIONS, "DefinitionChanged")
+        definitions = TopicFold(brokers, SEGMENT_DEFINITIONS, definition, Definitions(), newest_valid, skips_undecodable=True)
+        runs = TopicFold[Mapping[str, Run]](brokers, BACKFILLS, codec(BACKFILLS, "BackfillReported"), no_runs, applied)
+        definitions.start()
+        runs.start()
+        return definitions, runs
 
     def _newest(self) -> Run | None:
         return max(self.runs().values(), key=lambda run: run.started_at, default=None)

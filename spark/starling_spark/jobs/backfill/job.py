@@ -9,11 +9,11 @@ from typing import Final
 from starling_common.instants import wall_clock_micros
 from starling_common.logs import log
 from starling_common.settings import Clock
-from starling_rules.following import Known
 from starling_rules.ledger import CANCELLED, DONE, FAILED, PAUSED, PLANNED, RUNNING, Run, Share, unfinished
 from starling_spark.jobs.backfill.planning import Assignment, Wanted, assignments, tail, wanted
 from starling_spark.jobs.backfill.positions import Cut
 from starling_spark.jobs.backfill.records import Reporter
+from starling_spark.jobs.backfill.topics import BackfillTopics
 
 _POLL_SECONDS: Final = 0.5
 
@@ -24,7 +24,7 @@ class BackfillDependencies:
     `cuts`: the offsets of the segmenter; `tail_records`: as in the settings.
     """
 
-    known: Known
+    known: BackfillTopics
     reporter: Reporter
     cuts: Callable[[], list[Cut]]
     fold: Callable[[Assignment], Share]

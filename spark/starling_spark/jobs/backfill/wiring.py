@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from starling_common.logs import log
 from starling_common.topics import BACKFILLS, PROGRESS, SEGMENT_DEFINITIONS
 from starling_common.wire import Codec, Registry
-from starling_rules.following import Known
 from starling_rules.history import PAST
 from starling_rules.ledger import Share
 from starling_spark.jobs.backfill.folding import SHARE, WorkerSettings, fold_all, fold_with_lake, folded
@@ -21,6 +20,7 @@ from starling_spark.jobs.backfill.planning import Assignment, lost, with_lake
 from starling_spark.jobs.backfill.positions import Cut, cuts, first_left
 from starling_spark.jobs.backfill.records import Reporter
 from starling_spark.jobs.backfill.settings import BackfillSettings
+from starling_spark.jobs.backfill.topics import BackfillTopics
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config
 from starling_spark.session.spark import open_session
 
@@ -34,7 +34,7 @@ def backfill_job(settings: BackfillSettings) -> Iterator[BackfillJob]:
     registry, brokers = Registry(settings.registry.url), settings.kafka.brokers
     definitions = registry.codec(SEGMENT_DEFINITIONS, "DefinitionChanged")
     backfills = registry.codec(BACKFILLS, "BackfillReported")
-    known, reporter = Known(brokers, definitions, backfills), Reporter(brokers, definitions, backfills)
+    known, reporter = BackfillTopics(brokers, definitions, backfills), Reporter(brokers, definitions, backfills)
     progress = registry.codec(PROGRESS, "SegmenterProgress")
     worker = WorkerSettings(brokers, settings.registry.url, settings.backfill_report_seconds)
     spark = open_session("backfill", settings, iceberg_config(settings) if settings.lake_warehouse else {})
