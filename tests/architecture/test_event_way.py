@@ -67,6 +67,11 @@ def test_the_stream_layer_is_listed() -> None:
     assert STREAM_LAYER in LISTED
 
 
+def test_each_service_is_listed() -> None:
+    listed = {Path(path).parts[1] for paths in LISTED.values() for path in paths if path.startswith("services/")}
+    assert listed == {path.name for path in (ROOT / "services").iterdir() if (path / f"starling_{path.name}").is_dir()}
+
+
 @pytest.mark.parametrize("title", LISTED)
 def test_an_event_passes_the_files_that_the_page_names(title: str) -> None:
     assert violations(title, LISTED[title]) == []
