@@ -4,12 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
+from starling_common.http_server import PublicHttp
 from starling_common.settings import Cassandra, ServiceSettings
 
 
 class ApiSettings(ServiceSettings):
     """Settings of one API process."""
 
+    http: PublicHttp
     cassandra: Cassandra
     tokens: Annotated[SecretStr, Field(description="token=role:workspace, comma separated; roles viewer, marketer, admin")]
     timezones: Annotated[
@@ -24,6 +26,9 @@ class ApiSettings(ServiceSettings):
         int | None, Field(ge=1, le=10_000, description="overrides topics.yaml, as in the deploy step")
     ] = None
     threads: Annotated[int, Field(ge=1, le=500, description="requests that may wait for a store at the same time")] = 40
+    body_timeout_seconds: Annotated[
+        float, Field(gt=0, le=600, description="most time for a body, 20 times as much for an upload; beyond it 408")
+    ] = 30
     feed_streams: Annotated[int, Field(ge=1, le=1000, description="clients that may follow the feed live at the same time")] = 32
     feed_heartbeat_seconds: Annotated[
         float, Field(gt=0, le=300, description="sign of life on a live feed while nothing happens")

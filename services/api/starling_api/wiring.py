@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import anyio.to_thread
 from fastapi import FastAPI
 from granian.constants import Interfaces
-from granian.server.embed import Server
 
 from starling_api.app import build_app
 from starling_api.backfills.backfills import Backfills, Waits
@@ -37,6 +36,7 @@ from starling_api.users.queries import Queries
 from starling_api.users.read_models import CassandraAudience
 from starling_common.cassandra import DatabaseUnavailable
 from starling_common.database import Database
+from starling_common.http_server import ConnectionCap, http_server
 from starling_common.instants import wall_clock_micros
 from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
@@ -67,13 +67,15 @@ class Api:
         """Answers until `stop` is set; requests at work are finished."""
         anyio.to_thread.current_default_thread_limiter().total_tokens = self.settings.threads
         http = self.settings.http
-        server = Server(self.app, http.host, http.port, interface=Interfaces.ASGINL, log_enabled=False)
+        server = http_server(self.app, http, Interfaces.ASGINL)
+        cap = asyncio.ensure_future(ConnectionCap(http.port, http.max_connections_per_address).watch())
         sweep = threading.Thread(target=self._sweep, name="sweep", daemon=True)
         sweep.start()
         self.backfill.start()
         serving = asyncio.ensure_future(server.serve())
         await asyncio.wait({serving, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
         self._stopping.set()
+        cap.cancel()
         await asyncio.get_running_loop().run_in_executor(None, self.backfill.stop)
         self.streams.end()
         server.stop()  # type: ignore[no-untyped-call]
@@ -126,6 +128,7 @@ def build_api(settings: ApiSettings) -> Api:
         trials=Trials(Definitions(definitions), audience, states, CassandraPasts(database), settings.clock),
         exports=Exports(queries, list_store, states),
         backfills=backfills,
+        body_timeout_seconds=settings.body_timeout_seconds,
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     # Without the broker everything can still be read: only the database decides whether requests may come.

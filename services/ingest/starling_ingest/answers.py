@@ -59,6 +59,12 @@ def try_later(status: int, code: str, message: str, after_seconds: int, correlat
     return Answer(status, [*answer.headers, ("retry-after", str(after_seconds))], answer.body)
 
 
+def body_timeout(correlation_id: str) -> Answer:
+    """Return 408 and close the connection: the rest of the body is unread, so the connection cannot carry another request."""
+    answer = failed(408, "body_timeout", "the body took too long: send it faster, or in smaller requests", correlation_id)
+    return Answer(408, [*answer.headers, ("connection", "close")], answer.body)
+
+
 def failed(status: int, code: str, message: str, correlation_id: str, **more: Any) -> Answer:
     """Return an error as problem+json; `more` are additional members."""
     headers = [_PROBLEM, _CORS, _EXPOSED, ("x-correlation-id", correlation_id)]

@@ -17,6 +17,7 @@ from starling_common.wire import PROTOBUF, Receipt
 from starling_ingest import answers, request
 from starling_ingest.accept import ParsedBody, accept_batch, accept_single, body_write_key
 from starling_ingest.answers import Answer
+from starling_ingest.bodies import SlowBodies
 from starling_ingest.counts import Counts
 from starling_ingest.identifiers import Identifiers
 from starling_ingest.intake import Intake, Origin, QueueFull
@@ -72,12 +73,19 @@ class Route(msgspec.Struct, frozen=True):
     imported: bool = False
 
 
+class OverRate(msgspec.Struct, frozen=True):
+    """A request beyond a rate limit; it passes after `wait_seconds`."""
+
+    wait_seconds: int
+
+
 class AppDependencies(msgspec.Struct, frozen=True):
     """The dependencies of `App`. `write_keys` maps a key to its workspace; `edge` is the name of this process."""
 
     write_keys: Mapping[str, str]
     edge: str
     limits: RateLimits
+    bodies: SlowBodies
     counts: Counts
     alive: Checks
     ready: Checks
@@ -152,49 +160,57 @@ class App:
     async def _items(self, route: Route, scope: Scope, exchange: Exchange) -> tuple[Answer, float]:
         headers = scope.headers
         correlation_id = request.correlation_id(headers, self._identifiers)
-        write_keys = self._dependencies.write_keys
-        key = request.write_key(headers, scope.query_string, write_keys)
-        workspace = None if key is None else write_keys.get(key)
-        if key is not None and workspace is None:
-            await _drain(exchange)
-            return answers.refused(_UNKNOWN_KEY, correlation_id), time.perf_counter()
-        length = headers.get("content-length")
-        fits = length is not None and length.isdecimal() and int(length) <= request.MAX_WIRE_BYTES
-        packed = await exchange() if fits else await _read(exchange)
+        key = request.write_key(headers, scope.query_string, self._dependencies.write_keys)
+        known = key is None or key in self._dependencies.write_keys
+        try:
+            packed = await self._dependencies.bodies.read(_packed(headers, exchange) if known else _drain(exchange))
+        except TimeoutError:
+            return answers.body_timeout(correlation_id), time.perf_counter()
         started = time.perf_counter()
+        if not known:
+            return answers.refused(_UNKNOWN_KEY, correlation_id), started
         body = request.too_large() if packed is None else request.unpack(packed, headers.get("content-encoding"))
-        if not isinstance(body, Done):
-            return answers.refused(_as_refused(body), correlation_id), started
-        # Clients send JSON under any content type. A body that begins with `{` is JSON: no message begins with that byte.
-        protobuf = body.value[:1] != b"{" and (headers.get("content-type") or "").startswith(PROTOBUF)
-        if workspace is None:
-            found = self._workspace(body.value, route, protobuf=protobuf)
-            if isinstance(found, Refused):
-                return answers.refused(found, correlation_id), started
-            workspace = found
-        read = _parse(route, body.value, protobuf=protobuf)
-        if not isinstance(read, Done):
-            return answers.refused(_as_refused(read), correlation_id), started
+        found = self._parse(route, headers, key, body, started)
+        if isinstance(found, Refused):
+            return answers.refused(found, correlation_id), started
+        if isinstance(found, OverRate):
+            message = "the write key or its workspace is over its rate limit: send it again after Retry-After"
+            return answers.try_later(429, "rate_limited", message, found.wait_seconds, correlation_id), started
+        workspace, parsed = found
         receipt = Receipt(
             workspace, route.imported, correlation_id, _address(scope.client), request.user_agent(headers), self._dependencies.edge
         )
-        return await self._take(
-            read.value, Origin(receipt, route.name, request.traceparent(headers, self._identifiers)), started
-        ), started
+        origin = Origin(receipt, route.name, request.traceparent(headers, self._identifiers))
+        return await self._take(parsed, origin, started), started
 
-    def _workspace(self, body: bytes, route: Route, *, protobuf: bool) -> str | Refused:
-        """Return the workspace of the body's `writeKey`; used if the headers and the query contain no key."""
-        key = message_write_key(body, route.kind) if protobuf else body_write_key(body)
-        if not isinstance(key, Done):
-            return _as_refused(key)
-        return self._dependencies.write_keys.get(key.value, _UNKNOWN_KEY) if key.value else _NO_KEY
+    def _parse(
+        self, route: Route, headers: request.Headers, key: str | None, body: Outcome[bytes], now_seconds: float
+    ) -> tuple[str, ParsedBody] | Refused | OverRate:
+        """Return the workspace and the items. The key and the rate limits are checked before the body is parsed."""
+        if not isinstance(body, Done):
+            return _as_refused(body)
+        # Clients send JSON under any content type. A body that begins with `{` is JSON: no message begins with that byte.
+        protobuf = body.value[:1] != b"{" and (headers.get("content-type") or "").startswith(PROTOBUF)
+        if key is None:
+            in_body = message_write_key(body.value, route.kind) if protobuf else body_write_key(body.value)
+            if not isinstance(in_body, Done):
+                return _as_refused(in_body)
+            key = in_body.value
+        workspace = self._dependencies.write_keys.get(key or "")
+        if not key or workspace is None:
+            return _UNKNOWN_KEY if key else _NO_KEY
+        wait_seconds = self._dependencies.limits.take_request(key, workspace, len(body.value), now_seconds)
+        if wait_seconds:
+            return OverRate(wait_seconds)
+        parsed = _parse(route, body.value, protobuf=protobuf)
+        return (workspace, parsed.value) if isinstance(parsed, Done) else _as_refused(parsed)
 
     async def _take(self, parsed: ParsedBody, origin: Origin, now_seconds: float) -> Answer:
         correlation_id = origin.receipt.correlation_id
         if self._intake is None:
             return answers.try_later(503, "not_ready", "this process is starting or stopping", QUEUE_RETRY_SECONDS, correlation_id)
         count = len(parsed.items) + len(parsed.rejections)
-        if wait_seconds := self._dependencies.limits.take(origin.receipt.workspace, count, now_seconds):
+        if wait_seconds := self._dependencies.limits.take_items(origin.receipt.workspace, count, now_seconds):
             message = "the workspace is over its rate limit: send it again after Retry-After"
             return answers.try_later(429, "rate_limited", message, wait_seconds, correlation_id)
         try:
@@ -257,8 +273,11 @@ def _page_name(path: str) -> str | None:
     return "/v1/projects/{writeKey}/settings" if _BROWSER_SETTINGS.fullmatch(path) else None
 
 
-async def _read(exchange: Exchange) -> bytes | None:
-    """Read a body of unknown or excessive length; return None if it is over the limit."""
+async def _packed(headers: request.Headers, exchange: Exchange) -> bytes | None:
+    """Read a body as sent; return None if it is over the limit."""
+    length = headers.get("content-length")
+    if length is not None and length.isdecimal() and int(length) <= request.MAX_WIRE_BYTES:
+        return await exchange()
     parts: list[bytes] = []
     size = 0
     async for chunk in exchange:

@@ -16,7 +16,7 @@ _TOPICS: Final = {kind: f"ingest.{kind}" for kind in INGEST_KINDS}
 
 
 class QueueFull(Exception):
-    """The records in flight exceed the high-water mark. The same request can succeed a moment later."""
+    """The workspace uses up its share of the queue. The same request can succeed a moment later."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
@@ -29,12 +29,12 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
 
 
 class Publish(Protocol):
-    """Publish records; return an awaitable that completes when the broker has acknowledged them all.
+    """Publish records of one workspace; return an awaitable that completes when the broker has acknowledged them all.
 
     Raises: QueueFull at once; BrokerUnavailable when awaited.
     """
 
-    def __call__(self, records: Sequence[Outgoing], headers: Headers) -> Awaitable[None]: ...  # noqa: D102
+    def __call__(self, workspace: str, records: Sequence[Outgoing], headers: Headers) -> Awaitable[None]: ...  # noqa: D102
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class Intake:
         letter_headers = [*headers, (CONTENT_TYPE, PROTOBUF.encode())] if parsed.protobuf else headers
         for number, rejection in enumerate(parsed.rejections, first + len(parsed.items)):
             records.append(self._dead_letter(rejection, origin, letter_headers, number))
-        return self._publish(records, headers)
+        return self._publish(origin.receipt.workspace, records, headers)
 
     def _items(self, parsed: ParsedBody, receipt: Receipt, first: int) -> list[Outgoing]:
         encode = self._encoder.encode_protobuf if parsed.protobuf else self._encoder.encode

@@ -16,6 +16,7 @@ from starling_common.headers import Headers
 from starling_common.kafka import BrokerUnavailable, producer_config
 from starling_common.logs import log
 from starling_ingest.intake import Outgoing, QueueFull
+from starling_ingest.shares import Share, Shares
 
 _POLL_SECONDS: Final = 0.001
 _IDLE_POLL_SECONDS: Final = 0.5
@@ -42,10 +43,7 @@ class Publisher:
             },
         )
         self._producer = Producer(config, logger=logging.getLogger("librdkafka"))
-        self._high_water_records = high_water_records
-        self._high_water_bytes = high_water_bytes
-        self._records = 0
-        self._bytes = 0
+        self._shares = Shares(high_water_records, high_water_bytes)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.TimerHandle | None = None
         self._drained: asyncio.Event | None = None
@@ -55,7 +53,7 @@ class Publisher:
     @property
     def records_in_flight(self) -> int:
         """Records that are handed to the producer and not yet acknowledged."""
-        return self._records
+        return self._shares.records
 
     def topics(self, timeout_seconds: float) -> set[str]:
         """Return the names of all topics. Blocks. Raises: BrokerUnavailable."""
@@ -64,21 +62,22 @@ class Publisher:
         except KafkaException as cause:
             raise BrokerUnavailable(f"the broker does not answer: {cause.args[0].str()}") from cause
 
-    def publish(self, records: Sequence[Outgoing], headers: Headers) -> asyncio.Future[None]:
+    def publish(self, workspace: str, records: Sequence[Outgoing], headers: Headers) -> asyncio.Future[None]:
         """Publish all records in order; return a future that completes when all are acknowledged.
 
-        Raises: QueueFull at once, with nothing written. The future raises BrokerUnavailable if a record was not acknowledged
-        in time. Other records of the request may be written; the sender can retry safely with the same message ids.
+        Raises: QueueFull at once, with nothing written, if the workspace's share of the queue is used up. The future raises
+        BrokerUnavailable if a record was not acknowledged in time. Other records of the request may be written; the sender can
+        retry safely with the same message ids.
         """
         count = len(records)
         size = len(records[0].value) if count == 1 else sum([len(record.value) for record in records])
-        if self._records + count > self._high_water_records or self._bytes + size > self._high_water_bytes:
-            raise QueueFull(f"{self._records} records wait for the broker: send the request again after Retry-After")
+        share = self._shares.take(workspace, count, size)
+        if share is None:
+            message = f"the workspace's share of the queue is used up, {self._shares.records} records wait for the broker"
+            raise QueueFull(f"{message}: send the request again after Retry-After")
         # Kept, because `get_running_loop` is a system call in this Python.
         loop = self._loop = self._loop or asyncio.get_running_loop()
-        request = _Request(self, loop.create_future(), count, size)
-        self._records += count
-        self._bytes += size
+        request = _Request(self, loop.create_future(), share, count, size)
         produce = self._producer.produce
         delivered = request.delivered
         try:
@@ -91,11 +90,10 @@ class Publisher:
             self._polling = loop.call_later(_POLL_SECONDS, self._poll)
         return request.acknowledged
 
-    def settled(self, count: int, size: int) -> None:
-        """Remove a request from the totals. Called once per request, after its last record is acknowledged or has failed."""
-        self._records -= count
-        self._bytes -= size
-        if self._drained is not None and not self._records:
+    def settled(self, share: Share, count: int, size: int) -> None:
+        """Remove a request from the queue. Called once per request, after its last record is acknowledged or has failed."""
+        self._shares.give_back(share, count, size)
+        if self._drained is not None and not self._shares.records:
             self._drained.set()
 
     async def watch(self) -> None:
@@ -107,16 +105,16 @@ class Publisher:
     async def close(self, timeout_seconds: float) -> int:
         """Wait for the records in flight; return the number that is still not acknowledged after the timeout."""
         self._drained = asyncio.Event()
-        if self._records:
+        if self._shares.records:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._drained.wait(), timeout_seconds)
         if self._polling is not None:
             self._polling.cancel()
-        return self._records
+        return self._shares.records
 
     def _poll(self) -> None:
         self._producer.poll(0)
-        if self._records:
+        if self._shares.records:
             self._polling = asyncio.get_running_loop().call_later(_POLL_SECONDS, self._poll)
         else:
             self._polling = None
@@ -132,13 +130,14 @@ class Publisher:
 class _Request:
     """The records in flight of one HTTP request, with one future for all of them."""
 
-    __slots__ = ("_count", "_left", "_publisher", "_size", "acknowledged", "error", "sent")
+    __slots__ = ("_count", "_left", "_publisher", "_share", "_size", "acknowledged", "error", "sent")
 
-    def __init__(self, publisher: Publisher, acknowledged: asyncio.Future[None], count: int, size: int) -> None:
+    def __init__(self, publisher: Publisher, acknowledged: asyncio.Future[None], share: Share, count: int, size: int) -> None:
         self.acknowledged = acknowledged
         self.error: KafkaError | None = None
         self.sent = 0
         self._publisher = publisher
+        self._share = share
         self._count = count
         self._size = size
         self._left = count
@@ -159,7 +158,7 @@ class _Request:
             self._finish()
 
     def _finish(self) -> None:
-        self._publisher.settled(self._count, self._size)
+        self._publisher.settled(self._share, self._count, self._size)
         if self.acknowledged.done():
             return  # the waiting task was cancelled
         if self.error is None:

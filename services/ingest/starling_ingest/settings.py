@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
+from starling_common.http_server import PublicHttp
 from starling_common.settings import ServiceSettings
 from starling_ingest.accept import MAX_ITEMS
 
@@ -15,15 +16,29 @@ _WORKSPACE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 class Settings(ServiceSettings):
     """Read from STARLING_*. The form of `STARLING_WRITE_KEYS` is `key=workspace,other-key=other-workspace`."""
 
+    http: PublicHttp
     write_keys: Annotated[dict[str, str], NoDecode, Field(min_length=1, description="workspace by write key")]
     rate_items_per_second: Annotated[float, Field(gt=0, description="rate limit of one workspace in one process")] = 100_000
     rate_burst_items: Annotated[float, Field(ge=MAX_ITEMS, description="largest burst of one workspace")] = 200_000
-    queue_high_water_records: Annotated[
-        int, Field(ge=MAX_ITEMS, le=1_000_000, description="most unacknowledged records; beyond it 429")
-    ] = 100_000
-    queue_high_water_bytes: Annotated[int, Field(ge=2**20, le=2**30, description="most unacknowledged bytes; beyond it 429")] = (
-        256 * 2**20
+    rate_requests_per_second: Annotated[
+        float, Field(gt=0, description="requests of one workspace in one process; burst: two seconds")
+    ] = 50_000
+    rate_bytes_per_second: Annotated[
+        float, Field(gt=0, description="bytes of decompressed bodies of one workspace in one process; burst: two seconds")
+    ] = 256 * 2**20
+    key_rate_requests_per_second: Annotated[float, Field(gt=0, description="requests of one write key; burst: two seconds")] = (
+        50_000
     )
+    key_rate_bytes_per_second: Annotated[float, Field(gt=0, description="bytes of one write key; burst: two seconds")] = 256 * 2**20
+    body_timeout_seconds: Annotated[
+        float, Field(gt=0, le=600, description="most time from the headers to the last byte of a body; beyond it 408")
+    ] = 30
+    queue_high_water_records: Annotated[
+        int, Field(ge=MAX_ITEMS, le=1_000_000, description="most unacknowledged records; 429 beyond a workspace's share of them")
+    ] = 100_000
+    queue_high_water_bytes: Annotated[
+        int, Field(ge=2**20, le=2**30, description="most unacknowledged bytes; 429 beyond a workspace's share of them")
+    ] = 256 * 2**20
     ack_timeout_ms: Annotated[
         int, Field(ge=500, le=120_000, description="wait for the broker, then 503; keep it below the clients' timeouts")
     ] = 8_000

@@ -6,24 +6,23 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from granian.constants import HTTPModes, Interfaces
-from granian.server.embed import Server
+from granian.constants import Interfaces
 from prometheus_client import REGISTRY
 
+from starling_common.http_server import ConnectionCap, http_server
 from starling_common.instants import wall_clock_micros
 from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
 from starling_common.topics import INGEST_TOPICS
 from starling_common.wire import Codec, ReceivedEncoder, Registry, RegistryUnavailable, SchemaMissing
 from starling_ingest.app import App, AppDependencies
+from starling_ingest.bodies import SlowBodies
 from starling_ingest.counts import Counts
 from starling_ingest.intake import DEAD_LETTERS, ArrivalClock, Intake
-from starling_ingest.limits import RateLimits
+from starling_ingest.limits import Rate, RateLimits, Rates
 from starling_ingest.publish import Publisher
+from starling_ingest.request import MAX_BODY_BYTES
 from starling_ingest.settings import Settings
-
-_BACKLOG: Final = 2048
-"""Most connections that wait to be accepted, and most requests that are open at once."""
 
 _RETRY_SECONDS: Final = 1.0
 _RETRIED_ERRORS: Final = (BrokerUnavailable, RegistryUnavailable, SchemaMissing)
@@ -44,17 +43,23 @@ class Service:
         self._not_ready: str | None = "the process is looking up schemas and topics"
         self._stopping = asyncio.Event()
         counts = Counts(REGISTRY, lambda: self._publisher.records_in_flight)
-        limits = RateLimits(settings.rate_items_per_second, settings.rate_burst_items)
-        self.app = App(AppDependencies(settings.write_keys, settings.instance_id, limits, counts, self._alive, self._ready))
+        self._bodies = SlowBodies(settings.body_timeout_seconds)
+        self.app = App(
+            AppDependencies(
+                settings.write_keys, settings.instance_id, _limits(settings), self._bodies, counts, self._alive, self._ready
+            )
+        )
 
     async def run(self) -> int:
         """Serve until a stop; return the exit code: 0 after a signal, 1 after a fatal producer error or if the port is unusable."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        server = _server(self.app, self._settings)
+        http = self._settings.http
+        server = http_server(self.app, http, Interfaces.RSGI)
+        cap = ConnectionCap(http.port, http.max_connections_per_address)
         serving = loop.create_task(server.serve())
-        background = [loop.create_task(work) for work in (self._open(), self._publisher.watch())]
+        background = [loop.create_task(work) for work in (self._open(), self._publisher.watch(), self._bodies.watch(), cap.watch())]
         ends = [loop.create_task(self._stopping.wait()), loop.create_task(self._publisher.fatal.wait()), serving]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for task in (*background, *ends[:2]):
@@ -111,19 +116,15 @@ class Service:
         return {"producer": self._publisher.problem, "start": self._not_ready}
 
 
+def _limits(settings: Settings) -> RateLimits:
+    key = Rates(Rate.of(settings.key_rate_requests_per_second), Rate.of(settings.key_rate_bytes_per_second, MAX_BODY_BYTES))
+    workspace = Rates(
+        Rate.of(settings.rate_requests_per_second),
+        Rate.of(settings.rate_bytes_per_second, MAX_BODY_BYTES),
+        Rate(settings.rate_items_per_second, settings.rate_burst_items),
+    )
+    return RateLimits(key, workspace)
+
+
 def _codecs(registry: Registry) -> dict[str, Codec]:
     return {topic.removeprefix("ingest."): registry.codec(topic, "IngestReceived") for topic in INGEST_TOPICS}
-
-
-def _server(app: App, settings: Settings) -> Server:
-    return Server(
-        app,
-        address=settings.http.host,
-        port=settings.http.port,
-        interface=Interfaces.RSGI,
-        http=HTTPModes.http1,
-        websockets=False,
-        backlog=_BACKLOG,
-        backpressure=_BACKLOG,
-        log_enabled=False,
-    )

@@ -48,7 +48,7 @@ class TestMemory(PublishContract):
 
     async def publish(self, requests: list[list[Outgoing]]) -> None:
         for request in requests:
-            await self.log(request, HEADERS)
+            await self.log("w", request, HEADERS)
 
     def written(self, workspace: str) -> list[Seen]:
         return [(record.key, record.value, record.timestamp_ms, dict(HEADERS)) for record in self.log.records]
@@ -69,7 +69,7 @@ class TestKafka(PublishContract):
     async def publish(self, requests: list[list[Outgoing]]) -> None:
         publisher = Publisher(self.brokers, ack_timeout_ms=30_000, high_water_records=2500, high_water_bytes=2**24)
         for request in requests:
-            await publisher.publish(request, HEADERS)
+            await publisher.publish("w", request, HEADERS)
         assert publisher.records_in_flight == 0
         assert await publisher.close(10) == 0
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -146,16 +146,16 @@ def test_records_that_nobody_takes_fail_in_time_and_leave_the_queue() -> None:
     async def story(address: str) -> None:
         publisher = Publisher(address, ack_timeout_ms=500, high_water_records=3, high_water_bytes=2**20)
         two = [Outgoing("ingest.track", b"w/u", b"value", 1), Outgoing("ingest.track", b"w/u", b"value", 2)]
-        waiting = publisher.publish(two, [])
+        waiting = publisher.publish("w", two, [])
         assert publisher.records_in_flight == 2
         with pytest.raises(QueueFull):
-            publisher.publish(two, [])
+            publisher.publish("w", two, [])
         assert publisher.records_in_flight == 2
         with pytest.raises(BrokerUnavailable):
             await waiting
         assert publisher.records_in_flight == 0
         with pytest.raises(BrokerUnavailable):
-            await publisher.publish(two, [])
+            await publisher.publish("w", two, [])
         with pytest.raises(BrokerUnavailable):
             await asyncio.to_thread(publisher.topics, 0.2)
         assert await publisher.close(1) == 0
@@ -168,9 +168,60 @@ def test_bytes_are_bounded_as_well() -> None:
     async def story(address: str) -> None:
         publisher = Publisher(address, ack_timeout_ms=500, high_water_records=100, high_water_bytes=2**20)
         with pytest.raises(QueueFull):
-            publisher.publish([Outgoing("ingest.track", b"w/u", bytes(2**20 + 1), 1)], [])
+            publisher.publish("w", [Outgoing("ingest.track", b"w/u", bytes(2**20 + 1), 1)], [])
         assert publisher.records_in_flight == 0
         assert await publisher.close(1) == 0
 
     with nobody() as address:
         asyncio.run(story(address))
+
+
+def test_a_workspace_that_fills_its_share_of_the_queue_leaves_room_for_others() -> None:
+    async def story(address: str) -> None:
+        publisher = Publisher(address, ack_timeout_ms=500, high_water_records=100, high_water_bytes=2**20)
+        ten = [Outgoing("ingest.track", b"w/u", b"value", 1)] * 10
+        waiting = [publisher.publish("busy", ten, []) for _ in range(5)]
+        with pytest.raises(QueueFull):
+            publisher.publish("busy", ten, [])
+        waiting.append(publisher.publish("quiet", ten, []))
+        for request in waiting:
+            with pytest.raises(BrokerUnavailable):
+                await request
+        assert publisher.records_in_flight == 0
+        assert await publisher.close(1) == 0
+
+    with nobody() as address:
+        asyncio.run(story(address))
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+def test_a_client_that_drips_its_body_is_cut_off(tmp_path: Path, chunked: bool) -> None:
+    settings = {
+        "STARLING_KAFKA__BROKERS": "127.0.0.1:1",
+        "STARLING_REGISTRY__URL": "http://127.0.0.1:1",
+        "STARLING_WRITE_KEYS": "key=w",
+        "STARLING_BODY_TIMEOUT_SECONDS": "1",
+    }
+    framing = "Transfer-Encoding: chunked" if chunked else "Content-Length: 1000"
+    byte = b"1\r\n{\r\n" if chunked else b"{"
+    with running(settings, tmp_path, until_ready=False) as edge:
+        host, port = edge.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as client:
+            client.sendall(f"POST /v1/batch HTTP/1.1\r\nHost: edge\r\nX-Write-Key: key\r\n{framing}\r\n\r\n".encode())
+            client.settimeout(0.1)
+            answer, sent = b"", 0
+            while not answer.endswith(b"}"):
+                with suppress(TimeoutError):
+                    received = client.recv(65_536)
+                    assert received, f"closed without an answer, after {answer!r}"
+                    answer += received
+                if not answer:
+                    client.sendall(byte)
+                    sent += 1
+            client.settimeout(30)
+            with suppress(ConnectionResetError):
+                assert client.recv(1) == b"", "the connection stays open"
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b'"code":"body_timeout"' in answer
+        assert sent > 1
+        assert httpx.get(f"{edge.url}/healthz").status_code == 200

@@ -12,13 +12,15 @@ from starling_common.headers import Headers
 from starling_common.topics import INGEST_KINDS
 from starling_common.wire import Codec, ReceivedEncoder
 from starling_ingest.app import App, AppDependencies
+from starling_ingest.bodies import SlowBodies
 from starling_ingest.counts import Counts
 from starling_ingest.intake import ArrivalClock, Intake, Outgoing
-from starling_ingest.limits import RateLimits
+from starling_ingest.limits import Rate, RateLimits, Rates
 
 NOW = 1_700_000_000_000_000
 RECEIVED = Codec("IngestReceived", 7, lambda _id: "")
 DEAD = Codec("DeadLetter", 8, lambda _id: "")
+UNLIMITED = Rates(Rate.of(1e9), Rate.of(1e12))
 DEFAULT_HEADERS = {"x-write-key": "key", "host": "edge.example"}
 
 
@@ -32,7 +34,7 @@ class MemoryLog:
     away: Exception | None = None
     held: asyncio.Event | None = None
 
-    def __call__(self, records: Sequence[Outgoing], headers: Headers) -> Awaitable[None]:
+    def __call__(self, workspace: str, records: Sequence[Outgoing], headers: Headers) -> Awaitable[None]:
         if self.full is not None:
             raise self.full
         return self._acknowledge(list(records), headers)
@@ -102,14 +104,17 @@ class Edge:
     """An app, and what it wrote."""
 
     log: MemoryLog = field(default_factory=MemoryLog)
-    limits: RateLimits = field(default_factory=lambda: RateLimits(1e6, 1e6))
+    limits: RateLimits = field(default_factory=lambda: RateLimits(UNLIMITED, UNLIMITED))
+    bodies: SlowBodies = field(default_factory=lambda: SlowBodies(3600))
     ready: dict[str, str | None] = field(default_factory=lambda: {"start": None})
 
     def __post_init__(self) -> None:
         self.registry = CollectorRegistry()
         counts = Counts(self.registry, lambda: len(self.log.records))
         keys = {"key": "acme", "id:secret": "other"}
-        self.app = App(AppDependencies(keys, "edge-0", self.limits, counts, lambda: {"producer": None}, lambda: self.ready))
+        self.app = App(
+            AppDependencies(keys, "edge-0", self.limits, self.bodies, counts, lambda: {"producer": None}, lambda: self.ready)
+        )
 
     def open(self) -> "Edge":
         encoder = ReceivedEncoder(dict.fromkeys(INGEST_KINDS, RECEIVED))

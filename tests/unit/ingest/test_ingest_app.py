@@ -12,9 +12,9 @@ from starling_common.kafka import BrokerUnavailable
 from starling_common.topics import INGEST_KINDS
 from starling_common.wire import Batch, Item
 from starling_ingest.intake import QueueFull
-from starling_ingest.limits import RateLimits
+from starling_ingest.limits import Rate, RateLimits, Rates
 from starling_local.dead_letters import repeated
-from tests.unit.ingest.rig import NOW, Edge, Exchange, NeverSent, Request
+from tests.unit.ingest.rig import NOW, UNLIMITED, Edge, Exchange, NeverSent, Request
 
 FIELDS: dict[str, dict[str, Any]] = {
     "track": {"event": "Order Completed"},
@@ -274,7 +274,7 @@ def test_of_a_body_that_has_to_name_the_key_only_the_key_is_judged_first(edge: E
 
 
 def test_the_rate_limit_is_429_with_the_time_to_wait() -> None:
-    edge = Edge(limits=RateLimits(per_second=1, burst=3)).open()
+    edge = Edge(limits=RateLimits(UNLIMITED, Rates(UNLIMITED.requests, UNLIMITED.bytes, Rate(1, 3)))).open()
     assert edge.ask("POST", "/v1/batch", {"batch": [GOOD] * 3}).status == 200
     answer = edge.ask("POST", "/v1/batch", {"batch": [GOOD] * 3})
     is_problem(answer, 429, "rate_limited")

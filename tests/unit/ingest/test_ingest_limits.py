@@ -1,50 +1,122 @@
-"""The rate limit, on a clock of the test's own."""
+"""The rate limits and the shares of the queue, on a clock of the test's own."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_ingest.limits import RateLimits
+from starling_ingest.limits import Rate, RateLimits, Rates
+from starling_ingest.shares import Shares
+
+NO_LIMIT = Rate.of(1e12)
+
+
+def items(per_second: float, burst: float) -> RateLimits:
+    return RateLimits(Rates(NO_LIMIT, NO_LIMIT), Rates(NO_LIMIT, NO_LIMIT, Rate(per_second, burst)))
 
 
 def test_a_burst_passes_then_the_rate() -> None:
-    limits = RateLimits(per_second=10, burst=100)
-    assert limits.take("a", 100, 0.0) == 0
-    assert limits.take("a", 1, 0.0) == 1
-    assert limits.take("a", 50, 0.0) == 5
-    assert limits.take("a", 10, 1.0) == 0
-    assert limits.take("a", 1, 1.0) == 1
+    limits = items(per_second=10, burst=100)
+    assert limits.take_items("a", 100, 0.0) == 0
+    assert limits.take_items("a", 1, 0.0) == 1
+    assert limits.take_items("a", 50, 0.0) == 5
+    assert limits.take_items("a", 10, 1.0) == 0
+    assert limits.take_items("a", 1, 1.0) == 1
 
 
 def test_workspaces_do_not_share() -> None:
-    limits = RateLimits(per_second=1, burst=10)
-    assert limits.take("a", 10, 0.0) == 0
-    assert limits.take("b", 10, 0.0) == 0
-    assert limits.take("a", 1, 0.0) == 1
+    limits = items(per_second=1, burst=10)
+    assert limits.take_items("a", 10, 0.0) == 0
+    assert limits.take_items("b", 10, 0.0) == 0
+    assert limits.take_items("a", 1, 0.0) == 1
 
 
-def test_what_is_refused_costs_nothing() -> None:
-    limits = RateLimits(per_second=1, burst=10)
-    assert limits.take("a", 8, 0.0) == 0
-    assert limits.take("a", 3, 0.0) == 1
-    assert limits.take("a", 2, 0.0) == 0
+def test_refused_items_take_nothing() -> None:
+    limits = items(per_second=1, burst=10)
+    assert limits.take_items("a", 8, 0.0) == 0
+    assert limits.take_items("a", 3, 0.0) == 1
+    assert limits.take_items("a", 2, 0.0) == 0
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.integers(1, 50)), max_size=60))
-def test_never_more_than_burst_and_rate_allow_and_waiting_helps(asked: list[tuple[float, int]]) -> None:
-    limits = RateLimits(per_second=7, burst=50)
+def test_never_more_than_burst_and_rate_allow_and_waiting_helps(requested: list[tuple[float, int]]) -> None:
+    limits = items(per_second=7, burst=50)
     now, passed = 0.0, 0
-    for pause, count in asked:
+    for pause, count in requested:
         now += pause
-        wait = limits.take("a", count, now)
+        wait = limits.take_items("a", count, now)
         if wait:
-            now += wait + 1e-9  # so that rounding does not decide
-            assert limits.take("a", count, now) == 0
+            now += wait
+            assert limits.take_items("a", count, now) == 0
         passed += count
-        assert passed <= 50 + 7 * now + 1e-6
+        assert passed <= 50 + 7 * now + 1e-3
 
 
 def test_waiting_is_at_least_a_second() -> None:
-    limits = RateLimits(per_second=1_000_000, burst=2500)
-    assert limits.take("a", 2500, 0.0) == 0
-    assert limits.take("a", 1, 0.0) == pytest.approx(1)
+    limits = items(per_second=1_000_000, burst=2500)
+    assert limits.take_items("a", 2500, 0.0) == 0
+    assert limits.take_items("a", 1, 0.0) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("key", "workspace"),
+    [
+        (Rates(Rate(1, 3), NO_LIMIT), Rates(NO_LIMIT, NO_LIMIT)),
+        (Rates(NO_LIMIT, Rate(100, 300)), Rates(NO_LIMIT, NO_LIMIT)),
+        (Rates(NO_LIMIT, NO_LIMIT), Rates(Rate(1, 3), NO_LIMIT)),
+        (Rates(NO_LIMIT, NO_LIMIT), Rates(NO_LIMIT, Rate(100, 300))),
+    ],
+    ids=["requests of a key", "bytes of a key", "requests of a workspace", "bytes of a workspace"],
+)
+def test_each_bucket_limits_requests(key: Rates, workspace: Rates) -> None:
+    limits = RateLimits(key, workspace)
+    assert [limits.take_request("k", "w", 100, 0.0) for _ in range(4)] == [0, 0, 0, 1]
+    assert limits.take_request("k", "w", 100, 1.0) == 0
+
+
+def test_a_refused_key_takes_nothing_from_its_workspace() -> None:
+    limits = RateLimits(Rates(Rate(1, 1), NO_LIMIT), Rates(Rate(1, 2), NO_LIMIT))
+    assert limits.take_request("a", "w", 1, 0.0) == 0
+    assert [limits.take_request("a", "w", 1, 0.0) for _ in range(5)] == [1] * 5
+    assert limits.take_request("b", "w", 1, 0.0) == 0
+
+
+def test_a_body_over_the_burst_passes_when_the_bucket_is_full() -> None:
+    limits = RateLimits(Rates(NO_LIMIT, Rate(10, 20)), Rates(NO_LIMIT, NO_LIMIT))
+    assert limits.take_request("k", "w", 100, 0.0) == 0
+    assert limits.take_request("k", "w", 1, 0.0) == 9
+    assert limits.take_request("k", "w", 1, 9.0) == 0
+
+
+def test_one_busy_workspace_leaves_half_of_the_queue_to_the_others() -> None:
+    shares = Shares(1000, 10**9)
+    taken = 0
+    while shares.take("busy", 10, 1):
+        taken += 10
+    assert taken == 500
+    assert shares.take("quiet", 250, 1)
+
+
+@given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 2000))
+def test_any_number_of_busy_workspaces_leaves_room_for_another(busy: int, count: int, size: int) -> None:
+    shares = Shares(100_000, 256 * 2**20)
+    progress = True
+    while progress:
+        progress = any([shares.take(f"w{number}", count, size) is not None for number in range(busy)])  # noqa: C419 - all of them
+    assert shares.take("quiet", count, size) is not None
+
+
+def test_an_acknowledged_request_leaves_the_queue() -> None:
+    shares = Shares(100, 1000)
+    share = shares.take("w", 50, 10)
+    assert share is not None
+    assert shares.take("w", 1, 1) is None
+    shares.give_back(share, 50, 10)
+    assert shares.records == 0
+    assert shares.take("w", 50, 10)
+
+
+def test_bytes_are_shared_as_well() -> None:
+    shares = Shares(100, 1000)
+    assert shares.take("w", 1, 501)
+    assert shares.take("w", 1, 1) is None
+    assert shares.take("quiet", 1, 499)

@@ -1,8 +1,9 @@
 """Edge: what the routes are given: who asks, the body, the page, the services. FastAPI calls these."""
 
+import asyncio
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
@@ -16,7 +17,7 @@ from starling_api.definitions.definition import Author
 from starling_api.feed.changes import Feed
 from starling_api.feed.streams import Streams
 from starling_api.http.auth import Caller, Role, Tokens
-from starling_api.http.errors import BadRequest, Forbidden, TooLarge, Unauthenticated
+from starling_api.http.errors import BadRequest, BodyTimeout, Forbidden, TooLarge, Unauthenticated
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, PageOf
 from starling_api.lists.lists import Lists
 from starling_api.ports import Answers
@@ -52,6 +53,7 @@ class Services:
     trials: Trials
     exports: Exports
     backfills: Backfills
+    body_timeout_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +94,26 @@ def at_least(role: Role) -> Callable[..., Caller]:
 Viewer = Annotated[Caller, Depends(at_least(Role.VIEWER))]
 
 
+async def body_parts(request: Request, seconds: float) -> AsyncIterator[bytes]:
+    """Yield the parts of the body. Raises: BodyTimeout if the last one has not arrived after `seconds`."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    parts = aiter(request.stream())
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline):
+                part = await anext(parts)
+        except StopAsyncIteration:
+            return
+        except TimeoutError as cause:
+            raise BodyTimeout(f"the body took over {seconds:.0f} seconds: send it faster, or in parts") from cause
+        yield part
+
+
 async def body_of(request: Request) -> bytes:
-    """The body's bytes. Raises: TooLarge."""
+    """The body's bytes. Raises: TooLarge, BodyTimeout."""
     parts: list[bytes] = []
     size_bytes = 0
-    async for part in request.stream():
+    async for part in body_parts(request, services_of(request).body_timeout_seconds):
         size_bytes += len(part)
         if size_bytes > MAX_BODY_BYTES:
             raise TooLarge(f"a body has at most {MAX_BODY_BYTES} bytes")

@@ -45,6 +45,12 @@ class TooLarge(ApiError):
     code = "too_large"
 
 
+class BodyTimeout(ApiError):
+    """The body did not arrive in time."""
+
+    code = "body_timeout"
+
+
 class ReadOnly(ApiError):
     """A change of fields that only the server writes."""
 

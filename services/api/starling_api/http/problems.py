@@ -27,6 +27,7 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.Archived: 409,
     errors.InUse: 409,
     errors.BackfillEnded: 409,
+    errors.BodyTimeout: 408,
     errors.CursorExpired: 410,
     errors.VersionConflict: 412,
     errors.TooLarge: 413,
@@ -36,7 +37,11 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.TooManyStreams: 503,
     errors.NotTakenOver: 503,
 }
-_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+    401: {"WWW-Authenticate": "Bearer"},
+    408: {"Connection": "close"},
+    503: {"Retry-After": "1"},
+}
 _VERBS: Final = ("GET", "PUT", "POST", "DELETE")
 
 
@@ -60,6 +65,10 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
     ),
     403: Problem("Forbidden", "The role of the token is too low", "forbidden", "this needs the role admin, the token has viewer"),
     404: Problem("NotFound", "There is no such resource", "unknown_segment", "there is no segment 'vip' in this workspace"),
+    408: Problem(
+        "Timeout", "The body did not arrive in time",
+        "body_timeout", "the body took over 30 seconds: send it faster, or in parts",
+    ),
     409: Problem(
         "Conflict", "The state of the resource does not allow this: it is archived, in use, or finished",
         "in_use", "'vip' is used by loyal: change or archive these first",
@@ -69,7 +78,7 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
         "cursor_expired", "the records after this cursor have been deleted: read the members, then the feed without a cursor",
     ),
     412: Problem(
-        "PreconditionFailed", "If-Match is not the current revision: another request changed the resource first",
+        "Precondition", "If-Match is not the current revision: another request changed the resource first",
         "version_conflict", "'vip' is at revision 1772357400000000: read it again and repeat the change",
     ),
     413: Problem("TooLarge", "The body is too large", "too_large", "a body has at most 1048576 bytes"),
@@ -77,7 +86,7 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
         "Unprocessable", "The body is refused; `errors` names every error",
         "invalid_definition", "/where/op: there is no operator 'like'",
     ),
-    500: Problem("InternalError", "The server failed", "internal_error", "internal error; correlation id c-1"),
+    500: Problem("Internal", "The server failed", "internal_error", "internal error; correlation id c-1"),
     501: Problem("NotImplemented", "This is not available yet", "not_yet", "GET /v1/campaigns is not available yet"),
     503: Problem(
         "Unavailable", "A store is not reachable or busy; the same request can succeed later",
@@ -88,7 +97,12 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that answers these; `openapi.py` puts the components in their place."""
+    """The `responses` of a route that answers these; `openapi.py` puts the components in their place.
+
+    A body that can be too large (413) can be too slow as well (408).
+    """
+    if 413 in statuses:
+        statuses = (408, *statuses)
     return {status: {"description": PROBLEMS[status].description} for status in statuses}
 
 

@@ -15,7 +15,18 @@ from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import COMMON, Filtered, answered, commands_for, etag
 from starling_api.http.auth import Role
 from starling_api.http.bodies import UPDATES, body_of, users_body
-from starling_api.http.dependencies import Body, Page, Services, UsedServices, Viewer, Write, parse_definition, write_by
+from starling_api.http.dependencies import (
+    Body,
+    Page,
+    Services,
+    UsedServices,
+    Viewer,
+    Write,
+    body_parts,
+    parse_definition,
+    services_of,
+    write_by,
+)
 from starling_api.http.errors import Archived, NotFound, TooLarge
 from starling_api.http.models import ListMemberPageView, ListPageView, ListView, UploadView
 from starling_api.http.problems import problems
@@ -25,6 +36,8 @@ from starling_api.ports import Stored
 from starling_common.read_models import ARCHIVED
 
 MAX_UPLOAD_BYTES: Final = 64 * 1024 * 1024
+_UPLOAD_TIMEOUTS: Final = 20
+"""An upload may take this many times as long as another body."""
 _IN_MEMORY_BYTES: Final = 1024 * 1024
 """A larger upload waits on disk."""
 
@@ -46,7 +59,7 @@ async def _upload(request: Request, write: Writer) -> AsyncIterator[Upload]:
     digest = hashlib.sha256(write.fingerprint.encode())
     size_bytes = 0
     with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
-        async for part in request.stream():
+        async for part in body_parts(request, _UPLOAD_TIMEOUTS * services_of(request).body_timeout_seconds):
             size_bytes += len(part)
             if size_bytes > MAX_UPLOAD_BYTES:
                 raise TooLarge(f"an upload has at most {MAX_UPLOAD_BYTES} bytes")

@@ -1,0 +1,81 @@
+"""Clients that never finish a request do not keep the API from the others. No broker and no database is needed for that."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from starling_common.testing import Service, running
+
+ENVIRONMENT = {
+    "STARLING_KAFKA__BROKERS": "127.0.0.1:1",
+    "STARLING_REGISTRY__URL": "http://127.0.0.1:1",
+    "STARLING_CASSANDRA__CONTACT_POINTS": "127.0.0.1",
+    "STARLING_CASSANDRA__PORT": "1",
+    "STARLING_TOKENS": "secret=admin:w",
+    "STARLING_BODY_TIMEOUT_SECONDS": "1",
+    "STARLING_HTTP__MAX_CONNECTIONS_PER_ADDRESS": "400",
+}
+
+
+@pytest.fixture(scope="module")
+def lonely_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running("starling_api", ENVIRONMENT, tmp_path_factory.mktemp("slow") / "log", ready=False) as service:
+        with httpx.Client(transport=httpx.HTTPTransport(retries=8), trust_env=False) as http:
+            http.get(f"{service.url}/healthz")
+        yield service
+
+
+def connect(service: Service) -> socket.socket:
+    url = httpx.URL(service.url)
+    return socket.create_connection((url.host, url.port or 0), timeout=30)
+
+
+def post(path: str, token: str) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: 1000\r\n\r\n{{".encode()
+
+
+@pytest.mark.parametrize("path", ["/v1/segments", "/v1/segments/preview"])
+def test_a_body_that_does_not_arrive_is_408_and_closes_the_connection(lonely_api: Service, path: str) -> None:
+    with connect(lonely_api) as client:
+        client.sendall(post(path, "secret"))
+        answer = b"".join(iter(lambda: client.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"body_timeout"' in answer
+
+
+@pytest.mark.parametrize("path", ["/v1/segments", "/v1/segments/preview"])
+def test_the_token_is_checked_before_the_body_is_read(lonely_api: Service, path: str) -> None:
+    with connect(lonely_api) as client:
+        client.sendall(post(path, "unknown"))
+        assert client.recv(65_536).startswith(b"HTTP/1.1 401 ")
+
+
+def test_clients_that_drip_a_header_do_not_keep_the_api_from_the_others(lonely_api: Service) -> None:
+    with ExitStack() as open_clients:
+        for _ in range(300):
+            client = open_clients.enter_context(connect(lonely_api))
+            client.sendall(b"GET /v1/segments HTTP/1.1\r\nHost: ap")
+        assert httpx.get(f"{lonely_api.url}/healthz", timeout=5).status_code == 200
+
+
+def test_an_address_has_a_bounded_number_of_connections(lonely_api: Service) -> None:
+    with ExitStack() as open_clients:
+        clients = [open_clients.enter_context(connect(lonely_api)) for _ in range(450)]
+        for client in clients:
+            client.sendall(b"GET /v1/segments HTTP/1.1\r\nHost: ap")
+        closed = 0
+        for client in reversed(clients):
+            client.settimeout(10)
+            if client.recv(1) == b"":
+                closed += 1
+            if closed == 50:
+                break
+        assert closed == 50
+        # The others are still open.
+        clients[0].settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            clients[0].recv(1)
