@@ -62,8 +62,8 @@ def consumer_config(brokers: str, group: str, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def produce_and_wait(producer: Producer, topic: str, *, key: bytes, value: bytes, headers: Headers) -> None:
-    """Publish one record and return after every in-sync replica has it. Not for the hot path.
+def produce_and_wait(producer: Producer, topic: str, *, key: bytes, value: bytes, headers: Headers, timestamp_ms: int = 0) -> None:
+    """Publish one record and return after every in-sync replica has it. Not for the hot path. `timestamp_ms` 0: the wall clock.
 
     Raises: BrokerUnavailable.
     """
@@ -73,7 +73,7 @@ def produce_and_wait(producer: Producer, topic: str, *, key: bytes, value: bytes
         if error is not None:
             failure.append(error)
 
-    producer.produce(topic, value, key, on_delivery=delivered, headers=headers)
+    producer.produce(topic, value, key, on_delivery=delivered, headers=headers, timestamp=timestamp_ms)
     if producer.flush(30) > 0:
         raise BrokerUnavailable(f"{topic}: the broker did not acknowledge within 30 s")
     if failure:

@@ -41,6 +41,11 @@ class Read:
     work: Work
     refused: Refused | None
 
+    @property
+    def correlation_id(self) -> str:
+        """Return the correlation id of the record."""
+        return self.work.received["correlation_id"]  # type: ignore[no-any-return]
+
 
 def placeless(record: Mapping[str, Any]) -> Refused | None:
     """Return the refusal of a record whose `received_at` is no valid time, else None.

@@ -5,12 +5,14 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from starling_common.headers import headers_of, record_headers
+from starling_common.dead_letters import SourceRecord, dead_letter, dead_letter_headers, source_record
+from starling_common.headers import Headers, record_headers
 from starling_common.instants import wall_clock_micros, wall_clock_ms
 from starling_common.kafka import BrokerUnavailable
 from starling_common.metrics import Metrics
+from starling_common.outcome import Refused
 from starling_common.values import deterministic_id, record_key
-from starling_common.wire import Codec, Registry
+from starling_common.wire import Codec, Record, Registry
 from starling_delivery.policy import Request, Step
 from starling_delivery.settings import Settings
 from starling_delivery.targets import Target, Targets
@@ -41,29 +43,13 @@ class Outbox:
         if step.retry is not None:
             self._write(self._settings.retry_topic, self._retry, key, dict(step.retry), request["correlation_id"])
         if step.dead is not None:
-            letter = _letter(request, step.dead, self._retry.encode(request), key)
-            self._write(self._settings.dead_letter_topic, self._dead, key, letter, request["correlation_id"])
+            self._bury(self._undelivered(request, key), Refused("not_delivered", f"{request['address']}: {step.dead}"))
         if step.disable:
             self._disable(request, step.detail or "")
 
     def bury(self, message: Message, code: str, why: str) -> None:
         """A record that cannot be read goes to the dead letters as it came."""
-        letter = {
-            "received_at": wall_clock_micros(),
-            "stage": PRODUCED_BY,
-            "code": code,
-            "message": why,
-            "origin_topic": message.topic() or "",
-            "origin_partition": message.partition() or 0,
-            "origin_offset": message.offset() or 0,
-            "key": message.key(),
-            "value": message.value() or b"",
-            "headers": {name: value for name, value in headers_of(message) if isinstance(value, bytes)},
-            "workspace": None,
-            "correlation_id": None,
-            "refused_at": wall_clock_ms(),
-        }
-        self._write(self._settings.dead_letter_topic, self._dead, message.key() or b"", letter, "")
+        self._bury(source_record(message), Refused(code, why))
 
     def flush(self) -> None:
         """Return once the broker has everything. Raises: BrokerUnavailable, and then nothing may be committed."""
@@ -81,10 +67,22 @@ class Outbox:
         key = record_key(target.workspace, target.key)
         self._write(self._settings.definitions_topic, self._definition, key, record, request["correlation_id"])
 
-    def _write(self, topic: str, codec: Codec, key: bytes, record: dict[str, Any], correlation_id: str) -> None:
-        # Every record's timestamp is when the edge took what caused it; a definition's, when it was written.
+    def _undelivered(self, request: Request, key: bytes) -> SourceRecord:
+        # The request may be in no topic, at its first attempt; a replay writes it to the topic of retries.
+        value, headers = self._retry.encode(request), record_headers(request["correlation_id"], PRODUCED_BY)
+        return SourceRecord(self._settings.retry_topic, -1, -1, key, value, headers, request["received_at"], request)
+
+    def _bury(self, source: SourceRecord, refused: Refused) -> None:
+        letter, headers = dead_letter(PRODUCED_BY, source, refused, wall_clock_ms()), dead_letter_headers(PRODUCED_BY, source)
+        self._produce(self._settings.dead_letter_topic, self._dead, source.key or b"", letter, headers)
+
+    def _write(self, topic: str, codec: Codec, key: bytes, record: Record, correlation_id: str) -> None:
+        self._produce(topic, codec, key, record, record_headers(correlation_id, PRODUCED_BY))
+
+    def _produce(self, topic: str, codec: Codec, key: bytes, record: Record, headers: Headers) -> None:
+        # The timestamp is the arrival of the item that caused the record; of a definition, the time of its change.
         stamp = int(record.get("received_at") or record["recorded_at"]) // 1000
-        value, headers = codec.encode(record), record_headers(correlation_id, PRODUCED_BY)
+        value = codec.encode(record)
         self._producer.produce(topic, value, key, timestamp=stamp, headers=headers, on_delivery=self._delivered)
         self._producer.poll(0)
 
@@ -109,24 +107,6 @@ def _report(request: Request, step: Step) -> dict[str, Any]:
         "segment_key": request["segment_key"],
         "event_time": wall_clock_ms(),
         "correlation_id": request["correlation_id"],
-    }
-
-
-def _letter(request: Request, why: str, value: bytes, key: bytes) -> dict[str, Any]:
-    return {
-        "received_at": request["received_at"],
-        "stage": PRODUCED_BY,
-        "code": "not_delivered",
-        "message": f"{request['address']}: {why}",
-        "origin_topic": "delivery.retry",
-        "origin_partition": -1,
-        "origin_offset": -1,
-        "key": key,
-        "value": value,
-        "headers": {},
-        "workspace": request["workspace"],
-        "correlation_id": request["correlation_id"],
-        "refused_at": wall_clock_ms(),
     }
 
 

@@ -5,7 +5,9 @@ from typing import Final, Protocol
 
 import msgspec
 
+from starling_common.dead_letters import SourceRecord, dead_letter
 from starling_common.headers import CONTENT_TYPE, Headers, record_headers
+from starling_common.outcome import Refused
 from starling_common.topics import INGEST_KINDS
 from starling_common.values import record_key
 from starling_common.wire import PROTOBUF, Codec, Receipt, ReceivedEncoder, encode_receipt
@@ -98,19 +100,7 @@ class Intake:
     def _dead_letter(self, rejection: Rejection, origin: Origin, headers: Headers, received_at: int) -> Outgoing:
         workspace = origin.receipt.workspace
         key = None if rejection.identifier is None else record_key(workspace, rejection.identifier)
-        letter = {
-            "received_at": received_at,
-            "stage": "ingest",
-            "code": rejection.code,
-            "message": rejection.message,
-            "origin_topic": origin.path,
-            "origin_partition": -1,
-            "origin_offset": -1,
-            "key": key,
-            "value": rejection.item,
-            "headers": dict(headers),
-            "workspace": workspace,
-            "correlation_id": origin.receipt.correlation_id,
-            "refused_at": received_at // 1000,
-        }
+        fields = {"workspace": workspace}  # a key is missing if the item has no id that fits one
+        source = SourceRecord(origin.path, -1, -1, key, rejection.item, headers, received_at, fields)
+        letter = dead_letter("ingest", source, Refused(rejection.code, rejection.message), received_at // 1000)
         return Outgoing(DEAD_LETTERS, key, self._dead_letters.encode(letter), received_at // 1000)

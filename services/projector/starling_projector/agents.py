@@ -10,6 +10,7 @@ import stamina
 from confluent_kafka import Message
 
 from starling_common.cassandra import DatabaseUnavailable
+from starling_common.headers import headers_of
 from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
 from starling_common.metrics import Metrics
@@ -147,5 +148,6 @@ def _inbound(message: Message) -> Inbound:
         message.offset() or 0,
         message.key(),
         message.value() or b"",
-        tuple(dict(message.headers() or ()).items()),
+        tuple(headers_of(message)),
+        message.timestamp()[1],
     )

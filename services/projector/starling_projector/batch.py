@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from starling_common.dead_letters import SourceRecord, arrival
 from starling_common.outcome import Done, Refused
 from starling_common.topics import MEMBERSHIP, PROGRESS
 from starling_common.wire import DecodeError, Record
@@ -13,7 +14,7 @@ from starling_projector.tallies import Change
 
 
 class Inbound(NamedTuple):
-    """One record as read."""
+    """One record as read. `timestamp_ms` is the broker's."""
 
     topic: str
     partition: int
@@ -21,6 +22,7 @@ class Inbound(NamedTuple):
     key: bytes | None
     value: bytes
     headers: tuple[tuple[str, Any], ...]
+    timestamp_ms: int
 
 
 @dataclass(slots=True)
@@ -30,7 +32,7 @@ class Batch:
     rows: list[Row] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
-    refused: list[tuple[Inbound, Refused]] = field(default_factory=list)
+    refused: list[tuple[SourceRecord, Refused]] = field(default_factory=list)
 
 
 Decode = Callable[[str, bytes], Record]
@@ -44,7 +46,7 @@ def read_batch(records: Iterable[Inbound], decode: Decode) -> Batch:
         try:
             record = decode(inbound.topic, inbound.value)
         except DecodeError as error:
-            batch.refused.append((inbound, Refused(error.code, str(error))))
+            batch.refused.append((_source(inbound, None), Refused(error.code, str(error))))
             continue
         _take(batch, inbound, record)
     return batch
@@ -63,7 +65,12 @@ def _take(batch: Batch, inbound: Inbound, record: Record) -> None:
             if inbound.topic == MEMBERSHIP:
                 batch.changes.append(_change(record, inbound))
         case Refused():
-            batch.refused.append((inbound, outcome))
+            batch.refused.append((_source(inbound, record), outcome))
+
+
+def _source(inbound: Inbound, record: Record | None) -> SourceRecord:
+    topic, partition, offset, key, value, headers, timestamp_ms = inbound
+    return SourceRecord(topic, partition, offset, key, value, headers, arrival(timestamp_ms, record), record)
 
 
 def _change(record: Record, inbound: Inbound) -> Change:

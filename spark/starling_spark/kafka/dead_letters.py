@@ -1,15 +1,15 @@
 """Pure core: an unreadable record -> its dead letter."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from starling_common.headers import header
+from starling_common.dead_letters import SourceRecord, arrival, dead_letter, letter_correlation_id
 from starling_common.instants import wall_clock_ms
-from starling_common.values import split_key
-from starling_common.wire import Codec
+from starling_common.outcome import Refused
+from starling_common.wire import DecodeError, writer_id
 from starling_spark.kafka.codec import Wire
 from starling_spark.kafka.sinks import OUTPUT
 from starling_spark.kafka.sources import RECORDS, Raw
@@ -33,49 +33,43 @@ def dead_letters(found: DataFrame, stage: str, topic: str, wire: Wire) -> DataFr
 
 def _letters(stage: str, topic: str, wire: Wire) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def make(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        codec = wire.codec(topic)
         for batch in batches:
-            rows = [_output(row, stage, topic, codec) for row in batch.to_pylist()]
+            rows = [_output(row, stage, topic, wire) for row in batch.to_pylist()]
             yield pa.RecordBatch.from_pylist(rows, _SHAPE)
 
     return make
 
 
-def letter(raw: Raw, stage: str, code: str, message: str) -> dict[str, Any]:
-    """Return the `DeadLetter` of a record that `stage` refuses."""
+class Letter(NamedTuple):
+    """An encoded dead letter with the time and the correlation id of its record in Kafka."""
+
+    key: bytes | None
+    value: bytes
+    timestamp_ms: int
+    correlation_id: str
+
+
+def letter(raw: Raw, stage: str, refused: Refused, wire: Wire, topic: str) -> Letter:
+    """Return the dead letter, for `topic`, of a record that `stage` refuses."""
     headers = [(entry["key"], entry["value"]) for entry in raw.headers or ()]
-    return {
-        "received_at": raw.timestamp_ms * 1000,
-        "stage": stage,
-        "code": code,
-        "message": message,
-        "origin_topic": raw.topic,
-        "origin_partition": raw.partition,
-        "origin_offset": raw.offset,
-        "key": raw.key,
-        "value": raw.value or b"",
-        "headers": {key: value for key, value in headers if value is not None},
-        "workspace": _workspace(raw.key),
-        "correlation_id": header(headers, "correlation_id") or None,
-        "refused_at": wall_clock_ms(),
-    }
+    fields = _fields(wire, raw)
+    received_at = arrival(raw.timestamp_ms, fields)
+    place = (raw.topic or "", raw.partition, raw.offset)
+    source = SourceRecord(*place, raw.key, raw.value or b"", headers, received_at, fields)
+    value = wire.codec(topic).encode(dead_letter(stage, source, refused, wall_clock_ms()))
+    return Letter(raw.key, value, received_at // 1000, letter_correlation_id(source))
 
 
-def _output(row: dict[str, Any], stage: str, topic: str, codec: Codec) -> dict[str, Any]:
-    raw = Raw(*(row[name] for name in RECORDS.fieldNames()))
-    made = letter(raw, stage, row["refused"]["code"], row["refused"]["message"])
-    return {
-        "topic": topic,
-        "partition": -1,
-        "key": raw.key,
-        "value": codec.encode(made),
-        "timestamp_ms": raw.timestamp_ms,
-        "correlation_id": made["correlation_id"] or "",
-    }
-
-
-def _workspace(key: bytes | None) -> str | None:
+def _fields(wire: Wire, raw: Raw) -> dict[str, Any] | None:
+    """Return the decoded record; None if it cannot be decoded, or only with a schema that must be requested from the registry."""
+    codec = wire.codec(raw.topic or "")
     try:
-        return split_key(key or b"")[0]
-    except ValueError:
+        return codec.decode(raw.value or b"") if writer_id(raw.value or b"") == codec.schema_id else None
+    except DecodeError:
         return None
+
+
+def _output(row: dict[str, Any], stage: str, topic: str, wire: Wire) -> dict[str, Any]:
+    raw = Raw(*(row[name] for name in RECORDS.fieldNames()))
+    made = letter(raw, stage, Refused(row["refused"]["code"], row["refused"]["message"]), wire, topic)
+    return {"topic": topic, "partition": -1, **made._asdict()}

@@ -52,6 +52,9 @@ class Read:
     def headers(self) -> list[tuple[str, bytes]]:
         return []
 
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_000
+
 
 class World:
     """Every effect, in order, in one list; and a place to pull the plug."""

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Row, types
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from starling_common.instants import wall_clock_micros
+from starling_common.outcome import Refused
 from starling_common.settings import Clock as ClockMode
 from starling_common.wire import FieldReader
 from starling_spark.jobs.profiles.definitions import Definition, read_definitions
@@ -127,7 +128,6 @@ def _plans(definitions: tuple[Definition, ...]) -> Mapping[str, TraitPlan]:
 
 def _reading(job: Job, plans: Mapping[str, TraitPlan]) -> Reading:
     topics, wire = job.topics, job.wire
-    dead_letter = wire.codec(topics.dead_letters)
     before = {(topic, partition): offset for topic, partition, offset in job.refused_before}
     header_reader = HeaderReader(job.brokers)
 
@@ -136,8 +136,7 @@ def _reading(job: Job, plans: Mapping[str, TraitPlan]) -> Reading:
             return None
         if job.brokers:
             raw = raw._replace(headers=header_reader.of(raw.topic or "", raw.partition, raw.offset))
-        record = letter(raw, STAGE, code, message)
-        return Refusal(raw.key, dead_letter.encode(record), raw.timestamp_ms, record["correlation_id"] or "")
+        return Refusal(*letter(raw, STAGE, Refused(code, message), wire, topics.dead_letters))
 
     read_event = FieldReader(wire.codec(topics.events), (*EVENT_FIELDS, *_more_fields(plans)))
     read_clock = FieldReader(wire.codec(topics.clock), ("instant", "correlation_id"))
