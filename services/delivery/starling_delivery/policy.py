@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from starling_common.instants import format_instant
+from starling_common.membership_json import membership_json
 from starling_common.values import deterministic_id
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message
 from starling_delivery.targets import Target, Targets
@@ -47,12 +47,7 @@ def delivery_id(event_id: str, target_key: str) -> str:
 
 def webhook_body(change: Mapping[str, Any], event: str) -> str:
     """`{"type", "timestamp", "data"}`: the membership record as JSON, instants in ISO 8601, traits as an object."""
-    data = dict(change) | {
-        "effective_at": format_instant(change["effective_at"]),
-        "decided_at": format_instant(change["decided_at"]),
-        "received_at": format_instant(change["received_at"] // 1000),
-        "traits": json.loads(change["traits"]),
-    }
+    data = membership_json(change)
     body = {"type": f"segment.{event}", "timestamp": data["effective_at"], "data": data}
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False)
 

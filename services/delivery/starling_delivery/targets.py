@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from starling_common.outcome import Done, Outcome, Refused
+from starling_common.wire import Record
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -47,6 +50,15 @@ class Targets:
     def find(self, workspace: str, key: str) -> Target | None:
         """One webhook; None when there is none of that key any more."""
         return self._by_workspace.get(workspace, {}).get(key)
+
+
+def fold_target(targets: Targets, record: Record) -> Outcome[Targets]:
+    """Return the webhooks after one DefinitionChanged record. The API checks documents before it writes them."""
+    try:
+        targets.apply(record)
+    except ValueError as error:
+        return Refused("definition_refused", str(error))
+    return Done(targets)
 
 
 def parse_target(record: Mapping[str, Any]) -> Target:

@@ -5,14 +5,15 @@ import signal
 from dataclasses import dataclass
 
 import stamina
-from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import Consumer, Producer
 from prometheus_client import REGISTRY
 
+from starling_common.definitions import definitions_fold
+from starling_common.folded_topic import FoldedTopic
 from starling_common.health import HealthServer
-from starling_common.kafka import TopicView, consumer_config, producer_config
-from starling_common.logs import log
+from starling_common.kafka import consumer_config, producer_config
 from starling_common.metrics import Metrics
-from starling_common.wire import DecodeError, Registry, RegistryUnavailable
+from starling_common.wire import Registry, RegistryUnavailable
 from starling_delivery.agents import MembershipAgent, RetryAgent
 from starling_delivery.channel import Channel
 from starling_delivery.channels import CHANNELS
@@ -20,7 +21,7 @@ from starling_delivery.dispatch import Dispatcher
 from starling_delivery.outbox import Outbox
 from starling_delivery.policy import Schedule
 from starling_delivery.settings import Settings
-from starling_delivery.targets import Targets
+from starling_delivery.targets import Targets, fold_target
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Delivery:
 
     settings: Settings
     channel: Channel
-    view: TopicView
+    view: FoldedTopic[Targets]
     agents: tuple[MembershipAgent, RetryAgent]
     health: HealthServer
 
@@ -98,14 +99,7 @@ def _consumer(settings: Settings, group: str) -> Consumer:
     return Consumer(consumer_config(settings.kafka.brokers, group, **more))
 
 
-def _view(settings: Settings, registry: Registry, targets: Targets) -> TopicView:
-    codec = registry.codec(settings.definitions_topic, "DefinitionChanged")
-
-    def apply(message: Message) -> None:
-        try:
-            targets.apply(codec.decode(message.value() or b""))
-        except (DecodeError, ValueError) as error:
-            # The API checks definitions before it writes them; one that is broken all the same must not stop the others.
-            log(__name__).error("webhook_definition_refused", offset=message.offset(), error=str(error))
-
-    return TopicView(settings.kafka.brokers, settings.definitions_topic, apply)
+def _view(settings: Settings, registry: Registry, targets: Targets) -> FoldedTopic[Targets]:
+    topic = settings.definitions_topic
+    codec = registry.codec(topic, "DefinitionChanged")
+    return FoldedTopic((settings.kafka.brokers, topic), codec, targets, definitions_fold(fold_target))

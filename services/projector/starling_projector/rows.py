@@ -7,9 +7,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from starling_common.definitions import UnknownAction, status_after
 from starling_common.message_events import event_name, properties_of
 from starling_common.outcome import Done, Refused
-from starling_common.read_models import ARCHIVED, BACKFILL, DEFINED, DISABLED, MESSAGE_EVENT, PAUSED, member_bucket
+from starling_common.read_models import BACKFILL, MESSAGE_EVENT, member_bucket
 from starling_common.topics import (
     BEHAVIOUR,
     DELIVERY,
@@ -24,15 +25,6 @@ from starling_common.wire import Record
 
 MAX_IDENTIFIER_BYTES: Final = 16_384
 """Well below what the database takes as a part of a row's key (65,535 bytes for all parts together)."""
-
-STATUS_AFTER: Final = {
-    "DEFINED": DEFINED,
-    "REVISED": DEFINED,
-    "RESUMED": DEFINED,
-    "ARCHIVED": ARCHIVED,
-    "PAUSED": PAUSED,
-    "DISABLED": DISABLED,
-}
 
 
 class Into(Enum):
@@ -82,9 +74,10 @@ def _bad_identifier(record: Record) -> str | None:
 def _definition(record: Record, offset: int) -> Rows:
     if record["kind"] == BACKFILL:
         return Done(())
-    status = STATUS_AFTER.get(record["action"])
-    if status is None:
-        return Refused("unknown_action", f"{record['action']!r} is not one of {', '.join(STATUS_AFTER)}")
+    try:
+        status = status_after(record["action"])
+    except UnknownAction as error:
+        return Refused("unknown_action", str(error))
     identity = (record["workspace"], record["kind"], record["key"])
     version, document, actor, recorded_at = record["version"], record["document"], record["actor"], record["recorded_at"]
     rows = [

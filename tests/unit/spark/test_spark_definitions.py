@@ -24,7 +24,7 @@ A, B = {"key": "n", "name": "N", "event": "A"}, {"key": "n", "event": "B"}
 def in_force(*records: dict[str, Any]) -> tuple[Definition, ...]:
     definitions = Definitions()
     for one in records:
-        definitions.apply(one)
+        definitions = definitions.after(one)
     return definitions.in_force()
 
 

@@ -65,7 +65,8 @@ class Installation:
 
     def _change(self, key: str, action: str) -> None:
         text = json.dumps(self.documents.get(key, BUY))
-        self.definitions.apply({"workspace": "w", "key": key, "version": self.versions[key], "action": action, "document": text})
+        record = {"workspace": "w", "key": key, "version": self.versions[key], "action": action, "document": text}
+        self.definitions = self.definitions.after(record)
 
     def start(self) -> None:
         """A query of the definitions in force: all that the topics have is its first micro-batch."""

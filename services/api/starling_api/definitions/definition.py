@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starling_api.http.errors import ReadOnly
+from starling_common.definitions import status_after
 from starling_common.instants import format_instant
-from starling_common.read_models import ARCHIVED, COMPUTED_TRAIT, DEFINED, LIST, PAUSED, SEGMENT
+from starling_common.read_models import ARCHIVED, COMPUTED_TRAIT, DEFINED, LIST, SEGMENT
 from starling_common.values import Workspace, deterministic_id
 from starling_common.wire import Record
 from starling_segments import FieldError
 
 PAUSED_ACTION: Final = "PAUSED"
-_STATUS_AFTER: Final = {"ARCHIVED": ARCHIVED, PAUSED_ACTION: PAUSED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class Change:
         )
 
     def definition(self) -> Definition:
-        """The definition after this change."""
+        """The definition after this change. Raises: UnknownAction."""
         return Definition(
             self.kind,
             self.key,
             self.version,
-            _STATUS_AFTER.get(self.action, DEFINED),
+            status_after(self.action),
             self.document,
             self.created_at_micros,
             self.recorded_at_micros,

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from starling_api.http.errors import BadRequest, CursorExpired
-from starling_common.instants import format_instant
 from starling_common.kafka import BrokerUnavailable
+from starling_common.membership_json import membership_json
 
 LATEST: Final = "latest"
 """In place of a cursor: from now on."""
@@ -112,7 +111,7 @@ def _fill(changes: list[dict[str, Any]], position: list[int], asked: Asked, sour
                 return
             position[seen.partition] = seen.next_offset
             if asked.wants(seen.record):
-                changes.append(shown(seen.record or {}))
+                changes.append(membership_json(seen.record or {}))
 
 
 def follow(feed: Feed, asked: Asked, position: Position) -> Iterator[list[tuple[str, dict[str, Any]]]]:
@@ -127,7 +126,7 @@ def follow(feed: Feed, asked: Asked, position: Position) -> Iterator[list[tuple[
             for seen in follower.take(asked.limit, _TURN_SECONDS):
                 at[seen.partition] = seen.next_offset
                 if asked.wants(seen.record):
-                    changes.append((cursor_of(tuple(at)), shown(seen.record or {})))
+                    changes.append((cursor_of(tuple(at)), membership_json(seen.record or {})))
             yield changes
 
 
@@ -150,16 +149,6 @@ def starting(after: str | None, spans: Sequence[Span]) -> Position:
 def cursor_of(position: Position) -> str:
     """A position as clients see it."""
     return base64.urlsafe_b64encode(msgspec.json.encode(["feed", *position])).decode().rstrip("=")
-
-
-def shown(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A membership record as JSON: instants in ISO 8601, traits as an object; the same as a webhook's `data`."""
-    return dict(record) | {
-        "effective_at": format_instant(record["effective_at"]),
-        "decided_at": format_instant(record["decided_at"]),
-        "received_at": format_instant(record["received_at"] // 1000),
-        "traits": json.loads(record["traits"]),
-    }
 
 
 def _position_in(cursor: str) -> Position:

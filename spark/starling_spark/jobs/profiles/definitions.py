@@ -4,8 +4,9 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from starling_common.outcome import Done
+from starling_common.wire import Record
 from starling_segments import DefinitionRefused, Measure, Ratio, parse_measure, read_document
 from starling_segments.language.tree import EventSelector
 
@@ -37,19 +38,22 @@ class Trait:
     former: tuple[EventSelector, ...]
 
 
+Versions = Mapping[tuple[str, str], Mapping[int, str]]
+"""(workspace, key) -> version -> document."""
+
+
 class Definitions:
-    """A fold of `DefinitionChanged` records."""
+    """The traits of the `DefinitionChanged` records folded so far. Immutable: another thread folds the next record."""
 
-    def __init__(self) -> None:
-        self._versions: dict[tuple[str, str], dict[int, str]] = {}
-        self._archived: dict[tuple[str, str], int] = {}
+    def __init__(self, versions: Versions | None = None, archived: Mapping[tuple[str, str], int] | None = None) -> None:
+        self._versions = versions or {}
+        self._archived = archived or {}
 
-    def apply(self, record: Mapping[str, Any]) -> None:
-        """Fold one record; a repeat changes nothing."""
-        name = (record["workspace"], record["key"])
-        if record["action"] == "ARCHIVED":
-            self._archived[name] = record["version"]
-        self._versions.setdefault(name, {}).setdefault(record["version"], record["document"])
+    def after(self, record: Record) -> "Definitions":
+        """Return the definitions after one record; a repeat changes nothing."""
+        name, version = (record["workspace"], record["key"]), record["version"]
+        versions = {**self._versions, name: {version: record["document"], **self._versions.get(name, {})}}
+        return Definitions(versions, {**self._archived, name: version} if record["action"] == "ARCHIVED" else self._archived)
 
     def in_force(self) -> tuple[Definition, ...]:
         """All traits there are or were, by workspace and key."""
@@ -62,6 +66,11 @@ class Definitions:
             return Definition(*name, max(newest[0], self._archived[name]), None, tuple(texts))
         former = dict.fromkeys(text for _, text in older if text != newest[1])
         return Definition(*name, newest[0], newest[1], tuple(former))
+
+
+def fold_definition(definitions: Definitions, record: Record) -> Done[Definitions]:
+    """Return the definitions after one record."""
+    return Done(definitions.after(record))
 
 
 def read_definitions(definitions: Sequence[Definition]) -> tuple[tuple[Trait, ...], tuple[str, ...]]:

@@ -1,0 +1,50 @@
+"""Pure core: what every reader of a topic of definitions does with a `DefinitionChanged`."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from starling_common.outcome import Outcome, Refused
+from starling_common.read_models import ARCHIVED, DEFINED, DISABLED, PAUSED
+from starling_common.wire import Record
+
+T = TypeVar("T")
+
+STATUS_AFTER: Final[Mapping[str, str]] = {
+    "DEFINED": DEFINED,
+    "REVISED": DEFINED,
+    "RESUMED": DEFINED,
+    "ARCHIVED": ARCHIVED,
+    "PAUSED": PAUSED,
+    "DISABLED": DISABLED,
+}
+"""Action -> the status of the definition after it."""
+
+
+class UnknownAction(ValueError):
+    """The action is not one of `STATUS_AFTER`. A newer version of the platform wrote it: upgrade this process."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__(f"action: {action!r} is not one of {', '.join(STATUS_AFTER)}")
+
+
+def status_after(action: str) -> str:
+    """Return the status of a definition after an action. Raises: UnknownAction."""
+    try:
+        return STATUS_AFTER[action]
+    except KeyError:
+        raise UnknownAction(action) from None
+
+
+def definitions_fold(fold: Callable[[T, Record], Outcome[T]]) -> Callable[[T, bytes, Record | None], Outcome[T]]:
+    """Return `fold` for a `FoldedTopic` of definitions: a record without a value or with an unknown action is refused."""
+
+    def checked(state: T, key: bytes, record: Record | None) -> Outcome[T]:
+        if record is None:
+            return Refused("missing_value", f"key {key!r}: the record has no value: archive the definition instead")
+        try:
+            status_after(record["action"])
+        except UnknownAction as error:
+            return Refused("unknown_action", f"{record['workspace']}/{record['key']} version {record['version']}: {error}")
+        return fold(state, record)
+
+    return checked
