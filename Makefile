@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 # Most of the time tests wait for a broker or a JVM: three files at once use what that leaves of two cores.
 # A process of pytest's that dies ends the run: started anew, pytest-xdist would wait for ever for the files it had done.
 PYTEST_ARGS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
-SOURCES := libs services spark tests benchmarks
+SOURCES := libs services spark tests benchmarks tools
 
 # How many stories each of the six tests of the oracle tells (the seventh, of the backfill: half of it); a seed repeats a run.
 ORACLE_CASES ?= 8000
@@ -17,7 +17,7 @@ FUZZ_SEED ?= 1
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients faults faults-spark oracle extremes check proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients faults faults-spark oracle extremes check settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -65,6 +65,9 @@ check: setup ## style, types, the direction of imports and retired words, in und
 	@.venv/bin/lint-imports --no-logo
 	@$(PYTHON) -m tests.architecture.vocabulary
 
+settings-reference: setup ## docs/reference/settings.md, generated from the settings models
+	@$(PYTHON) -m tools.settings_reference
+
 proto: setup ## the classes of schemas/proto anew, after a change there
 	@$(PYTHON) -m grpc_tools.protoc -I schemas/proto --python_out=libs/common/starling_common/wire --pyi_out=libs/common/starling_common/wire schemas/proto/ingest.proto schemas/proto/ingest_envelope.proto
 
@@ -107,4 +110,4 @@ bench-preview: setup ## preview, diff and explain over a million users; ARGS="--
 clean: ## stop the local instance and remove its data, the environment and caches
 	@if [ -x .venv/bin/starling ] && [ -d .starling ]; then .venv/bin/starling down; fi
 	@rm -rf .venv .starling .mypy_cache .ruff_cache .hypothesis .import_linter_cache out
-	@find libs services spark tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find libs services spark tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -37,7 +37,7 @@ CHECKED: Final = (
     "helm/", "libs/common/", "libs/items/", "libs/local/", "libs/segments/",
     "schemas/avro/tables.cql", "schemas/avro/telemetry.yaml", "schemas/avro/topics.yaml",
     "services/ingest/", "services/normalizer/",
-    "spark/", "tests/property/segments/", "tests/unit/segments/",
+    "spark/", "tests/property/segments/", "tests/unit/segments/", "tools/",
 )  # fmt: skip
 """Paths, in Git's notation, below which the check holds. A package is added when its words have been replaced."""
 

@@ -41,11 +41,11 @@ class Cassandra(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     contact_points: Annotated[str, Field(description="hosts, comma separated", examples=["cassandra-0,cassandra-1"])]
-    port: Annotated[int, Field(gt=0, lt=65_536)] = 9042
-    keyspace: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,47}$")] = "starling"
+    port: Annotated[int, Field(gt=0, lt=65_536, description="port of the native protocol, the same on every host")] = 9042
+    keyspace: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,47}$", description="keyspace of all tables")] = "starling"
     replication_factor: Annotated[int, Field(ge=1, le=7, description="used only when the deploy step creates the keyspace")] = 1
-    user: str | None = None
-    password: SecretStr | None = None
+    user: Annotated[str | None, Field(description="user name; unset: no authentication")] = None
+    password: Annotated[SecretStr | None, Field(description="password of the user")] = None
 
 
 class Http(BaseModel):
@@ -53,8 +53,8 @@ class Http(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(gt=0, lt=65_536)]
+    host: Annotated[str, Field(description="address to bind; 0.0.0.0 binds every interface")] = "127.0.0.1"
+    port: Annotated[int, Field(gt=0, lt=65_536, description="port to bind")]
 
 
 class ServiceSettings(BaseSettings):
@@ -65,6 +65,6 @@ class ServiceSettings(BaseSettings):
     kafka: Kafka
     registry: SchemaRegistry
     http: Http
-    clock: Clock = Clock.WALL
-    instance_id: Annotated[str, Field(description="stable name of this worker, such as the pod's", min_length=1)]
-    log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
+    clock: Annotated[Clock, Field(description="source of stream time; the same value in every service")] = Clock.WALL
+    instance_id: Annotated[str, Field(description="stable, unique name of this process, such as the name of its pod", min_length=1)]
+    log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="lowest level that is logged")] = "INFO"

@@ -17,34 +17,46 @@ class ApiSettings(ServiceSettings):
     timezones: Annotated[
         str,
         Field(
-            description="workspace=IANA time zone, comma separated: of segments that name none; UTC where nothing is said",
+            description="workspace=IANA time zone, comma separated, for segments that name none; UTC if not listed",
             examples=["default=Asia/Tokyo,shop=Europe/Berlin"],
         ),
     ] = ""
     cors_origins: Annotated[str, Field(description="origins that a browser may call from, comma separated; empty: none")] = ""
     profile_partitions: Annotated[
-        int | None, Field(ge=1, le=10_000, description="overrides topics.yaml, as in the deploy step")
+        int | None,
+        Field(
+            ge=1,
+            le=10_000,
+            description="number of partitions of profile-keyed topics, as in the deploy step; overrides topics.yaml",
+        ),
     ] = None
-    threads: Annotated[int, Field(ge=1, le=500, description="requests that may wait for a store at the same time")] = 40
+    threads: Annotated[int, Field(ge=1, le=500, description="requests that may wait for Cassandra or Kafka at the same time")] = 40
     body_timeout_seconds: Annotated[
         float, Field(gt=0, le=600, description="most time for a body, 20 times as much for an upload; beyond it 408")
     ] = 30
     feed_streams: Annotated[int, Field(ge=1, le=1000, description="clients that may follow the feed live at the same time")] = 32
     feed_heartbeat_seconds: Annotated[
-        float, Field(gt=0, le=300, description="sign of life on a live feed while nothing happens")
+        float, Field(gt=0, le=300, description="time between two heartbeats on a live feed without changes")
     ] = 15
     backfill_from_records: Annotated[
         int,
-        Field(ge=0, description="a segment whose past is longer, in the largest partition, waits for Spark to gather it; 0: never"),
+        Field(
+            ge=0,
+            description="records in the largest partition above which the backfill job computes a new segment's history; 0: never",
+        ),
     ] = 0
     backfill_runner: Annotated[
         Literal["none", "process", "kubernetes"],
-        Field(description="where the job runs that gathers it; none: it is started by hand"),
+        Field(description="where the API starts the backfill job; none: an operator starts it"),
     ] = "none"
-    backfill_image: Annotated[str, Field(description="kubernetes: the image with Spark and our packages")] = ""
-    backfill_namespace: str = "default"
-    backfill_config_maps: Annotated[str, Field(description="kubernetes: whose entries are its environment, comma separated")] = ""
-    backfill_secrets: Annotated[str, Field(description="kubernetes: the same of secrets")] = ""
-    backfill_service_account: str | None = None
-    backfill_cpu: str = "2"
-    backfill_memory: str = "3Gi"
+    backfill_image: Annotated[str, Field(description="kubernetes: image with Spark and the packages of the platform")] = ""
+    backfill_namespace: Annotated[str, Field(description="kubernetes: namespace of the job")] = "default"
+    backfill_config_maps: Annotated[
+        str, Field(description="kubernetes: config maps with the environment of the job, comma separated")
+    ] = ""
+    backfill_secrets: Annotated[str, Field(description="kubernetes: secrets with the environment of the job, comma separated")] = ""
+    backfill_service_account: Annotated[
+        str | None, Field(description="kubernetes: service account of the job; unset: that of the namespace")
+    ] = None
+    backfill_cpu: Annotated[str, Field(description="kubernetes: CPU request of the job")] = "2"
+    backfill_memory: Annotated[str, Field(description="kubernetes: memory request and limit of the job")] = "3Gi"

@@ -17,21 +17,25 @@ WEBHOOK_GROUP: Final = topics.stage(WEBHOOK).group
 class Settings(ServiceSettings):
     """One process serves one channel."""
 
-    channel: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")] = WEBHOOK
+    channel: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", description="channel that this process delivers to")] = WEBHOOK
     takes_all_targets: Annotated[
-        bool, Field(description="another channel than webhook delivers to every webhook, in place of the webhook process")
+        bool, Field(description="let a channel other than webhook deliver to every target, in place of the webhook process")
     ] = False
-    membership_topic: str = topics.MEMBERSHIP
-    definitions_topic: str = topics.WEBHOOK_DEFINITIONS
-    retry_topic: str = topics.DELIVERY_RETRY
-    outcome_topic: str = topics.DELIVERY
-    dead_letter_topic: str = "delivery.dlq"
-    group: Annotated[str, Field(min_length=1, description="consumer group; that of the retries is named after it")] = WEBHOOK_GROUP
-    timeout_seconds: Annotated[float, Field(gt=0, le=60, description="of one attempt")] = 15.0
-    max_in_flight: Annotated[int, Field(ge=1, le=1000, description="attempts under way at once")] = 64
-    batch_messages: Annotated[int, Field(ge=1, le=10_000, description="membership changes taken at once")] = 2000
+    membership_topic: Annotated[str, Field(description="topic of the membership changes")] = topics.MEMBERSHIP
+    definitions_topic: Annotated[str, Field(description="topic of the targets")] = topics.WEBHOOK_DEFINITIONS
+    retry_topic: Annotated[str, Field(description="topic of the retries")] = topics.DELIVERY_RETRY
+    outcome_topic: Annotated[str, Field(description="topic of the message outcomes")] = topics.DELIVERY
+    dead_letter_topic: Annotated[str, Field(description="topic of the dead letters")] = "delivery.dlq"
+    group: Annotated[
+        str, Field(min_length=1, description="consumer group; the name of the group of the retries begins with it")
+    ] = WEBHOOK_GROUP
+    timeout_seconds: Annotated[float, Field(gt=0, le=60, description="timeout of one attempt")] = 15.0
+    max_in_flight: Annotated[int, Field(ge=1, le=1000, description="maximum of concurrent attempts")] = 64
+    batch_messages: Annotated[int, Field(ge=1, le=10_000, description="maximum of membership changes in one batch")] = 2000
     waiting_messages: Annotated[int, Field(ge=1, le=1_000_000, description="retries held in memory until they are due")] = 20_000
-    retry_delays_seconds: Annotated[tuple[float, ...], Field(min_length=1, description="after the first, second … attempt")] = (
+    retry_delays_seconds: Annotated[
+        tuple[float, ...], Field(min_length=1, description="delay after the first, second … attempt; the last one repeats")
+    ] = (
         5.0,
         300.0,
         1800.0,
@@ -39,12 +43,14 @@ class Settings(ServiceSettings):
         18_000.0,
         36_000.0,
     )
-    give_up_after_seconds: Annotated[float, Field(gt=0, le=7 * 86_400, description="from the first attempt on")] = 86_400.0
+    give_up_after_seconds: Annotated[
+        float, Field(gt=0, le=7 * 86_400, description="time since the first attempt after which a message is a dead letter")
+    ] = 86_400.0
     failures_before_pause: Annotated[
-        int, Field(ge=1, description="failed attempts in a row before a target's batch is put off")
+        int, Field(ge=1, description="consecutive failed attempts after which the rest of a target's batch is postponed")
     ] = 5
     allow_private_addresses: Annotated[
-        bool, Field(description="for local stacks only: send to private networks, and over http")
+        bool, Field(description="for local stacks only: deliver to private networks, and over http")
     ] = False
 
     @property

@@ -17,7 +17,9 @@ class Settings(ServiceSettings):
     """Read from STARLING_*. The form of `STARLING_WRITE_KEYS` is `key=workspace,other-key=other-workspace`."""
 
     http: PublicHttp
-    write_keys: Annotated[dict[str, str], NoDecode, Field(min_length=1, description="workspace by write key")]
+    write_keys: Annotated[
+        dict[str, str], NoDecode, Field(min_length=1, description="write keys, as key=workspace, comma separated")
+    ]
     rate_items_per_second: Annotated[float, Field(gt=0, description="rate limit of one workspace in one process")] = 100_000
     rate_burst_items: Annotated[float, Field(ge=MAX_ITEMS, description="largest burst of one workspace")] = 200_000
     rate_requests_per_second: Annotated[
@@ -40,9 +42,14 @@ class Settings(ServiceSettings):
         int, Field(ge=2**20, le=2**30, description="most unacknowledged bytes; 429 beyond a workspace's share of them")
     ] = 256 * 2**20
     ack_timeout_ms: Annotated[
-        int, Field(ge=500, le=120_000, description="wait for the broker, then 503; keep it below the clients' timeouts")
+        int,
+        Field(
+            ge=500,
+            le=120_000,
+            description="time that a request waits for the broker before it gets 503; keep it below the timeout of the clients",
+        ),
     ] = 8_000
-    drain_timeout_seconds: Annotated[float, Field(gt=0, le=300, description="wait for open requests at a stop")] = 20
+    drain_timeout_seconds: Annotated[float, Field(gt=0, le=300, description="time that a stop waits for open requests")] = 20
 
     @field_validator("write_keys", mode="before")
     @classmethod

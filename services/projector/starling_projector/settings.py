@@ -21,8 +21,10 @@ class ProjectorSettings(ServiceSettings):
         stage(STAGE).group
     )
     """The group of the events is named after it."""
-    batch_records: Annotated[int, Field(ge=1, le=50_000, description="most records of one batch")] = 2000
+    batch_records: Annotated[int, Field(ge=1, le=50_000, description="maximum of records in one batch")] = 2000
     client_failure_seconds: Annotated[
         float,
-        Field(gt=0, description="unanswered requests for so long, while the broker answers a new client, end the process"),
+        Field(
+            gt=0, description="time without an answer to a client, while the broker answers a new one, after which the process ends"
+        ),
     ] = 60.0

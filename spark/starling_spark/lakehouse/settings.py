@@ -10,19 +10,29 @@ from starling_spark.session.settings import SparkSettings
 class LakeSettings(SparkSettings):
     """Settings of `python -m starling_spark.jobs.lake` and `python -m starling_spark.jobs.lake_upkeep`."""
 
-    lake_warehouse: Annotated[str, Field(min_length=1, description="location of the tables: a directory, or a URI such as s3://…")]
+    lake_warehouse: Annotated[
+        str, Field(min_length=1, description="location of the tables: a directory, or a URI such as s3a://bucket/lake")
+    ]
     lake_catalog: Annotated[
         dict[str, str], Field(description="properties of Iceberg's catalog, as JSON; the default catalog needs only the warehouse")
     ] = {"type": "hadoop"}
-    lake_namespace: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,62}$")] = "starling"
-    lake_trigger_seconds: Annotated[float, Field(gt=0, le=86_400, description="shortest time between micro-batches")] = 10.0
-    lake_batch_records: Annotated[int, Field(ge=100, description="maximum of one micro-batch")] = 1_000_000
+    lake_namespace: Annotated[
+        str, Field(pattern="^[a-z][a-z0-9_]{0,62}$", description="namespace of the tables in the catalog")
+    ] = "starling"
+    lake_trigger_seconds: Annotated[
+        float, Field(gt=0, le=86_400, description="shortest time between micro-batches; a longer one writes fewer, larger files")
+    ] = 10.0
+    lake_batch_records: Annotated[
+        int, Field(ge=100, description="maximum of records in one micro-batch, which a restart after a kill repeats")
+    ] = 1_000_000
     lake_stop_seconds: Annotated[float, Field(gt=0, description="time at a stop for the current micro-batch to finish")] = 25.0
-    lake_group: str = "starling-lake"
+    lake_group: Annotated[str, Field(description="consumer group in which the job commits its offsets")] = "starling-lake"
     lake_topic_prefix: Annotated[str, Field(description="prefix of the topic names, for installations that share a broker")] = ""
     lake_upkeep_minutes: Annotated[
         float,
         Field(ge=0, description="time between two runs of maintenance in the streaming job; 0: none"),
     ] = 60.0
     lake_keep_hours: Annotated[float, Field(gt=0, description="retention of old snapshots")] = 72.0
-    lake_orphan_hours: Annotated[float, Field(ge=24, description="age at which a file without a snapshot is deleted")] = 72.0
+    lake_orphan_hours: Annotated[
+        float, Field(ge=24, description="age at which a file without a snapshot is deleted; a killed driver leaves such files")
+    ] = 72.0

@@ -14,7 +14,9 @@ class SparkSettings(ServiceSettings):
 
     spark_jars: Annotated[str, Field(min_length=1, description="paths of the connector jars, separated as in PATH or by commas")]
     spark_master: Annotated[str, Field(description="local[n], spark://…, k8s://…; empty: the master of spark-submit")] = "local[2]"
-    spark_driver_memory: Annotated[str, Field(pattern="^[1-9][0-9]*[mg]$")] = "1g"
+    spark_driver_memory: Annotated[
+        str, Field(pattern="^[1-9][0-9]*[mg]$", description="heap of the driver, such as 512m or 2g")
+    ] = "1g"
     spark_state_partitions: Annotated[int, Field(ge=1, le=1000, description="tasks with state; a change rebuilds the state")] = 2
     spark_state_memory_mb: Annotated[int, Field(ge=16, description="memory of RocksDB in MB, for the whole process")] = 128
     checkpoint_dir: Annotated[Path, Field(description="directory of the jobs' offsets and state")]

@@ -11,7 +11,7 @@ from starling_spark.lakehouse.settings import LakeSettings
 class BackfillSettings(LakeSettings):
     """Settings of `python -m starling_spark.jobs.backfill`."""
 
-    spark_jars: Annotated[str, Field(description="needed only with a lake")] = ""
+    spark_jars: Annotated[str, Field(description="paths of the connector jars; needed only with a lake")] = ""
     lake_warehouse: Annotated[
         str, Field(description="location of the lake, which has events that topics no longer have; empty: no lake")
     ] = ""
@@ -27,4 +27,4 @@ class BackfillSettings(LakeSettings):
         int, Field(ge=1, description="records since the cut, in the largest partition, above which another pass runs")
     ] = 100_000
     backfill_report_seconds: Annotated[float, Field(gt=0, le=60, description="time between two progress reports of a task")] = 2.0
-    backfill_segmenter_group: str = "starling-segmenter"
+    backfill_segmenter_group: Annotated[str, Field(description="consumer group of the segmenter")] = "starling-segmenter"

@@ -13,9 +13,9 @@ class ProfilesSettings(SparkSettings):
 
     profiles_trigger_seconds: Annotated[float, Field(gt=0, le=3600, description="shortest time between micro-batches")] = 1.0
     profiles_stop_seconds: Annotated[float, Field(gt=0, description="time at a stop for the current micro-batch to finish")] = 20.0
-    profiles_group: str = "starling-profiles"
-    profiles_events_topic: str = BEHAVIOUR
-    profiles_clock_topic: str = CLOCK
-    profiles_definitions_topic: str = TRAIT_DEFINITIONS
-    profiles_aggregates_topic: str = AGGREGATES
-    profiles_dead_letters_topic: str = "profiles.dlq"
+    profiles_group: Annotated[str, Field(description="consumer group in which the job commits its offsets")] = "starling-profiles"
+    profiles_events_topic: Annotated[str, Field(description="topic of the events")] = BEHAVIOUR
+    profiles_clock_topic: Annotated[str, Field(description="topic of the stream clock")] = CLOCK
+    profiles_definitions_topic: Annotated[str, Field(description="topic of the computed traits' definitions")] = TRAIT_DEFINITIONS
+    profiles_aggregates_topic: Annotated[str, Field(description="topic of the computed values")] = AGGREGATES
+    profiles_dead_letters_topic: Annotated[str, Field(description="topic of the dead letters")] = "profiles.dlq"

@@ -16,4 +16,4 @@ class ReprocessSettings(LakeSettings):
     reprocess_partitions_at_once: Annotated[
         int, Field(ge=1, le=10_000, description="partitions that are folded and committed together, and repeated after a kill")
     ] = 4
-    reprocess_normalizer_group: str = "starling-normalizer"
+    reprocess_normalizer_group: Annotated[str, Field(description="consumer group of the normalizer")] = "starling-normalizer"
