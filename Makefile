@@ -58,12 +58,13 @@ oracle: setup ## feed, membership, preview, diff, explain and backfill against t
 extremes: setup ## every operator, measure and window with every extreme operand and value: hours; EXTREMES_EVERY=7 tries each seventh combination
 	@STARLING_EXTREMES_EVERY=$(EXTREMES_EVERY) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist load --timeout 0 -o faulthandler_timeout=0 tests/property/segments/test_segments_extremes.py
 
-check: setup ## style, types, the direction of imports and retired words, in under a minute
+check: setup ## style, types, the direction of imports, retired words and dead code, in under a minute
 	@.venv/bin/ruff format --check --quiet $(SOURCES)
 	@.venv/bin/ruff check --quiet $(SOURCES)
 	@.venv/bin/mypy $(SOURCES)
 	@.venv/bin/lint-imports --no-logo
 	@$(PYTHON) -m tests.architecture.vocabulary
+	@$(PYTHON) -m tools.dead_code
 
 settings-reference: setup ## docs/reference/settings.md, generated from the settings models
 	@$(PYTHON) -m tools.settings_reference

@@ -125,7 +125,8 @@ class Bench:
         try:
             while query.poll() is None or not batches:
                 time.sleep(0.1)
-            took = Took(seconds_of(query.recent()), self.cpu_seconds() - before)
+            [running] = self.spark.streams.active
+            took = Took(seconds_of(running.recentProgress), self.cpu_seconds() - before)
         finally:
             query.stop(60)
         users = self._state(options.checkpoints / query.name)

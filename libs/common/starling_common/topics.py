@@ -30,7 +30,6 @@ PROGRESS: Final = "segments.progress"
 BACKFILL_STATES: Final = "segments.backfill-states"
 BACKFILLS: Final = "segments.backfills"
 CLOCK: Final = "stream.clock"
-DELIVERY_REQUESTS: Final = "delivery.requests"
 DELIVERY_RETRY: Final = "delivery.retry"
 
 MAX_RECORD_BYTES: Final = 8 * 1024 * 1024

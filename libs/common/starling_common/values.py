@@ -17,8 +17,6 @@ EpochMs = NewType("EpochMs", int)
 EpochMicros = NewType("EpochMicros", int)
 """Microseconds since 1970-01-01T00:00:00Z; the unit of `received_at`."""
 
-DEFAULT_WORKSPACE: Final = Workspace("default")
-
 MAX_ID_BYTES: Final = 512
 """Most bytes of UTF-8 of any id chosen by a sender (contract, part 7). It bounds profiles, keys and rows."""
 

@@ -86,7 +86,6 @@ class Alias(Item):
 
 _TYPES: Final[Mapping[str, type[Item]]] = dict(zip(INGEST_KINDS, (Track, Identify, View, View, Group, Alias), strict=True))
 _DECODERS: Final[Mapping[str, msgspec.json.Decoder[Item]]] = {kind: msgspec.json.Decoder(_TYPES[kind]) for kind in INGEST_KINDS}
-_ANY: Final = msgspec.json.Decoder()
 
 _CURES: Final = {
     "timestamp": "send an ISO 8601 text such as 2026-01-31T09:00:00Z, or leave it out",

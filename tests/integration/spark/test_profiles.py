@@ -17,7 +17,6 @@ DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
 SPENT_30D = {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"}
 ORDERS = {"event": "Order Completed"}
-ABOVE_LIMIT = {"property": "revenue", "op": "gte", "value": {"trait": "limit"}}
 UNKNOWN_SCHEMA_ID = 999_999_999
 
 

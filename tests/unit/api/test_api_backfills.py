@@ -23,7 +23,6 @@ from tests.unit.api.memory import World
 from tests.unit.api.test_api_app import call
 
 BUYERS = {"key": "buyers", "name": "Buyers", "where": {"event": "Order Completed"}}
-OFTEN = {"event": "Order Completed", "op": "gte", "value": 2}
 LATELY = {"event": "Order Completed", "within": "5d"}
 
 

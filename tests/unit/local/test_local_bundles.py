@@ -8,8 +8,6 @@ from starling_local.runtime import fetching
 from starling_local.runtime.bundles import BUNDLES, checksum_mismatches, directory_name, parse_checksums
 from starling_local.runtime.fetching import FetchError, fetch, is_fetched
 
-DIGEST = "0" * 64
-
 
 def test_every_bundle_pins_versions_and_bytes() -> None:
     assert set(BUNDLES) == {"kafka", "cassandra", "registry", "spark", "iceberg"}

@@ -19,9 +19,6 @@ _END_OF_TIME: Final = 2**62
 """Later than any instant that an event can have."""
 
 
-SORTS: Final = tuple(sign + field for field in ("key", "name", "created_at", "updated_at") for sign in ("", "-"))
-
-
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Which definitions a list has, and in which order. None: all. `name` is a part of the name, in any case."""

@@ -2,13 +2,12 @@
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from starling_common.settings import Clock
@@ -95,10 +94,6 @@ class TraitQuery:
         """
         self._watched.poll()
         return None if self._watched.progress is None else end_offsets(self._watched.progress)
-
-    def recent(self) -> Sequence[StreamingQueryProgress]:
-        """Return Spark's progress of the last micro-batches."""
-        return list(self._watched.query.recentProgress)
 
     def stop(self, timeout_seconds: float) -> None:
         """Stop between two micro-batches, or within one that exceeds the timeout; Spark repeats it after a restart."""

@@ -4,21 +4,11 @@ Spark computes windows and sums. The state has one row of sums for each key and 
 watermark Spark deletes old rows, and drops and counts later events.
 """
 
-from pyspark.sql import Column, DataFrame, functions, types
+from pyspark.sql import Column, DataFrame, functions
 
 from starling_spark.jobs.views.view import View
 from starling_spark.kafka.columns import columns_of
 from starling_spark.kafka.decoding import Reading, decoded
-
-ROWS = types.StructType(
-    [
-        types.StructField("workspace", types.StringType()),
-        types.StructField("window_start_ms", types.LongType()),
-        types.StructField("place", types.StringType()),
-        types.StructField("row", types.StringType()),
-    ]
-)
-"""A row to upsert. `place`: its dimensions as a JSON array; `row`: its dimensions and sums as a JSON object."""
 
 TIMES = "times"
 """Name of the observation of each partition's stream time."""
@@ -45,7 +35,8 @@ def timed(found: DataFrame, time_ms: Column, partitions: int) -> DataFrame:
 
 
 def totals(view: View, found: DataFrame, lateness: str | None = None) -> DataFrame:
-    """Return the sums of each key and window; in a stream the changed ones. Shape: in the fields of the record, out `ROWS`.
+    """Return the sums of each key and window; in a stream the changed ones. Shape: in the fields of the record, out the rows to
+    upsert: `workspace`, `window_start_ms`, `place` (dimensions as a JSON array), `row` (dimensions and sums as a JSON object).
 
     `lateness`: maximum lateness relative to the newest event, such as `7 days`; None: unlimited. With a limit, one event with a
     date far in the future makes all others too late, so there is no limit by default.

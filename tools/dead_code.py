@@ -1,0 +1,200 @@
+"""Refuses code that no code uses, by vulture: `python -m tools.dead_code`.
+
+The product is searched alone, so that a test does not keep code alive; then tests and benchmarks are searched with it.
+`ALLOWED` lists what vulture cannot know, each entry with its reason. An entry that is no longer needed is refused too.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from vulture import Vulture
+
+ROOT: Final = Path(__file__).parent.parent
+
+DECORATORS: Final = {
+    "@*.command": "typer calls the function",
+    "@*.get": "FastAPI calls the function",
+    "@*.put": "FastAPI calls the function",
+    "@*.post": "FastAPI calls the function",
+    "@*.delete": "FastAPI calls the function",
+    "@field_validator": "pydantic calls the method",
+    "@pytest.fixture": "pytest calls the function",
+}
+"""Decorator, as a pattern -> the reason why its functions are used."""
+
+CALLBACKS: Final = {
+    "model_config": "pydantic reads it",
+    "do_[A-Z]*": "http.server calls it",
+    "log_message": "http.server calls it",
+    "daemon_threads": "socketserver reads it",
+    "protocol_version": "http.server reads it",
+    "pytest_*": "pytest calls it",
+}
+"""Name, as a pattern -> the reason why it is used wherever it is defined."""
+
+_FIELD: Final = "a field of an answer, which FastAPI serialises"
+_ADDRESS: Final = "a fixture or an address for tests"
+_DRIVER: Final = "the driver of Cassandra reads it"
+_FAUST: Final = "Faust calls or reads it"
+_SPARK: Final = "Spark calls it, and passes arguments by this name"
+_RECORD: Final = "a field that is stored for the operator"
+_OTHER_CHANGE: Final = "removed with the next change of its package"
+
+ALLOWED: Final[Mapping[str, str]] = {
+    # driver and framework objects
+    "database.py:fetch_size": _DRIVER,
+    "database.py:consistency_level": _DRIVER,
+    "database.py:serial_consistency_level": _DRIVER,
+    "database.py:_timer": "breaks a reference cycle of the driver",
+    "logs.py:handlers": "logging reads it",
+    "logs.py:excepthook": "the interpreter calls it",
+    "probes.py:propagate": "logging reads it",
+    "common.py:overflow": "rich reads it",
+    "pipeline.py:no_wrap": "rich reads it",
+    "pipeline.py:justify": "rich reads it",
+    "fetching.py:extraction_filter": "tarfile reads it",
+    "operands.py:log_errors": "re2 reads it",
+    "operands.py:max_mem": "re2 reads it",
+    "wiring.py:total_tokens": "anyio reads it",
+    "paths.py:regex": "starlette reads it",
+    "paths.py:to_string": "starlette calls it",
+    "assignor.py:on_assignment": "aiokafka calls it",
+    "transport.py:_create_worker_consumer": _FAUST,
+    "transport.py:_group_instance_id": _FAUST,
+    "transport.py:_consumer_record": _FAUST,
+    "transport.py:_new_consumer_thread": _FAUST,
+    "transport.py:getmany": _FAUST,
+    "transform.py:init": _SPARK,
+    "transform.py:handleInitialState": _SPARK,
+    "transform.py:handleInputRows": _SPARK,
+    "transform.py:timerValues": _SPARK,
+    "assigned_tasks.py:_following": "asyncio keeps weak references to tasks only",
+    # values that are read as a whole
+    "enrich.py:brand": "read as a tuple and as a dictionary, with the other fields",
+    "channel.py:retry_after_seconds": "read by a class pattern, by position",
+    "manifest.py:made_at_ms": _RECORD,
+    "plan.py:begun_at_ms": _RECORD,
+    "topics.py:optional": "states in the catalogue that an installation may omit the stage",
+    "models.py:next_cursor": _FIELD,
+    "models.py:window_start": _FIELD,
+    "models.py:window_end": _FIELD,
+    "models.py:success": _FIELD,
+    "models.py:used_by": _FIELD,
+    "models.py:updated_at": _FIELD,
+    "models.py:between_ago": _FIELD,
+    "models.py:disabled_because": _FIELD,
+    "models.py:segment_name": _FIELD,
+    "models.py:took_ms": _FIELD,
+    "models.py:next_change_at": _FIELD,
+    "models.py:sample": _FIELD,
+    "models.py:exact": _FIELD,
+    "models.py:enter": _FIELD,
+    "stages.py:executors": "a field of a result, which is written as JSON",
+    "stages.py:task_seconds": "a field of a result, which is written as JSON",
+    "stages.py:longest_task_seconds": "a field of a result, which is written as JSON",
+    # for tests
+    "testing.py:eventually": _ADDRESS,
+    "testing.py:own_keyspace": _ADDRESS,
+    "testing.py:cassandra_host": _ADDRESS,
+    "testing.py:cassandra_port": _ADDRESS,
+    "testing.py:api_url": _ADDRESS,
+    "testing.py:embedded": _ADDRESS,
+    "testing.py:until_markers_are_written": _ADDRESS,
+    "testing.py:local_codecs": _ADDRESS,
+    "testing.py:take_outputs": "the test driver of a stateful service, for the authors of services",
+    "testing.py:restart": "the test driver of a stateful service, for the authors of services",
+    "validation.py:CODES": "the codes of the contract; a test compares them with the language",
+    # tests
+    "conftest.py:_split_scope": "pytest-xdist calls it",
+    "test_api_backfills.py:proxy": "the client of Kubernetes reads it",
+    "test_settings_reference.py:retention_days": "read from the model's fields",
+    **dict.fromkeys(
+        (
+            "oracle.py:_segment_holds", "oracle.py:_everyone_holds", "oracle.py:_list_holds", "oracle.py:_bucket_holds",
+            "oracle.py:_account_holds", "oracle.py:_trait_holds", "oracle.py:_first_time_holds", "oracle.py:_regularly_holds",
+            "oracle.py:_sequence_holds", "oracle.py:_event_holds", "oracle.py:_measure_holds",
+        ),
+        "called by the kind of the condition, through getattr",
+    ),
+    # to be removed by the next change of the package
+    "expected.py:expected_trait": _OTHER_CHANGE,
+    "backing_store.py:NEVER_SLOT": _OTHER_CHANGE,
+    "ports.py:RecordSource": _OTHER_CHANGE,
+    "plan.py:account_answers": _OTHER_CHANGE,
+}  # fmt: skip
+"""`file:name` -> the reason why it stays. The directory is left out: a module that moves keeps its entry."""
+
+
+class Unused(NamedTuple):
+    """A definition without a use."""
+
+    path: str
+    line: int
+    name: str
+
+    @property
+    def entry(self) -> str:
+        """Its key in `ALLOWED`."""
+        return f"{Path(self.path).name}:{self.name}"
+
+    def __str__(self) -> str:
+        """As a compiler reports: place and cure."""
+        cure = f"remove it, or list {self.entry!r} in tools/dead_code.py with the reason"
+        return f"{self.path}:{self.line}: {self.name!r} is not used: {cure}"
+
+
+def sources(root: Path = ROOT) -> list[str]:
+    """Return the Python files of the repository, relative to it, without generated ones."""
+    listed = subprocess.run(["git", "ls-files", "-z", "*.py"], cwd=root, check=True, capture_output=True, text=True).stdout
+    return [path for path in listed.split("\0") if path and not path.endswith("_pb2.py") and (root / path).exists()]
+
+
+def unused(paths: Iterable[str], root: Path = ROOT) -> Iterator[Unused]:
+    """Yield the definitions that no file of `paths` uses."""
+    search = Vulture(ignore_names=list(CALLBACKS), ignore_decorators=list(DECORATORS))
+    for path in paths:
+        text = (root / path).read_text()
+        search.scan(text, filename=Path(path))
+        yield from (Unused(path, line, name) for line, name in unused_private(text))
+    for item in search.get_unused_code():
+        yield Unused(item.filename.as_posix(), item.first_lineno, str(item.name))
+
+
+def unused_private(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line and name of the private constants of a module that it does not use; vulture ignores names with an underscore."""
+    tree = ast.parse(text)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    for statement in tree.body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        for target in targets:
+            if (
+                isinstance(target, ast.Name)
+                and target.id.startswith("_")
+                and not target.id.startswith("__")
+                and target.id not in used
+            ):
+                yield statement.lineno, target.id
+
+
+def report(found: Collection[Unused], allowed: Mapping[str, str]) -> list[str]:
+    """Return a line for each definition that is not allowed, then one for each entry that is not needed."""
+    refused = [str(one) for one in sorted(found) if one.entry not in allowed]
+    stale = sorted(allowed.keys() - {one.entry for one in found})
+    return refused + [f"tools/dead_code.py: {entry!r} is used or gone: remove the entry" for entry in stale]
+
+
+def main() -> int:
+    """Exit code 1: at least one definition is unused and not allowed, or an allowed one is used."""
+    every = sources()
+    product = [path for path in every if not path.startswith(("tests/", "benchmarks/"))]
+    lines = report({*unused(product), *unused(every)}, ALLOWED)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
