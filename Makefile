@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 # Most of the time tests wait for a broker or a JVM: three files at once use what that leaves of two cores.
 # A process of pytest's that dies ends the run: started anew, pytest-xdist would wait for ever for the files it had done.
 PYTEST_ARGS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
-SOURCES := libs services spark tests benchmarks tools
+SOURCES := libs services spark apps tests benchmarks tools
 
 # How many stories each of the six tests of the oracle tells (the seventh, of the backfill: half of it); a seed repeats a run.
 ORACLE_CASES ?= 8000
@@ -23,7 +23,7 @@ help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
 setup: ## the virtual environment and the JVM parts; nothing is left to do when they are there
-	@libs/local/setup.sh
+	@apps/local/setup.sh
 
 demo: setup ## the main job on real purchases: from tracked events to delivered segment changes
 	@.venv/bin/starling demo
@@ -111,4 +111,4 @@ bench-preview: setup ## preview, diff and explain over a million users; ARGS="--
 clean: ## stop the local instance and remove its data, the environment and caches
 	@if [ -x .venv/bin/starling ] && [ -d .starling ]; then .venv/bin/starling down; fi
 	@rm -rf .venv .starling .mypy_cache .ruff_cache .hypothesis .import_linter_cache out
-	@find libs services spark tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

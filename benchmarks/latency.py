@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 60.0
 
 
 def endpoints(data_dir: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "starling_local", "status", "--json", "--data-dir", data_dir]
+    command = [sys.executable, "-m", "starling_cli", "status", "--json", "--data-dir", data_dir]
     found = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     return dict(json.loads(found.stdout)["endpoints"])
 

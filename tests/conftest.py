@@ -19,7 +19,7 @@ from starling_common.deploy import DeploySettings, deploy
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
 from starling_local.testing import embedded
 
-LIBRARIES = Path(__file__).parent.parent / "libs"
+ROOT = Path(__file__).parent.parent
 
 # The JVMs here live for minutes, and what they compile a second time with all optimisations takes longer than it saves:
 # broker, database and registry cost 23 s of processor until schemas and tables are in place, and 42 s without this.
@@ -61,8 +61,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Together:
 def pytest_sessionstart() -> None:
     """Nothing is tested that was compiled from older sources."""
     if (
-        any(LIBRARIES.rglob("*.so"))
-        and subprocess.run([sys.executable, LIBRARIES / "local" / "compile_native.py", "--check"], check=False).returncode
+        any((ROOT / "libs").rglob("*.so"))
+        and subprocess.run([sys.executable, ROOT / "apps" / "local" / "compile_native.py", "--check"], check=False).returncode
     ):
         raise pytest.UsageError("what is compiled in libs was made from other sources: make setup")
 

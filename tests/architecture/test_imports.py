@@ -56,6 +56,17 @@ def test_imports_go_one_way() -> None:
         pytest.param(
             "spark/starling_spark/kafka", "import starling_spark.lakehouse", "jobs on history", id="up in the packages of Spark"
         ),
+        pytest.param("apps/local/starling_local", "import starling_cli", "Imports go one way", id="command in the stack"),
+        pytest.param("apps/cli/starling_cli", "import starling_demo", "Imports go one way", id="demo in the command"),
+        pytest.param(
+            "apps/local/starling_local", "import starling_api", "starts the services as processes", id="service in the stack"
+        ),
+        pytest.param(
+            "apps/cli/starling_cli", "import starling_stream", "starts the services as processes", id="stream in the command"
+        ),
+        pytest.param(
+            "apps/demo/starling_demo", "import starling_segments", "starts the services as processes", id="plan in the demo"
+        ),
     ],
 )
 def test_a_planted_violation_is_found(package: str, line: str, contract: str, tmp_path: Path) -> None:

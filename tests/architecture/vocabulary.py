@@ -33,8 +33,7 @@ RETIRED: Final = {
 
 CHECKED: Final = (
     "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/",
-    "benchmarks/segments_fold.py", "benchmarks/segments_mix.py",
-    "helm/", "libs/common/", "libs/items/", "libs/local/", "libs/segments/",
+    "apps/", "benchmarks/segments_fold.py", "benchmarks/segments_mix.py", "helm/", "libs/common/", "libs/items/", "libs/segments/",
     "schemas/avro/tables.cql", "schemas/avro/telemetry.yaml", "schemas/avro/topics.yaml",
     "services/ingest/", "services/normalizer/",
     "spark/", "tests/property/segments/", "tests/unit/segments/", "tools/",

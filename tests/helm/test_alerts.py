@@ -12,8 +12,8 @@ import typer
 import yaml
 from prometheus_client import CollectorRegistry
 
+from starling_cli.app import build_app
 from starling_common.metrics import Metrics, telemetry
-from starling_local.cli import build_app
 from starling_stream.inspect.operations import _parser
 from starling_stream.state.metrics import Gauges, TierGauges
 

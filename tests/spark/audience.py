@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from starling_local.demo.expected import Changes
+from starling_demo.expected import Changes
 
 DAY_MS = 86_400_000
 

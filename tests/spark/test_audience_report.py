@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from starling_common.instants import parse_instant
-from starling_local.demo.dataset import load_purchases
-from starling_local.demo.expected import END_MS, expected_changes
+from starling_demo.dataset import load_purchases
+from starling_demo.expected import END_MS, expected_changes
 from starling_spark.history.memberships import CHANGES, membership_changes, stays
 from starling_spark.jobs.audience_report.transform import Calendar, days, overlap, retention
 from tests.spark.audience import pandas_days, pandas_overlap, pandas_retention

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from starling_common.wire import schema_text
-from starling_local.demo.dataset import Purchase, load_purchases
-from starling_local.demo.scenario import product_id, properties
+from starling_demo.dataset import Purchase, load_purchases
+from starling_demo.scenario import product_id, properties
 from starling_spark.jobs.views.catalogue import views
 from starling_spark.jobs.views.defined.sales_by_product_region import VIEW
 from starling_spark.jobs.views.transform import events, read, totals

@@ -7,9 +7,9 @@ import httpx
 import psutil
 import pytest
 
-from starling_local.commands.common import pipeline_of
+from starling_cli.commands.common import pipeline_of
+from starling_cli.settle.settle import settle
 from starling_local.instance import Instance, PartReport
-from starling_local.settle.settle import settle
 from starling_local.stack.services import API_TOKEN, WRITE_KEY
 from starling_local.testing import Addresses, embedded
 

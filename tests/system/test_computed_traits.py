@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from starling_cli.stream_clock import StreamClock, parse_point
 from starling_local.stack.jvm_registry import registry_url
-from starling_local.stream_clock import StreamClock, parse_point
 from tests.system.conftest import Platform
 from tests.system.test_live import members
 

@@ -17,11 +17,11 @@ from typing import Any
 from confluent_kafka import Producer
 from google.protobuf import json_format
 
+from starling_cli.dead_letters import DeadLetters
 from starling_common.kafka import produce_and_wait, producer_config
 from starling_common.values import record_key
 from starling_common.wire import Item
-from starling_local.dead_letters import DeadLetters
-from starling_local.demo.receiver import Receiver
+from starling_demo.receiver import Receiver
 from starling_local.stack.services import WRITE_KEY
 from tests.integration.stream.rig import wait_until
 from tests.system.conftest import Platform
@@ -56,7 +56,7 @@ def track(platform: Platform, user: str, event: str, **properties: Any) -> None:
 
 
 def starling(platform: Platform, *arguments: str) -> str:
-    command = [sys.executable, "-m", "starling_local", *arguments, "--data-dir", str(platform.instance.data_dir)]
+    command = [sys.executable, "-m", "starling_cli", *arguments, "--data-dir", str(platform.instance.data_dir)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout

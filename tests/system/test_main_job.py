@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from starling_local.demo.dataset import load_purchases
-from starling_local.demo.run import perform
+from starling_demo.dataset import load_purchases
+from starling_demo.run import perform
 from tests.system.conftest import Platform
 
 CUSTOMERS = 1_500

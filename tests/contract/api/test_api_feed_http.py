@@ -14,11 +14,11 @@ from confluent_kafka import Producer
 from starling_common.kafka import producer_config
 from starling_common.testing import running
 from starling_common.wire import Registry
-from starling_local.testing import until_markers_are_written
 from tests.conftest import Stack
 from tests.contract.api.answers import is_problem
 from tests.contract.api.conftest import Client
 from tests.integration.projector.feed import Log
+from tests.transactions import until_markers_are_written
 
 USERS = [f"user-{number}" for number in range(12)]
 

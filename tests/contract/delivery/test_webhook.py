@@ -11,7 +11,7 @@ import pytest
 
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message
 from starling_delivery.channels.webhook import WebhookChannel
-from starling_local.demo.receiver import Receiver
+from starling_demo.receiver import Receiver
 from tests.contract.delivery.channel_contract import ChannelContract
 from tests.unit.delivery.making import SECRET, definition, targets
 

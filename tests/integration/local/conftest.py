@@ -39,7 +39,7 @@ def starling() -> Starling:
 
     def run(data_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "starling_local", *arguments, "--data-dir", str(data_dir)],
+            [sys.executable, "-m", "starling_cli", *arguments, "--data-dir", str(data_dir)],
             capture_output=True,
             text=True,
             check=False,

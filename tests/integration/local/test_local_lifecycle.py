@@ -116,7 +116,7 @@ def test_a_supervisor_killed_leaves_nothing_in_the_way_of_the_next_up(starling: 
 
 
 def test_ctrl_c_in_the_foreground_stops_everything(home: Path, base: int) -> None:
-    command = [sys.executable, "-m", "starling_local", "up", "--only", "kafka", "--port-base", str(base), "--data-dir", str(home)]
+    command = [sys.executable, "-m", "starling_cli", "up", "--only", "kafka", "--port-base", str(base), "--data-dir", str(home)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as foreground:
         assert foreground.stdout is not None
         for line in foreground.stdout:

@@ -12,13 +12,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from starling_cli.settle.broker import Offsetter
+from starling_cli.settle.settle import NotSettled, Pipeline, settle, stage_lag
+from starling_cli.topic_reader import read_topic
 from starling_common.kafka import consumer_config, producer_config
 from starling_common.topics import CLOCK, INGEST_TOPICS, PRODUCTS, Stage
 from starling_common.wire import Registry
-from starling_local.settle.broker import Offsetter
-from starling_local.settle.settle import NotSettled, Pipeline, settle, stage_lag
-from starling_local.testing import Addresses, until_markers_are_written
-from starling_local.topic_reader import read_topic
+from starling_local.testing import Addresses
+from tests.transactions import until_markers_are_written
 
 Starling = Callable[..., "subprocess.CompletedProcess[str]"]
 

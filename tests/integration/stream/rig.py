@@ -21,7 +21,7 @@ from starling_common.kafka import consumer_config, producer_config
 from starling_common.settings import Cassandra
 from starling_common.testing import free_port
 from starling_common.wire import Registry
-from starling_local.testing import until_markers_are_written
+from tests.transactions import until_markers_are_written
 from tests.unit.stream.counting import event
 
 ROOT = Path(__file__).resolve().parents[3]

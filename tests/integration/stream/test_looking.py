@@ -13,7 +13,6 @@ from starling_common.settings import Cassandra
 from starling_common.testing import own_keyspace
 from starling_common.topics import load_catalogue
 from starling_common.wire import Registry
-from starling_local.testing import until_markers_are_written
 from starling_stream.inspect import state_query
 from starling_stream.inspect.state_query import Cell, States
 from starling_stream.kafka.transactions import topic_ids
@@ -22,6 +21,7 @@ from starling_stream.model.meta import TaskMeta, encode_meta
 from starling_stream.model.rows import META_KEY, NEVER, row_of
 from starling_stream.state.cassandra import CassandraBacking
 from tests.conftest import Stack
+from tests.transactions import until_markers_are_written
 
 CHANGELOG = "segmenter-state-changelog"
 PARTITIONS = load_catalogue().profile_partitions

@@ -8,12 +8,12 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from starling_common.instants import parse_instant, wall_clock_ms
-from starling_local.demo.consistency import differences
-from starling_local.demo.dataset import CUSTOMERS, PURCHASES, Purchase, load_purchases
-from starling_local.demo.expected import expected_changes, expected_members
-from starling_local.demo.observed import Feed
-from starling_local.demo.receiver import Receiver
-from starling_local.demo.report import monthly_sizes
+from starling_demo.consistency import differences
+from starling_demo.dataset import CUSTOMERS, PURCHASES, Purchase, load_purchases
+from starling_demo.expected import expected_changes, expected_members
+from starling_demo.observed import Feed
+from starling_demo.receiver import Receiver
+from starling_demo.report import monthly_sizes
 
 DAY = 86_400_000
 START = parse_instant("1997-01-01")

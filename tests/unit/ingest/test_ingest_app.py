@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from starling_cli.dead_letters import repeated
 from starling_common.kafka import BrokerUnavailable
 from starling_common.topics import INGEST_KINDS
 from starling_common.wire import Batch, Item
 from starling_ingest.intake import QueueFull
 from starling_ingest.limits import Rate, RateLimits, Rates
-from starling_local.dead_letters import repeated
 from tests.unit.ingest.rig import NOW, UNLIMITED, Edge, Exchange, NeverSent, Request
 
 FIELDS: dict[str, dict[str, Any]] = {

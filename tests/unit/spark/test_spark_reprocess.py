@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from starling_local.cli import build_app
+from starling_cli.app import build_app
 from starling_local.errors import NotPossible
 from starling_spark.jobs.reprocess.__main__ import _words, _words_of
 from starling_spark.jobs.reprocess.commands import Words, switch

@@ -1,0 +1,123 @@
+"""Adapter: HTTP client of the segment API, with the admin token of the local instance."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from starling_local.errors import UserError
+from starling_local.stack.services import API_TOKEN
+
+_PAGE = 500
+
+
+class ApiRefused(UserError):
+    """The API answered with an error or did not answer. The text is the API's own message."""
+
+
+class ApiClient:
+    """Calls the segment API. Every method raises ApiRefused for an error answer, and when the API does not answer."""
+
+    def __init__(self, url: str, client: httpx.Client | None = None) -> None:
+        """`url` has no slash at the end; tests pass a `client`."""
+        self._url = url
+        self._client = client or httpx.Client(timeout=30.0)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def segments(self) -> Iterator[Mapping[str, Any]]:
+        """Yield every segment; reads page by page."""
+        return self._pages("/v1/segments")
+
+    def members(self, key: str) -> Iterator[Mapping[str, Any]]:
+        """Yield every member of a segment; reads page by page."""
+        return self._pages(f"/v1/segments/{quote(key, safe='')}/members")
+
+    def as_of(self) -> str | None:
+        """Return the stream time of the read models; None before the first event."""
+        found: str | None = self._call("GET", "/v1/segments", params={"limit": "1"})["as_of"]
+        return found
+
+    def report(self, show: str) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+        """Return one part of the newest audience report: the fields of its first page, and the rows of all pages."""
+        path = "/v1/reports/audience"
+        head = self._call("GET", path, params={"show": show, "limit": "1"})
+        return head, list(self._pages(path, show=show))
+
+    def segment(self, key: str) -> Mapping[str, Any]:
+        """Return the current version of a segment."""
+        return self._call("GET", f"/v1/segments/{quote(key, safe='')}")
+
+    def change_status(self, key: str, action: str) -> Mapping[str, Any]:
+        """Pause or resume a segment. `action`: `pause` or `resume`."""
+        return self._call("POST", f"/v1/segments/{quote(key, safe='')}/{action}")
+
+    def backfills(self) -> Sequence[Mapping[str, Any]]:
+        """Return the backfill runs, newest first."""
+        found: Sequence[Mapping[str, Any]] = self._call("GET", "/v1/backfills")["items"]
+        return found
+
+    def change_backfill(self, run: str, action: str) -> Mapping[str, Any]:
+        """Pause, resume or cancel a backfill run. `action`: `pause`, `resume` or `cancel`."""
+        return self._call("POST", f"/v1/backfills/{quote(run, safe='')}/{action}")
+
+    def explain(self, user: str, key: str) -> Mapping[str, Any]:
+        """Return the explanation of one user's membership in a segment."""
+        return self._call("GET", f"/v1/users/{quote(user, safe='')}/explain/{quote(key, safe='')}")
+
+    def create(self, path: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Create one definition with POST."""
+        return self._call("POST", path, json=dict(document))
+
+    def apply(self, definition: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Create the segment, or a new version if the segment exists."""
+        path = f"/v1/segments/{quote(str(definition.get('key', '')), safe='')}"
+        current = self._send("GET", path) if definition.get("key") else None
+        if current is None or current.status_code == httpx.codes.NOT_FOUND:
+            return self._call("POST", "/v1/segments", json=definition)
+        return self._call("PUT", path, json=definition, headers={"If-Match": current.headers.get("etag", "*")})
+
+    def _pages(self, path: str, **filters: str) -> Iterator[Mapping[str, Any]]:
+        cursor: str | None = None
+        while True:
+            params = filters | {"limit": str(_PAGE)} | ({"cursor": cursor} if cursor else {})
+            page = self._call("GET", path, params=params)
+            yield from page["items"]
+            cursor = page.get("next_cursor")
+            if cursor is None:
+                return
+
+    def _call(self, method: str, path: str, **more: Any) -> Mapping[str, Any]:
+        answer = self._send(method, path, **more)
+        if answer.is_success:
+            found: Mapping[str, Any] = answer.json()
+            return found
+        raise ApiRefused(refusal(answer))
+
+    def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {API_TOKEN}", **more.pop("headers", {})}
+        try:
+            return self._client.request(method, f"{self._url}{path}", headers=headers, **more)
+        except httpx.HTTPError as error:
+            raise ApiRefused(f"{self._url} does not answer ({error}): see `starling status`") from error
+
+
+def refusal(answer: httpx.Response) -> str:
+    """Return the message of an error answer with all its validation errors, one a line."""
+    try:
+        problem = answer.json()
+    except ValueError:
+        return f"HTTP {answer.status_code} from {answer.request.url}"
+    if not isinstance(problem, dict):
+        return f"HTTP {answer.status_code} from {answer.request.url}"
+    head = str(problem.get("message") or problem.get("detail") or problem.get("title") or answer.reason_phrase)
+    errors = [_error_text(error) for error in problem.get("errors", ()) if isinstance(error, dict)]
+    return "\n  ".join([f"{head} (HTTP {answer.status_code}, {problem.get('code', 'no code')})", *errors])
+
+
+def _error_text(error: Mapping[str, Any]) -> str:
+    expected = f"; expected {error['expected']}" if error.get("expected") else ""
+    return f"{error.get('pointer') or '/'}: {error.get('code')}: {error.get('message')}{expected}"

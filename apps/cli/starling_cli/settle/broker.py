@@ -1,0 +1,104 @@
+"""Adapter: asks the broker how far groups are, with few and large questions."""
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from starling_cli.settle.progress import Offsets, Partition
+from starling_common.kafka import BrokerUnavailable, committed, consumer_config, offsets
+
+_TIMEOUT_SECONDS = 10.0
+
+_PROBE_GROUP = "starling-local-probe"
+"""Named because a consumer must be; it never joins and never commits."""
+
+
+class Offsetter:
+    """A view on the broker's offsets. Raises BrokerUnavailable when it does not answer in time."""
+
+    def __init__(self, brokers: str) -> None:
+        """Opens no connection before the first question."""
+        self._admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
+        self._brokers = brokers
+        self._consumer = self._member(_PROBE_GROUP)
+        self._sees_open = self._member(_PROBE_GROUP, **{"isolation.level": "read_uncommitted"})
+        self._groups: dict[str, Consumer] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+        for consumer in (self._consumer, self._sees_open, *self._groups.values()):
+            consumer.close()
+
+    def partitions(self, topics: Iterable[str]) -> list[Partition]:
+        """Every partition of those topics that exist."""
+        try:
+            known = self._admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
+        except KafkaException as cause:
+            raise BrokerUnavailable(f"the broker does not answer: {cause.args[0].str()}") from cause
+        return [(name, number) for name in sorted(set(topics)) if name in known for number in sorted(known[name].partitions)]
+
+    def starts(self, partitions: Iterable[Partition]) -> Offsets:
+        """The first offset still kept."""
+        return self._offsets(self._consumer, partitions, OFFSET_BEGINNING)
+
+    def ends(self, partitions: Iterable[Partition]) -> Offsets:
+        """The last stable offset: beyond every committed record, before every open transaction."""
+        return self._offsets(self._consumer, partitions, OFFSET_END)
+
+    def high_watermarks(self, partitions: Iterable[Partition]) -> Offsets:
+        """The offset after everything written, open transactions and those just being closed included."""
+        return self._offsets(self._sees_open, partitions, OFFSET_END)
+
+    def committed(self, group: str, partitions: Iterable[Partition]) -> Offsets:
+        """What the group committed; a partition without a commit is left out.
+
+        Asked by a consumer of that group's name, which never joins it: the admin client's own question makes librdkafka
+        end the process when the group's coordinator is just moving or loading (librdkafka issue 5040).
+        """
+        wanted = [TopicPartition(topic, number) for topic, number in partitions]
+        if not wanted:
+            return {}
+        try:
+            found = committed(self._group(group), wanted, _TIMEOUT_SECONDS)
+        except KafkaException as cause:
+            raise BrokerUnavailable(f"the broker does not return the offsets of {group}: {cause}") from cause
+        return {(entry.topic, entry.partition): entry.offset for entry in found if entry.offset >= 0}
+
+    def holding_records(self, standing: Offsets) -> set[Partition]:
+        """Those partitions that hold at least one committed record at or after the position given."""
+        if not standing:
+            return set()
+        unknown, found = set(standing), set()
+        self._consumer.assign([TopicPartition(topic, number, offset) for (topic, number), offset in standing.items()])
+        while unknown:
+            message = self._consumer.poll(_TIMEOUT_SECONDS)
+            if message is None:
+                raise BrokerUnavailable("the broker did not hand out records in time")
+            part, error = (message.topic() or "", message.partition() or 0), message.error()
+            if error is None:
+                found.add(part)
+            elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
+                raise BrokerUnavailable(error.str())
+            if part in unknown:  # one record is enough: the rest of a long backlog stays with the broker
+                unknown.remove(part)
+                self._consumer.incremental_unassign([TopicPartition(*part)])
+        return found
+
+    def _offsets(self, consumer: Consumer, partitions: Iterable[Partition], which: int) -> Offsets:
+        try:
+            return offsets(consumer, partitions, which, _TIMEOUT_SECONDS)
+        except KafkaException as cause:
+            raise BrokerUnavailable(f"the broker does not return its offsets: {cause}") from cause
+
+    def _group(self, group: str) -> Consumer:
+        if group not in self._groups:
+            self._groups[group] = self._member(group)
+        return self._groups[group]
+
+    def _member(self, group: str, **more: str) -> Consumer:
+        return Consumer(consumer_config(self._brokers, group, **{"enable.partition.eof": True, "log_level": 0}, **more))

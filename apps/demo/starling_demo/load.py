@@ -1,0 +1,56 @@
+"""Adapter: sends the history through the published Segment client, like the server of a shop."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from segment.analytics.client import Client
+
+from starling_demo.dataset import Purchase
+from starling_demo.scenario import EVENT, properties
+
+QUEUE_PAUSE_SECONDS = 0.02
+
+
+class LoadFailed(Exception):
+    """The client could not send all purchases. The message states the number and the reason."""
+
+
+def send_purchases(ingest_url: str, write_key: str, purchases: Sequence[Purchase], sent: Callable[[int], None]) -> None:
+    """Send every purchase in order; return when all are acknowledged. Calls `sent` with the number queued so far.
+
+    Message ids are derived from the lines of the file, so that a purchase sent twice counts once.
+    Raises: LoadFailed.
+    """
+    failures: list[str] = []
+    client = Client(
+        write_key,
+        host=ingest_url,
+        max_queue_size=5_000,
+        upload_size=100,
+        upload_interval=0.2,
+        on_error=lambda error, items: failures.append(f"{len(items)} items: {error}"),
+    )
+    for count, purchase in enumerate(purchases, 1):
+        _send(client, purchase)
+        if count % 1000 == 0:
+            sent(count)
+    client.flush()
+    client.join()
+    sent(len(purchases))
+    if failures:
+        raise LoadFailed(f"{ingest_url} did not accept {len(failures)} batches; the first: {failures[0]}")
+
+
+def _send(client: Client, purchase: Purchase) -> None:
+    while client.queue.full():
+        time.sleep(QUEUE_PAUSE_SECONDS)  # A full queue drops the purchase.
+    taken, _ = client.track(
+        user_id=purchase.user_id,
+        event=EVENT,
+        properties=properties(purchase),
+        timestamp=datetime.fromtimestamp(purchase.at_ms / 1000, UTC),
+        message_id=f"cdnow-{purchase.line}",
+    )
+    if not taken:
+        raise LoadFailed(f"the Segment client did not queue purchase {purchase.line}")

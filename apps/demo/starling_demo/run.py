@@ -1,0 +1,191 @@
+"""Edge: the steps of the demo."""
+
+import base64
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from starling_cli.api_client import ApiClient
+from starling_cli.catalog import load as load_catalog
+from starling_cli.commands.common import api_of, pipeline_of, running_options
+from starling_cli.commands.lifecycle import up
+from starling_cli.settle.settle import settle
+from starling_cli.stream_clock import StreamClock
+from starling_common.instants import parse_instant
+from starling_demo.consistency import differences
+from starling_demo.dataset import CUSTOMERS, PURCHASES, DatasetMissing, Purchase, load_purchases
+from starling_demo.load import LoadFailed, send_purchases
+from starling_demo.observed import Feed, read_feed
+from starling_demo.receiver import Receiver
+from starling_demo.report import CHARTED, print_chart, print_segments, print_story, print_webhook
+from starling_demo.scenario import CATALOG, COMPUTED_TRAIT, DELIVERED, END, SEGMENTS
+from starling_local.errors import FAILED, OK, NotPossible, UserError
+from starling_local.instance import Instance, Options
+from starling_local.stack.jvm_registry import registry_url
+from starling_local.stack.launch import stop
+from starling_local.stack.services import WORKSPACE, WRITE_KEY
+
+SETTLE_TIMEOUT_SECONDS = 600.0
+SHOWN_DIFFERENCES = 20
+_MARKER = "demo"
+
+
+class DemoFailed(UserError):
+    """A step of the demo failed. The text states the step and the reason."""
+
+
+def run(instance: Instance) -> int:
+    """Run the demo on an empty instance; return 0 if all members and changes equal those of pandas, else 1."""
+    console = Console()
+    try:
+        purchases = load_purchases()
+    except DatasetMissing as missing:
+        raise NotPossible(str(missing)) from missing
+    console.print(f"[bold]Starling demo[/bold]: {PURCHASES:,} real purchases of {CUSTOMERS:,} people, January 1997 to June 1998")
+    _fresh(instance)
+    up(data_dir=instance.data_dir, detach=True, clock="event", scale=[])
+    return perform(instance, purchases, console)
+
+
+def perform(instance: Instance, purchases: list[Purchase], console: Console) -> int:
+    """Run the demo on a running instance with the event clock and without definitions; return the exit code.
+
+    Raises: DemoFailed, NotSettled, ApiRefused.
+    """
+    begun = time.monotonic()
+    options = running_options(instance)
+    scene = _Scene(instance, options, api_of(options), console)
+    receiver = _define(scene)
+    try:
+        _play(scene, purchases)
+        return _check(scene, purchases, receiver, begun)
+    finally:
+        receiver.close()
+        scene.api.close()
+
+
+@dataclass(frozen=True)
+class _Scene:
+    instance: Instance
+    options: Options
+    api: ApiClient
+    console: Console
+
+    def step(self, what: str) -> None:
+        self.console.print(f"[green]•[/green] {what}", highlight=False)
+
+    def settle(self) -> None:
+        with pipeline_of(self.instance) as pipeline:
+            settle(pipeline, SETTLE_TIMEOUT_SECONDS)
+
+
+def _fresh(instance: Instance) -> None:
+    """Empty the data directory of an earlier demo. Raises NotPossible for an instance that the demo did not create."""
+    if instance.exists():
+        if not (instance.data_dir / _MARKER).exists():
+            raise NotPossible(
+                f"{instance.data_dir} contains an instance that the demo did not create: choose another directory with --data-dir, "
+                "or run `starling down` and remove this one"
+            )
+        stop(instance)
+        shutil.rmtree(instance.data_dir)
+    instance.data_dir.mkdir(parents=True, exist_ok=True)
+    (instance.data_dir / _MARKER).write_text("created by `starling demo`, which may remove this directory\n")
+
+
+def _define(scene: _Scene) -> Receiver:
+    """Create the catalog, the computed trait, the segments and the webhook."""
+    options = scene.options
+    count = load_catalog(options.ports.address("kafka"), registry_url(options.ports), WORKSPACE, iter(CATALOG))
+    scene.step(f"loaded {count} products into the catalog")
+    scene.api.create("/v1/computed-traits", COMPUTED_TRAIT)
+    scene.step(f"defined computed trait {COMPUTED_TRAIT['key']}, computed by Spark for every user")
+    for segment in SEGMENTS:
+        scene.api.create("/v1/segments", segment)
+    scene.settle()
+    scene.step(f"defined {len(SEGMENTS)} segments")
+    webhook, receiver = _webhook(scene.api)
+    scene.step(f"registered webhook {webhook['key']} at {receiver.url} for {', '.join(DELIVERED)}")
+    return receiver
+
+
+def _webhook(api: ApiClient) -> tuple[Mapping[str, Any], Receiver]:
+    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+    receiver = Receiver(secret)
+    document = {"key": "demo", "url": receiver.url, "secret": secret, "segments": list(DELIVERED)}
+    return api.create("/v1/webhooks", document), receiver
+
+
+def _play(scene: _Scene, purchases: list[Purchase]) -> None:
+    """Send all purchases in order of date, then advance the clock to `END`."""
+    begun = time.monotonic()
+    bar = Progress(
+        TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=scene.console
+    )
+    with bar:
+        task = bar.add_task("purchases", total=len(purchases))
+        try:
+            send_purchases(
+                f"http://{scene.options.ports.address('ingest')}",
+                WRITE_KEY,
+                purchases,
+                lambda count: bar.update(task, completed=count),
+            )
+        except LoadFailed as failed:
+            raise DemoFailed(str(failed)) from failed
+    scene.step(f"sent every purchase through the Segment client in {time.monotonic() - begun:.1f} s; all acknowledged")
+    scene.settle()
+    scene.step(f"every stage has gone through, {time.monotonic() - begun:.1f} s after the first purchase was sent")
+    StreamClock(scene.options.ports.address("kafka"), registry_url(scene.options.ports)).advance(parse_instant(END))
+    scene.settle()
+    scene.step(f"moved the clock on to {END}")
+
+
+def _check(scene: _Scene, purchases: list[Purchase], receiver: Receiver, begun: float) -> int:
+    """Print the results, compare them with pandas and return the exit code."""
+    console, api = scene.console, scene.api
+    feed = read_feed(scene.options.ports.address("kafka"), registry_url(scene.options.ports))
+    members = {segment["key"]: {str(item["user_id"]) for item in api.members(segment["key"])} for segment in SEGMENTS}
+    print_segments(console, {key: len(users) for key, users in members.items()}, feed)
+    print_chart(console, feed.changes[CHARTED])
+    print_story(console, purchases, feed)
+    print_webhook(console, receiver)
+    found = differences(purchases, feed, members) + _undelivered(feed, receiver)
+    changes = sum(feed.causes.values())
+    if found:
+        console.print(f"\n[red bold]NOT EQUAL[/red bold] to pandas: {len(found):,} differences")
+        for line in found[:SHOWN_DIFFERENCES]:
+            console.print(f"  {line}", highlight=False)
+        return FAILED
+    console.print(
+        f"\n[green bold]Equal to pandas, user by user[/green bold]: {changes:,} changes of {len(SEGMENTS)} segments, "
+        f"in {time.monotonic() - begun:.0f} s"
+    )
+    _where_to_look(scene)
+    return OK
+
+
+def _undelivered(feed: Feed, receiver: Receiver) -> list[str]:
+    """Return one line for each missing and each unexpected message of the webhook."""
+    due = {(key, user, n + 1) for key in DELIVERED for user, changes in feed.changes[key].items() for n in range(len(changes))}
+    came = {(call["data"]["segment_key"], call["data"]["user_id"], call["data"]["sequence"]) for call in receiver.calls}
+    lines = [f"webhook: {user} in {key}, sequence {sequence} was not delivered" for key, user, sequence in sorted(due - came)]
+    return lines + [f"webhook: {user} in {key}, sequence {sequence} was not expected" for key, user, sequence in sorted(came - due)]
+
+
+def _where_to_look(scene: _Scene) -> None:
+    api, folder = f"http://{scene.options.ports.address('api')}", scene.instance.data_dir
+    scene.console.print(
+        f"\nThe instance is still running. Open {api}/docs, or run:\n"
+        f"  starling segments list --data-dir {folder}\n"
+        f"  starling status --data-dir {folder}\n"
+        f"  starling down --data-dir {folder}",
+        highlight=False,
+        soft_wrap=True,
+    )

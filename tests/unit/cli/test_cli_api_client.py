@@ -1,0 +1,103 @@
+import json
+
+import httpx
+import pytest
+
+from starling_cli.api_client import ApiClient, ApiRefused
+from starling_cli.commands.segments import definitions
+from starling_local.errors import NotPossible
+
+
+def client(answer: object) -> ApiClient:
+    return ApiClient("http://api", httpx.Client(transport=httpx.MockTransport(answer)))  # type: ignore[arg-type]
+
+
+def test_pages_are_read_to_the_end_with_the_local_token() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.headers["authorization"] == "Bearer local-admin-token"
+        cursor = request.url.params.get("cursor")
+        return httpx.Response(200, json={"items": [{"key": cursor or "first"}], "next_cursor": None if cursor else "second"})
+
+    assert [segment["key"] for segment in client(answer).segments()] == ["first", "second"]
+
+
+def test_a_new_segment_is_posted() -> None:
+    calls: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        calls.append(request.method)
+        if request.method == "GET":
+            return httpx.Response(404, json={"code": "not_found", "message": "no such segment"})
+        return httpx.Response(201, json={**json.loads(request.content), "version": 1})
+
+    assert client(answer).apply({"key": "vips"})["version"] == 1
+    assert calls == ["GET", "POST"]
+
+
+def test_a_known_segment_gets_a_new_version_of_the_one_that_was_read() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(200, headers={"ETag": '"3"'}, json={"key": "vips"})
+        assert (request.method, request.headers["if-match"]) == ("PUT", '"3"')
+        return httpx.Response(200, json={"key": "vips", "version": 4})
+
+    assert client(answer).apply({"key": "vips"})["version"] == 4
+
+
+def test_pausing_and_resuming_are_posted() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"status": f"{request.method} {request.url.path}"})
+
+    assert client(answer).change_status("vips", "pause")["status"] == "POST /v1/segments/vips/pause"
+
+
+def test_every_fault_of_a_definition_is_told() -> None:
+    errors = [{"pointer": "/where/op", "code": "unknown_operator", "message": "no operator 'gr'", "expected": "gt"}]
+    body = {"code": "invalid_segment", "message": "the definition has 1 fault", "errors": errors}
+    refused = httpx.Response(422, json=body)
+    with pytest.raises(ApiRefused) as caught:
+        client(lambda _request: refused).segment("x")
+    assert str(caught.value) == (
+        "the definition has 1 fault (HTTP 422, invalid_segment)\n  /where/op: unknown_operator: no operator 'gr'; expected gt"
+    )
+
+
+def test_not_yet_is_told_plainly() -> None:
+    not_yet = httpx.Response(501, json={"code": "not_yet", "message": "explain is not there yet"})
+    with pytest.raises(ApiRefused, match=r"explain is not there yet \(HTTP 501, not_yet\)"):
+        client(lambda _request: not_yet).explain("u", "k")
+
+
+def test_nobody_answering_is_told_with_the_next_step() -> None:
+    def answer(_request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("connection refused")
+
+    with pytest.raises(ApiRefused, match=r"http://api does not answer .* see `starling status`"):
+        client(answer).segment("x")
+
+
+def test_an_answer_that_is_no_problem_document_is_told_by_its_status() -> None:
+    with pytest.raises(ApiRefused, match="HTTP 502"):
+        client(lambda _request: httpx.Response(502, text="bad gateway")).segment("x")
+
+
+def test_a_user_id_with_a_slash_stays_one_part_of_the_path() -> None:
+    seen: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url.raw_path.decode())
+        return httpx.Response(200, json={})
+
+    client(answer).explain("a/b", "k")
+    assert seen == ["/v1/users/a%2Fb/explain/k"]
+
+
+def test_a_file_holds_one_segment_or_a_list() -> None:
+    assert definitions('{"key": "a"}') == [{"key": "a"}]
+    assert definitions('[{"key": "a"}, {"key": "b"}]') == [{"key": "a"}, {"key": "b"}]
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '"a"'])
+def test_another_file_is_refused(text: str) -> None:
+    with pytest.raises(NotPossible):
+        definitions(text)
