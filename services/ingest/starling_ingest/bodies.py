@@ -40,7 +40,7 @@ class SlowBodies:
             self._late.discard(task)
 
     async def watch(self) -> None:
-        """Cancel the reading of late bodies. Runs until cancelled."""
+        """Cancel the reading of each body that is late. Runs until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._timeout_seconds / _CHECKS_PER_TIMEOUT)
