@@ -13,7 +13,7 @@ import pandas as pd
 
 from starling_common.instants import parse_instant
 from starling_demo.dataset import Purchase
-from starling_demo.scenario import COMPUTED_TRAIT, END, NEW_YORK, product_id
+from starling_demo.scenario import END, NEW_YORK, VIP_FROM_DOLLARS, product_id
 
 DAY_MS = 86_400_000
 END_MS = parse_instant(END)
@@ -59,16 +59,24 @@ def expected_changes(purchases: Sequence[Purchase]) -> dict[str, Changes]:
 def expected_members(purchases: Sequence[Purchase], expected: Mapping[str, Changes]) -> dict[str, set[str]]:
     """Return segment key -> members at the end, for every segment; `expected` are the changes of these purchases."""
     members = {key: _in_at_the_end(changes) for key, changes in expected.items()}
-    total = _frame(purchases).groupby("user")["revenue"].agg(math.fsum)
-    vip = set(total[total >= 500].index)
+    vip = {user for user, total in expected_trait(purchases).items() if total >= VIP_FROM_DOLLARS}
     return members | {"vip": vip, "vip-lapsing": vip & members["lapsing"]}
 
 
 def expected_trait(purchases: Sequence[Purchase]) -> dict[str, float]:
     """Return user -> value of the computed trait at the end."""
     totals = _frame(purchases).groupby("user")["revenue"].agg(math.fsum)
-    totals.name = str(COMPUTED_TRAIT["key"])
     return {str(user): float(total) for user, total in totals.items()}
+
+
+def trait_reached(purchases: Sequence[Purchase], value: float) -> dict[str, int]:
+    """Return user -> instant of the purchase with which the computed trait reaches `value`, for users that reach it."""
+    reached = {}
+    for user, orders in _orders(_frame(purchases)).items():
+        at = next((order.at for count, order in enumerate(orders, 1) if _spent(orders[:count]) >= value), None)
+        if at is not None:
+            reached[user] = at
+    return reached
 
 
 def _frame(purchases: Sequence[Purchase]) -> pd.DataFrame:

@@ -1,13 +1,13 @@
-"""Adapter: reads the membership feed from the broker."""
+"""Adapter: reads the membership feed and the computed trait from the broker."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+import msgspec
 
-from starling_common.kafka import consumer_config
-from starling_common.topics import MEMBERSHIP, load_catalogue
+from starling_cli.topic_reader import read_topic
+from starling_common.topics import MEMBERSHIP, PROFILE
 from starling_common.wire import Registry
 from starling_demo.expected import Changes
 
@@ -33,21 +33,23 @@ class Feed:
 
 
 def read_feed(brokers: str, registry_url: str) -> Feed:
-    """Return all committed membership records."""
+    """Return all committed membership records. Raises BrokerUnavailable."""
     codec = Registry(registry_url).codec(MEMBERSHIP, "SegmentMembershipChanged")
-    consumer = Consumer(consumer_config(brokers, "starling-demo-reader", **{"enable.partition.eof": True}))
-    feed, open_partitions = Feed(), set(range(load_catalogue().profile_partitions))
-    try:
-        consumer.assign([TopicPartition(MEMBERSHIP, number, OFFSET_BEGINNING) for number in open_partitions])
-        while open_partitions:
-            for message in consumer.consume(2000, 0.1):
-                error = message.error()
-                if error is None:
-                    feed.take(codec.decode(message.value() or b""))
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
-                    open_partitions.discard(message.partition())
-                else:
-                    raise KafkaException(error)
-    finally:
-        consumer.close()
+    feed = Feed()
+    for message in read_topic(brokers, MEMBERSHIP):
+        feed.take(codec.decode(message.value() or b""))
     return feed
+
+
+def read_trait(brokers: str, registry_url: str, key: str) -> dict[str, float]:
+    """Return user -> value of the computed trait in the last record of the user's profile. Raises BrokerUnavailable."""
+    codec = Registry(registry_url).codec(PROFILE, "ProfileChanged")
+    values: dict[str, float] = {}
+    for message in read_topic(brokers, PROFILE):
+        record = codec.decode(message.value() or b"")
+        computed = msgspec.json.decode(record["traits"]).get("computed", {})
+        if key in computed:
+            values[record["user_id"]] = computed[key]
+        else:
+            values.pop(record["user_id"], None)
+    return values

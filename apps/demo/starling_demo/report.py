@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.table import Table
 
+from starling_demo.consistency import Scope
 from starling_demo.dataset import Purchase
 from starling_demo.expected import Changes
 from starling_demo.observed import Feed
 from starling_demo.receiver import Receiver
-from starling_demo.scenario import END, SEGMENTS, product_id
+from starling_demo.scenario import COMPUTED_BY_SPARK, END, SEGMENTS, product_id
 
 CHARTED = "big-spenders"
 BAR_WIDTH = 50
@@ -80,10 +81,23 @@ def print_webhook(console: Console, receiver: Receiver) -> None:
         console.print(f"  the last: {last['type']} {last['data']['user_id']} {last['data']['segment_key']}", highlight=False)
 
 
+def print_comparison(console: Console, scopes: Sequence[Scope]) -> None:
+    """Print what was compared, and each reason why an instant was not compared exactly."""
+    console.print("\n[bold]Compared with pandas[/bold]")
+    width = max(len(scope.name) for scope in scopes)
+    for scope in scopes:
+        console.print(f"  {scope.name:<{width}}  {scope.compared}", highlight=False, soft_wrap=True)
+        if scope.exclusion:
+            console.print(f"  {'':<{width}}  ({scope.exclusion})", highlight=False, soft_wrap=True)
+
+
 def _most_eventful(feed: Feed) -> str:
-    """Return the user with the most segments, then the most changes, among users with at most 14 changes."""
+    """Return the user with the most segments, then the most changes, among users with at most 14 changes.
+
+    Segments on a computed trait do not count, so each run selects the same user.
+    """
     counts_of_user: dict[str, tuple[int, int]] = {}
-    for changes in feed.changes.values():
+    for changes in (feed.changes[segment["key"]] for segment in SEGMENTS if segment["key"] not in COMPUTED_BY_SPARK):
         for user, of_user in changes.items():
             segments, count = counts_of_user.get(user, (0, 0))
             counts_of_user[user] = (segments + 1, count + len(of_user))

@@ -5,7 +5,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -18,12 +18,12 @@ from starling_cli.commands.lifecycle import up
 from starling_cli.settle.settle import settle
 from starling_cli.stream_clock import StreamClock
 from starling_common.instants import parse_instant
-from starling_demo.consistency import differences
+from starling_demo.consistency import Comparison, compare
 from starling_demo.dataset import CUSTOMERS, PURCHASES, DatasetMissing, Purchase, load_purchases
 from starling_demo.load import LoadFailed, send_purchases
-from starling_demo.observed import Feed, read_feed
+from starling_demo.observed import Feed, read_feed, read_trait
 from starling_demo.receiver import Receiver
-from starling_demo.report import CHARTED, print_chart, print_segments, print_story, print_webhook
+from starling_demo.report import CHARTED, print_chart, print_comparison, print_segments, print_story, print_webhook
 from starling_demo.scenario import CATALOG, COMPUTED_TRAIT, DELIVERED, END, SEGMENTS
 from starling_local.errors import FAILED, OK, NotPossible, UserError
 from starling_local.instance import Instance, Options
@@ -151,23 +151,33 @@ def _check(scene: _Scene, purchases: list[Purchase], receiver: Receiver, begun: 
     """Print the results, compare them with pandas and return the exit code."""
     console, api = scene.console, scene.api
     feed = read_feed(scene.options.ports.address("kafka"), registry_url(scene.options.ports))
+    trait = read_trait(scene.options.ports.address("kafka"), registry_url(scene.options.ports), COMPUTED_TRAIT["key"])
     members = {segment["key"]: {str(item["user_id"]) for item in api.members(segment["key"])} for segment in SEGMENTS}
     print_segments(console, {key: len(users) for key, users in members.items()}, feed)
     print_chart(console, feed.changes[CHARTED])
     print_story(console, purchases, feed)
     print_webhook(console, receiver)
-    found = differences(purchases, feed, members) + _undelivered(feed, receiver)
-    changes = sum(feed.causes.values())
-    if found:
-        console.print(f"\n[red bold]NOT EQUAL[/red bold] to pandas: {len(found):,} differences")
-        for line in found[:SHOWN_DIFFERENCES]:
-            console.print(f"  {line}", highlight=False)
+    compared = compare(purchases, feed, members, trait)
+    code = conclude(console, replace(compared, differences=[*compared.differences, *_undelivered(feed, receiver)]), feed)
+    if code == OK:
+        console.print(f"The demo took {time.monotonic() - begun:.0f} s.", highlight=False)
+        _where_to_look(scene)
+    return code
+
+
+def conclude(console: Console, comparison: Comparison, feed: Feed) -> int:
+    """Print the comparison; return the exit code, which is 1 if there is a difference."""
+    print_comparison(console, comparison.scopes)
+    if comparison.differences:
+        console.print(f"\n[red bold]NOT EQUAL[/red bold] to pandas: {len(comparison.differences):,} differences")
+        for line in comparison.differences[:SHOWN_DIFFERENCES]:
+            console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
         return FAILED
     console.print(
-        f"\n[green bold]Equal to pandas, user by user[/green bold]: {changes:,} changes of {len(SEGMENTS)} segments, "
-        f"in {time.monotonic() - begun:.0f} s"
+        f"\n[green bold]Equal to pandas, user by user[/green bold]: 1 computed trait and {feed.records:,} changes of "
+        f"{len(SEGMENTS)} segments",
+        soft_wrap=True,
     )
-    _where_to_look(scene)
     return OK
 
 

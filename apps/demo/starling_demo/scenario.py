@@ -18,6 +18,9 @@ CATALOG: Final[list[dict[str, Any]]] = [
     {"product_id": "cd-box", "name": "Box set", "category": "Box sets", "brand": "Major label", "price": 39.99},
 ]
 
+VIP_FROM_DOLLARS: Final = 500
+"""Lifetime revenue of a member of `vip`."""
+
 COMPUTED_TRAIT: Final[dict[str, Any]] = {
     "key": "lifetime_revenue",
     "name": "Lifetime revenue",
@@ -61,7 +64,7 @@ SEGMENTS: Final[list[dict[str, Any]]] = [
         "key": "vip",
         "name": "VIP",
         "description": "500 dollars or more in a lifetime, a trait that Spark computes",
-        "where": {"trait": f"computed.{COMPUTED_TRAIT['key']}", "op": "gte", "value": 500},
+        "where": {"trait": f"computed.{COMPUTED_TRAIT['key']}", "op": "gte", "value": VIP_FROM_DOLLARS},
     },
     {
         "key": "vip-lapsing",
@@ -119,7 +122,7 @@ DELIVERED: Final = ("vip", "vip-lapsing")
 """Segments whose membership changes are delivered to the webhook."""
 
 COMPUTED_BY_SPARK: Final = frozenset({"vip", "vip-lapsing"})
-"""Segments on a computed trait: the members at the end are exact, but the instant of entry depends on the Spark job."""
+"""Segments on a computed trait: the instants of their changes differ from run to run."""
 
 
 def product_id(purchase: Purchase) -> str:

@@ -5,15 +5,17 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
+from rich.console import Console
 from standardwebhooks.webhooks import Webhook
 
 from starling_common.instants import parse_instant, wall_clock_ms
-from starling_demo.consistency import differences
+from starling_demo.consistency import ENTRY_BY_SPARK, compare
 from starling_demo.dataset import CUSTOMERS, PURCHASES, Purchase, load_purchases
-from starling_demo.expected import expected_changes, expected_members
+from starling_demo.expected import Changes, expected_changes, expected_members, expected_trait, trait_reached
 from starling_demo.observed import Feed
 from starling_demo.receiver import Receiver
 from starling_demo.report import monthly_sizes
+from starling_demo.run import conclude
 
 DAY = 86_400_000
 START = parse_instant("1997-01-01")
@@ -115,37 +117,103 @@ def test_a_calendar_month_is_new_yorks(purchases: list[int], changes: list[tuple
     assert found.get("ada", []) == [(status, parse_instant(at)) for status, at in changes]
 
 
-def a_feed(purchases: list[Purchase]) -> tuple[Feed, dict[str, set[str]]]:
-    """What a faultless platform would say."""
-    feed, changes = Feed(), expected_changes(purchases)
-    members = expected_members(purchases, changes)
-    for key, users in changes.items():
-        feed.changes[key].update(copy.deepcopy(users))
-    for key in ("vip", "vip-lapsing"):
-        feed.changes[key].update({user: [("ENTERED", 0)] for user in members[key]})
-    return feed, members
+class Platform:
+    """What a platform without faults reports; a test plants faults in it."""
+
+    def __init__(self, purchases: list[Purchase]) -> None:
+        self.purchases, self.feed, changes = purchases, Feed(), expected_changes(purchases)
+        self.members, self.trait = expected_members(purchases, changes), expected_trait(purchases)
+        for key, users in changes.items():
+            self.feed.changes[key].update(copy.deepcopy(users))
+        for user, at in trait_reached(purchases, 500).items():
+            self.feed.changes["vip"][user] = [("ENTERED", at)]
+            late = [change for change in changes["lapsing"].get(user, []) if change[1] > at]
+            self.feed.changes["vip-lapsing"].update({user: late} if late else {})
+
+    def differences(self) -> list[str]:
+        return list(compare(self.purchases, self.feed, self.members, self.trait).differences)
 
 
-PURCHASES_OF_TWO = [bought(0, 300.0), bought(9, 300.0, line=2), bought(3, 12.0, user="bob", line=3)]
+OF_TWO = [bought(0, 300.0), bought(9, 300.0, line=2), bought(3, 12.0, user="bob", line=3)]
 
 
-def test_a_faultless_platform_is_equal() -> None:
-    assert differences(PURCHASES_OF_TWO, *a_feed(PURCHASES_OF_TWO)) == []
+def test_a_faultless_platform_is_equal_and_each_segment_is_compared() -> None:
+    platform = Platform(OF_TWO)
+    assert platform.differences() == []
+    scopes = compare(OF_TWO, platform.feed, platform.members, platform.trait).scopes
+    assert [scope.name for scope in scopes] == [
+        "computed trait lifetime_revenue", *expected_changes(OF_TWO), "vip", "vip-lapsing",
+    ]  # fmt: skip
+    assert {scope.name: scope.exclusion for scope in scopes if scope.exclusion} == {"vip": ENTRY_BY_SPARK}
 
 
 def test_each_planted_fault_is_found() -> None:
-    feed, members = a_feed(PURCHASES_OF_TWO)
+    platform = Platform(OF_TWO)
+    feed, members = platform.feed, platform.members
     feed.changes["big-spenders"]["ada"][0] = ("ENTERED", START + 1)
     del feed.changes["new-buyers"]["bob"]
     members["lapsing"].discard("bob")
     members["vip"].add("bob")
     feed.changes["vip"]["ada"] *= 3
-    found = "\n".join(differences(PURCHASES_OF_TWO, feed, members))
+    found = "\n".join(platform.differences())
     assert "big-spenders: ada: expected ENTERED 1997-01-01T00:00:00.000Z" in found
     assert "new-buyers: bob: expected ENTERED 1997-01-04T00:00:00.000Z" in found
     assert "lapsing: members by the API: bob is missing" in found
     assert "vip: members by the API: bob is not expected" in found
     assert "vip: ada changed 3 times, expected once" in found
+
+
+@pytest.mark.parametrize(
+    ("planted", "difference"),
+    [
+        pytest.param({"ada": 599.99, "bob": 12.0}, "ada: expected 600.0, found 599.99", id="another value"),
+        pytest.param({"ada": 600.0}, "bob: expected 12.0, found None", id="no value"),
+        pytest.param({"ada": 600.0, "bob": 12.0, "eve": 1.0}, "eve: expected None, found 1.0", id="a value too many"),
+    ],
+)
+def test_a_value_of_the_computed_trait_that_differs_fails_the_demo(planted: dict[str, float], difference: str) -> None:
+    platform = Platform(OF_TWO)
+    equal = compare(OF_TWO, platform.feed, platform.members, platform.trait)
+    unequal = compare(OF_TWO, platform.feed, platform.members, planted)
+    assert unequal.differences == [f"computed trait lifetime_revenue: {difference}"]
+    console = Console(record=True, width=140)
+    assert (conclude(console, equal, platform.feed), conclude(console, unequal, platform.feed)) == (0, 1)
+    assert difference in console.export_text()
+
+
+def test_an_entry_into_vip_before_the_purchase_that_allows_it_is_a_difference() -> None:
+    platform = Platform(OF_TWO)
+    platform.feed.changes["vip"]["ada"] = [("ENTERED", START + 9 * DAY - 1)]
+    assert platform.differences() == [
+        "vip: ada entered 1997-01-09T23:59:59.999Z, expected 1997-01-10T00:00:00.000Z at the earliest"
+    ]
+
+
+LAPSES_ONCE = [bought(0, 300.0), bought(9, 300.0, line=2), bought(300, 1.0, line=3)]
+
+
+@pytest.mark.parametrize(
+    ("entered", "late", "is_equal"),
+    [
+        pytest.param(9, [("ENTERED", 189), ("EXITED", 300), ("ENTERED", 480)], True, id="entered before lapsing"),
+        pytest.param(200, [("ENTERED", 200), ("EXITED", 300), ("ENTERED", 480)], True, id="entered while lapsing"),
+        pytest.param(200, [("ENTERED", 189), ("EXITED", 300), ("ENTERED", 480)], False, id="too early"),
+        pytest.param(200, [("ENTERED", 201), ("EXITED", 300), ("ENTERED", 480)], False, id="too late"),
+        pytest.param(300, [("ENTERED", 300), ("EXITED", 300), ("ENTERED", 480)], True, id="before the change of its instant"),
+        pytest.param(300, [("ENTERED", 480)], True, id="after the change of its instant"),
+        pytest.param(400, [("ENTERED", 480)], True, id="entered after lapsing"),
+        pytest.param(400, [("ENTERED", 189), ("EXITED", 300), ("ENTERED", 480)], False, id="changes before the entry"),
+        pytest.param(400, [], False, id="nothing"),
+    ],
+)
+def test_the_changes_of_vip_and_lapsing_follow_from_the_entry_into_vip(
+    entered: int, late: list[tuple[str, int]], is_equal: bool
+) -> None:
+    platform = Platform(LAPSES_ONCE)
+    platform.feed.changes["vip"]["ada"] = [("ENTERED", START + entered * DAY)]
+    platform.feed.changes["vip-lapsing"] = Changes({"ada": [(status, START + day * DAY) for status, day in late]} if late else {})
+    found = [line for line in platform.differences() if line.startswith("vip-lapsing: ada: expected")]
+    assert (found == []) is is_equal, found
 
 
 def test_a_gap_or_a_repeat_in_the_sequence_is_a_fault() -> None:
