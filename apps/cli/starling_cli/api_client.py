@@ -1,4 +1,4 @@
-"""Adapter: HTTP client of the segment API, with the admin token of the local instance."""
+"""Adapter: HTTP client of the segment API."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,6 @@ from urllib.parse import quote
 import httpx
 
 from starling_local.errors import UserError
-from starling_local.stack.services import API_TOKEN
 
 _PAGE = 500
 
@@ -19,9 +18,10 @@ class ApiRefused(UserError):
 class ApiClient:
     """Calls the segment API. Every method raises ApiRefused for an error answer, and when the API does not answer."""
 
-    def __init__(self, url: str, client: httpx.Client | None = None) -> None:
+    def __init__(self, url: str, token: str, client: httpx.Client | None = None) -> None:
         """`url` has no slash at the end; tests pass a `client`."""
         self._url = url
+        self._token = token
         self._client = client or httpx.Client(timeout=30.0)
 
     def close(self) -> None:
@@ -98,11 +98,13 @@ class ApiClient:
         raise ApiRefused(refusal(answer))
 
     def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {API_TOKEN}", **more.pop("headers", {})}
+        headers = {"Authorization": f"Bearer {self._token}", **more.pop("headers", {})}
         try:
             return self._client.request(method, f"{self._url}{path}", headers=headers, **more)
         except httpx.HTTPError as error:
-            raise ApiRefused(f"{self._url} does not answer ({error}): see `starling status`") from error
+            raise ApiRefused(
+                f"{self._url} does not answer ({error}): check the address; of a local instance see `starling status`"
+            ) from error
 
 
 def refusal(answer: httpx.Response) -> str:

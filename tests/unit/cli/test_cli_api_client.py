@@ -9,12 +9,12 @@ from starling_local.errors import NotPossible
 
 
 def client(answer: object) -> ApiClient:
-    return ApiClient("http://api", httpx.Client(transport=httpx.MockTransport(answer)))  # type: ignore[arg-type]
+    return ApiClient("http://api", "a-token", httpx.Client(transport=httpx.MockTransport(answer)))  # type: ignore[arg-type]
 
 
-def test_pages_are_read_to_the_end_with_the_local_token() -> None:
+def test_pages_are_read_to_the_end_with_the_token() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
-        assert request.headers["authorization"] == "Bearer local-admin-token"
+        assert request.headers["authorization"] == "Bearer a-token"
         cursor = request.url.params.get("cursor")
         return httpx.Response(200, json={"items": [{"key": cursor or "first"}], "next_cursor": None if cursor else "second"})
 

@@ -1,5 +1,6 @@
 """Edge: shared by all commands: the data directory option, output, and access to the running instance."""
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -17,13 +18,19 @@ from starling_cli.settle.progress import stages_of
 from starling_cli.settle.settle import Pipeline
 from starling_cli.status import service_of
 from starling_common.topics import PROGRESS, Stage, load_catalogue
+from starling_local.errors import NotPossible
 from starling_local.instance import Instance, Options, default_data_dir
 from starling_local.stack.launch import running_report
+from starling_local.stack.services import API_TOKEN
 
 DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Directory of the instance. Default: $STARLING_DATA_DIR, else .starling"),
 ]
+
+REMOTE_URL: Final = "STARLING_REMOTE_API_URL"
+REMOTE_TOKEN: Final = "STARLING_REMOTE_API_TOKEN"  # noqa: S105 - a name
+"""Environment variables of an installation that is not a local instance."""
 
 _NO_SCREEN_COLUMNS: Final = 100_000
 
@@ -62,7 +69,23 @@ def running_options(instance: Instance) -> Options:
 
 def api_of(options: Options) -> ApiClient:
     """Return a client of the instance's segment API."""
-    return ApiClient(f"http://{options.ports.address('api')}")
+    return ApiClient(f"http://{options.ports.address('api')}", API_TOKEN)
+
+
+def api_at(data_dir: Path | None) -> ApiClient:
+    """Return a client of the API that the environment names, else of the running instance in the directory.
+
+    Raises: NotPossible for an address without a token, StackError, NoInstanceError.
+    """
+    url = os.environ.get(REMOTE_URL)
+    if not url or data_dir is not None:
+        return api_of(running_options(instance_at(data_dir)))
+    token = os.environ.get(REMOTE_TOKEN)
+    if not token:
+        raise NotPossible(
+            f"{REMOTE_URL} is set without {REMOTE_TOKEN}: set it to a token of that installation, or name an instance by --data-dir"
+        )
+    return ApiClient(url.rstrip("/"), token)
 
 
 @contextmanager

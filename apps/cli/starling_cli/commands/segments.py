@@ -7,11 +7,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from starling_cli.api_client import ApiClient
-from starling_cli.commands.common import DataDir, api_of, instance_at, print_line, print_table, running_options
+from starling_cli.commands.common import REMOTE_TOKEN, REMOTE_URL, DataDir, api_at, print_line, print_table
 from starling_local.errors import NotPossible
 
-segments_app = typer.Typer(no_args_is_help=True, help="Define and inspect segments.")
+segments_app = typer.Typer(
+    no_args_is_help=True,
+    help=f"Define and inspect segments of the local instance, or of the installation in ${REMOTE_URL} (with ${REMOTE_TOKEN}).",
+)
 backfill_app = typer.Typer(no_args_is_help=True, help="Control the Spark runs that backfill new segments.")
 segments_app.add_typer(backfill_app, name="backfill")
 
@@ -23,7 +25,7 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="Run from `starling segm
 def list_segments(data_dir: DataDir = None) -> None:
     """List every segment with its version and status."""
     table = Table("key", "version", "status", "name", box=None, pad_edge=False)
-    for segment in _api(data_dir).segments():
+    for segment in api_at(data_dir).segments():
         table.add_row(segment["key"], str(segment.get("version", "")), str(segment.get("status", "")), str(segment.get("name", "")))
     print_table(table)
 
@@ -31,7 +33,7 @@ def list_segments(data_dir: DataDir = None) -> None:
 @segments_app.command("show")
 def show_segment(key: Key, data_dir: DataDir = None) -> None:
     """Print the definition of a segment as JSON."""
-    _print_json(_api(data_dir).segment(key))
+    _print_json(api_at(data_dir).segment(key))
 
 
 @segments_app.command("apply")
@@ -40,7 +42,7 @@ def apply_segments(
     data_dir: DataDir = None,
 ) -> None:
     """Create the segments of a JSON file (one or a list); an existing segment gets a new version."""
-    api = _api(data_dir)
+    api = api_at(data_dir)
     for definition in definitions(file.read_text(encoding="utf-8")):
         made = api.apply(definition)
         print_line(f"{made.get('key', definition.get('key'))} is at version {made.get('version', '?')}, {made.get('status', '?')}")
@@ -49,7 +51,7 @@ def apply_segments(
 @segments_app.command("members")
 def list_members(key: Key, data_dir: DataDir = None) -> None:
     """Print the members of a segment, one user id a line."""
-    for member in _api(data_dir).members(key):
+    for member in api_at(data_dir).members(key):
         print_line(str(member["user_id"]))
 
 
@@ -58,26 +60,26 @@ def explain_membership(
     user: Annotated[str, typer.Argument(metavar="USER", help="User id.")], key: Key, data_dir: DataDir = None
 ) -> None:
     """Explain the membership of a user in a segment, as JSON."""
-    _print_json(_api(data_dir).explain(user, key))
+    _print_json(api_at(data_dir).explain(user, key))
 
 
 @segments_app.command("pause")
 def pause_segment(key: Key, data_dir: DataDir = None) -> None:
     """Pause the evaluation of a segment; its members remain."""
-    print_line(f"{key} is {_api(data_dir).change_status(key, 'pause')['status']}")
+    print_line(f"{key} is {api_at(data_dir).change_status(key, 'pause')['status']}")
 
 
 @segments_app.command("resume")
 def resume_segment(key: Key, data_dir: DataDir = None) -> None:
     """Resume the evaluation of a paused segment; its memberships catch up."""
-    print_line(f"{key} is {_api(data_dir).change_status(key, 'resume')['status']}")
+    print_line(f"{key} is {api_at(data_dir).change_status(key, 'resume')['status']}")
 
 
 @backfill_app.command("list")
 def list_backfills(data_dir: DataDir = None) -> None:
     """List every backfill run with its progress."""
     table = Table("run", "state", "percent", "segments", "estimated end", box=None, pad_edge=False)
-    for run in _api(data_dir).backfills():
+    for run in api_at(data_dir).backfills():
         segments = ", ".join(f"{key} {version}" for key, version in run["segments"].items())
         table.add_row(run["run"], run["state"], str(run["percent"]), segments, run["estimated_end"] or "")
     print_table(table)
@@ -102,7 +104,7 @@ def cancel_backfill(run: Run, data_dir: DataDir = None) -> None:
 
 
 def _change_backfill(run: str, action: str, data_dir: Path | None) -> None:
-    changed = _api(data_dir).change_backfill(run, action)
+    changed = api_at(data_dir).change_backfill(run, action)
     print_line(f"{run} is {changed['state']}, requested: {changed['asked']}")
 
 
@@ -116,10 +118,6 @@ def definitions(text: str) -> list[dict[str, Any]]:
     if not all(isinstance(one, dict) for one in listed):
         raise NotPossible("the file must contain a segment (a JSON object) or a list of segments")
     return listed
-
-
-def _api(data_dir: Path | None) -> ApiClient:
-    return api_of(running_options(instance_at(data_dir)))
 
 
 def _print_json(document: object) -> None:

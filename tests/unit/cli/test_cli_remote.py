@@ -1,0 +1,51 @@
+"""The commands of the API run against an installation that the environment names."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from starling_cli.commands.common import REMOTE_TOKEN, REMOTE_URL, api_at
+from starling_local.errors import NotPossible
+from starling_local.instance import NoInstanceError
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        items = [{"key": self.headers["Authorization"]}, {"key": self.path.partition("?")[0]}]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"items": items, "next_cursor": None}).encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        pass
+
+
+@pytest.fixture
+def remote() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_the_environment_names_the_installation_and_its_token(remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(REMOTE_URL, remote)
+    monkeypatch.setenv(REMOTE_TOKEN, "t")
+    assert [segment["key"] for segment in api_at(None).segments()] == ["Bearer t", "/v1/segments"]
+    with pytest.raises(NoInstanceError):  # A directory on the command line wins.
+        api_at(tmp_path)
+
+
+def test_an_address_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(REMOTE_URL, "https://starling.example.com")
+    monkeypatch.delenv(REMOTE_TOKEN, raising=False)
+    with pytest.raises(NotPossible, match=f"{REMOTE_URL} is set without {REMOTE_TOKEN}"):
+        api_at(None)
