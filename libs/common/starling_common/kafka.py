@@ -9,6 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from starling_common.headers import Headers
 from starling_common.logs import log
+from starling_common.retries import retrying
 from starling_common.topics import MAX_RECORD_BYTES
 
 T = TypeVar("T")
@@ -26,7 +27,11 @@ _PASSING: Final = frozenset(
 )
 """Errors while a partition's leader or a group's coordinator changes, as after a restart of a broker. The client looks for the new
 one, and a repeated request succeeds. `KafkaError.retriable()` is false for them: it is of transactions only."""
-_AGAIN_SECONDS: Final = 0.25
+_LEAST_SECONDS: Final = 0.25
+"""Timeout of a request that is sent shortly before the end of the whole timeout."""
+
+PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the library's public constant
+"""The code of an end-of-partition event, which the client reports as an error."""
 
 
 class BrokerUnavailable(Exception):
@@ -129,6 +134,14 @@ def committed(consumer: Consumer, places: Sequence[TopicPartition], timeout_seco
     )
 
 
+def partitions_of(consumer: Consumer, topic: str, timeout_seconds: float) -> list[int]:
+    """Return the partitions of a topic, ascending. Raises: KafkaException, also without such a topic."""
+    found = consumer.list_topics(topic, timeout=timeout_seconds).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return sorted(found.partitions)
+
+
 def is_passing(cause: KafkaException) -> bool:
     """Return whether the same request may succeed soon, because a leader or a coordinator changes."""
     return cause.args[0].code() in _PASSING
@@ -143,14 +156,11 @@ def _without_errors(found: list[TopicPartition]) -> list[TopicPartition]:
 
 def _until_answered(ask: Callable[[float], T], timeout_seconds: float) -> T:
     deadline = time.monotonic() + timeout_seconds
-    while True:
-        try:
-            return ask(max(_AGAIN_SECONDS, deadline - time.monotonic()))
-        except KafkaException as cause:
-            if not is_passing(cause) or time.monotonic() + _AGAIN_SECONDS > deadline:
-                raise
-            log(__name__).warning("asked_again", error=cause.args[0].str())
-        time.sleep(_AGAIN_SECONDS)
+    return retrying(timeout_seconds)(_is_passing_error, lambda: ask(max(_LEAST_SECONDS, deadline - time.monotonic())))
+
+
+def _is_passing_error(error: Exception) -> bool:
+    return isinstance(error, KafkaException) and is_passing(error)
 
 
 class TopicView:
@@ -212,7 +222,7 @@ class TopicView:
     def _end_offsets(self, timeout_seconds: float) -> dict[int, int]:
         consumer = Consumer(consumer_config(self._brokers, f"view-{self.topic}"))
         try:
-            numbers = _partitions(consumer, self.topic, timeout_seconds)
+            numbers = partitions_of(consumer, self.topic, timeout_seconds)
             spans = {n: watermarks(consumer, self.topic, n, timeout_seconds) for n in numbers}
             return {n: high for n, (low, high) in spans.items() if high > low}
         except KafkaException as cause:
@@ -223,7 +233,7 @@ class TopicView:
     def _run(self) -> None:
         consumer = Consumer(consumer_config(self._brokers, f"view-{self.topic}", **{"enable.partition.eof": True}))
         try:
-            numbers = _partitions(consumer, self.topic, 30)
+            numbers = partitions_of(consumer, self.topic, 30)
             consumer.assign([TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in numbers])
             while not self._stopping.is_set():
                 # `consume` alone waits for the full batch or the timeout, which would delay a single record.
@@ -240,7 +250,7 @@ class TopicView:
 
     def _take(self, message: Message) -> None:
         error = message.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
+        if error is not None and error.code() != PARTITION_EOF:
             if error.fatal():
                 raise KafkaException(error)
             return  # the client reconnects automatically
@@ -250,10 +260,3 @@ class TopicView:
             # The offset of an end-of-partition event is that of the next record, after any transaction markers.
             self._positions[message.partition() or 0] = (message.offset() or 0) + (1 if error is None else 0)
             self._moved.notify_all()
-
-
-def _partitions(consumer: Consumer, topic: str, timeout_seconds: float) -> list[int]:
-    found = consumer.list_topics(topic, timeout=timeout_seconds).topics[topic]
-    if found.error is not None:
-        raise KafkaException(found.error)
-    return sorted(found.partitions)

@@ -3,8 +3,8 @@
 import asyncio
 import signal
 from dataclasses import dataclass
+from typing import Final
 
-import stamina
 from confluent_kafka import Consumer, Producer
 from prometheus_client import REGISTRY
 
@@ -13,6 +13,7 @@ from starling_common.folded_topic import FoldedTopic
 from starling_common.health import HealthServer
 from starling_common.kafka import consumer_config, producer_config
 from starling_common.metrics import Metrics
+from starling_common.retries import retrying
 from starling_common.wire import Registry, RegistryUnavailable
 from starling_delivery.agents import MembershipAgent, RetryAgent
 from starling_delivery.channel import Channel
@@ -22,6 +23,9 @@ from starling_delivery.outbox import Outbox
 from starling_delivery.policy import Schedule
 from starling_delivery.settings import Settings
 from starling_delivery.targets import Targets, fold_target
+
+_REGISTRY_SECONDS: Final = 120.0
+"""How long a start waits for the registry."""
 
 
 @dataclass
@@ -59,7 +63,7 @@ def build(settings: Settings) -> Delivery:
     metrics, targets = Metrics(REGISTRY), Targets()
     channel = CHANNELS[settings.channel](settings, targets)
     registry = Registry(settings.registry.url)
-    outbox = _outbox(settings, registry, targets, metrics)
+    outbox = retrying(_REGISTRY_SECONDS)(RegistryUnavailable, _outbox, settings, registry, targets, metrics)
     schedule = Schedule(settings.retry_delays_seconds, settings.give_up_after_seconds)
     dispatcher = Dispatcher(channel, targets, schedule, settings.max_in_flight, settings.failures_before_pause)
     membership_codec = registry.codec(settings.membership_topic, "SegmentMembershipChanged")
@@ -83,7 +87,6 @@ def build(settings: Settings) -> Delivery:
     return Delivery(settings, channel, view, agents, health)
 
 
-@stamina.retry(on=RegistryUnavailable, attempts=20, timeout=120)
 def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: Metrics) -> Outbox:
     return Outbox(settings, Producer(producer_config(settings.kafka.brokers)), registry, targets, metrics)
 

@@ -13,6 +13,7 @@ from starling_common.http_server import ConnectionCap, http_server
 from starling_common.instants import wall_clock_micros
 from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
+from starling_common.retries import retrying_async
 from starling_common.topics import INGEST_TOPICS
 from starling_common.wire import Codec, ReceivedEncoder, Registry, RegistryUnavailable, SchemaMissing
 from starling_ingest.app import App, AppDependencies
@@ -24,7 +25,6 @@ from starling_ingest.publish import Publisher
 from starling_ingest.request import MAX_BODY_BYTES
 from starling_ingest.settings import Settings
 
-_RETRY_SECONDS: Final = 1.0
 _RETRIED_ERRORS: Final = (BrokerUnavailable, RegistryUnavailable, SchemaMissing)
 
 
@@ -78,18 +78,17 @@ class Service:
         return 1 if self._publisher.problem else 0
 
     async def _open(self) -> None:
-        while True:
-            try:
-                intake = await asyncio.to_thread(self._build_intake)
-            except _RETRIED_ERRORS as error:
-                self._not_ready = str(error)
-                log(__name__).warning("not_ready", reason=self._not_ready)
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                break
+        intake = await retrying_async(None)(self._is_retried, asyncio.to_thread, self._build_intake)
         self._not_ready = None
         self.app.open(intake)
         log(__name__).info("ready", address=self._address)
+
+    def _is_retried(self, error: Exception) -> bool:
+        if not isinstance(error, _RETRIED_ERRORS):
+            return False
+        self._not_ready = str(error)
+        log(__name__).warning("not_ready", reason=self._not_ready)
+        return True
 
     def _build_intake(self) -> Intake:
         missing = sorted({*INGEST_TOPICS, DEAD_LETTERS} - self._publisher.topics(timeout_seconds=5))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-import stamina
 from confluent_kafka import Message
 
 from starling_common.cassandra import DatabaseUnavailable
@@ -14,6 +13,7 @@ from starling_common.headers import headers_of
 from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
 from starling_common.metrics import Metrics
+from starling_common.retries import retrying
 from starling_common.topics import MEMBERSHIP, PROGRESS
 from starling_common.wire import RegistryUnavailable
 from starling_projector.batch import Batch, Inbound, read_batch
@@ -128,9 +128,7 @@ class Projector:
         self._source.commit({} if first is None else {(PROGRESS, 0): first})
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        for attempt in stamina.retry_context(on=self._is_passing, attempts=None, timeout=None, wait_initial=0.1, wait_max=5.0):
-            with attempt:
-                result = call()
+        result = retrying(None)(self._is_passing, call)
         self._away = None
         return result
 

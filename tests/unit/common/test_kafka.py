@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from starling_common import kafka
+from starling_common import retries
 from starling_common.kafka import offsets, watermarks
 
 
@@ -37,7 +37,7 @@ class Asked:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka, "_AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(retries, "_WAITS", {"wait_initial": 0.001, "wait_max": 0.001, "wait_jitter": 0.0})
 
 
 LEADER_CHANGES = (
