@@ -9,10 +9,10 @@ import httpx
 from confluent_kafka import KafkaException, Producer
 
 from starling_cli.api_client import refusal
-from starling_cli.topic_reader import read_topic
 from starling_common.headers import CONTENT_TYPE, record_headers
 from starling_common.instants import wall_clock_ms
 from starling_common.kafka import producer_config
+from starling_common.topic_range import read_topic
 from starling_common.topics import load_catalogue
 from starling_common.wire import PROTOBUF, Codec, DecodeError, Registry, batch_of_one
 from starling_local.errors import UserError

@@ -4,10 +4,10 @@ import uuid
 
 from confluent_kafka import KafkaError, Producer
 
-from starling_cli.topic_reader import read_topic
 from starling_common.headers import record_headers
 from starling_common.instants import LATEST_MS, parse_instant, wall_clock_micros
 from starling_common.kafka import BrokerUnavailable, producer_config
+from starling_common.topic_range import read_topic
 from starling_common.topics import CLOCK, load_catalogue
 from starling_common.values import EpochMs
 from starling_common.wire import Codec, Registry

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from starling_cli.topic_reader import read_topic
+from starling_common.topic_range import read_topic
 from starling_common.topics import MEMBERSHIP, PROFILE
 from starling_common.wire import Registry
 from starling_demo.expected import Changes
@@ -33,7 +33,7 @@ class Feed:
 
 
 def read_feed(brokers: str, registry_url: str) -> Feed:
-    """Return all committed membership records. Raises BrokerUnavailable."""
+    """Return all committed membership records. Raises: BrokerUnavailable."""
     codec = Registry(registry_url).codec(MEMBERSHIP, "SegmentMembershipChanged")
     feed = Feed()
     for message in read_topic(brokers, MEMBERSHIP):

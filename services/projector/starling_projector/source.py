@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from starling_common.kafka import BrokerUnavailable, committed, consumer_config, offsets
+from starling_common.kafka import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets
 from starling_common.logs import log
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class Source:
         part = (message.topic() or "", message.partition() or 0)
         if error is None:
             self._taken[part] = (message.offset() or 0) + 1
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
+        elif error.code() == PARTITION_EOF:
             # The offset of the next record, beyond the markers that transactions leave behind.
             self._taken[part] = message.offset() or 0
         else:

@@ -9,7 +9,8 @@ from types import MappingProxyType
 
 from confluent_kafka import Consumer, TopicPartition
 
-from starling_common.kafka import committed, consumer_config, watermarks
+from starling_common.kafka import committed, consumer_config, partitions_of
+from starling_common.topic_range import spans
 
 Ends = Mapping[tuple[str, int], int]
 """(topic, partition) -> the first offset that is not done."""
@@ -52,12 +53,11 @@ class GroupOffsets:
             self._committed.update(changed)
 
     def ends(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
-        """Return the end of each partition, 0 for an empty one. Raises: KafkaException, KeyError for a topic that is not there."""
+        """Return the end of each partition, 0 for an empty one. Raises: KafkaException, also for a missing topic."""
         ends: dict[tuple[str, int], int] = {}
         for topic in topics:
-            for number in self._partitions(topic):
-                low, high = watermarks(self._consumer, topic, number, _TIMEOUT_SECONDS)
-                ends[topic, number] = 0 if high == low else high
+            for place, (low, high) in spans(self._consumer, topic, _TIMEOUT_SECONDS).items():
+                ends[place] = 0 if high == low else high
         return ends
 
     def close(self) -> None:
@@ -65,4 +65,4 @@ class GroupOffsets:
         self._consumer.close()
 
     def _partitions(self, topic: str) -> list[int]:
-        return sorted(self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic].partitions)
+        return partitions_of(self._consumer, topic, _TIMEOUT_SECONDS)

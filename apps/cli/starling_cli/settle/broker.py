@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from starling_cli.settle.progress import Offsets, Partition
-from starling_common.kafka import BrokerUnavailable, committed, consumer_config, offsets
+from starling_common.kafka import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -82,7 +82,7 @@ class Offsetter:
             part, error = (message.topic() or "", message.partition() or 0), message.error()
             if error is None:
                 found.add(part)
-            elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
+            elif error.code() != PARTITION_EOF:
                 raise BrokerUnavailable(error.str())
             if part in unknown:  # one record is enough: the rest of a long backlog stays with the broker
                 unknown.remove(part)

@@ -8,7 +8,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from starling_api.definitions.publisher import SERVICE
 from starling_common.headers import record_headers
-from starling_common.kafka import BrokerUnavailable, consumer_config, produce_and_wait, producer_config, watermarks
+from starling_common.kafka import BrokerUnavailable, consumer_config, produce_and_wait, producer_config
+from starling_common.topic_range import spans
 from starling_common.topics import BACKFILLS, BEHAVIOUR
 from starling_common.values import deterministic_id
 from starling_common.wire import Record, Registry
@@ -48,10 +49,9 @@ class BackfillTopics:
     def _asked_for_largest(self) -> int:
         consumer = Consumer(consumer_config(self._brokers, "starling-api-backfill"))
         try:
-            partitions = consumer.list_topics(BEHAVIOUR, timeout=_TIMEOUT_SECONDS).topics[BEHAVIOUR].partitions
-            spans = [watermarks(consumer, BEHAVIOUR, number, _TIMEOUT_SECONDS) for number in partitions]
+            found = spans(consumer, BEHAVIOUR, _TIMEOUT_SECONDS)
         except KafkaException as cause:
             raise BrokerUnavailable(f"{BEHAVIOUR}: {cause}") from cause
         finally:
             consumer.close()
-        return max((high - low for low, high in spans), default=0)
+        return max((high - low for low, high in found.values()), default=0)

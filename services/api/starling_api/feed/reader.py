@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from starling_api.feed.changes import Seen, Span
 from starling_api.http.errors import CursorExpired
-from starling_common.kafka import BrokerUnavailable, consumer_config, offsets
+from starling_common.kafka import PARTITION_EOF, BrokerUnavailable, consumer_config, offsets, partitions_of
 from starling_common.logs import log
 from starling_common.topics import MEMBERSHIP
 from starling_common.wire import Codec, DecodeError, Record, Registry
@@ -25,7 +25,6 @@ _QUEUED_KB: Final = 256
 _BACKOFF_MS: Final = 20
 """Pause of a partition whose queue is full. It outlasts the assignment: with the default of a second the next page waits for it."""
 
-_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the library's public constant
 _RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - the library's public constant
 
 
@@ -53,7 +52,7 @@ class TopicFollower:
         partition, offset = message.partition() or 0, message.offset() or 0
         if error is None:
             return Seen(partition, offset + 1, self._record(message))
-        if error.code() == _EOF:
+        if error.code() == PARTITION_EOF:
             # The offset of the next record, beyond the markers that transactions leave behind.
             return Seen(partition, offset, None)
         if error.code() == _RESET:
@@ -146,8 +145,5 @@ class TopicFeed:
             if self._asking is None:
                 self._asking = Consumer(self._config)
             if not self._numbers:
-                found = self._asking.list_topics(MEMBERSHIP, timeout=_NO_ANSWER_SECONDS).topics[MEMBERSHIP]
-                if found.error is not None:
-                    raise KafkaException(found.error)
-                self._numbers = tuple(sorted(found.partitions))
+                self._numbers = tuple(partitions_of(self._asking, MEMBERSHIP, _NO_ANSWER_SECONDS))
             return self._asking, self._numbers

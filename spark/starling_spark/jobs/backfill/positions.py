@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from starling_common.kafka import TopicView, committed, consumer_config, watermarks
+from starling_common.kafka import committed, consumer_config, watermarks
+from starling_common.topic_range import read_topic
 from starling_common.topics import PROGRESS
 from starling_common.wire import Codec
 
@@ -62,13 +63,5 @@ def _first(consumer: Consumer, topics: Iterable[str], number: int) -> dict[str, 
 
 
 def _stream_times(brokers: str, codec: Codec) -> dict[int, int]:
-    stream_times: dict[int, int] = {}
-
-    def apply(message: Message) -> None:
-        record = codec.decode(message.value() or b"")
-        stream_times[record["partition"]] = record["stream_time"]
-
-    view = TopicView(brokers, PROGRESS, apply)
-    view.start()
-    view.stop()
-    return stream_times
+    records = (codec.decode(message.value() or b"") for message in read_topic(brokers, PROGRESS))
+    return {record["partition"]: record["stream_time"] for record in records}

@@ -1,11 +1,10 @@
 """Adapter: the values that earlier queries published, read from their topic."""
 
-import time
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
-from starling_common.kafka import BrokerUnavailable, consumer_config, watermarks
+from starling_common.topic_range import range_consumer, read_range, spans
 from starling_common.wire import Codec, DecodeError
 from starling_spark.jobs.profiles.transform import Topics
 
@@ -22,22 +21,20 @@ class Published:
 
     def __init__(self, brokers: str, topics: Topics, codec: Codec) -> None:
         """`codec`: the codec of the values."""
-        self._consumer = Consumer(consumer_config(brokers, "profiles-published", **{"enable.partition.eof": True}))
+        self._consumer = range_consumer(brokers, "profiles-published")
         self._topics = topics
         self._codec = codec
 
     def stream_times(self) -> dict[int, int]:
         """Return by partition the latest `as_of` of its last values, in ms. Raises: KafkaException, BrokerUnavailable."""
-        assigned = [
-            TopicPartition(topic, partition, max(first, end - _LAST_OFFSETS))
-            for (topic, partition), (first, end) in self._spans(self._topics.aggregates).items()
-            if end > first
-        ]
-        self._consumer.assign(assigned)
-        try:
-            return self._latest({one.partition for one in assigned})
-        finally:
-            self._consumer.unassign()
+        found = self._spans(self._topics.aggregates)
+        starts = {place: max(first, end - _LAST_OFFSETS) for place, (first, end) in found.items()}
+        latest: dict[int, int] = {}
+        for messages in read_range(self._consumer, starts, silence_seconds=_TIMEOUT_SECONDS):
+            for message in messages:
+                partition = message.partition() or 0
+                latest[partition] = max(latest.get(partition, 0), self._as_of(message))
+        return latest
 
     def without_events(self) -> Spans:
         """Return the spans of the values in partitions whose oldest events are deleted; a re-read misses users there.
@@ -56,26 +53,7 @@ class Published:
         self._consumer.close()
 
     def _spans(self, topic: str) -> Spans:
-        partitions = self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic].partitions
-        return {(topic, number): watermarks(self._consumer, topic, number, _TIMEOUT_SECONDS) for number in partitions}
-
-    def _latest(self, unread: set[int]) -> dict[int, int]:
-        latest: dict[int, int] = {}
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
-        while unread:
-            if time.monotonic() > deadline:
-                raise BrokerUnavailable(f"{self._topics.aggregates}: the last values were not read within {_TIMEOUT_SECONDS:g} s")
-            message = self._consumer.poll(0.2)
-            if message is None:
-                continue
-            partition, error = message.partition() or 0, message.error()
-            if error is None:
-                latest[partition] = max(latest.get(partition, 0), self._as_of(message))
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
-                unread.discard(partition)
-            elif error.fatal():
-                raise KafkaException(error)
-        return latest
+        return spans(self._consumer, topic, _TIMEOUT_SECONDS)
 
     def _as_of(self, message: Message) -> int:
         try:

@@ -7,7 +7,7 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions
 
-from starling_common.kafka import committed, consumer_config, watermarks
+from starling_common.kafka import committed, consumer_config, partitions_of, watermarks
 from starling_common.topics import INGEST_TOPICS
 from starling_spark.jobs.reprocess.place import REACHED, Place
 from starling_spark.kafka.sources import kafka_past
@@ -59,7 +59,7 @@ def _committed(consumer: Consumer, parts: Sequence[TopicPartition]) -> dict[int,
 
 
 def _partitions(consumer: Consumer, topic: str) -> list[int]:
-    return sorted(consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic].partitions)
+    return partitions_of(consumer, topic, _TIMEOUT_SECONDS)
 
 
 def _as_json(starts: Ends) -> str:
