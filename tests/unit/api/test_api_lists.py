@@ -12,7 +12,7 @@ from starling_api.http.errors import AtWork, BadRequest, TooLarge
 from starling_api.http.pagination import PageOf
 from starling_api.lists import lists as lists_module
 from starling_api.lists import uploads
-from starling_api.lists.uploads import JsonUsers, count_ids, read_ids
+from starling_api.lists.uploads import count_ids, json_users, read_ids
 from starling_common.kafka import BrokerUnavailable
 from starling_segments import DefinitionRefused
 from tests.unit.api.memory import AUTHOR, World
@@ -37,19 +37,25 @@ def told(world: World) -> dict[str, bool]:
 
 @given(st.lists(st.text(min_size=1, max_size=20).filter(lambda text: len(text.encode("utf-8", "ignore")) > 0)), st.integers(1, 9))
 def test_json_is_read_piece_by_piece_as_a_whole(users: list[str], piece: int) -> None:
-    text = io.StringIO(json.dumps({"users": users}, indent=piece % 3))
-    reader = JsonUsers(_Sips(text, piece))  # type: ignore[arg-type]
-    assert list(reader.values()) == users
+    body = json.dumps({"users": users}, indent=piece % 3, ensure_ascii=piece % 2 == 0).encode()
+    assert list(json_users(_Pieces(body, piece))) == users
 
 
-class _Sips:
-    """A text that comes in sips."""
+@pytest.mark.parametrize("piece", [1, 3, 100])
+def test_half_of_a_surrogate_pair_is_no_other_character(piece: int) -> None:
+    body = b'{"users": ["ada", "\\ud83d\\ude00", "\\uD800\\u0041"]}'
+    assert list(json_users(_Pieces(body, piece))) == ["ada", "😀", "\ud800A"]
 
-    def __init__(self, text: io.StringIO, most: int) -> None:
-        self._text, self._most = text, most
 
-    def read(self, _most: int) -> str:
-        return self._text.read(self._most)
+class _Pieces(io.BytesIO):
+    """A file that is read in small pieces."""
+
+    def __init__(self, body: bytes, most: int) -> None:
+        super().__init__(body)
+        self._most = most
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(min(self._most, size) if size and size > 0 else size)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +81,10 @@ def test_csv_is_an_id_a_line(body: str, found: list[str]) -> None:
         ('{"users": ["ada", 1]}', "/users/1"),
         ('{"users": ["ada", "", "bob"]}', "/users/1"),
         ('{"users": ["\\ud800"]}', "/users/0"),
+        ('{"users": ["ada", "\\uD800\\u0041"]}', "/users/1"),
+        ('{"users": ["ada", {"id": ["bob"]}, []]}', "/users/1"),
+        ("{}", ""),
+        ("\ufeff[]", ""),
         (json.dumps({"users": ["x" * 1025]}), "/users/0"),
     ],
 )

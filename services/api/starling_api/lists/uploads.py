@@ -2,9 +2,13 @@
 
 import csv
 import io
-import json
+import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
-from typing import IO, Final
+from typing import IO, Final, TypeAlias
+
+import ijson
+import ijson.backends.python as ijson_python
 
 from starling_api.http.errors import BadRequest, TooLarge
 from starling_segments import DefinitionRefused, FieldError
@@ -12,8 +16,13 @@ from starling_segments import DefinitionRefused, FieldError
 MAX_IDS: Final = 1_000_000
 MAX_ID_BYTES: Final = 1024
 _MOST_FAULTS: Final = 20
-_READ_CHARACTERS: Final = 65_536
-_SPACE: Final = " \t\r\n"
+_READ_BYTES: Final = 65_536
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+"""The escape of a half of a surrogate pair."""
+
+Event: TypeAlias = tuple[str, object]
+"""What the JSON parser found, and its value."""
+
 _EXPECTED: Final = f"a user id: text of 1 to {MAX_ID_BYTES} bytes"
 
 
@@ -42,18 +51,70 @@ def read_ids(file: IO[bytes], *, as_csv: bool) -> Iterator[str]:
 
 def _values(file: IO[bytes], *, as_csv: bool) -> Iterator[tuple[str, object]]:
     """Each value with its place in the file: a JSON pointer, or the row as editors count lines."""
+    if not as_csv:
+        yield from ((f"/users/{place}", value) for place, value in enumerate(json_users(file)))
+        return
     file.seek(0)
     # Rows are decoded in blocks: bytes that are not UTF-8 are kept as surrogates, so that the row with them can be named.
-    text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape" if as_csv else "strict", newline="")
+    text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
     try:
-        if as_csv:
-            yield from _csv_values(text)
-        else:
-            yield from ((f"/users/{place}", value) for place, value in enumerate(JsonUsers(text).values()))
-    except UnicodeDecodeError as cause:
-        raise BadRequest("not_json", f"the body is not UTF-8: {cause}") from cause
+        yield from _csv_values(text)
     finally:
         text.detach()  # the file is the caller's to close
+
+
+def json_users(file: IO[bytes]) -> Iterator[object]:
+    """Yield the values of `users` in `{"users": [ids]}`, an object or a list among them as None. The file need not fit into memory.
+
+    Raises: BadRequest (`not_json`), DefinitionRefused (another shape).
+    """
+    # The parser in C replaces half of a surrogate pair by another character; the parser in Python, 20 times slower, returns it.
+    parser = ijson_python if _has_surrogate(file) else ijson
+    file.seek(0)
+    file.seek(len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0)
+    yield from _users(_events(parser.basic_parse(file)))
+
+
+def _events(parsed: Iterator[Event]) -> Iterator[Event]:
+    try:
+        yield from parsed
+    except (ijson.JSONError, ValueError) as cause:
+        raise _not_json(" ".join(str(cause).split())) from cause
+
+
+def _has_surrogate(file: IO[bytes]) -> bool:
+    file.seek(0)
+    read = b""
+    while block := file.read(_READ_BYTES):
+        read = read[-5:] + block
+        if _SURROGATE.search(read):
+            return True
+    return False
+
+
+def _users(events: Iterator[Event]) -> Iterator[object]:
+    if next(events)[0] != "start_map":
+        raise _refused("", "wrong_type", "it is not an object")
+    if next(events) != ("map_key", "users"):
+        raise _refused("", "missing_field", 'its first field is not "users"')
+    if next(events)[0] != "start_array":
+        raise _refused("/users", "wrong_type", "it is not a list")
+    depth = 1
+    for event, value in events:
+        if event.startswith("start_"):
+            depth += 1
+        elif event.startswith("end_"):
+            depth -= 1
+            if depth == 0:
+                break
+            if depth == 1:
+                yield None
+        elif depth == 1:
+            yield value
+    if next(events)[0] != "end_map":
+        raise _not_json("it has another field than users")
+    for _ in events:  # raises on what follows the object
+        pass
 
 
 def _csv_values(text: IO[str]) -> Iterator[tuple[str, object]]:
@@ -83,80 +144,8 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-class JsonUsers:
-    """Reads `{"users": [ids]}` piece by piece: the whole of it need not fit into memory."""
-
-    def __init__(self, text: IO[str]) -> None:
-        self._text = text
-        self._buffer = ""
-        self._at = 0
-        self._decoder = json.JSONDecoder()
-
-    def values(self) -> Iterator[object]:
-        """What is in the array. Raises: BadRequest (`not_json`), DefinitionRefused (another shape)."""
-        if self._peek() != "{":
-            self._value()  # reports a body that is not JSON
-            raise _refused("", "wrong_type", "it is not an object")
-        self._at += 1
-        name = self._value()
-        if name != "users":
-            raise _refused("", "missing_field", 'it has another field than "users"')
-        self._expect(":")
-        if self._peek() != "[":
-            self._value()
-            raise _refused("/users", "wrong_type", "it is not a list")
-        self._at += 1
-        yield from self._items()
-        self._expect("}")
-        if self._peek():
-            raise self._broken("there is something after the end, or another field than users")
-
-    def _items(self) -> Iterator[object]:
-        if self._peek() == "]":
-            self._at += 1
-            return
-        while True:
-            yield self._value()
-            if self._peek() == "]":
-                self._at += 1
-                return
-            self._expect(",")
-
-    def _peek(self) -> str:
-        """The next character that counts; empty at the end."""
-        while True:
-            while self._at < len(self._buffer) and self._buffer[self._at] in _SPACE:
-                self._at += 1
-            if self._at < len(self._buffer):
-                return self._buffer[self._at]
-            if not self._more():
-                return ""
-
-    def _expect(self, character: str) -> None:
-        if self._peek() != character:
-            raise self._broken(f"expected {character!r}")
-        self._at += 1
-
-    def _value(self) -> object:
-        """One JSON value; a number may be cut where the text read so far ends, but no number is an id anyway."""
-        self._peek()
-        while True:
-            try:
-                value, end = self._decoder.raw_decode(self._buffer, self._at)
-            except (ValueError, RecursionError) as cause:
-                if len(self._buffer) - self._at > _READ_CHARACTERS or not self._more():
-                    raise self._broken(str(cause)) from cause
-                continue
-            self._at = end
-            return value
-
-    def _more(self) -> bool:
-        read = self._text.read(_READ_CHARACTERS)
-        self._buffer, self._at = self._buffer[self._at :] + read, 0
-        return bool(read)
-
-    def _broken(self, why: str) -> BadRequest:
-        return BadRequest("not_json", f"the body is not a JSON object with a list of users: {why}")
+def _not_json(why: str) -> BadRequest:
+    return BadRequest("not_json", f"the body is not a JSON object with a list of users: {why}")
 
 
 def _refused(pointer: str, code: str, what: str) -> DefinitionRefused:
