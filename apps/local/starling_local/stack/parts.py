@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -81,21 +82,17 @@ class PlanError(NotPossible):
 
 
 def start_order(parts: Iterable[Part]) -> list[Part]:
-    """Return the parts, each after its dependencies, otherwise in the given order. Raises PlanError."""
-    waiting = list(parts)
-    names = {part.name for part in waiting}
-    for part in waiting:
-        if unknown := set(part.depends_on) - names:
+    """Return the parts, each after its dependencies. Raises PlanError."""
+    by_name = {part.name: part for part in parts}
+    for part in by_name.values():
+        if unknown := set(part.depends_on) - by_name.keys():
             raise PlanError(f"{part.name} depends on {', '.join(sorted(unknown))}, which does not exist")
-    placed: list[Part] = []
-    while waiting:
-        done = {part.name for part in placed}
-        free = [part for part in waiting if set(part.depends_on) <= done]
-        if not free:
-            raise PlanError(f"dependency cycle among {', '.join(part.name for part in waiting)}")
-        placed.append(free[0])
-        waiting.remove(free[0])
-    return placed
+    try:
+        return [
+            by_name[name] for name in TopologicalSorter({part.name: part.depends_on for part in by_name.values()}).static_order()
+        ]
+    except CycleError as error:
+        raise PlanError(f"dependency cycle: {' → '.join(error.args[1])}") from error
 
 
 def with_dependencies(parts: Sequence[Part], wanted: Iterable[str]) -> list[Part]:
