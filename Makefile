@@ -17,7 +17,7 @@ FUZZ_SEED ?= 1
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients faults faults-spark oracle extremes check settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -36,6 +36,14 @@ docs: setup ## the documentation as a site in out/site; fails on a broken link
 
 guides: setup ## each tutorial and guide, followed in a shell without settings; make test leaves out the guides of the Spark jobs
 	@STARLING_GUIDES=all $(PYTHON) -m pytest tests/system/test_guides.py
+
+# One test is left out: it requires compiled modules, and the measurement needs plain Python.
+coverage: setup ## lines and branches that the tests reach, by package, subprocesses included: an hour (COVERAGE_TESTS="tests/unit": minutes)
+	@rm -rf out/coverage && mkdir -p out/coverage
+	@COVERAGE_FILE="$(CURDIR)/out/coverage/data" PYTHONPATH="$(CURDIR)/tools/plain_python" $(PYTHON) -m coverage run -m pytest $(PYTEST_ARGS) \
+	  --deselect tests/unit/segments/test_segments_native.py::test_where_there_is_a_compiler_the_hot_path_is_compiled $(COVERAGE_TESTS) || failed=1; \
+	  $(PYTHON) -m coverage combine --quiet --data-file out/coverage/data out/coverage; \
+	  $(PYTHON) -m tools.coverage_gate out/coverage/data || failed=1; exit $${failed:-0}
 
 faults: setup ## every fault, more than 200 of them in half an hour, under load on real parts; FAULTS="--seed 7" repeats a run
 	@$(PYTHON) -m tests.faults.run $(FAULTS)
