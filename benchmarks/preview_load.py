@@ -19,10 +19,10 @@ from starling_common.values import plan_name, record_key
 from starling_segments import LEAVES, Evaluator, Known, UserState, encode_state, parse_segment
 from starling_segments.engine.trait_conditions import share_of
 from starling_stream.kafka.transactions import topic_ids
-from starling_stream.model.backing_store import Facts, Place, Standing, StateWrite
+from starling_stream.model.backing_store import Checkpoint, PartitionCopy, StageLayout, StateWrite
 from starling_stream.model.meta import TaskMeta, encode_meta
 from starling_stream.model.rows import NEVER, row_of
-from starling_stream.state.cassandra import CassandraBacking
+from starling_stream.state.cassandra import CassandraBackingStore
 
 WORKSPACE: Final = "default"
 LIVES: Final = 2_000
@@ -110,8 +110,8 @@ def load(made: Stack, database: Database, dealt: Sequence[Life], users: int) -> 
     """Everything that the API reads."""
     ids = topic_ids(made.brokers, [CHANGELOG])
     log = ids[CHANGELOG][0]
-    backing = CassandraBacking(database, BUCKETS)
-    backing.freeze(Facts("segmenter", PARTITIONS, BUCKETS, {CHANGELOG: log}))
+    backing = CassandraBackingStore(database, BUCKETS)
+    backing.freeze(StageLayout("segmenter", PARTITIONS, BUCKETS, {CHANGELOG: log}))
     documents = {key: {"key": key, "name": key, "where": where} for key, where in {**shop.conditions(), "tiny": TINY}.items()}
     database.write_each(_DEFINE, [(WORKSPACE, SEGMENT, key, json.dumps(document)) for key, document in documents.items()])
     name = plan_name(((f"{WORKSPACE}/{key}", 1, False) for key in documents), LEAVES)
@@ -127,7 +127,7 @@ def load(made: Stack, database: Database, dealt: Sequence[Life], users: int) -> 
         database.write(_COUNT, (WORKSPACE, key, sum(_is_member(dealt, number, key) for number in range(users))))
     meta = encode_meta(TaskMeta(1, NOW_MS, name))
     for number in range(PARTITIONS):
-        backing.move_floor(Place(log, number, 0), Standing(0, 0, meta, 0))
+        backing.save_checkpoint(PartitionCopy(log, number, 0), Checkpoint(0, 0, meta, 0))
 
 
 def life_of(dealt: Sequence[Life], user: str) -> Life:
@@ -139,7 +139,7 @@ def hash_of(user: str) -> int:
     return int.from_bytes(blake2b(user.encode(), digest_size=4).digest())
 
 
-def _load_states(backing: CassandraBacking, log: str, dealt: Sequence[Life], users: Sequence[str]) -> None:
+def _load_states(backing: CassandraBackingStore, log: str, dealt: Sequence[Life], users: Sequence[str]) -> None:
     by_partition: dict[int, list[StateWrite]] = {}
     for user in users:
         state, key = life_of(dealt, user).state, record_key(WORKSPACE, user)
@@ -147,7 +147,7 @@ def _load_states(backing: CassandraBacking, log: str, dealt: Sequence[Life], use
         row = row_of(1, NEVER + encode_state(state))
         by_partition.setdefault(partition_of(key, PARTITIONS), []).append(StateWrite(key, row, 1, None, None))
     for partition, writes in by_partition.items():
-        backing.write(Place(log, partition, 0), writes)
+        backing.write(PartitionCopy(log, partition, 0), writes)
 
 
 def _events(user: str, events: Sequence[Happened]) -> list[Write]:

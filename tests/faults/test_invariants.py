@@ -80,7 +80,7 @@ def _stores(rig: Rig, disk: str = "w0") -> dict[int, Path]:
 
 def _refused(worker: Worker) -> bool:
     said = worker.log.read_bytes().lower()
-    return b"fenced" in said or b"round_aborted" in said or not worker.alive()
+    return b"fenced" in said or b"batch_aborted" in said or not worker.alive()
 
 
 @pytest.mark.parametrize("place", [AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE])

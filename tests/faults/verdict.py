@@ -75,10 +75,10 @@ def judged(brokers: str, registry_url: str, disks: Iterable[Path], cassandra: Ca
 
 
 def judge_tier(source: Source, verdict: Verdict) -> None:
-    """Every row of Cassandra is one that was committed, up to the floor the last one, and found again by when it is due."""
+    """Every row of Cassandra is one that was committed, up to the flushed offset the last one, and in the due index."""
     with closing(Audit("segmenter", source)) as audit:
-        for number in range(audit.facts.partitions):
-            for found in audit.verdicts(number):
+        for number in range(audit.layout.partitions):
+            for found in audit.checks(number):
                 verdict.add("rows in Cassandra", found.users)
                 verdict.add("partitions whole in Cassandra", found.position is not None)
                 for example in found.examples:

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from starling_cli.app import build_app
 from starling_common.metrics import Metrics, telemetry
 from starling_stream.inspect.operations import _parser
-from starling_stream.state.metrics import Gauges, TierGauges
+from starling_stream.state.metrics import BackingStoreGauges, Gauges
 
 ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "docs/runbooks"
@@ -71,7 +71,7 @@ def test_a_rule_that_is_wrong_would_be_found(broken: str) -> None:
 
 def test_what_the_rules_of_the_stream_layer_ask_for_is_in_a_workers_registry() -> None:
     metrics = Metrics(CollectorRegistry())
-    Gauges(metrics), TierGauges(metrics)
+    Gauges(metrics), BackingStoreGauges(metrics)
     told = {f"{family.name}_total" if family.type == "counter" else family.name for family in metrics.registry.collect()}
     series = _series()
     asked = {series[name][0] for rule in RULES.values() for name, _ in _selectors(rule["expr"])}

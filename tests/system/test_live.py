@@ -285,12 +285,12 @@ def test_the_tiers_of_a_state_agree_and_a_partition_can_be_built_anew(live: Plat
     live.settle()
     wait_until(lambda: '"cassandra": {' in starling(live, "state", "inspect", "tiers"), "the state to be flushed")
     shown = json.loads(starling(live, "state", "inspect", "tiers"))
-    assert {found["version"] for found in shown["tiers"].values()} == {1}
-    assert set(shown["tiers"]) == {"changelog", "cassandra", "disk segmenter-0"}
-    assert all((found["state"]["known"], found["state"]["user_id"]) == (True, "tiers") for found in shown["tiers"].values())
+    assert {found["version"] for found in shown["stores"].values()} == {1}
+    assert set(shown["stores"]) == {"changelog", "cassandra", "disk segmenter-0"}
+    assert all((found["state"]["known"], found["state"]["user_id"]) == (True, "tiers") for found in shown["stores"].values())
     assert f"partition {shown['partition']}: rebuilt" in starling(live, "state", "rebuild", str(shown["partition"]))
     for stage in ("segmenter", "normalizer"):
-        assert f"{stage}: no faults" in starling(live, "state", "verify", "--stage", stage)
+        assert f"{stage}: no violations" in starling(live, "state", "verify", "--stage", stage)
 
 
 def test_it_goes_on_where_it_stopped(live: Platform) -> None:

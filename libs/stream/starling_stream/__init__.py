@@ -1,1 +1,1 @@
-"""The hot path on Faust: transport, tasks, ordered merge, unit of work, state tiers, timers."""
+"""The hot path on Faust: transport, tasks, ordered merge, unit of work, state stores, timers."""

@@ -4,7 +4,7 @@ task = MemoryTask(service)
 task.feed("ingest.track", b"default/u1", codec.encode({...}))
 task.advance(parse_instant("1997-06-30"))
 assert [output.topic for output in task.take_outputs()] == ["events.behaviour"]
-task = task.restart()  # every state goes through its bytes; nothing else survives
+task = task.restart()  # only the bytes of the states are kept
 """
 
 import math
@@ -24,7 +24,7 @@ from starling_stream.model.rows import row_due
 
 
 class Fed(NamedTuple):
-    """One record for `MemoryTask.feed_all`. `timestamp_ms` is the broker's; it only counts when the value is undecodable."""
+    """One record for `MemoryTask.feed_all`. `timestamp_ms` is the broker's; it only counts when the value cannot be decoded."""
 
     topic: str
     key: bytes | None
@@ -34,23 +34,23 @@ class Fed(NamedTuple):
 
 
 class MemoryHistory:
-    """What has been fed so far, as `before_switch` sees it."""
+    """The records fed so far, as `before_switch` reads them."""
 
     def __init__(self, partition: int, meta: TaskMeta, records: Sequence[Inbound]) -> None:
-        """`records`: what was processed, and what else there is in topics that are no inputs."""
+        """`records`: those processed, and those of topics that are no inputs."""
         self.partition = partition
         self.stream_time_ms = meta.stream_time_ms
         self.applied_plan = meta.plan
         self._records = records
 
     def records(self, topic: str, first: int = 0, until: int | None = None) -> Iterable[Inbound]:
-        """The decodable records of that topic; of an input, those that the task has processed."""
+        """Return the decodable records of that topic; of an input, those that the task has processed."""
         end = math.inf if until is None else until
         return [record for record in self._records if record.topic == topic and first <= record.offset < end]
 
 
 class MemoryTask(Generic[S]):
-    """One task of a service. Whatever is fed goes through decode, unit of work and timers before the call returns.
+    """One task of a service. Fed records are decoded and folded, and due timers fired, before the call returns.
 
     `outputs` and `refusals` collect what committed units wrote, in order, until taken.
     """
@@ -70,20 +70,20 @@ class MemoryTask(Generic[S]):
 
     @property
     def stream_time_ms(self) -> int:
-        """The task's stream time."""
+        """Return the task's stream time."""
         return self._fold.meta.stream_time_ms
 
     @property
     def plan(self) -> bytes:
-        """The plan that the task was last switched to."""
+        """Return the plan that the task was last switched to."""
         return self._fold.meta.plan
 
     def feed(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None) -> None:
-        """One record, as a unit of work of its own."""
+        """Process one record as a unit of work."""
         self.feed_all([Fed(topic, key, value, headers or [])])
 
     def feed_all(self, records: Iterable[Fed]) -> None:
-        """Records as one unit of work, in the order given (a worker's merge has put them into order before).
+        """Process records as one unit of work, in the order given: a worker's merge has ordered them before.
 
         Raises: KeyError for a topic that the service does not read.
         """
@@ -94,23 +94,23 @@ class MemoryTask(Generic[S]):
         self.settle()
 
     def put_aside(self, records: Iterable[Fed]) -> None:
-        """Records of topics that are no inputs: only a `History` gives them."""
+        """Add records of topics that are no inputs; only a `History` returns them."""
         for record in records:
             self._offsets.setdefault(record.topic, 0)
             self._aside.append(self._inbound(record))
 
     def positions(self) -> dict[str, int]:
-        """Topic -> the offset after its last record."""
+        """Return topic -> the offset after its last record."""
         return dict(self._offsets)
 
     def advance(self, instant_ms: int) -> None:
-        """Move stream time on to that instant, whatever the clock, and fire all timers due up to and at it."""
+        """Move stream time to that instant under either clock, and fire all timers due up to and including it."""
         self.settle()
         self._commit(self._fold.step((), self._rows, instant_ms))
         self.settle()
 
     def settle(self) -> None:
-        """Switch to the processor's plan if it changed, and fire whatever is due."""
+        """Switch to the processor's plan if it changed, and fire all due timers."""
         plan = self.service.processor.adopt_plan()
         if plan != self.plan:
             self._switch(plan)
@@ -118,30 +118,30 @@ class MemoryTask(Generic[S]):
             self._commit(self._fold.step((), self._rows))
 
     def take_outputs(self, topic: str | None = None) -> list[Output]:
-        """The outputs so far, of one topic or of all, which are then forgotten."""
+        """Return the outputs so far, of one topic or of all, and forget them."""
         taken = [output for output in self.outputs if topic in {None, output.topic}]
         self.outputs = [output for output in self.outputs if topic not in {None, output.topic}]
         return taken
 
     def state(self, key: bytes) -> S | None:
-        """The key's state, decoded anew from its bytes."""
+        """Return the key's state, decoded from its bytes."""
         row = self._rows.stored.get(key, b"")
         return self.service.processor.decode_state(row[16:]) if len(row) >= 16 else None
 
     def states(self) -> dict[bytes, S]:
-        """Every state, decoded anew."""
+        """Return every state, decoded from its bytes."""
         found = {key: self.state(key) for key in sorted(self._rows.stored)}
         return {key: state for key, state in found.items() if state is not None}
 
     def due_ms(self, key: bytes) -> int | None:
-        """When the key wants to be fired next."""
+        """Return the instant of the key's timer."""
         due = row_due(self._rows.stored.get(key))
         return None if due is None else due_of_bytes(due)
 
     def restart(self, service: Service[S] | None = None) -> "MemoryTask[S]":
-        """The task as another worker would take it over: from the committed bytes, with nothing in memory.
+        """Return the task as another worker would restore it: from the committed bytes, with nothing in memory.
 
-        `service`: another build of it, such as one with a newer format of its states. The past records stay readable.
+        `service`: another version of it, such as one with a newer format of its states. The past records stay readable.
         """
         taken_over = MemoryTask(service or self.service, self.partition, rows=self._rows.stored, meta=self._fold.meta)
         taken_over._offsets = dict(self._offsets)

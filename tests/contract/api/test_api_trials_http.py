@@ -17,10 +17,10 @@ from starling_common.values import plan_name, record_key
 from starling_common.wire import Registry
 from starling_segments import LEAVES, Evaluator, Known, UserState, compile_plan, encode_state, parse_segment
 from starling_stream.kafka.transactions import topic_ids
-from starling_stream.model.backing_store import Facts, Place, Standing, StateWrite
+from starling_stream.model.backing_store import Checkpoint, PartitionCopy, StageLayout, StateWrite
 from starling_stream.model.meta import TaskMeta, encode_meta
 from starling_stream.model.rows import NEVER, row_of
-from starling_stream.state.cassandra import CassandraBacking
+from starling_stream.state.cassandra import CassandraBackingStore
 from tests.conftest import Stack
 from tests.contract.api.answers import is_problem
 from tests.contract.api.conftest import Client
@@ -40,20 +40,20 @@ class Tier:
     """Where the segmenter would keep its states."""
 
     def __init__(self, stack: Stack, database: Database, workspace: str) -> None:
-        self._backing = CassandraBacking(database, BUCKETS)
+        self._backing = CassandraBackingStore(database, BUCKETS)
         self._log = topic_ids(stack.brokers, [CHANGELOG])[CHANGELOG][0]
         self._workspace = workspace
         self._ends = _ends(stack)
-        self._backing.freeze(Facts("segmenter", PARTITIONS, BUCKETS, {CHANGELOG: self._log}))
+        self._backing.freeze(StageLayout("segmenter", PARTITIONS, BUCKETS, {CHANGELOG: self._log}))
 
     def keep(self, states: Mapping[str, UserState]) -> None:
         for user, state in states.items():
             key = record_key(self._workspace, user)
             write = StateWrite(key, row_of(1, NEVER + encode_state(state)), 1, None, None)
-            self._backing.write(Place(self._log, partition_of(key, PARTITIONS), 0), [write])
+            self._backing.write(PartitionCopy(self._log, partition_of(key, PARTITIONS), 0), [write])
         meta = encode_meta(TaskMeta(1, NOW_MS, _OF_MANY))
         for number, end in self._ends.items():
-            self._backing.move_floor(Place(self._log, number, 0), Standing(0, end, meta, 0))
+            self._backing.save_checkpoint(PartitionCopy(self._log, number, 0), Checkpoint(0, end, meta, 0))
 
 
 def _ends(stack: Stack) -> dict[int, int]:

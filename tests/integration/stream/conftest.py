@@ -18,13 +18,13 @@ def rig(stack: Stack, tmp_path: Path) -> Iterator[Rig]:
 
 @pytest.fixture
 def one_partition(stack: Stack, tmp_path: Path) -> Iterator[Rig]:
-    """The same with topics of one partition: a worker has all of it or nothing."""
+    """The same with topics of one partition: a worker has the whole stage or nothing."""
     yield from _in_place(Rig(stack.brokers, stack.registry_url, tmp_path, partitions=1))
 
 
 @pytest.fixture
-def tiered(stack: Stack, tmp_path: Path) -> Iterator[Rig]:
-    """The same, with Cassandra behind the workers' disks."""
+def with_backing_store(stack: Stack, tmp_path: Path) -> Iterator[Rig]:
+    """The same, with Cassandra as the backing store."""
     yield from _in_place(Rig(stack.brokers, stack.registry_url, tmp_path, stack.cassandra))
 
 

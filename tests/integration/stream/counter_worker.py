@@ -17,7 +17,7 @@ from tests.unit.stream.counting import Counted, Counter
 
 
 class Sleeper:
-    """Stops the process once, at its first passage of the place that `COUNTER_ASLEEP_IN` names: fire, switch or restore."""
+    """Suspends the process once, at its first passage of the point in `COUNTER_ASLEEP_IN`: fire, switch or restore."""
 
     def __init__(self, place: str | None) -> None:
         self._place = place
@@ -32,14 +32,14 @@ SLEEPER = Sleeper(os.environ.get("COUNTER_ASLEEP_IN"))
 
 
 def _restore_and_sleep(*given: Any) -> Restored:
-    """The changelog is read to its end, and the task does not run yet."""
+    """Suspend the process after the replay, before the task runs."""
     restored = restore(*given)
     SLEEPER.passed("restore")
     return restored
 
 
 class Asking(Counter):
-    """Asks the registry about every record, so to say: it is away for as long as the file `COUNTER_REGISTRY_AWAY` is there."""
+    """A counter whose `decode` fails as without a registry while the file `COUNTER_REGISTRY_AWAY` exists."""
 
     def fire(self, key: bytes, unit: Unit[Counted]) -> None:
         SLEEPER.passed("fire")
@@ -51,7 +51,7 @@ class Asking(Counter):
 
     def decode(self, topic: str, value: bytes) -> Decoded:
         if Path(os.environ.get("COUNTER_REGISTRY_AWAY", "/nowhere")).exists():
-            raise RegistryUnavailable("it is away, the test says")
+            raise RegistryUnavailable("unavailable for this test")
         return super().decode(topic, value)
 
 

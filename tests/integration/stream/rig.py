@@ -1,4 +1,4 @@
-"""What the stream tests share: topics of their own, worker processes of their own, and a plain fold to compare with."""
+"""The shared parts of the stream tests: topics and worker processes of their own, and a plain fold to compare with."""
 
 import os
 import signal
@@ -27,16 +27,16 @@ from tests.unit.stream.counting import event
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 240.0, said: Callable[[], str] = str) -> None:
-    """Returns when the condition holds; fails the test, with what was waited for and what was `said`, when it never does."""
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 240.0, details: Callable[[], str] = str) -> None:
+    """Return when the condition holds; fail the test with `what` and the `details` after the time-out."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}\n{said()}"
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}\n{details()}"
         time.sleep(0.05)
 
 
 CLIENT_HUNG = b"Timeout (0:"
-"""What a worker leaves in its log when it ends itself because a call of the Kafka client does not come back."""
+"""In a worker's log: the worker ended because a call of the Kafka client did not return."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Worker:
         self.process.wait()
 
     def revive(self) -> None:
-        """Start it again, as whoever supervises it would, if it has ended itself because the Kafka client hung."""
+        """Restart the process, as a supervisor would, if it ended because the Kafka client hung."""
         if self.begin is not None and self.process.poll() == 1 and self.log.read_bytes().count(CLIENT_HUNG) == 1:
             self.process = self.begin()
 
@@ -71,8 +71,8 @@ class Worker:
     def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
-    def terminate(self, *, for_good: bool = False) -> int:
-        self.process.send_signal(signal.SIGUSR1 if for_good else signal.SIGTERM)
+    def terminate(self, *, leave: bool = False) -> int:
+        self.process.send_signal(signal.SIGUSR1 if leave else signal.SIGTERM)
         code = self.process.wait(timeout=120)
         if code:
             print(self.log.read_text(errors="replace")[-3000:])  # noqa: T201 - shown when the test fails
@@ -85,7 +85,7 @@ class Rig:
     registry_url: str
     directory: Path
     cassandra: Cassandra | None = None
-    """The tier behind the workers' disks; None: the changelog is all."""
+    """The backing store of the workers; None: only the changelog."""
     partitions: int = 4
     stage: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:10]}")
     workers: list[Worker] = field(default_factory=list)
@@ -133,7 +133,7 @@ class Rig:
             "STARLING_SESSION_TIMEOUT_SECONDS": "6",
             "STARLING_HEARTBEAT_INTERVAL_SECONDS": "0.5",
             "STARLING_TRANSACTION_TIMEOUT_SECONDS": "5",
-            **self._tier_settings(),
+            **self._backing_store_settings(),
         }
         log = self.directory / f"{instance}-{len(self.workers)}.log"
 
@@ -148,7 +148,7 @@ class Rig:
         self.workers.append(worker)
         return worker
 
-    def _tier_settings(self) -> dict[str, str]:
+    def _backing_store_settings(self) -> dict[str, str]:
         if self.cassandra is None:
             return {}
         return {
@@ -156,7 +156,7 @@ class Rig:
             "STARLING_CASSANDRA__PORT": str(self.cassandra.port),
             "STARLING_CASSANDRA__KEYSPACE": self.cassandra.keyspace,
             "STARLING_TIER_FLUSH_SECONDS": "0.3",
-            # Never replay a whole changelog because it is small: these tests are about what is done when it is not.
+            # No replay of a small changelog instead of a lazy restore, which these tests are about.
             "STARLING_TIER_REPLAY_RECORDS": "0",
         }
 
@@ -175,14 +175,14 @@ class Rig:
         assert producer.flush(30) == 0
 
     def recreate_changelog(self) -> None:
-        """The topic as somebody would have it who deleted it and created it anew."""
+        """Delete the topic and create it again, as an operator might."""
         admin, name = AdminClient({"bootstrap.servers": self.brokers}), f"{self.stage}-state-changelog"
         admin.delete_topics([name])[name].result()
         wait_until(lambda: name not in admin.list_topics(timeout=10).topics, "the topic to be gone")
         admin.create_topics([NewTopic(name, self.partitions, 1, config={"cleanup.policy": "compact"})])[name].result()
 
     def cut_changelog(self) -> None:
-        """As if somebody had its records deleted."""
+        """Delete the topic's records, as an operator might."""
         admin, name = AdminClient({"bootstrap.servers": self.brokers}), f"{self.stage}-state-changelog"
         change = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change])
@@ -192,7 +192,7 @@ class Rig:
             deleted.result()
 
     def events(self, count: int, users: int) -> list[tuple[str, bytes, bytes]]:
-        """Events over both inputs, a second of event time apart, that go on from those made before."""
+        """Return events over both inputs, a second of event time apart, after those made before."""
         made = []
         for number in range(self.sent, self.sent + count):
             received_at = int(time.time() * 1e6) - 60_000_000 + number
@@ -202,10 +202,10 @@ class Rig:
         return made
 
     def read(self, topic: str) -> list[tuple[int, bytes, bytes]]:
-        """(partition, key, value) of every committed record, in the order of each partition.
+        """Return (partition, key, value) of every committed record, in the order of each partition.
 
-        Waits until no transaction is open, such as one that a worker left which was stopped in the middle of it: nobody is
-        shown what was committed behind it.
+        Waits until no transaction is open, such as that of a worker killed in the middle of it: later commits are invisible to
+        every reader until then.
         """
         until_markers_are_written(self.brokers, [topic])
         consumer = Consumer(consumer_config(self.brokers, f"read-{uuid.uuid4().hex}", **{"enable.partition.eof": True}))
@@ -222,11 +222,11 @@ class Rig:
         return found
 
     def settled(self) -> bool:
-        """Whether the group has committed up to the end of every input."""
+        """Return whether the group has committed up to the end of every input."""
         return self._committed_to_end(self.inputs)
 
     def clock_settled(self) -> bool:
-        """Whether every task has reached the last instant of the clock topic."""
+        """Return whether every task has reached the last instant of the clock topic."""
         return self._committed_to_end([f"{self.stage}.clock"])
 
     def _committed_to_end(self, topics: Sequence[str]) -> bool:

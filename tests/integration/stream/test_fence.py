@@ -1,7 +1,7 @@
-"""A worker that was stopped while another took over its partition commits nothing, even where no offset moves.
+"""A suspended worker whose partition was reassigned commits nothing, even where no offset advances.
 
-The zombie stops itself in the middle of a unit of work that consumes no record, before a transaction is begun, and is resumed once
-the other worker has the partition. Its producer has a transactional id of its own, so only the group can refuse the commit.
+The zombie suspends itself within a unit of work without records, before a transaction begins, and is resumed once the other worker
+has the partition. Its producer has a transactional id of its own, so only the group can refuse the commit.
 """
 
 import time
@@ -22,12 +22,12 @@ from starling_stream.model.processor import Output
 from tests.faults.log import read_all
 from tests.integration.stream.rig import Rig, Worker, wait_until
 from tests.integration.stream.test_worker_faults import LONG, _counts, _dead, _expected, _refused, _send
-from tests.integration.stream.test_worker_standby import COPIES, _said, _wait_for_copies
+from tests.integration.stream.test_worker_standby import COPIES, _logged, _wait_for_copies
 from tests.unit.stream.counting import HOUR_MS, event
 
 USERS = {b"default/u%d" % number for number in range(40)}
 SLICED = {"STARLING_TIMERS_PER_UNIT": "4"}
-"""A wave of timers takes several transactions; the clock's offset moves with the last of them only."""
+"""A burst of timers needs several transactions; only the last of them advances the clock's offset."""
 
 
 def _quiet(rig: Rig) -> Counter[bytes]:
@@ -39,10 +39,10 @@ def _send_clock(rig: Rig) -> None:
 
 
 def _resume(zombie: Worker) -> None:
-    """Until it is a member of the group again, or has ended: what it held is committed or refused by then."""
-    assignments = len(_said(zombie, "assigned"))
+    """Resume it until it has rejoined the group or ended: its transactions are committed or refused by then."""
+    assignments = len(_logged(zombie, "assigned"))
     zombie.resume()
-    wait_until(lambda: _dead(zombie) or len(_said(zombie, "assigned")) > assignments, "the zombie to end or to rejoin")
+    wait_until(lambda: _dead(zombie) or len(_logged(zombie, "assigned")) > assignments, "the zombie to end or to rejoin")
 
 
 def _versions(rig: Rig) -> dict[bytes, list[int]]:
@@ -107,7 +107,7 @@ def test_timers_that_a_zombie_fires_while_a_standby_is_promoted_are_refused(one_
     heir.resume()
     wait_until(rig.clock_settled, "all timers to be fired")
     assert _quiet(rig) == Counter(USERS)
-    assert _said(heir, "task_running")[0]["base"] == "disk"
+    assert _logged(heir, "task_running")[0]["base"] == "disk"
 
 
 def test_timers_that_a_zombie_fires_by_the_wall_clock_are_refused(one_partition: Rig) -> None:
@@ -137,7 +137,7 @@ def test_a_task_that_consumed_nothing_yet_commits_where_its_input_begins(one_par
     admin = AdminClient({"bootstrap.servers": rig.brokers})
     for deleted in admin.delete_records([TopicPartition(topic, 0, 10) for topic in rig.inputs]).values():
         deleted.result()
-    # The first transaction of a new task under a plan switches its users, of which there are none; records come after it.
+    # The first transaction of a new task with a plan switches its users, of which there are none; records follow.
     switched = rig.start("w0", COUNTER_PLAN="v2", STARLING_FAILPOINT=f"{AFTER_STORE}:1")
     wait_until(lambda: _dead(switched), "the worker to kill itself after its first transaction")
     assert [value for _, _, value in rig.read(f"{rig.stage}.out")] == [b"v2 after 0"]
@@ -147,7 +147,7 @@ def test_a_task_that_consumed_nothing_yet_commits_where_its_input_begins(one_par
 
 
 def test_a_worker_that_is_no_member_of_its_group_commits_nothing(one_partition: Rig) -> None:
-    """aiokafka has generation -1 and no member id once it was put out of its group. A group without members would accept them."""
+    """aiokafka has generation -1 and no member id after a removal from the group. A group without members would accept them."""
     rig = one_partition
     naming = Naming(rig.stage, f"{rig.stage}-state-changelog", f"{rig.stage}.dlq", b"\0\0\0\0\1", lambda _: b"")
     transactions = Transactions(rig.brokers, f"{rig.group}-w0", 30, naming, Failpoints(None))

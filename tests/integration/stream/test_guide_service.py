@@ -1,6 +1,6 @@
-"""The service in the programmers' guide is whole: taken from there, run on a real broker, killed on its way, and exact.
+"""The service of the tutorial is complete: taken from the page, run on a real broker, killed, and exact.
 
-The oracle knows nothing of events and timers: it reads the days on which somebody was active.
+The oracle knows no events and timers: it reads the days on which a user was active.
 """
 
 import itertools
@@ -50,7 +50,7 @@ def _block(kind: str, containing: str) -> str:
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A broker of its own: what the service reads and writes are the platform's own topics."""
+    """A broker of its own: the service reads and writes the platform's topics."""
     with running(("kafka", "registry"), tmp_path_factory.mktemp("parts")) as stack:
         entries = yaml.safe_load(_block("yaml", "streaks.dlq"))["topics"]
         topics = [_topic(name, entry, PARTITIONS) for name, entry in entries.items()]
@@ -61,7 +61,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that holds the guide's package."""
+    """Return a directory with the tutorial's package."""
     directory = tmp_path_factory.mktemp("package")
     for name, source in FILES:
         (directory / name).parent.mkdir(exist_ok=True)
@@ -106,23 +106,23 @@ def _settled(parts: Stack) -> bool:
 
 
 def _active_days(dice: random.Random, workspace: str) -> dict[bytes, list[int]]:
-    """User -> days. Everybody is there on the first day."""
+    """Return user -> days. Every user is active on the first day."""
     users = [f"{workspace}/u{number}".encode() for number in range(USERS)]
     later = range(FIRST_DAY + 1, FIRST_DAY + DAYS)
     return {user: [FIRST_DAY, *(day for day in later if dice.random() < 0.7)] for user in users}
 
 
 def _expected(days: list[int]) -> list[str]:
-    told, streak = ["1"], 1
+    outputs, streak = ["1"], 1
     for before, day in itertools.pairwise(days):
-        told += [] if day == before + 1 else ["0"]
+        outputs += [] if day == before + 1 else ["0"]
         streak = streak + 1 if day == before + 1 else 1
-        told.append(str(streak))
-    return [*told, "0"]
+        outputs.append(str(streak))
+    return [*outputs, "0"]
 
 
 def _events(dice: random.Random, active: Mapping[bytes, list[int]]) -> list[tuple[bytes, int]]:
-    """(user, event time) in the order of time, two a day; now and then one that happened long ago."""
+    """Return (user, event time) in the order of time, two a day; some events are long past."""
     made = [(user, day * DAY_MS + dice.randrange(DAY_MS)) for user, days in active.items() for day in days for _ in range(2)]
     made.sort(key=lambda one: one[1])
     late = {at: [(user, at - 9 * DAY_MS)] for user, at in made[49::50]}
@@ -130,7 +130,7 @@ def _events(dice: random.Random, active: Mapping[bytes, list[int]]) -> list[tupl
 
 
 class Source:
-    """Writes the service's inputs, reads what it told of a workspace."""
+    """Writes the service's inputs, and reads its outputs for a workspace."""
 
     def __init__(self, parts: Stack, codecs: Mapping[str, Codec], example: Mapping[str, Any]) -> None:
         self._brokers = parts.brokers
@@ -156,7 +156,7 @@ class Source:
             self._producer.produce(CLOCK, self._codecs[CLOCK].encode(record), None, partition)
         assert self._producer.flush(30) == 0
 
-    def told(self, workspace: str) -> dict[bytes, list[str]]:
+    def outputs(self, workspace: str) -> dict[bytes, list[str]]:
         found: dict[bytes, list[str]] = defaultdict(list)
         for records in read_all(self._brokers, [AGGREGATES])[AGGREGATES].values():
             for record in records:
@@ -175,7 +175,7 @@ def test_it_is_short() -> None:
     assert sum(source.count("\n") for _, source in FILES) < 100
 
 
-def test_it_can_be_tried_without_a_broker(
+def test_it_runs_without_a_broker(
     package: Path, codecs: Mapping[str, Codec], example: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(package)
@@ -205,8 +205,8 @@ def test_it_is_exact_over_a_kill(parts: Stack, package: Path, source: Source, tm
         assert heir.terminate() == 0
     finally:
         heir.kill()
-    told = source.told(workspace)
-    assert {user: (told.get(user), days) for user, days in active.items() if told.get(user) != _expected(days)} == {}
+    outputs = source.outputs(workspace)
+    assert {user: (outputs.get(user), days) for user, days in active.items() if outputs.get(user) != _expected(days)} == {}
 
 
 def test_its_metrics_are_there_without_a_line_of_code(parts: Stack, package: Path, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_its_metrics_are_there_without_a_line_of_code(parts: Stack, package: Pat
         wait_until(worker.ready, "the worker to be ready")
         with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}/metrics", timeout=5) as answer:
             text = answer.read().decode()
-        told = set(re.findall(r"^# TYPE (\S+?)(?:_created)? \S+$", text, re.MULTILINE))
-        assert {name for name in telemetry() if name.startswith("starling_stream_")} <= told
+        outputs = set(re.findall(r"^# TYPE (\S+?)(?:_created)? \S+$", text, re.MULTILINE))
+        assert {name for name in telemetry() if name.startswith("starling_stream_")} <= outputs
     finally:
         worker.kill()

@@ -1,4 +1,4 @@
-"""What operators ask of the states, beside a running worker."""
+"""Operators' commands on states, beside a running worker."""
 
 import json
 import threading
@@ -10,49 +10,49 @@ import pytest
 from starling_common.database import Database
 from starling_stream.inspect.operations import main
 from tests.integration.stream.rig import Rig, wait_until
+from tests.integration.stream.test_worker_backing_store import _based_on, _inconsistencies, _send
 from tests.integration.stream.test_worker_faults import _counts, _dead, _expected
-from tests.integration.stream.test_worker_tier import _based_on, _disagreements, _send
 
 
 @pytest.fixture
-def addressed(tiered: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
-    """The operations find the stack in the environment."""
-    assert tiered.cassandra is not None
-    monkeypatch.setenv("STARLING_KAFKA__BROKERS", tiered.brokers)
-    monkeypatch.setenv("STARLING_REGISTRY__URL", tiered.registry_url)
-    monkeypatch.setenv("STARLING_CASSANDRA__CONTACT_POINTS", tiered.cassandra.contact_points)
-    monkeypatch.setenv("STARLING_CASSANDRA__PORT", str(tiered.cassandra.port))
-    monkeypatch.setenv("STARLING_CASSANDRA__KEYSPACE", tiered.cassandra.keyspace)
-    return tiered
+def addressed(with_backing_store: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """The commands find the stack in the environment."""
+    assert with_backing_store.cassandra is not None
+    monkeypatch.setenv("STARLING_KAFKA__BROKERS", with_backing_store.brokers)
+    monkeypatch.setenv("STARLING_REGISTRY__URL", with_backing_store.registry_url)
+    monkeypatch.setenv("STARLING_CASSANDRA__CONTACT_POINTS", with_backing_store.cassandra.contact_points)
+    monkeypatch.setenv("STARLING_CASSANDRA__PORT", str(with_backing_store.cassandra.port))
+    monkeypatch.setenv("STARLING_CASSANDRA__KEYSPACE", with_backing_store.cassandra.keyspace)
+    return with_backing_store
 
 
-def test_a_user_is_shown_and_tiers_are_compared_beside_a_running_worker(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_is_printed_and_stores_are_compared_beside_a_running_worker(
+    addressed: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
     rig, base = addressed, ["--stage", addressed.stage, "--disk", str(addressed.directory / "w0")]
     sent = _send(rig, 300)
     rig.wait_settled([rig.start()])
-    wait_until(lambda: _disagreements(rig) == [], "the tier to hold everything")
+    wait_until(lambda: _inconsistencies(rig) == [], "the backing store to be complete")
     assert main([*base, "inspect", "u7"]) == 0
     shown = json.loads(capsys.readouterr().out)
     count = _expected(sent)[b"default/u7"][-1]
     assert shown["key"] == "default/u7"
-    assert {tier: (found["version"], found["state"]["total"]) for tier, found in shown["tiers"].items()} == {
-        "changelog": (shown["tiers"]["changelog"]["version"], count),
-        "cassandra": (shown["tiers"]["changelog"]["version"], count),
-        "disk w0": (shown["tiers"]["changelog"]["version"], count),
+    assert {store: (found["version"], found["state"]["total"]) for store, found in shown["stores"].items()} == {
+        "changelog": (shown["stores"]["changelog"]["version"], count),
+        "cassandra": (shown["stores"]["changelog"]["version"], count),
+        "disk w0": (shown["stores"]["changelog"]["version"], count),
     }
-    assert shown["tiers"]["cassandra"]["due"].startswith("1970-01-01T01:")
+    assert shown["stores"]["cassandra"]["due"].startswith("1970-01-01T01:")
     assert main([*base, "verify"]) == 0
-    assert f"{rig.stage}: no faults" in capsys.readouterr().out
+    assert f"{rig.stage}: no violations" in capsys.readouterr().out
 
 
-def test_a_row_that_was_tampered_with_is_found_and_rebuilding_its_partition_mends_it(
-    addressed: Rig, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_row_is_found_and_a_rebuild_of_its_partition_repairs_it(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     rig, base = addressed, ["--stage", addressed.stage]
     sent = _send(rig, 300)
     first = rig.start()
     rig.wait_settled([first])
-    wait_until(lambda: _disagreements(rig) == [], "the tier to hold everything")
+    wait_until(lambda: _inconsistencies(rig) == [], "the backing store to be complete")
     assert main([*base, "inspect", "u7"]) == 0
     partition = json.loads(capsys.readouterr().out)["partition"]
     _tamper(rig, b"default/u7")
@@ -60,7 +60,7 @@ def test_a_row_that_was_tampered_with_is_found_and_rebuilding_its_partition_mend
     assert "b'default/u7': version 77 is newer than the changelog's" in capsys.readouterr().out
     rebuilding = threading.Thread(target=main, args=([*base, "rebuild", str(partition)],))
     rebuilding.start()
-    wait_until(lambda: _dead(first), "the worker to leave, for it holds what is to be rebuilt")
+    wait_until(lambda: _dead(first), "the worker to leave, because its partition is rebuilt")
     assert first.process.returncode == 1
     second = rig.start()
     rebuilding.join(60)
@@ -72,7 +72,7 @@ def test_a_row_that_was_tampered_with_is_found_and_rebuilding_its_partition_mend
     assert _counts(rig) == _expected(sent)
 
 
-def test_a_timer_that_a_restore_would_not_find_is_told(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_timer_missing_from_the_due_index_is_found(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     rig, base = addressed, ["--stage", addressed.stage]
     _send(rig, 300)
     worker = rig.start()
@@ -84,13 +84,13 @@ def test_a_timer_that_a_restore_would_not_find_is_told(addressed: Rig, capsys: p
     assert "b'default/u7': due, and not in the index" in capsys.readouterr().out
 
 
-def test_a_stage_that_keeps_nothing_is_named(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stage_without_states_is_named(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--stage", addressed.stage, "verify"]) == 1
-    assert f"no states of {addressed.stage} are kept in Cassandra" in capsys.readouterr().err
+    assert f"no states of {addressed.stage} are stored in Cassandra" in capsys.readouterr().err
 
 
 def _entry(rig: Rig, database: Database, table: str, columns: str, key: bytes) -> list[Any]:
-    """The values of these columns for a key of this rig's."""
+    """Return the values of these columns for a key of this rig."""
     found = database.read(f"SELECT log, {columns} FROM {{ks}}.{table} WHERE key = ? ALLOW FILTERING", (key,))  # noqa: S608
     topics = database.read("SELECT topics FROM {ks}.state_facts WHERE stage = ?", (rig.stage,))[0]["topics"]
     (row,) = [one for one in found if one["log"] == topics[f"{rig.stage}-state-changelog"]]

@@ -1,4 +1,4 @@
-"""Copies that follow a changelog on a real broker: they hold what it holds, whatever is done to log, disk and broker's word."""
+"""Standby copies on a real broker: they contain the changelog's rows, whatever happens to log, disk and broker."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from starling_common.kafka import consumer_config, producer_config
 from starling_common.metrics import Metrics
 from starling_stream.model.changelog import decode_state_changed, encode_state_changed
 from starling_stream.model.meta import TaskMeta, encode_meta
-from starling_stream.model.ports import NoBackingTier
+from starling_stream.model.ports import NoFlusher
 from starling_stream.model.rows import META_KEY, NEVER, row_of
 from starling_stream.state.local_store import Origin, TaskStore, store_memory
 from starling_stream.state.metrics import Gauges
@@ -51,7 +51,7 @@ class _Log:
         self._producer.produce(self.topic, encode_state_changed(HEADER, version, NEVER + payload), key, number)
 
     def end(self, number: int) -> int:
-        """Where the log ends. Markers of what was committed are written after the commit is answered, so they may come still."""
+        """Return the log's end. The markers of a commit are written after its response, so the end may still grow."""
         reader = Consumer(consumer_config(self.rig.brokers, "end", **{"isolation.level": "read_uncommitted"}))
         try:
             found = reader.get_watermark_offsets(TopicPartition(self.topic, number), timeout=30, cached=False)
@@ -61,13 +61,13 @@ class _Log:
             reader.close()
 
     def rows(self, number: int) -> dict[bytes, bytes]:
-        """What a store of all of it holds."""
+        """Return the rows of a complete store."""
         own = {key: version for (partition, key), version in self.versions.items() if partition == number}
         return {key: row_of(version, NEVER + b"%b of %d" % (key, version)) for key, version in own.items()}
 
 
 class _Disk:
-    """A worker's directory, with copies in it."""
+    """A worker's directory with standby copies."""
 
     def __init__(self, log: _Log, path: Path) -> None:
         self._log = log
@@ -80,11 +80,11 @@ class _Disk:
     def plan(self, number: int) -> Plan:
         rig, topic = self._log.rig, self._log.topic
         origin = Origin(topic, self.topic_id, rig.partitions)
-        path, tier = self.path / str(number), NoBackingTier()
-        return Plan(rig.brokers, rig.group, topic, number, (), origin, path, HEADER, decode_state_changed, tier, 0)
+        path, flusher = self.path / str(number), NoFlusher()
+        return Plan(rig.brokers, rig.group, topic, number, (), origin, path, HEADER, decode_state_changed, flusher, 0)
 
     def wait_for(self, number: int) -> None:
-        """Until the copy is up to the end; compared is what it holds, and then it is followed again."""
+        """Wait until the copy is at the log's end, compare its rows, and follow it again."""
         end = self._log.end(number)
         wait_until(lambda: self.standbys.positions().get(number, -1) >= end, f"the copy of {number} to be at {end}", 60)
         store = self.taken(number)
@@ -94,7 +94,7 @@ class _Disk:
         assert rows == self._log.rows(number)
 
     def taken(self, number: int) -> TaskStore:
-        """Given away, once it is open."""
+        """Return the store of a copy once it is open."""
         wait_until(lambda: number in self.standbys.positions(), f"the copy of {number} to be open", 60)
         store = self.standbys.take(number)
         assert store is not None
@@ -119,7 +119,7 @@ def disk(log: _Log, tmp_path: Path) -> Iterator[_Disk]:
     made.standbys.close()
 
 
-def test_copies_hold_what_was_committed_and_nothing_else(log: _Log, disk: _Disk) -> None:
+def test_copies_contain_committed_rows_only(log: _Log, disk: _Disk) -> None:
     for number in range(3):
         log.write(number, range(50 * (number + 1)))
     log.write(0, range(20), commit=False)
@@ -128,7 +128,7 @@ def test_copies_hold_what_was_committed_and_nothing_else(log: _Log, disk: _Disk)
         disk.wait_for(number)
 
 
-def test_what_is_given_away_is_left_alone_and_what_comes_back_is_gone_on_with(log: _Log, disk: _Disk) -> None:
+def test_a_store_handed_over_is_not_written_and_is_followed_again_later(log: _Log, disk: _Disk) -> None:
     log.write(1, range(50))
     disk.wait_for(1)
     store = disk.taken(1)
@@ -136,14 +136,14 @@ def test_what_is_given_away_is_left_alone_and_what_comes_back_is_gone_on_with(lo
     log.write(1, range(40, 60))
     log.write(2, range(10))
     disk.wait_for(2)
-    assert len(dict(store.all_rows())) == 50  # nobody wrote to it
+    assert len(dict(store.all_rows())) == 50  # not written meanwhile
     store.close()
     disk.standbys.follow(range(4))
     disk.wait_for(1)
 
 
-def test_a_copy_that_came_back_older_than_it_was_is_brought_up_to_date(log: _Log, disk: _Disk) -> None:
-    """Nothing of what is still on its way from where it was read before may be taken for what follows."""
+def test_a_copy_that_returns_older_is_brought_up_to_date(log: _Log, disk: _Disk) -> None:
+    """Records in transit from the former position must not be taken for those after the present one."""
     log.write(0, range(50))
     disk.wait_for(0)
     disk.taken(0).close()
@@ -153,7 +153,7 @@ def test_a_copy_that_came_back_older_than_it_was_is_brought_up_to_date(log: _Log
     disk.wait_for(0)
 
 
-def test_a_copy_goes_on_after_a_restart_where_it_was(log: _Log, disk: _Disk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_continues_after_a_restart(log: _Log, disk: _Disk, capsys: pytest.CaptureFixture[str]) -> None:
     log.write(0, range(50))
     disk.wait_for(0)
     disk.restart()
@@ -162,19 +162,19 @@ def test_a_copy_goes_on_after_a_restart_where_it_was(log: _Log, disk: _Disk, cap
     assert "standby_started_over" not in capsys.readouterr().out
 
 
-def test_a_copy_that_ends_before_the_log_begins_is_begun_anew(log: _Log, disk: _Disk) -> None:
+def test_a_copy_that_ends_before_the_logs_start_is_created_again(log: _Log, disk: _Disk) -> None:
     log.write(0, range(50))
     disk.wait_for(0)
     disk.standbys.close()
     log.write(0, range(50))
     log.rig.cut_changelog()
-    log.versions = {place: version for place, version in log.versions.items() if place[0] != 0}
+    log.versions = {key: version for key, version in log.versions.items() if key[0] != 0}
     log.write(0, range(100, 150))
     disk.restart()
     disk.wait_for(0)
 
 
-def test_a_damaged_copy_is_begun_anew(log: _Log, disk: _Disk) -> None:
+def test_a_damaged_copy_is_created_again(log: _Log, disk: _Disk) -> None:
     log.write(0, range(50))
     disk.wait_for(0)
     disk.standbys.close()
@@ -183,7 +183,9 @@ def test_a_damaged_copy_is_begun_anew(log: _Log, disk: _Disk) -> None:
     disk.wait_for(0)
 
 
-def test_a_copy_of_another_log_is_refused_and_the_others_go_on(log: _Log, disk: _Disk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_of_another_log_is_refused_and_the_others_continue(
+    log: _Log, disk: _Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
     log.write(0, range(50))
     disk.wait_for(0)
     disk.standbys.close()
@@ -196,9 +198,9 @@ def test_a_copy_of_another_log_is_refused_and_the_others_go_on(log: _Log, disk: 
     assert disk.standbys.take(0) is None
 
 
-def test_what_breaks_a_batch_is_tried_again(log: _Log, disk: _Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as a disk that is full for a while: copies are of use, not needed, so the worker goes on."""
-    monkeypatch.setattr("starling_stream.state.standby._AGAIN_SECONDS", 0.1)
+def test_a_failed_batch_is_retried(log: _Log, disk: _Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a disk that is full for a while: copies are optional, so the worker continues."""
+    monkeypatch.setattr("starling_stream.state.standby._RETRY_SECONDS", 0.1)
     failures = 3
 
     def failing(*given: object) -> None:
@@ -214,13 +216,13 @@ def test_what_breaks_a_batch_is_tried_again(log: _Log, disk: _Disk, monkeypatch:
     assert failures == 0
 
 
-def test_copies_that_are_not_wanted_any_more_are_let_go(log: _Log, disk: _Disk) -> None:
+def test_copies_that_are_no_longer_assigned_are_closed(log: _Log, disk: _Disk) -> None:
     log.write(0, range(50))
     disk.wait_for(0)
     disk.standbys.follow([2])
     wait_until(lambda: disk.standbys.positions().keys() == {2}, "the others to be closed", 60)
     assert disk.standbys.followed() == {2}
-    TaskStore(disk.path / "0", disk.memory).close()  # nobody has it open
+    TaskStore(disk.path / "0", disk.memory).close()  # it is not open elsewhere
 
 
 def _lags(disk: _Disk) -> dict[str, float]:
@@ -233,12 +235,12 @@ def _lags(disk: _Disk) -> dict[str, float]:
     }
 
 
-def test_how_far_behind_each_copy_is_is_told(log: _Log, disk: _Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("starling_stream.state.standby._TELL_SECONDS", 0.1)
+def test_the_lag_of_each_copy_is_reported(log: _Log, disk: _Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("starling_stream.state.standby._REPORT_SECONDS", 0.1)
     for number in range(4):
         log.write(number, range(5))
-    wait_until(lambda: _lags(disk) == {"0": 0, "1": 0, "2": 0, "3": 0}, "all copies", 60, said=lambda: str(_lags(disk)))
+    wait_until(lambda: _lags(disk) == {"0": 0, "1": 0, "2": 0, "3": 0}, "all copies", 60, details=lambda: str(_lags(disk)))
     disk.standbys.follow([2])
-    wait_until(lambda: _lags(disk).keys() == {"2"}, "one copy", 60, said=lambda: str(_lags(disk)))
+    wait_until(lambda: _lags(disk).keys() == {"2"}, "one copy", 60, details=lambda: str(_lags(disk)))
     disk.standbys.follow([])
-    wait_until(lambda: _lags(disk) == {}, "none", 60, said=lambda: str(_lags(disk)))
+    wait_until(lambda: _lags(disk) == {}, "none", 60, details=lambda: str(_lags(disk)))

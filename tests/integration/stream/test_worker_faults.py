@@ -1,4 +1,4 @@
-"""A real worker on a real broker, killed wherever it can die: every output is there exactly once, in order.
+"""A real worker on a real broker, killed at each failpoint: every output is there exactly once, in order.
 
 The oracle is the plain fold: a user's outputs are 1, 2, 3 … up to the number of that user's events.
 """
@@ -40,9 +40,9 @@ def _send(rig: Rig, count: int) -> list[tuple[str, bytes, bytes]]:
 
 
 def _refused(worker: Worker) -> bool:
-    """Its generation or its producer was fenced, or its transaction had been given up by the broker meanwhile."""
-    said = worker.log.read_bytes().lower()
-    return b"fenced" in said or b"round_aborted" in said
+    """Return whether its generation or producer was fenced, or the broker had aborted its transaction."""
+    logged = worker.log.read_bytes().lower()
+    return b"fenced" in logged or b"batch_aborted" in logged
 
 
 def _dead(worker: Worker) -> bool:
@@ -50,9 +50,9 @@ def _dead(worker: Worker) -> bool:
 
 
 @pytest.mark.parametrize("place", [AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE])
-def test_outputs_are_exactly_once_over_a_kill_at_each_place(rig: Rig, place: str) -> None:
+def test_outputs_are_exactly_once_over_a_kill_at_each_place(rig: Rig, failpoint: str) -> None:
     sent = _send(rig, 600)
-    victim = rig.start(STARLING_FAILPOINT=f"{place}:2", STARLING_UNIT_MAX_RECORDS="200")
+    victim = rig.start(STARLING_FAILPOINT=f"{failpoint}:2", STARLING_UNIT_MAX_RECORDS="200")
     wait_until(lambda: _dead(victim), "the worker to kill itself")
     sent += _send(rig, 600)
     rig.wait_settled([rig.start()])
@@ -60,7 +60,10 @@ def test_outputs_are_exactly_once_over_a_kill_at_each_place(rig: Rig, place: str
 
 
 def test_a_worker_joins_its_group_once(rig: Rig) -> None:
-    """Each joining is a rebalance for all: of those that start together one that joins twice can interrupt the others for ever."""
+    """Each join is a rebalance for all members:
+
+    of workers that start together one that joins twice can interrupt the others for ever.
+    """
     worker = rig.start()
     wait_until(worker.ready, "the worker to be ready")
     (assigned,) = (line for line in worker.log.read_text().splitlines() if '"event": "assigned"' in line)
@@ -78,7 +81,7 @@ def test_a_lost_disk_is_rebuilt_from_the_changelog(rig: Rig) -> None:
     assert _counts(rig) == _expected(sent)
 
 
-def test_a_disk_that_is_behind_is_brought_up_to_the_changelog(rig: Rig) -> None:
+def test_an_old_disk_is_brought_up_to_date_from_the_changelog(rig: Rig) -> None:
     sent = _send(rig, 300)
     first = rig.start()
     rig.wait_settled([first])
@@ -93,7 +96,7 @@ def test_a_disk_that_is_behind_is_brought_up_to_the_changelog(rig: Rig) -> None:
     assert _counts(rig) == _expected(sent)
 
 
-def test_a_second_worker_takes_its_share_and_gives_it_back(rig: Rig) -> None:
+def test_a_second_worker_gets_its_share_and_returns_it(rig: Rig) -> None:
     sent = _send(rig, 400)
     first = rig.start("w0")
     wait_until(first.ready, "the first worker")
@@ -109,16 +112,16 @@ def test_a_second_worker_takes_its_share_and_gives_it_back(rig: Rig) -> None:
 
 
 LONG = {"STARLING_SESSION_TIMEOUT_SECONDS": "600"}
-"""Longer than any test: whoever waits for a session to end is not done in time."""
+"""Longer than any test: a test that waits for the end of a session fails."""
 
 
-def test_a_worker_that_leaves_for_good_hands_its_partitions_over_without_waiting_for_its_session(rig: Rig) -> None:
+def test_a_worker_that_leaves_the_group_hands_its_partitions_over_before_its_session_ends(rig: Rig) -> None:
     sent = _send(rig, 400)
     stays, goes = rig.start("w0", **LONG), rig.start("w1", **LONG)
     rig.wait_settled([stays, goes])
     wait_until(lambda: b"task_running" in goes.log.read_bytes(), "the second worker to have its share")
     sent += _send(rig, 400)
-    assert goes.terminate(for_good=True) == 0
+    assert goes.terminate(leave=True) == 0
     sent += _send(rig, 400)
     rig.wait_settled([stays])
     assert _counts(rig) == _expected(sent)
@@ -137,11 +140,11 @@ def test_a_worker_that_is_restarted_stays_a_member_and_the_others_do_not_notice(
     assert _counts(rig) == _expected(sent)
 
 
-def test_a_worker_that_is_told_to_stop_before_its_first_assignment_stops(rig: Rig) -> None:
+def test_a_worker_can_be_stopped_before_its_first_assignment(rig: Rig) -> None:
     sleeper = rig.start("w0", **LONG)
     wait_until(sleeper.ready, "the first worker")
     sleeper.process.send_signal(SIGSTOP)
-    # The group waits for the sleeper before it gives anybody anything.
+    # The group waits for the suspended worker before it assigns anything.
     newcomer = rig.start("w1", **LONG)
     wait_until(lambda: b"ConsumerThread]: Starting" in newcomer.log.read_bytes(), "the second worker to join")
     assert newcomer.terminate() == 0
@@ -149,23 +152,23 @@ def test_a_worker_that_is_told_to_stop_before_its_first_assignment_stops(rig: Ri
 
 
 @pytest.mark.parametrize("place", [AFTER_FOLD, AFTER_PRODUCE])
-def test_a_worker_that_slept_past_its_session_commits_nothing_of_what_it_held(rig: Rig, place: str) -> None:
+def test_a_worker_suspended_past_its_session_commits_nothing(rig: Rig, failpoint: str) -> None:
     sent = _send(rig, 600)
-    zombie = rig.start("w0", STARLING_FAILPOINT=f"{place}:2:stop", STARLING_UNIT_MAX_RECORDS="200")
-    wait_until(zombie.asleep, "the worker to fall asleep with a round in its hands")
+    zombie = rig.start("w0", STARLING_FAILPOINT=f"{failpoint}:2:stop", STARLING_UNIT_MAX_RECORDS="200")
+    wait_until(zombie.asleep, "the worker to fall asleep with a folded batch")
     heir = rig.start("w1")
     rig.wait_settled([heir])
     assert _counts(rig) == _expected(sent)
     zombie.resume()
-    # The broker words a refusal in several ways, some of which end the process at once; the counts below are the proof.
-    wait_until(lambda: _refused(zombie) or _dead(zombie), "the zombie to be refused, or to have left over it")
+    # The broker refuses in several ways, some of which end the process at once; the counts below are the proof.
+    wait_until(lambda: _refused(zombie) or _dead(zombie), "the zombie to be refused, or to have ended")
     wait_until(lambda: _dead(zombie) or zombie.ready(), "the zombie to leave or to rejoin clean")
     sent += _send(rig, 400)
     rig.wait_settled([heir])
     assert _counts(rig) == _expected(sent)
 
 
-def test_a_record_that_cannot_be_decoded_goes_to_the_dead_letters_and_the_rest_goes_on(rig: Rig) -> None:
+def test_an_undecodable_record_is_a_dead_letter_and_the_others_are_processed(rig: Rig) -> None:
     broken = (rig.inputs[0], b"default/u1", b"{not json")
     rig.send([broken])
     sent = _send(rig, 100)
@@ -180,14 +183,14 @@ def test_a_record_that_cannot_be_decoded_goes_to_the_dead_letters_and_the_rest_g
     assert (letter["origin_topic"], letter["stage"], letter["workspace"]) == (rig.inputs[0], rig.stage, "default")
 
 
-def test_a_batch_that_cannot_be_decoded_while_the_registry_is_away_waits_for_it_and_is_not_skipped(rig: Rig) -> None:
+def test_a_fetch_waits_for_the_registry_and_is_not_skipped(rig: Rig) -> None:
     away = rig.directory / "registry-is-away"
     sent = _send(rig, 200)
     worker = rig.start(COUNTER_REGISTRY_AWAY=str(away))
     rig.wait_settled([worker])
     away.touch()
     sent += _send(rig, 200)
-    wait_until(lambda: b"it is away, the test says" in worker.log.read_bytes(), "the worker to notice")
+    wait_until(lambda: b"unavailable for this test" in worker.log.read_bytes(), "the worker to notice")
     sent += _send(rig, 200)
     away.unlink()
     rig.wait_settled([worker])
@@ -210,7 +213,7 @@ def test_timers_survive_a_lost_disk_and_fire_once_when_the_clock_is_advanced(rig
     assert quiet == Counter(b"default/u%d" % number for number in range(USERS))
 
 
-def test_a_new_plan_sees_the_past_and_reaches_every_key_before_anything_new(rig: Rig) -> None:
+def test_a_new_plan_reads_the_past_and_switches_every_key_before_new_records(rig: Rig) -> None:
     sent = _send(rig, 300)
     first = rig.start()
     rig.wait_settled([first])
@@ -223,14 +226,14 @@ def test_a_new_plan_sees_the_past_and_reaches_every_key_before_anything_new(rig:
         by_partition[partition].append((key, value))
     switched = {number: [value for key, value in out if key == b"plan"] for number, out in by_partition.items()}
     assert [len(values) for values in switched.values()] == [1] * rig.partitions
-    seen = sum(int(values[0].removeprefix(b"v2 after ")) for values in switched.values())
-    assert seen == sum(topic == rig.inputs[0] for topic, _, _ in sent)
+    in_history = sum(int(values[0].removeprefix(b"v2 after ")) for values in switched.values())
+    assert in_history == sum(topic == rig.inputs[0] for topic, _, _ in sent)
     for out in by_partition.values():
         after = len(out) - 1 - [key for key, _ in out].index(b"plan")
         assert after == sum(key in {k for k, _ in out} for _, key, _ in more)
 
 
-def test_a_store_of_another_log_is_refused_with_the_way_out(rig: Rig) -> None:
+def test_a_store_of_another_log_is_refused_with_the_cure(rig: Rig) -> None:
     _send(rig, 100)
     first = rig.start()
     rig.wait_settled([first])

@@ -1,4 +1,4 @@
-"""A small service for tests: counts a key's events, says each count, and says "quiet" an hour after the last one."""
+"""A small service for tests: counts a key's events, emits each count, and emits "quiet" an hour after the last event."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""How many arenas the C library makes for the threads of a process."""
+"""The number of malloc arenas in a process."""
 
 import importlib
 import os
@@ -33,17 +33,17 @@ libc.fclose(out)
 @pytest.mark.parametrize(
     ("how", "setting", "few"), [("shared", {}, True), ("own", {}, False), ("shared", {"MALLOC_ARENA_MAX": "9"}, False)]
 )
-def test_threads_share_two_unless_somebody_said_how_many(how: str, setting: dict[str, str], few: bool, tmp_path: Path) -> None:
-    told = tmp_path / "info.xml"
+def test_threads_share_two_arenas_unless_the_environment_sets_a_number(
+    how: str, setting: dict[str, str], few: bool, tmp_path: Path
+) -> None:
+    info = tmp_path / "info.xml"
     environment = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"} | setting
-    subprocess.run([sys.executable, "-c", PROGRAM, how, str(told)], check=True, env=environment)
-    assert (told.read_text().count("<heap nr=") <= 2) is few
+    subprocess.run([sys.executable, "-c", PROGRAM, how, str(info)], check=True, env=environment)
+    assert (info.read_text().count("<heap nr=") <= 2) is few
 
 
 @pytest.mark.parametrize(("service", "wiring"), [("starling_normalizer", "open_service"), ("starling_segmenter", "built")])
-def test_a_service_limits_them_before_it_builds_what_starts_threads(
-    service: str, wiring: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_limits_arenas_before_it_starts_threads(service: str, wiring: str, monkeypatch: pytest.MonkeyPatch) -> None:
     main, done = importlib.import_module(f"{service}.__main__"), []
 
     def built(_settings: object) -> None:

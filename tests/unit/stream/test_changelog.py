@@ -1,4 +1,4 @@
-"""The hand-written changelog bytes against the general codec."""
+"""The specialised codec of the changelog against the general one."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def test_the_bytes_are_those_of_the_general_codec(version: int, state: bytes) ->
 
 
 @given(st.lists(st.integers(0, 4), max_size=12).map(bytes) | st.binary(max_size=12))
-def test_bytes_that_are_none_are_refused_and_never_half_read(junk: bytes) -> None:
+def test_other_bytes_are_refused_and_never_partly_read(junk: bytes) -> None:
     try:
         version, state = decode_state_changed(HEADER + junk)
     except ValueError:
@@ -34,7 +34,7 @@ def test_bytes_that_are_none_are_refused_and_never_half_read(junk: bytes) -> Non
 
 
 @pytest.mark.parametrize("cut", range(5, 14))
-def test_a_record_that_ends_early_is_refused(cut: int) -> None:
+def test_a_truncated_record_is_refused(cut: int) -> None:
     whole = encode_state_changed(HEADER, 300, b"state")
     with pytest.raises(ValueError, match="changelog"):
         decode_state_changed(whole[: min(cut, len(whole) - 1)])
@@ -46,14 +46,14 @@ def test_due_bytes_sort_as_the_instants_do(instants: list[int]) -> None:
     assert all(due_bytes(instant) < due_bytes(None) for instant in instants)
 
 
-def test_a_row_without_an_instant_waits_for_nothing() -> None:
+def test_a_row_without_an_instant_has_no_timer() -> None:
     assert row_due(row_of(3, due_bytes(None) + b"state")) is None
     assert row_due(row_of(3, b"")) is None
     assert (row_version(row_of(3, b"")), row_state(row_of(3, b""))) == (3, b"")
 
 
 @given(st.integers(1, 2**60), st.none() | st.integers(-(2**60), 2**60), st.binary(min_size=1, max_size=40))
-def test_a_row_follows_the_one_before_by_one_version_unless_nothing_is_new(version: int, due: int | None, payload: bytes) -> None:
+def test_a_changed_row_has_the_next_version_and_an_unchanged_one_is_none(version: int, due: int | None, payload: bytes) -> None:
     before = row_of(version, due_bytes(due) + payload)
     assert row_after(None, due, payload) == row_of(1, due_bytes(due) + payload)
     assert row_after(before, due, payload) is None

@@ -1,4 +1,4 @@
-"""A state that grows beyond the bound: the record that would do it is refused, and that alone."""
+"""A state that grows over the limit: only the record that exceeds it is refused."""
 
 import msgspec
 
@@ -16,7 +16,7 @@ class Event(msgspec.Struct):
 
 
 class Collector(WithoutPlan[list[str]]):
-    """Keeps every text; says how many; forgets all but the first when a timer fires."""
+    """Keeps every text and emits their number; a timer deletes all but the first."""
 
     def decode(self, topic: str, value: bytes) -> Decoded:
         decoded = msgspec.json.decode(value, type=Event)
@@ -51,7 +51,7 @@ def _fed(key: bytes, at: int, text: str) -> Fed:
     return Fed("in", key, msgspec.json.encode(Event(at, text)))
 
 
-def _told(task: "MemoryTask[list[str]]") -> list[tuple[bytes, bytes]]:
+def _outputs(task: "MemoryTask[list[str]]") -> list[tuple[bytes, bytes]]:
     return [(output.key, output.value) for output in task.take_outputs("out")]
 
 
@@ -66,18 +66,18 @@ def test_a_state_of_some_megabytes_is_kept() -> None:
     assert _refused(task) == []
 
 
-def test_the_record_that_would_make_it_too_large_is_refused_and_nothing_else_of_the_unit() -> None:
+def test_only_the_records_that_would_exceed_the_limit_are_refused() -> None:
     task = _task()
     task.feed_all([_fed(U1, 1, "first"), *(_fed(U1, at, MIB) for at in (2, 3, 4, 5, 6)), _fed(U2, 7, "other"), _fed(U1, 8, "last")])
     assert _refused(task) == [(U1, 4, "state_too_large"), (U1, 5, "state_too_large")]
     assert "default/u1 would have 4,194,325 bytes, over 4,194,304" in task.refusals[1].message
     assert task.state(U1) == ["first", MIB, MIB, MIB, "last"]
     assert task.state(U2) == ["other"]
-    assert _told(task) == [(U1, b"1"), (U1, b"2"), (U1, b"3"), (U1, b"4"), (U2, b"1"), (U1, b"5")]
+    assert _outputs(task) == [(U1, b"1"), (U1, b"2"), (U1, b"3"), (U1, b"4"), (U2, b"1"), (U1, b"5")]
     assert (task.due_ms(U1), task.stream_time_ms) == (1_008, 8)
 
 
-def test_one_unit_or_many_come_to_the_same() -> None:
+def test_one_unit_and_many_have_the_same_result() -> None:
     records = [_fed(U1, number, MIB[: 700_000 + number]) for number in range(9)]
     together, apart = _task(), _task()
     together.feed_all(records)
@@ -85,14 +85,14 @@ def test_one_unit_or_many_come_to_the_same() -> None:
         apart.feed_all([record])
     assert _refused(together) == _refused(apart) != []
     assert together.states() == apart.states()
-    assert _told(together) == _told(apart)
+    assert _outputs(together) == _outputs(apart)
 
 
-def test_the_first_record_of_a_key_can_be_the_one() -> None:
+def test_the_first_record_of_a_key_can_be_refused() -> None:
     task = _task()
     task.feed_all([_fed(U1, 1, MIB * 5), _fed(U2, 2, "other")])
     assert _refused(task) == [(U1, 0, "state_too_large")]
-    assert (task.states(), _told(task)) == ({U2: ["other"]}, [(U2, b"1")])
+    assert (task.states(), _outputs(task)) == ({U2: ["other"]}, [(U2, b"1")])
 
 
 def test_timers_fire_beside_a_refused_record() -> None:
@@ -103,8 +103,8 @@ def test_timers_fire_beside_a_refused_record() -> None:
     assert (task.due_ms(U1), task.due_ms(U2)) == (None, None)  # both were due at a second
 
 
-def test_what_is_too_large_already_may_become_smaller() -> None:
-    """Such as a state of a release without the bound; a record that makes it larger yet is refused."""
+def test_a_state_over_the_limit_may_become_smaller() -> None:
+    """Such as a state of a release without the limit; a record that makes it larger is refused."""
     task = MemoryTask(
         Service("collector", ("in",), Collector(), 0, Clock.EVENT),
         rows={U1: row_of(1, NEVER + msgspec.json.encode([MIB] * 6))},

@@ -1,9 +1,9 @@
-"""The fold as services see it: units of work, timers, plans, refusals, restarts."""
+"""The fold as services use it: units of work, timers, plans, refusals, restarts."""
 
 import pytest
 
 from starling_common.settings import Clock
-from starling_stream.model.errors import BrokenProcessor
+from starling_stream.model.errors import ProcessorError
 from starling_stream.model.processor import Unit
 from starling_stream.testing import Fed, MemoryTask
 from tests.unit.stream.counting import HOUR_MS, Counted, Counter, counting, event
@@ -35,7 +35,7 @@ def test_stream_time_is_the_highest_event_time_and_never_goes_back() -> None:
     assert task.stream_time_ms == 500
 
 
-def test_under_the_wall_clock_stream_time_is_that_of_arrival() -> None:
+def test_under_the_wall_clock_stream_time_is_the_time_of_arrival() -> None:
     task = MemoryTask(counting(Clock.WALL))
     task.feed("in", U1, event(7_000_000, 1))
     assert task.stream_time_ms == 7_000
@@ -49,8 +49,8 @@ def test_a_timer_fires_when_another_users_event_moves_stream_time() -> None:
     assert task.due_ms(U1) is None
 
 
-def test_a_timer_due_at_stream_time_itself_waits_for_an_event_of_that_very_instant() -> None:
-    """Whichever batches they come in: at 10 + 1 h, U2's event first, then U1's, is the same as both at once."""
+def test_a_timer_due_at_stream_time_waits_for_events_of_that_instant() -> None:
+    """In whichever batches: at 10 + 1 h, U2's event first, then U1's, is the same as both in one batch."""
     apart, together = MemoryTask(counting()), MemoryTask(counting())
     same_instant = [Fed("in", U2, event(2, 10 + HOUR_MS)), Fed("in", U1, event(3, 10 + HOUR_MS))]
     for task in (apart, together):
@@ -86,7 +86,7 @@ def test_a_clock_record_moves_time_and_is_not_processed() -> None:
     assert _values(task) == [(U1, b"1"), (U1, b"quiet since 10")]
 
 
-def test_a_wave_of_timers_goes_in_slices_and_all_fire() -> None:
+def test_a_burst_of_timers_fires_completely_in_slices() -> None:
     task = MemoryTask(counting())
     keys = [b"default/%05d" % number for number in range(5000)]
     task.feed_all([Fed("in", key, event(1, 10)) for key in keys])
@@ -95,7 +95,7 @@ def test_a_wave_of_timers_goes_in_slices_and_all_fire() -> None:
     assert [output.key for output in task.take_outputs()] == keys
 
 
-def test_what_is_undecodable_or_refused_goes_to_the_dead_letters_and_the_rest_goes_on() -> None:
+def test_undecodable_and_refused_records_are_dead_letters_and_the_others_are_processed() -> None:
     task = MemoryTask(counting())
     task.feed_all([Fed("in", U1, b"{"), Fed("in", None, event(1, 5)), Fed("in", U1, event(2, 6, refuse=True))])
     task.feed("in", U1, event(3, 7))
@@ -113,7 +113,7 @@ def test_a_restart_keeps_states_timers_time_and_plan() -> None:
     assert _values(after) == [(U2, b"1"), (U1, b"quiet since 10")]
 
 
-def test_what_is_not_put_is_not_stored() -> None:
+def test_a_change_without_a_put_is_not_stored() -> None:
     class Forgetful(Counter):
         def process(self, record: object, unit: Unit[Counted]) -> None:
             state = unit.get(U1)
@@ -171,7 +171,7 @@ def test_a_plan_is_adopted_even_when_there_are_no_keys_yet() -> None:
     assert _values(task) == []
 
 
-def test_a_timer_that_is_left_due_is_a_broken_program() -> None:
+def test_a_timer_that_stays_due_is_an_error_of_the_processor() -> None:
     class Lazy(Counter):
         def fire(self, key: bytes, unit: Unit[Counted]) -> None:
             unit.put(key, Counted(), unit.stream_time_ms)
@@ -180,7 +180,7 @@ def test_a_timer_that_is_left_due_is_a_broken_program() -> None:
     object.__setattr__(service, "processor", Lazy())
     task = MemoryTask(service)
     task.feed("in", U1, event(1, 10))
-    with pytest.raises(BrokenProcessor, match="not after"):
+    with pytest.raises(ProcessorError, match="not after"):
         task.advance(2 * HOUR_MS)
 
 

@@ -1,4 +1,4 @@
-"""The ordered merge: whatever way the records come in, they come out in the same order."""
+"""The ordered merge: its order does not depend on how the records are fetched."""
 
 from collections.abc import Sequence
 
@@ -59,7 +59,7 @@ def test_any_interleaving_of_fetches_gives_the_same_order(times: tuple[list[int]
     st.tuples(*[st.lists(st.integers(0, 2_000_000), max_size=25).map(sorted)] * 3),
     st.lists(st.integers(0, 49), min_size=75, max_size=75),
 )
-def test_a_live_run_whose_records_come_within_the_hold_gives_the_order_of_a_replay(
+def test_a_live_run_with_records_within_the_hold_has_the_order_of_a_replay(
     times: tuple[list[int], ...], delays_ms: list[int]
 ) -> None:
     logs = _logs(times)
@@ -68,7 +68,7 @@ def test_a_live_run_whose_records_come_within_the_hold_gives_the_order_of_a_repl
     for topic, log in logs.items():
         latest = 0
         for record in log:
-            # A partition's records come in their order, each within the hold of its being received.
+            # A partition's records arrive in their order, each within the hold.
             latest = max(latest, record.received_at + next(delays) * 1000)
             arrivals.append((latest, topic, record))
     arrivals.sort(key=lambda arrival: arrival[0])
@@ -91,7 +91,7 @@ def test_a_topic_with_unread_records_is_waited_for() -> None:
     assert len(merge.take(10, NOW)) == 1
 
 
-def test_a_record_is_held_for_its_siblings_and_says_until_when() -> None:
+def test_a_record_is_held_for_the_other_topics_until_its_release() -> None:
     merge = OrderedMerge(("a", "b"), 20)
     merge.set_ends({"a": 0, "b": 0})
     merge.add("a", [_record("a", 0, 1_000_000)], Arrival(1_003_000))
@@ -100,7 +100,7 @@ def test_a_record_is_held_for_its_siblings_and_says_until_when() -> None:
     assert len(merge.take(10, 1_020_000)) == 1
 
 
-def test_an_edge_whose_clock_runs_ahead_holds_nothing_up() -> None:
+def test_an_edge_with_a_fast_clock_delays_nothing() -> None:
     merge = OrderedMerge(("a", "b"), 20)
     merge.set_ends({"a": 0, "b": 0})
     merge.add("a", [_record("a", 0, 9_000_000_000)], Arrival(1_000_000))
@@ -114,7 +114,7 @@ def test_a_single_topic_is_never_held() -> None:
     assert len(merge.take(10, 1_000_000)) == 1
 
 
-def test_what_lies_before_the_committed_offset_is_dropped() -> None:
+def test_records_before_the_committed_offset_are_dropped() -> None:
     merge = OrderedMerge(("a",), 20)
     merge.add("a", [_record("a", offset, offset) for offset in range(5)], Arrival(LONG_AGO))
     merge.drop_before({"a": 3})
@@ -122,7 +122,7 @@ def test_what_lies_before_the_committed_offset_is_dropped() -> None:
     assert merge.size("a") == 0
 
 
-def test_a_bulk_topic_comes_in_slices_and_the_others_do_not_wait_for_it() -> None:
+def test_a_bulk_topic_is_released_in_slices_and_the_others_do_not_wait_for_it() -> None:
     merge = OrderedMerge(("events", "bulk"), 20, {"bulk"})
     merge.add("bulk", [_record("bulk", offset, offset) for offset in range(100)], Arrival(LONG_AGO))
     merge.add("events", [_record("events", offset, 1_000 + offset) for offset in range(5)], Arrival(LONG_AGO))
@@ -130,7 +130,7 @@ def test_a_bulk_topic_comes_in_slices_and_the_others_do_not_wait_for_it() -> Non
     first = [(record.topic, record.offset) for record in merge.take(100, NOW)]
     assert first == [*(("bulk", offset) for offset in range(10)), *(("events", offset) for offset in range(5))]
     assert [record.topic for record in merge.take(100, NOW)] == ["bulk"] * 10
-    merge.add("events", [_record("events", 5, 50)], Arrival(LONG_AGO))  # of the few that are taken at once, the order is kept
+    merge.add("events", [_record("events", 5, 50)], Arrival(LONG_AGO))  # within a slice the order is kept
     assert [record.topic for record in merge.take(500, NOW)] == [*["bulk"] * 30, "events", *["bulk"] * 20]
 
 
@@ -151,12 +151,12 @@ def test_nothing_of_a_bulk_topic_is_lost_and_the_order_within_each_topic_stays(t
     assert others == [record for record in _all_at_once({**logs, "b": []}) if record.topic != "b"]
 
 
-def test_an_end_that_was_told_before_the_record_was_given_is_asked_for_again() -> None:
+def test_an_end_reported_before_the_fetch_of_the_record_does_not_count() -> None:
     merge = OrderedMerge(("a", "b"), 0)
-    merge.add("b", [_record("b", 0, 200)], Arrival(300, told_ms=50))
+    merge.add("b", [_record("b", 0, 200)], Arrival(300, answered_ms=50))
     merge.set_ends({"a": 49, "b": 50})
     assert merge.take(10, NOW) == []
     assert merge.next_release() is None
-    merge.add("a", [_record("a", 0, 40)], Arrival(310, told_ms=60))  # what the outage had held up
+    merge.add("a", [_record("a", 0, 40)], Arrival(310, answered_ms=60))  # delayed by the outage
     merge.set_ends({"a": 60})
     assert [record.topic for record in merge.take(10, NOW)] == ["a", "b"]

@@ -1,4 +1,4 @@
-"""The loop that drives the rounds shares itself with what brings the records."""
+"""The loop of batches shares its event loop with the fetches."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,44 +10,44 @@ import pytest
 
 from starling_stream.fold.task import Step
 from starling_stream.kafka.transport import Membership
-from starling_stream.worker.runner import Parts, Runner
+from starling_stream.worker.runner import Runner, RunnerDependencies
 
 
 class _Busy(Runner):
-    """There is always a round to fold, and the fold gives nothing away; ends after a thousand."""
+    """There always is a batch to fold, without an await; ends after a thousand."""
 
     def __init__(self) -> None:
         parts: Any = None
         super().__init__(parts, lambda: None, 1.0)
-        self.rounds = 0
+        self.batches = 0
 
     async def _turn(self) -> bool:
-        self.rounds += 1
-        self._stopping = self.rounds == 1_000
+        self.batches += 1
+        self._stopping = self.batches == 1_000
         return True
 
 
-async def _brought(runner: _Busy) -> int:
-    """How many rounds went by while a fetch came its way, which takes twenty turns of the loop."""
-    before = runner.rounds
+async def _batches_during_a_fetch(runner: _Busy) -> int:
+    """Return how many batches ran during a fetch, which needs twenty turns of the loop."""
+    before = runner.batches
     for _ in range(20):
         await asyncio.sleep(0)
-    return runner.rounds - before
+    return runner.batches - before
 
 
-def test_a_fetch_comes_its_way_between_two_rounds() -> None:
+def test_a_fetch_reaches_its_task_between_two_batches() -> None:
     async def together() -> int:
         runner = _Busy()
-        brought = asyncio.create_task(_brought(runner))
+        during = asyncio.create_task(_batches_during_a_fetch(runner))
         await asyncio.sleep(0)  # it has begun
         await runner.run()
-        return await brought
+        return await during
 
     assert asyncio.run(together()) <= 2
 
 
 class _Few:
-    """Rounds of one step each, so many of them, of few records or many."""
+    """`count` batches of one step each, small or large."""
 
     def __init__(self, *, are_small: bool, count: int = 3) -> None:
         self.are_small = are_small
@@ -58,8 +58,8 @@ class _Few:
     def adopt(self, tasks: Sequence[Any]) -> None:
         """No plan."""
 
-    def to_begin(self, tasks: Sequence[Any]) -> None:
-        """Nobody."""
+    def next_to_switch(self, tasks: Sequence[Any]) -> None:
+        """No task."""
 
     def is_small(self, tasks: Sequence[Any]) -> bool:
         return self.are_small
@@ -76,7 +76,7 @@ class _Few:
 
 
 class _Slow:
-    """A broker that takes its time over a commit until it is told."""
+    """A broker that delays a commit until `done` is set."""
 
     def __init__(self) -> None:
         self.begun, self.done = Event(), Event()
@@ -91,13 +91,13 @@ class _Slow:
 
 
 @pytest.mark.parametrize(("are_small", "folded"), [(True, 1), (False, 2)])
-def test_a_small_round_is_folded_once_the_one_before_it_is_there(are_small: bool, folded: int) -> None:
-    rounds, broker = _Few(are_small=are_small), _Slow()
-    task: Any = SimpleNamespace(partition=0, submitted=lambda _: None, landed=lambda _: None)
-    holdings = SimpleNamespace(running=lambda: [task], tasks=lambda: [task], assign=lambda *_: None, interrupt=lambda: None)
-    tier = SimpleNamespace(pressure=lambda: 0.0)
-    told = SimpleNamespace(committed=lambda *_: None, passed=lambda _: None)
-    made = Parts(*cast("Any", (holdings, rounds, broker, tier, told, told)))
+def test_a_small_batch_is_folded_once_the_last_one_is_committed(are_small: bool, folded: int) -> None:
+    batches, broker = _Few(are_small=are_small), _Slow()
+    task: Any = SimpleNamespace(partition=0, submitted=lambda _: None, committed=lambda _: None)
+    assigned_tasks = SimpleNamespace(running=lambda: [task], tasks=lambda: [task], assign=lambda *_: None, interrupt=lambda: None)
+    flusher = SimpleNamespace(pressure=lambda: 0.0)
+    metrics = SimpleNamespace(committed=lambda *_: None, passed=lambda _: None)
+    made = RunnerDependencies(*cast("Any", (assigned_tasks, batches, broker, flusher, metrics, metrics)))
 
     async def lived() -> tuple[int, int]:
         runner = Runner(made, lambda: None, 1.0)
@@ -107,11 +107,11 @@ def test_a_small_round_is_folded_once_the_one_before_it_is_there(are_small: bool
         for _ in range(20):
             runner.wake()
             await asyncio.sleep(0.005)
-        meanwhile = rounds.folded
+        meanwhile = batches.folded
         broker.done.set()
-        await rounds.all_folded.wait()
+        await batches.all_folded.wait()
         await runner.stop()
         await running
-        return meanwhile, rounds.folded
+        return meanwhile, batches.folded
 
     assert asyncio.run(lived()) == (folded, 3)

@@ -1,4 +1,4 @@
-"""A task's rows on disk and in memory: one suite for both, and what only a disk can show."""
+"""A task's rows on disk and in memory: one suite for both, and tests of the disk alone."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,20 +51,20 @@ def test_a_deleted_key_has_no_timer_and_no_state_but_keeps_its_version(store: Ta
     assert (store.due(100, 10), store.keys(b"", 10), store.rows([b"k"])) == ([], [], [row_of(2, b"")])
 
 
-def test_an_earlier_timer_is_found_after_the_scan_had_moved_on(store: TaskStore) -> None:
+def test_an_earlier_timer_is_found_after_a_scan_passed_it(store: TaskStore) -> None:
     _write(store, {b"late": _row(1, 1000)})
     assert store.due(500, 10) == []
     _write(store, {b"early": _row(1, 400)})
     assert store.due(500, 10) == [(400, b"early")]
 
 
-def test_a_scan_moves_on_although_something_is_written_meanwhile(store: TaskStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a wave of timers something always is; a scan that then began where the last one did would meet all that fired."""
+def test_a_scan_advances_although_timers_are_written_meanwhile(store: TaskStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A burst of timers always writes; a scan from the last start would read the tombstones of all fired timers."""
     _write(store, {b"k": _row(1, 1000)})
     scan = store._scan
 
-    def written_meanwhile(*asked: Any) -> Iterator[tuple[bytes, bytes]]:
-        for number, entry in enumerate(scan(*asked)):
+    def written_meanwhile(*arguments: Any) -> Iterator[tuple[bytes, bytes]]:
+        for number, entry in enumerate(scan(*arguments)):
             if not number:
                 _write(store, {key: _row(1, due) for key, due in meanwhile.items()})
             yield entry
@@ -77,7 +77,7 @@ def test_a_scan_moves_on_although_something_is_written_meanwhile(store: TaskStor
     assert store.due(650, 10) == [(600, b"first")]
 
 
-def test_everything_survives_a_reopening(tmp_path: Path, memory: StoreMemory) -> None:
+def test_rows_timers_and_position_survive_a_reopening(tmp_path: Path, memory: StoreMemory) -> None:
     first = TaskStore(tmp_path / "0", memory)
     first.apply({b"k": Changed(None, _row(1, 5))}, TaskMeta(3, 77, b"plan"), 42)
     first.close()
@@ -104,7 +104,7 @@ writes = st.lists(st.dictionaries(keys, values, max_size=4), max_size=6)
 
 @settings(max_examples=40, deadline=None)
 @given(writes, st.dictionaries(keys, values, max_size=4), st.integers(0, 10), st.integers(1, 4))
-def test_disk_memory_and_layers_give_the_same_view(
+def test_disk_memory_and_pending_view_return_the_same_rows(
     tmp_path_factory: pytest.TempPathFactory,
     memory: StoreMemory,
     batches: list[Values],
@@ -140,7 +140,7 @@ def test_disk_memory_and_layers_give_the_same_view(
     disk.close()
 
 
-def test_damage_is_told_by_every_read_and_the_store_is_not_opened_again(tmp_path: Path, memory: StoreMemory) -> None:
+def test_damage_is_raised_by_every_read_and_the_store_is_not_opened_again(tmp_path: Path, memory: StoreMemory) -> None:
     path = tmp_path / "0"
     first = TaskStore(path, memory)
     _write(first, {b"k%04d" % number: _row(1, number, b"p" * 200) for number in range(4000)}, 7)
@@ -148,8 +148,8 @@ def test_damage_is_told_by_every_read_and_the_store_is_not_opened_again(tmp_path
     TaskStore(path, memory).close()  # moves what the log has into a table
     for table in path.glob("*.sst"):
         data = bytearray(table.read_bytes())
-        for place in range(0, len(data) * 9 // 10, 500):
-            data[place] ^= 1
+        for position in range(0, len(data) * 9 // 10, 500):
+            data[position] ^= 1
         table.write_bytes(data)
     reads: list[Callable[[TaskStore], object]] = [
         lambda store: store.rows([b"k%04d" % number for number in range(4000)]),

@@ -1,11 +1,11 @@
-"""What a task may commit at any moment, and what a round holds."""
+"""The offsets that a task may commit at any moment, and the content of a batch."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from starling_common.settings import Clock
-from starling_stream.fold.batches import Limits, Rounds
+from starling_stream.fold.batches import Batches, Limits
 from starling_stream.fold.memory import MemoryRows
 from starling_stream.fold.merge import Arrival
 from starling_stream.fold.task import Step, Task
@@ -34,52 +34,52 @@ def _records(topic: str, first: int, values: Sequence[bytes]) -> list[ReadRecord
 
 
 def _feed(task: Task[Counted], topic: str, records: Sequence[ReadRecord], end: int) -> None:
-    task.announce({topic: 1}, {topic: (end, end, 0)})
-    task.arrive(topic, records, Arrival(0))
+    task.note_fetch({topic: 1}, {topic: (end, end, 0)})
+    task.receive(topic, records, Arrival(0))
 
 
-def _rounds() -> Rounds:
-    return Rounds(Limits(1000, 10, 3), lambda: b"")
+def _batches() -> Batches:
+    return Batches(Limits(1000, 10, 3), lambda: b"")
 
 
-def _step(task: Task[Counted], rounds: Rounds | None = None) -> Step:
-    [step] = (rounds or _rounds()).collect([task], NOW)
+def _step(task: Task[Counted], batches: Batches | None = None) -> Step:
+    [step] = (batches or _batches()).collect([task], NOW)
     return step
 
 
 def test_a_topic_read_to_its_end_commits_beyond_the_markers() -> None:
     task = _task()
-    task.announce({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2)]), 3)
     assert _step(task).offsets == {"in": 3}
 
 
-def test_a_topic_with_a_batch_on_its_way_is_not_at_its_end() -> None:
+def test_a_topic_with_a_fetch_in_transit_is_not_at_its_end() -> None:
     task = _task()
-    task.announce({}, {"clock": (0, 0, 0)})
-    task.announce({"in": 2}, {"in": (9, 9, 0)})
-    task.arrive("in", _records("in", 0, [event(1, 1)]), Arrival(0))
+    task.note_fetch({}, {"clock": (0, 0, 0)})
+    task.note_fetch({"in": 2}, {"in": (9, 9, 0)})
+    task.receive("in", _records("in", 0, [event(1, 1)]), Arrival(0))
     assert _step(task).offsets == {"in": 1}
-    task.arrive("in", _records("in", 1, [event(2, 2)]), Arrival(0))
+    task.receive("in", _records("in", 1, [event(2, 2)]), Arrival(0))
     assert _step(task).offsets == {"in": 9}
 
 
 def test_records_before_the_committed_offset_and_repeated_ones_are_dropped() -> None:
     task = _task(offsets={"in": 1})
-    task.announce({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2)]), 2)
     _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2), event(3, 3)]), 3)
     assert [record.offset for record in _step(task).records] == [1, 2]
 
 
-def test_a_batch_whose_predecessor_never_came_is_not_taken() -> None:
+def test_a_fetch_after_a_missing_one_is_refused() -> None:
     task = _task(offsets={"in": 4})
-    task.announce({"in": 1, "clock": 0}, {"in": (7, 7, 0), "clock": (0, 0, 0)})
-    task.arrive("in", _records("in", 4, [event(1, 1)] * 3), Arrival(0), 3)
-    with pytest.raises(BatchMissing, match="in 0: a batch up to offset 8 was read and did not come, only up to 6"):
-        task.arrive("in", _records("in", 9, [event(2, 2)]), Arrival(0), 8)
-    task.arrive("in", _records("in", 5, [event(1, 1)] * 4), Arrival(0), None)  # read again from further back
-    task.arrive("in", _records("in", 9, [event(2, 2)]), Arrival(0), 8)
+    task.note_fetch({"in": 1, "clock": 0}, {"in": (7, 7, 0), "clock": (0, 0, 0)})
+    task.receive("in", _records("in", 4, [event(1, 1)] * 3), Arrival(0), 3)
+    with pytest.raises(BatchMissing, match="in 0: a fetch up to offset 8 was read and not received, only up to 6"):
+        task.receive("in", _records("in", 9, [event(2, 2)]), Arrival(0), 8)
+    task.receive("in", _records("in", 5, [event(1, 1)] * 4), Arrival(0), None)  # read again from further back
+    task.receive("in", _records("in", 9, [event(2, 2)]), Arrival(0), 8)
     assert task.merge.size("in") == 6
 
 
@@ -87,18 +87,18 @@ def test_a_batch_whose_predecessor_never_came_is_not_taken() -> None:
 def test_a_clock_record_is_committed_only_when_all_timers_up_to_it_have_fired(
     offsets: dict[str, int], unmoved: dict[str, int]
 ) -> None:
-    rows, rounds = MemoryRows(), _rounds()
+    rows, batches = MemoryRows(), _batches()
     task = _task(rows, offsets=offsets)
     others = [ReadRecord("in", 0, number, 0, b"default/%d" % number, event(number, 5), ()) for number in range(7)]
     _feed(task, "in", others, 7)
-    task.announce({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0)})
     committed: list[dict[str, int]] = []
 
     def turn() -> int:
-        step = _step(task, rounds)
+        step = _step(task, batches)
         assert step.sealed is not None
         rows.apply(step.sealed.changes)
-        task.landed(step)
+        task.committed(step)
         committed.append(dict(step.offsets))
         return step.sealed.fired
 
@@ -109,27 +109,27 @@ def test_a_clock_record_is_committed_only_when_all_timers_up_to_it_have_fired(
     assert committed == [{"in": 7}, unmoved, unmoved, {"clock": 1}]
 
 
-def test_a_unit_that_moves_no_offset_sends_the_one_of_the_transaction_under_way() -> None:
-    """Not the committed one: the group's offset would go back, and a restart would fold the record again."""
-    rows, rounds = MemoryRows(), _rounds()
+def test_a_unit_that_advances_no_offset_sends_that_of_the_pending_transaction() -> None:
+    """Not the committed one: the group's offset would decrease, and a restart would fold the record again."""
+    rows, batches = MemoryRows(), _batches()
     task = _task(rows, offsets={"in": 4})
-    task.announce({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0)})
     users = [ReadRecord("in", 0, 4 + number, 0, b"default/%d" % number, event(number, 5), ()) for number in range(7)]
     _feed(task, "in", users, 11)
-    first = _step(task, rounds)
+    first = _step(task, batches)
     assert first.sealed is not None
     assert first.offsets == {"in": 11}
     rows.apply(first.sealed.changes)
-    task.landed(first)
+    task.committed(first)
     last = ReadRecord("in", 0, 11, 0, b"default/last", event(99, 2 * HOUR_MS), ())
     _feed(task, "in", [last], 12)
-    under_way = _step(task, rounds)
-    assert under_way.offsets == {"in": 12}
-    task.submitted(under_way.sealed)
-    following = _step(task, rounds)
+    pending = _step(task, batches)
+    assert pending.offsets == {"in": 12}
+    task.submitted(pending.sealed)
+    following = _step(task, batches)
     assert following.sealed is not None
     assert (following.sealed.fired, following.offsets) == (3, {"in": 12})
-    task.give_back([under_way, following])
+    task.roll_back([pending, following])
     assert task.unmoved_offset() == {"in": 11}
 
 
@@ -137,67 +137,67 @@ def test_a_slice_of_a_plan_switch_sends_an_offset() -> None:
     service = counting()
     task = Task(service, 0, 1)
     task.run(MemoryRows(), TaskFold(service, 0, TaskMeta(5, 0, b"v1")), {"in": 3})
-    rounds = Rounds(Limits(100, 10), lambda: b"v2")
-    rounds.adopt([task])
+    batches = Batches(Limits(100, 10), lambda: b"v2")
+    batches.adopt([task])
     task.fold.begin_switch(MemoryHistory(0, TaskMeta(), []))
-    step = _step(task, rounds)
+    step = _step(task, batches)
     assert step.sealed is not None
     assert (step.sealed.meta.plan, step.offsets) == (b"v2", {"in": 3})
 
 
-def test_timers_of_all_tasks_share_a_round_and_keep_pace_with_many_records() -> None:
-    """A wave of timers must not hold up records; under load it must not fall behind them either."""
+def test_timers_of_all_tasks_share_a_batch_and_keep_pace_with_many_records() -> None:
+    """A burst of timers must not delay records; under load it must not fall behind them either."""
     tasks, rows = [], [MemoryRows(), MemoryRows()]
     for number in range(2):
         service = counting()
         task = Task(service, number, 1)
         task.run(rows[number], TaskFold(service, number, TaskMeta()), {})
-        task.announce({"in": 1}, {"clock": (0, 0, 0), "in": (20, 20, 0)})
+        task.note_fetch({"in": 1}, {"clock": (0, 0, 0), "in": (20, 20, 0)})
         users = [ReadRecord("in", number, user, 0, b"default/%d" % user, event(user, 5), ()) for user in range(20)]
-        task.arrive("in", users, Arrival(0))
+        task.receive("in", users, Arrival(0))
         tasks.append(task)
-    rounds = Rounds(Limits(1000, 10, 6), lambda: b"")
+    batches = Batches(Limits(1000, 10, 6), lambda: b"")
 
     def turn() -> dict[int, int]:
-        steps = rounds.collect(tasks, NOW)
+        steps = batches.collect(tasks, NOW)
         for step in steps:
             assert step.sealed is not None
             rows[step.partition].apply(step.sealed.changes)
-            tasks[step.partition].landed(step)
+            tasks[step.partition].committed(step)
         return {step.partition: step.sealed.fired for step in steps if step.sealed is not None}
 
     assert turn() == {0: 0, 1: 0}
     later = [ReadRecord("in", 0, 20 + i, 0, b"default/new%d" % i, event(50 + i, 3 * HOUR_MS), ()) for i in range(10)]
-    tasks[0].announce({"in": 1}, {"in": (30, 30, 0)})
-    tasks[0].arrive("in", later, Arrival(0))
-    tasks[1].announce({"in": 1}, {"in": (21, 21, 0)})
-    tasks[1].arrive("in", [ReadRecord("in", 1, 20, 0, b"default/new", event(50, 3 * HOUR_MS), ())], Arrival(0))
+    tasks[0].note_fetch({"in": 1}, {"in": (30, 30, 0)})
+    tasks[0].receive("in", later, Arrival(0))
+    tasks[1].note_fetch({"in": 1}, {"in": (21, 21, 0)})
+    tasks[1].receive("in", [ReadRecord("in", 1, 20, 0, b"default/new", event(50, 3 * HOUR_MS), ())], Arrival(0))
     assert turn() == {0: 10, 1: 3}
     assert turn() == {0: 3, 1: 3}
 
 
-def test_what_did_not_happen_is_done_again_from_the_committed_state() -> None:
-    rows, rounds = MemoryRows(), _rounds()
+def test_aborted_steps_are_repeated_from_the_committed_state() -> None:
+    rows, batches = MemoryRows(), _batches()
     task = _task(rows)
-    task.announce({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 10)]), 1)
-    first = _step(task, rounds)
+    first = _step(task, batches)
     task.submitted(first.sealed)
     _feed(task, "in", _records("in", 1, [event(2, 20)]), 2)
-    second = _step(task, rounds)
+    second = _step(task, batches)
     assert second.sealed is not None
     assert second.sealed.outputs[0].value == b"2"
-    task.give_back([first, second])
-    again = _step(task, rounds)
+    task.roll_back([first, second])
+    again = _step(task, batches)
     assert again.sealed is not None
     assert [output.value for output in again.sealed.outputs] == [b"1", b"2"]
     assert again.offsets == {"in": 2}
     assert again.sealed.meta == TaskMeta(1, 20, b"")
 
 
-def test_the_next_unit_reads_through_the_one_on_its_way() -> None:
+def test_the_next_unit_reads_the_changes_of_the_pending_one() -> None:
     task = _task()
-    task.announce({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 10)]), 1)
     first = _step(task)
     task.submitted(first.sealed)
@@ -208,89 +208,89 @@ def test_the_next_unit_reads_through_the_one_on_its_way() -> None:
 
 
 def test_an_idle_task_under_the_wall_clock_follows_it_and_fires_what_is_due() -> None:
-    rows, rounds = MemoryRows(), _rounds()
+    rows, batches = MemoryRows(), _batches()
     task = _task(rows, Clock.WALL)
-    task.announce({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0)})
     received_at = NOW - HOUR_MS * 1000
     _feed(task, "in", _records("in", 0, [event(received_at)]), 1)
-    step = _step(task, rounds)
+    step = _step(task, batches)
     assert step.sealed is not None
     rows.apply(step.sealed.changes)
-    task.landed(step)
-    assert rounds.collect([task], NOW) == []
-    [later] = rounds.collect([task], NOW + 20_000)
+    task.committed(step)
+    assert batches.collect([task], NOW) == []
+    [later] = batches.collect([task], NOW + 20_000)
     assert later.sealed is not None
     assert (later.sealed.fired, later.sealed.meta.stream_time_ms) == (1, NOW // 1000)
 
 
-def test_a_round_is_shared_out_and_what_is_left_goes_to_those_with_more() -> None:
+def test_a_batch_is_shared_evenly_and_the_rest_goes_to_tasks_with_more_records() -> None:
     tasks = []
     for number, count in enumerate((100, 2, 2)):
         service = counting()
         task = Task(service, number, 1)
         task.run(MemoryRows(), TaskFold(service, number, TaskMeta()), {})
-        task.announce({"in": 1}, {"clock": (0, 0, 0), "in": (count, count, 0)})
+        task.note_fetch({"in": 1}, {"clock": (0, 0, 0), "in": (count, count, 0)})
         records = [ReadRecord("in", number, offset, 0, KEY, event(offset, 1), ()) for offset in range(count)]
-        task.arrive("in", records, Arrival(0))
+        task.receive("in", records, Arrival(0))
         tasks.append(task)
-    steps = Rounds(Limits(30, 10), lambda: b"").collect(tasks, NOW)
+    steps = Batches(Limits(30, 10), lambda: b"").collect(tasks, NOW)
     assert {step.partition: len(step.records) for step in steps} == {0: 26, 1: 2, 2: 2}
 
 
 @pytest.mark.parametrize(("waiting", "is_small"), [(0, True), (99, True), (100, False)])
-def test_a_round_is_small_while_fewer_records_wait_than_one_may_have(waiting: int, is_small: bool) -> None:
+def test_a_batch_is_small_below_the_limit_of_records(waiting: int, is_small: bool) -> None:
     task = _task()
-    task.announce({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 1)] * waiting), waiting)
-    assert Rounds(Limits(100, 10), lambda: b"").is_small([task]) is is_small
+    assert Batches(Limits(100, 10), lambda: b"").is_small([task]) is is_small
 
 
-def test_timers_that_are_left_are_no_small_round() -> None:
-    rows, rounds = MemoryRows(), _rounds()
+def test_a_batch_with_due_timers_is_not_small() -> None:
+    rows, batches = MemoryRows(), _batches()
     task = _task(rows)
-    task.announce({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0)})
     users = [ReadRecord("in", 0, user, 0, b"default/%d" % user, event(user, 5), ()) for user in range(4)]
     _feed(task, "in", users, 4)
     for clock in (_records("clock", 0, [event(100, 2 * HOUR_MS)]), []):
         if clock:
-            assert rounds.is_small([task])
-        step = _step(task, rounds)
+            assert batches.is_small([task])
+        step = _step(task, batches)
         assert step.sealed is not None
         rows.apply(step.sealed.changes)
-        task.landed(step)
+        task.committed(step)
         _feed(task, "clock", clock, 1)
-    assert not rounds.is_small([task])
-    _step(task, rounds)
-    assert rounds.is_small([task])
+    assert not batches.is_small([task])
+    _step(task, batches)
+    assert batches.is_small([task])
 
 
-def test_a_switch_is_no_small_round() -> None:
+def test_a_switch_is_no_small_batch() -> None:
     task = _task()
-    rounds = Rounds(Limits(100, 10), lambda: b"v2")
-    assert rounds.is_small([task])
-    rounds.adopt([task])
-    assert not rounds.is_small([task])
+    batches = Batches(Limits(100, 10), lambda: b"v2")
+    assert batches.is_small([task])
+    batches.adopt([task])
+    assert not batches.is_small([task])
 
 
-def test_tasks_are_switched_one_after_the_other_and_process_nothing_before() -> None:
+def test_tasks_are_switched_one_at_a_time_and_process_no_record_before() -> None:
     plans = [b"v1"]
-    rounds = Rounds(Limits(100, 10), lambda: plans[0])
+    batches = Batches(Limits(100, 10), lambda: plans[0])
     tasks = []
     for number in range(2):
         service = counting()
         task = Task(service, number, 1)
         task.run(MemoryRows(), TaskFold(service, number, TaskMeta(5, 0, b"v0")), {})
-        task.announce({"in": 1}, {"clock": (0, 0, 0), "in": (1, 1, 0)})
-        task.arrive("in", [ReadRecord("in", number, 0, 0, KEY, event(1, 1), ())], Arrival(0))
+        task.note_fetch({"in": 1}, {"clock": (0, 0, 0), "in": (1, 1, 0)})
+        task.receive("in", [ReadRecord("in", number, 0, 0, KEY, event(1, 1), ())], Arrival(0))
         tasks.append(task)
 
     def turn() -> set[tuple[int, int, bytes]]:
-        rounds.adopt(tasks)
+        batches.adopt(tasks)
         plans[0] = b"v2"
-        first = rounds.to_begin(tasks)
+        first = batches.next_to_switch(tasks)
         if first is not None:
             first.fold.begin_switch(MemoryHistory(first.partition, first.fold.meta, []))
-        steps = rounds.collect(tasks, NOW)
+        steps = batches.collect(tasks, NOW)
         return {(step.partition, len(step.records), step.sealed.meta.plan) for step in steps if step.sealed is not None}
 
     assert [turn() for _ in range(5)] == [

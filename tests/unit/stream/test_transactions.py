@@ -1,4 +1,4 @@
-"""The group's metadata as the producer's client reads it, what a transaction must have, and where a worker can be made to die."""
+"""The group's metadata in the producer's format, the offsets that a transaction needs, and failpoints."""
 
 import re
 import struct
@@ -40,7 +40,7 @@ def test_a_transaction_without_an_offset_of_each_partition_is_not_begun(
         transactions.submit(units, offsets)
 
 
-def test_a_failpoint_that_does_not_exist_is_refused() -> None:
+def test_an_unknown_failpoint_is_refused() -> None:
     with pytest.raises(ValueError, match="after_lunch"):
         Failpoints("after_lunch:2")
 
@@ -51,5 +51,5 @@ def test_no_failpoint_is_active_unless_one_is_named(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("os.kill", killed)
     assert StreamSettings.model_fields["failpoint"].default is None
-    for place in FAILPOINTS:
-        Failpoints(None).passed(place)
+    for name in FAILPOINTS:
+        Failpoints(None).passed(name)

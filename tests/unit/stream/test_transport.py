@@ -1,6 +1,4 @@
-"""What counts as the end of a partition: only what the broker has said lately. And that records taken as they were parsed
-are those that the client itself would hand out.
-"""
+"""The end of a partition needs a recent response of the broker. Parsed records equal those of the client."""
 
 import asyncio
 from concurrent.futures import Future
@@ -11,12 +9,12 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from faust.types import TP
 
-from starling_stream.kafka.transport import Consumer, End, Fetch, HandedOut, ParsedRecords, _ends
+from starling_stream.kafka.transport import Consumer, DeliveredOffsets, End, Fetch, ParsedRecords, _ends
 
 QUIET, SILENT, NEW = TP("a", 0), TP("b", 0), TP("c", 0)
 
 
-def test_an_end_that_the_broker_has_not_confirmed_lately_is_none() -> None:
+def test_an_end_without_a_recent_response_is_none() -> None:
     states = {
         QUIET: SimpleNamespace(has_valid_position=True, position=7, lso=7, timestamp=2_000),
         SILENT: SimpleNamespace(has_valid_position=True, position=9, lso=9, timestamp=900),
@@ -30,27 +28,27 @@ def _assigned(position: int) -> SimpleNamespace:
     return SimpleNamespace(state_value=lambda _tp: SimpleNamespace(has_valid_position=True, position=position))
 
 
-def test_each_batch_names_the_end_of_the_one_before_it() -> None:
-    chain, first, second = HandedOut(), _assigned(8), _assigned(6)
+def test_each_fetch_has_the_last_offset_of_the_one_before_it() -> None:
+    delivered, first, second = DeliveredOffsets(), _assigned(8), _assigned(6)
     five, seven = [SimpleNamespace(offset=5)], [SimpleNamespace(offset=7)]
-    chain.before(first)
-    assert chain.taken(first, {QUIET: five}) == {QUIET: None}
-    chain.before(first)
-    assert chain.taken(first, {QUIET: seven, SILENT: five}) == {QUIET: 5, SILENT: None}
-    chain.before(second)
-    assert chain.taken(second, {QUIET: five}) == {QUIET: None}  # another assignment
-    chain.before(second)
+    delivered.forget_stale(first)
+    assert delivered.deliver(first, {QUIET: five}) == {QUIET: None}
+    delivered.forget_stale(first)
+    assert delivered.deliver(first, {QUIET: seven, SILENT: five}) == {QUIET: 5, SILENT: None}
+    delivered.forget_stale(second)
+    assert delivered.deliver(second, {QUIET: five}) == {QUIET: None}  # another assignment
+    delivered.forget_stale(second)
     second.state_value = lambda _tp: SimpleNamespace(has_valid_position=True, position=4)
-    chain.before(second)
-    assert chain.taken(second, {QUIET: five}) == {QUIET: None}  # sought back
+    delivered.forget_stale(second)
+    assert delivered.deliver(second, {QUIET: five}) == {QUIET: None}  # sought back
 
 
-def test_no_batch_is_left_out_for_an_offset_noted_before() -> None:
+def test_no_fetch_is_skipped_because_of_an_offset_noted_before() -> None:
     ends = {QUIET: End(6, 6, 2_000)}
     handed: Future[Fetch] = Future()
     handed.set_result(Fetch(None, {QUIET: [SimpleNamespace(offset=5)]}, ends, {QUIET: None}))
 
-    async def heard(_fetch: Fetch) -> bool:
+    async def accept(_fetch: Fetch) -> bool:
         return True
 
     async def drained() -> list[str]:
@@ -58,13 +56,13 @@ def test_no_batch_is_left_out_for_an_offset_noted_before() -> None:
             flow_active=True,
             should_stop=False,
             POLL_SECONDS=1.0,
-            on_fetch=heard,
+            on_fetch=accept,
             _get_active_partitions=lambda: {QUIET},
             _thread=SimpleNamespace(fetch=lambda _active, _seconds: handed),
             _message_of=lambda _tp, _last, fetched: f"up to {fetched.records[-1].offset}",
             _read_offset={QUIET: 99},
         )
-        # As Faust does: nothing that ends before the offset noted is passed on.
+        # Faust passes on no message before the offset that it noted.
         return [
             message async for tp, message in Consumer.getmany(consumer, 1.0)  # type: ignore[arg-type]
             if (noted := consumer._read_offset[tp]) is None or noted <= 5
@@ -89,13 +87,13 @@ def _fetched() -> PartitionRecords:
     return PartitionRecords(TP("a", 0), MemoryRecords(data), [(2, 15)], 12, None, None, False, READ_COMMITTED)
 
 
-def test_records_as_parsed_are_those_that_the_client_hands_out() -> None:
+def test_parsed_records_equal_those_of_the_client() -> None:
     theirs, ours = _fetched(), ParsedRecords(_fetched())
     expected = [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs]
     assert [offset for offset, *_ in expected] == [12, 13, 14, 19, 20, 21]
-    taken = iter(ours)
-    first = next(taken)
+    deliver = iter(ours)
+    first = next(deliver)
     assert (first.offset, ours.next_fetch_offset) == (12, 13)
-    found = [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in (first, *taken)]
+    found = [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in (first, *deliver)]
     assert found == expected
     assert ours.next_fetch_offset == theirs.next_fetch_offset == 22

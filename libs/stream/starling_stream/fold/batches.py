@@ -1,4 +1,4 @@
-"""Pure core: what the next round holds. One round is one transaction over all running tasks."""
+"""Pure core: the content of the next batch. One batch is one transaction over all running tasks."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -10,23 +10,24 @@ from starling_stream.model.phase import Phase
 from starling_stream.model.processor import Inbound
 
 SMALL_RECORDS: Final = 1_000
-"""Fewer waiting records than this are not folded while the round before is on its way to the broker. They could not go on before
-it is there, and whatever came meanwhile would have to wait for one round more. At 5,500 events a second on two busy cores, p50 and
-p99 of an event's way in half a minute each, in turn: 160/456, 108/374 ms with this; 129/326, 162/415 without, and 240/700 to
-320/1,090 without it in the first minute of a worker, where 160/456 was.
+"""Up to this many waiting records are not folded while the last transaction is being committed.
+
+Such a batch could not be committed before the last one, and records received meanwhile would wait for one batch more. At 5,500
+events a second on two busy cores, p50 and p99 of an event's latency in half a minute each, alternating: 160/456, 108/374 ms with
+this; 129/326, 162/415 without, and 240/700 to 320/1,090 without it in the first minute of a worker, where 160/456 was.
 """
 
 
 class Limits(NamedTuple):
-    """Bounds of one round: records of all tasks together, keys that one task switches, timers of all tasks together."""
+    """Limits of one batch: records of all tasks together, keys that one task switches, timers of all tasks together."""
 
     records: int
     switch_keys: int
     timers: int = SLICE_TIMERS
 
 
-class Rounds:
-    """Takes steps of tasks together. `now` is the wall clock in microseconds everywhere."""
+class Batches:
+    """Collects the steps of all tasks for one transaction. `now` is the wall clock in microseconds."""
 
     def __init__(self, limits: Limits, adopt_plan: Callable[[], bytes]) -> None:
         self._limits = limits
@@ -35,21 +36,21 @@ class Rounds:
         self._first = 0
 
     def adopt(self, tasks: Iterable[Task[Any]]) -> None:
-        """Take over a new plan if there is one; not before every running task is under the last."""
+        """Adopt a new plan if there is one, once every running task has the last plan."""
         if self._plan is None or not any(self._is_behind(task) for task in tasks):
             self._plan = self._adopt_plan()
 
-    def to_begin(self, tasks: Iterable[Task[Any]]) -> Task[Any] | None:
-        """The task that has to begin a switch now: one after the other, so that a processor keeps one task's past at a time."""
+    def next_to_switch(self, tasks: Iterable[Task[Any]]) -> Task[Any] | None:
+        """Return the task to switch next, or None: one at a time, so that a processor keeps the past of one task in memory."""
         behind = [task for task in tasks if self._is_behind(task)]
         for task in behind:
             if task.partial is not None:
-                task.partial.hurry()  # a switch is for every user: it waits until all are local
+                task.partial.expedite()  # a switch needs every user
         ready = [task for task in behind if task.partial is None]
         return ready[0] if ready and not any(task.fold.switching for task in behind) else None
 
     def collect(self, tasks: Sequence[Task[Any]], now: int) -> list[Step]:
-        """The steps of all tasks that have something to do; none when nothing is to be done now."""
+        """Return the steps of all tasks with work to do; none if there is no work."""
         running = [task for task in tasks if task.phase is Phase.RUNNING]
         if not running:
             return []
@@ -57,7 +58,7 @@ class Rounds:
         in_turn = running[self._first :] + running[: self._first]
         ready = {task.partition: task.merge for task in in_turn if not self._is_behind(task)}
         taken = take_fairly(ready, self._limits.records, now)
-        # A wave of timers is fired in small slices between the records, so that none of these waits for it; where records are
+        # A burst of timers is fired in small slices between the records, so that no record waits for all of them. Where records are
         # many, as many timers keep pace with them.
         share = max(1, self._limits.timers // len(running))
         steps = []
@@ -69,19 +70,19 @@ class Rounds:
         return steps
 
     def is_small(self, tasks: Sequence[Task[Any]]) -> bool:
-        """Whether little waits: few records, no timer that is due, nobody to be switched."""
+        """Return whether little work waits: few records, no due timer, no switch."""
         running = [task for task in tasks if task.phase is Phase.RUNNING]
         if any(not task.drained or task.fold.switching or self._is_behind(task) for task in running):
             return False
         return sum(task.merge.size(topic) for task in running for topic in task.topics) < min(SMALL_RECORDS, self._limits.records)
 
     def next_release(self, tasks: Iterable[Task[Any]]) -> int | None:
-        """When the first record that is only held will be free."""
+        """Return when the merge releases the next held record, in microseconds; None if none is held."""
         instants = [task.merge.next_release() for task in tasks if task.phase is Phase.RUNNING]
         return min((instant for instant in instants if instant is not None), default=None)
 
     def _is_behind(self, task: Task[Any]) -> bool:
-        """Under an older plan: it is switched before it processes anything more."""
+        """Return whether the task has an older plan; it is switched before it processes further records."""
         return self._plan is not None and task.fold.meta.plan != self._plan
 
     def _step(self, task: Task[Any], records: Sequence[Inbound], now: int, timers: int) -> Step | None:

@@ -1,4 +1,4 @@
-"""Pure core: a task's rows in memory; what `MemoryTask` runs on."""
+"""Pure core: a task's rows in memory, for `MemoryTask`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -7,13 +7,13 @@ from starling_stream.model.rows import due_ms, row_due
 
 
 class MemoryRows:
-    """A `StateView` over a dictionary; behaves as the store on disk does."""
+    """A `StateView` over a dictionary, with the behaviour of the local store."""
 
     def __init__(self, rows: Mapping[bytes, bytes] | None = None) -> None:
         self.stored: dict[bytes, bytes] = dict(rows or {})
 
     def apply(self, changes: Mapping[bytes, Changed]) -> None:
-        """Take over what a unit of work changed."""
+        """Apply the changes of a unit of work."""
         self.stored.update({key: changed.after for key, changed in changes.items()})
 
     def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:

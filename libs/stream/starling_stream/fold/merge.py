@@ -1,4 +1,4 @@
-"""Pure core: the ordered merge. A task's inputs come out by `received_at`, the same whether live, lagging or replayed."""
+"""Pure core: the ordered merge. It releases a task's inputs by `received_at`, in the same order live, lagging or replayed."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,20 +9,22 @@ from starling_stream.model.processor import Inbound
 _NO_BOUND: Final = 1 << 62
 
 _BULK_SHARE: Final = 10
-"""A bulk input gets at most the tenth part of what is taken at once: 1,000 records a round by default. An event waits for one
-round of them at most, and under load the others keep nine tenths. With a quarter, and two busy cores, events took seconds.
+"""A bulk input gets at most a tenth of the records released at once: 1,000 records a batch by default.
+
+An event waits for one such batch at most, and under load the other inputs keep nine tenths. With a quarter, and two busy cores,
+events took seconds.
 """
 
 
 class Arrival(NamedTuple):
-    """When records came, by the wall clock: here (microseconds), and when the broker gave them (milliseconds)."""
+    """When records were received: the wall clock here (microseconds) and the broker's response (milliseconds)."""
 
-    here_at: int
-    told_ms: int = 0
+    arrived_at: int
+    answered_ms: int = 0
 
 
 class _Batch:
-    """Records of one fetch, and how many of them are taken."""
+    """The records of one fetch, and how many of them were taken."""
 
     __slots__ = ("arrived", "records", "taken")
 
@@ -35,7 +37,7 @@ class _Batch:
         return self.records[self.taken]
 
     def take(self, last_received_at: int, limit: int) -> list[Inbound]:
-        """The next records while they were received up to and at that instant."""
+        """Return the next records that were received up to and including that instant."""
         records, start = self.records, self.taken
         end = stop = min(len(records), start + limit)
         for position in range(start, stop):
@@ -47,26 +49,27 @@ class _Batch:
 
 
 class _Input:
-    """One topic's fetched records. `end_told_ms`: when the broker last said that nothing is unread behind them, None when
-    there is or may be. `is_bulk`: it comes in slices.
+    """The fetched records of one topic. `end_answered_ms`: when the broker last reported that no record follows them;
+
+    None if one may follow. `is_bulk`: its records are released in slices.
     """
 
-    __slots__ = ("batches", "end_told_ms", "is_bulk", "rank", "size")
+    __slots__ = ("batches", "end_answered_ms", "is_bulk", "rank", "size")
 
     def __init__(self, rank: int, *, is_bulk: bool) -> None:
         self.rank = rank
         self.is_bulk = is_bulk
         self.batches: deque[_Batch] = deque()
         self.size = 0
-        self.end_told_ms: int | None = None
+        self.end_answered_ms: int | None = None
 
     def order(self) -> tuple[int, int]:
         return self.batches[0].head().received_at, self.rank
 
     def take(self, last_received_at: int, held_until: int | None, limit: int) -> list[Inbound]:
-        """From the first batch only. `held_until`: what was received later has to wait still."""
+        """Return records of the first fetch. `held_until`: records received later are held."""
         batch = self.batches[0]
-        if held_until is not None and batch.arrived.here_at > held_until:
+        if held_until is not None and batch.arrived.arrived_at > held_until:
             last_received_at = min(last_received_at, held_until)
         taken = batch.take(last_received_at, limit)
         self.size -= len(taken)
@@ -78,13 +81,13 @@ class _Input:
 class OrderedMerge:
     """Releases records in the order of `received_at`; ties go by the order of the topics.
 
-    A record is released when every other topic has a record at hand or is read to its end, and, where one is at its end,
-    the record was received at least `hold` ago (by the edge's clock or, should that run ahead, by our own since it came).
-    A topic that is known to have unread records is waited for. So is one whose end the broker has not told since it gave the
-    record: after an outage, or from another broker, its older records may come later.
+    A record is released when every other topic has a record or is read to its end. While a topic is at its end, the record must
+    also have been received at least `hold` ago, by the edge's clock or, should that be fast, by the local clock since the fetch. A
+    topic with unread records is waited for. So is a topic whose end the broker has not reported since it returned the record: after
+    an outage, or from another broker, older records may follow.
 
-    Of a bulk topic at most a share is released at once. What is left over of it is passed by until the next time: that is the
-    one case in which records come out in another order.
+    Of a bulk topic only a share is released at once. Its remaining records wait for the next batch, which is the one case in which
+    records are released in another order.
     """
 
     def __init__(self, topics: Sequence[str], hold_ms: int, bulk_topics: Collection[str] = ()) -> None:
@@ -93,14 +96,14 @@ class OrderedMerge:
         self._in_rank_order = tuple(self._inputs.values())
 
     def add(self, topic: str, records: Sequence[Inbound], arrived: Arrival) -> None:
-        """Records of one topic, behind those it has."""
+        """Append fetched records of one topic."""
         if records:
             waiting = self._inputs[topic]
             waiting.batches.append(_Batch(records, arrived))
             waiting.size += len(records)
 
     def put_back(self, records: Iterable[Inbound]) -> None:
-        """Records that were taken last, in the order in which they were taken: they will be released again first."""
+        """Return the records that were taken last, in the order in which they were taken; they are released again first."""
         by_topic: dict[str, list[Inbound]] = {}
         for record in records:
             by_topic.setdefault(record.topic, []).append(record)
@@ -110,7 +113,7 @@ class OrderedMerge:
             waiting.size += len(again)
 
     def drop_before(self, offsets: Mapping[str, int]) -> None:
-        """Forget the topics' records that lie before these offsets."""
+        """Drop the topics' records before these offsets."""
         for topic, first in offsets.items():
             waiting = self._inputs[topic]
             kept = [(batch, [r for r in batch.records[batch.taken :] if r.offset >= first]) for batch in waiting.batches]
@@ -118,20 +121,20 @@ class OrderedMerge:
             waiting.size = sum(len(records) for _, records in kept)
 
     def set_ends(self, ends: Mapping[str, int | None]) -> None:
-        """Which topics are read to their end, everything that was read being here, and when the broker told that (ms)."""
-        for topic, told_ms in ends.items():
-            self._inputs[topic].end_told_ms = told_ms
+        """Set for each topic when the broker reported its end (ms); None: not read to its end, or fetched records are missing."""
+        for topic, answered_ms in ends.items():
+            self._inputs[topic].end_answered_ms = answered_ms
 
     def size(self, topic: str) -> int:
-        """How many of the topic's records are here."""
+        """Return how many records of the topic wait."""
         return self._inputs[topic].size
 
     def is_idle(self) -> bool:
-        """Nothing is here and nothing is known to come."""
-        return all(waiting.end_told_ms is not None and not waiting.size for waiting in self._in_rank_order)
+        """Return whether every topic is empty and read to its end."""
+        return all(waiting.end_answered_ms is not None and not waiting.size for waiting in self._in_rank_order)
 
     def take(self, limit: int, now: int) -> list[Inbound]:
-        """At most that many records, in order. `now` in microseconds of the wall clock."""
+        """Return at most `limit` records, in order. `now` in microseconds of the wall clock."""
         out: list[Inbound] = []
         bulk_left = max(1, limit // _BULK_SHARE)
         while len(out) < limit:
@@ -154,18 +157,18 @@ class OrderedMerge:
         return out
 
     def next_release(self) -> int | None:
-        """When the next record will have been held long enough, in microseconds; None when it waits for something else."""
+        """Return when the next record has been held long enough, in microseconds; None if it waits for something else."""
         full = [waiting for waiting in self._in_rank_order if waiting.size]
         if not full or len(full) == len(self._in_rank_order):
             return None
         first = min(full, key=_Input.order)
         batch = first.batches[0]
-        return None if self._must_wait(first) else min(batch.head().received_at, batch.arrived.here_at) + self._hold_micros
+        return None if self._must_wait(first) else min(batch.head().received_at, batch.arrived.arrived_at) + self._hold_micros
 
     def _must_wait(self, first: _Input) -> bool:
-        given_ms = first.batches[0].arrived.told_ms
-        ends = (waiting.end_told_ms for waiting in self._in_rank_order if not waiting.size)
-        return any(told_ms is None or told_ms < given_ms for told_ms in ends)
+        given_ms = first.batches[0].arrived.answered_ms
+        ends = (waiting.end_answered_ms for waiting in self._in_rank_order if not waiting.size)
+        return any(answered_ms is None or answered_ms < given_ms for answered_ms in ends)
 
 
 def take_fairly(merges: Mapping[int, OrderedMerge], limit: int, now: int) -> dict[int, Sequence[Inbound]]:
@@ -188,7 +191,7 @@ def take_fairly(merges: Mapping[int, OrderedMerge], limit: int, now: int) -> dic
 
 
 def _last_before(first: _Input, full: Sequence[_Input]) -> int:
-    """The last `received_at` that comes before every other topic's head."""
+    """Return the last `received_at` that precedes the first record of every other topic."""
     others = [waiting.order() for waiting in full if waiting is not first]
     if not others:
         return _NO_BOUND

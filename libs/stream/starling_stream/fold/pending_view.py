@@ -7,7 +7,7 @@ from starling_stream.model.rows import due_bytes, due_ms
 
 
 class PendingView:
-    """A `StateView` of a store with the changes of a transaction that is on its way on top."""
+    """A `StateView` of a store with the changes of a pending transaction."""
 
     def __init__(self, below: StateView, pending: Mapping[bytes, Changed]) -> None:
         self._below = below
@@ -16,14 +16,16 @@ class PendingView:
     def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """As `StateView.rows`."""
         pending = self._pending
-        found = dict(zip(asked, self._below.rows(asked), strict=True)) if (asked := [k for k in keys if k not in pending]) else {}
+        found = (
+            dict(zip(others, self._below.rows(others), strict=True)) if (others := [k for k in keys if k not in pending]) else {}
+        )
         return [pending[key].after if key in pending else found[key] for key in keys]
 
     def due(self, until_ms: int, limit: int) -> list[tuple[int, bytes]]:
         """As `StateView.due`."""
         pending = self._pending
         stored = [entry for entry in self._below.due(until_ms, limit + len(pending)) if entry[1] not in pending]
-        # Hot: meets every change on its way in every round; the bytes compare as the instants do. A key that is gone has none.
+        # Hot: reads every pending change in every batch. The bytes compare as the instants do. A deleted key has no timer.
         until = due_bytes(until_ms)
         waiting = [(due, key) for key, (_, after) in pending.items() if (due := after[8:16]) and due <= until]
         return sorted(stored + [(int(due_ms(due) or 0), key) for due, key in waiting])[:limit]

@@ -1,4 +1,4 @@
-"""Pure core: the life of one partition number, from assignment to revocation, and what it can commit at any moment."""
+"""Pure core: one partition number of a stage, from assignment to revocation, and the offsets that it can commit."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Generic, NamedTuple
@@ -16,8 +16,8 @@ from starling_stream.model.ports import Changed, PartialView, Sealed, StateView
 from starling_stream.model.processor import Inbound, S, Service
 from starling_stream.model.records import RawRecord, all_topics
 
-_COLD_RECORDS: Final = 1_000
-"""Records in one unit while users have to be brought: so the first is out soon, and the next are read meanwhile."""
+_LOADING_RECORDS: Final = 1_000
+"""Records in one unit while users are loaded: the first unit is committed soon, and the next users are loaded meanwhile."""
 
 IDLE_UNIT_MICROS = 1_000_000
 """The interval in which an idle task under the wall clock reports its stream time, where the service has `on_stream_time`."""
@@ -27,9 +27,9 @@ MARKERS_MICROS = 200_000
 
 
 class Step(NamedTuple):
-    """One task's part of a round. `offsets`: for each input whose next offset moves, where to.
+    """One task's part of a batch. `offsets`: the next offset of each input that advances.
 
-    With a unit of work there is at least one: where none moves, an input's offset is sent again as it is.
+    With a unit of work it has at least one entry: if no input advances, the present offset of one is sent again.
     """
 
     partition: int
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 class Task(Generic[S]):
     """All co-partitioned inputs of one partition number, in one generation of the group.
 
-    Used by one thread. Units are taken one after the other; at most one is on its way while the next is being made.
+    Used by one thread. Units are folded one after the other; while one is committed, the next can be folded.
     """
 
     def __init__(self, service: Service[S], partition: int, generation: int) -> None:
@@ -59,19 +59,19 @@ class Task(Generic[S]):
         self._committed: dict[str, int] = {}
         self._in_transit = dict.fromkeys(self.topics, 0)
         self._arrived: dict[str, int] = {}
-        """The last offset of the last batch that came."""
+        """Topic -> the last offset of the last fetch that was received."""
         self._ends: dict[str, tuple[int, int]] = {}
-        """Topics that are read to their end: up to which offset, and when the broker told so (ms)."""
+        """Topics that are read to their end: up to which offset, and when the broker reported it (ms)."""
         self._pending: Mapping[bytes, Changed] = {}
         self.partial: PartialView | None = None
-        """The view while some users are not local yet."""
+        """The view while some users are only in the backing store."""
         self._below: StateView | None = None
         self._fold: TaskFold[S] | None = None
         self._idle_unit_at = 0
         self._markers_at = 0
 
     def run(self, below: StateView, fold: TaskFold[S], offsets: Mapping[str, int]) -> None:
-        """The store is ready. `offsets`: where inputs resume, for one of them at least; earlier records are dropped."""
+        """Start with a restored store. `offsets`: where inputs resume, for at least one of them; earlier records are dropped."""
         self.phase = Phase.RUNNING
         self._below, self._fold = below, fold
         self.committed_meta = fold.meta
@@ -80,8 +80,8 @@ class Task(Generic[S]):
         self._processed = dict(offsets)
         self.merge.drop_before(offsets)
 
-    def warm(self, below: StateView) -> None:
-        """All users are local now."""
+    def all_loaded(self, below: StateView) -> None:
+        """Replace the partial view: all users are loaded."""
         self.partial, self._below = None, below
 
     def step(self, records: Sequence[Inbound], now: int, timers: int) -> Step | None:
@@ -94,7 +94,7 @@ class Task(Generic[S]):
         if not records and not self._has_due(idle) and not self._reports(idle, now):
             return self._markers(now)
         sealed = self.fold.step(records, self.view, idle, timers)
-        self.drained = sealed.drained and self._sees_timers(sealed.meta.stream_time_ms)
+        self.drained = sealed.drained and self._timers_loaded(sealed.meta.stream_time_ms)
         return Step(self.partition, sealed, records, self._offsets_after(records) or self.unmoved_offset())
 
     def switch_step(self, plan: bytes, limit: int) -> Step:
@@ -108,22 +108,22 @@ class Task(Generic[S]):
         partial = self.partial
         if partial is None:
             return records
-        first, later = records[:_COLD_RECORDS], records[_COLD_RECORDS:]
-        if partial.covers([record.key for record in first], self._reach(first, idle_until_ms)):
+        first, later = records[:_LOADING_RECORDS], records[_LOADING_RECORDS:]
+        if partial.is_loaded([record.key for record in first], self._reach(first, idle_until_ms)):
             self.merge.put_back(later)
             return first
         self.merge.put_back(records)
         return ()
 
-    def _sees_timers(self, until_ms: int) -> bool:
+    def _timers_loaded(self, until_ms: int) -> bool:
         """Return whether all users due up to that instant are local."""
-        return self.partial is None or self.partial.sees(until_ms)
+        return self.partial is None or self.partial.is_loaded_until(until_ms)
 
     def _has_due(self, idle_until_ms: int | None) -> bool:
         until = self.fold.due_until(idle_until_ms)
         # A step is needed again when the users due by then have been loaded meanwhile.
-        sees_all = self._sees_timers(max(until, self.fold.meta.stream_time_ms))
-        return (not self.drained and sees_all) or bool(self.view.due(until, 1))
+        all_loaded = self._timers_loaded(max(until, self.fold.meta.stream_time_ms))
+        return (not self.drained and all_loaded) or bool(self.view.due(until, 1))
 
     def _reports(self, idle_until_ms: int | None, now: int) -> bool:
         """Return whether stream time alone is worth a unit: it moved, and the last idle unit is long enough ago."""
@@ -142,62 +142,64 @@ class Task(Generic[S]):
         return Step(self.partition, None, (), offsets) if offsets else None
 
     def _reach(self, records: Sequence[Inbound], idle_until_ms: int | None) -> int:
-        """How far stream time may be after these records."""
+        """Return the greatest stream time that these records can lead to."""
         wall = self.service.clock is Clock.WALL
         instants = [record.received_at // 1000 if wall else record.event_time_ms or 0 for record in records]
         return max(self.fold.meta.stream_time_ms, idle_until_ms or 0, *instants)
 
     @property
     def fold(self) -> TaskFold[S]:
-        """Raises: RuntimeError before `run`."""
+        """Return the fold. Raises: RuntimeError before `run`."""
         if self._fold is None:
             raise RuntimeError(f"partition {self.partition} is {self.phase}, it has no state yet")
         return self._fold
 
     @property
     def view(self) -> StateView:
-        """The task's rows, what is on its way included. Raises: RuntimeError before `run`."""
+        """Return the task's rows with pending changes. Raises: RuntimeError before `run`."""
         if self._below is None:
             raise RuntimeError(f"partition {self.partition} is {self.phase}, it has no state yet")
         return PendingView(self._below, self._pending) if self._pending else self._below
 
-    def announce(self, counts: Mapping[str, int], ends: Mapping[str, tuple[int | None, int | None, int]]) -> None:
-        """A fetch happened: so many batches of these topics are on their way here, and that is how far each is read."""
+    def note_fetch(self, counts: Mapping[str, int], ends: Mapping[str, tuple[int | None, int | None, int]]) -> None:
+        """Note how many fetches of each topic are in transit to this task, and how far each topic is read."""
         for topic, count in counts.items():
             self._in_transit[topic] += count
-        for topic, (position, last_stable, told_ms) in ends.items():
+        for topic, (position, last_stable, answered_ms) in ends.items():
             if position is None or last_stable is None or position < last_stable:
                 self._ends.pop(topic, None)
             else:
-                self._ends[topic] = position, told_ms
-        self._tell_ends()
+                self._ends[topic] = position, answered_ms
+        self._update_ends()
 
-    def arrive(self, topic: str, records: Sequence[RawRecord], arrival: Arrival, after: int | None = None) -> None:
-        """A batch that was announced is here. Records that were here before are dropped. `after`: the last offset before it.
+    def receive(self, topic: str, records: Sequence[RawRecord], arrival: Arrival, after: int | None = None) -> None:
+        """Decode a fetch into the merge; records before the accepted offset are dropped. `after`:
 
-        Raises: what decoding raises; the batch is then still on its way, and may be brought again. BatchMissing.
+        the last offset of the fetch before it.
+
+        Raises: BatchMissing, and the errors of decoding; the fetch then stays in transit and may be received again.
         """
-        came = max(self._arrived.get(topic, -1), self._committed.get(topic, 0) - 1)
-        if after is not None and after > came:
+        received = max(self._arrived.get(topic, -1), self._committed.get(topic, 0) - 1)
+        if after is not None and after > received:
             raise BatchMissing(
-                f"{topic} {self.partition}: a batch up to offset {after} was read and did not come, only up to {came}"
+                f"{topic} {self.partition}: a fetch up to offset {after} was read and not received, only up to {received}"
             )
         first = max(self._accepted.get(topic, 0), self._committed.get(topic, 0))
         service, partition = self.service, self.partition
         fresh = [decode_record(service, topic, partition, record) for record in records if record.offset >= first]
         self._in_transit[topic] -= 1
         if records:
-            self._arrived[topic] = max(came, records[-1].offset)
+            self._arrived[topic] = max(received, records[-1].offset)
         if fresh:
             self._accepted[topic] = fresh[-1].offset + 1
             self.merge.add(topic, fresh, arrival)
-        self._tell_ends()
+        self._update_ends()
 
     def _offsets_after(self, records: Sequence[Inbound]) -> dict[str, int]:
-        """The next offsets of the inputs once these records are processed, for those that move.
+        """Return the next offsets of the inputs after these records, for the inputs that advance.
 
-        A topic that is read to its end moves beyond the markers of transactions that lie there. A clock topic stays
-        behind while timers are left that are due.
+        A topic that is read to its end advances over the transaction markers there. A clock topic does not advance while due timers
+        are left.
         """
         processed = self._processed
         for record in records:
@@ -213,29 +215,28 @@ class Task(Generic[S]):
         return moved
 
     def unmoved_offset(self) -> dict[str, int]:
-        """One input's next offset as the transactions so far leave it, for a unit that moves none.
+        """Return one input's next offset after the submitted transactions, for a unit that advances no input.
 
-        The consumer group checks the generation of a transaction only where offsets are sent with it. The offset is that of the
-        last transaction submitted, not of the last one committed: the former may still be under way, and the group must not go
-        back behind it.
+        The consumer group checks the generation of a transaction only when offsets are sent with it. The offset is that of the last
+        transaction submitted, not of the last one committed: the former may be pending, and the group's offset must not decrease.
         """
         for topic, offset in self._submitted.items():
             return {topic: offset}
         return {}
 
     def submitted(self, sealed: Sealed | None) -> None:
-        """The step is on its way to the broker: the next one reads through its changes."""
+        """Read through this step's changes from now on: its transaction is being committed."""
         self._pending = sealed.changes if sealed is not None else {}
 
-    def landed(self, step: Step) -> None:
-        """The step was committed and is in the store."""
+    def committed(self, step: Step) -> None:
+        """Take over the offsets of a step that was committed and stored."""
         self._committed.update(step.offsets)
         self._pending = {}
         if step.sealed is not None:
             self.committed_meta = step.sealed.meta
 
-    def give_back(self, steps: Sequence[Step]) -> None:
-        """These steps, in their order, did not happen: their records will be released again, from the committed state."""
+    def roll_back(self, steps: Sequence[Step]) -> None:
+        """Return the records of these aborted steps, in their order, to the merge and reset to the committed state."""
         for step in reversed(steps):
             self.merge.put_back(step.records)
         self._pending = {}
@@ -245,33 +246,33 @@ class Task(Generic[S]):
         self.drained = False
 
     def committed_offset(self, topic: str) -> int:
-        """The next record of the input after the last commit; 0 when there was none."""
+        """Return the next offset of the input after the last commit; 0 if there was none."""
         return self._committed.get(topic, 0)
 
     def idle_instant(self, now: int) -> int | None:
-        """Under the wall clock, what stream time may move to when no record is at hand. `now` in microseconds."""
+        """Return the instant to which an idle task may move stream time (wall clock only); else None. `now` in microseconds."""
         if self.service.clock is Clock.WALL and self.merge.is_idle():
             return now // 1000 - self.service.hold_ms
         return None
 
     def revoke(self) -> None:
-        """Forget everything in memory."""
+        """Drop everything in memory."""
         self.phase = Phase.REVOKED
         self.merge = OrderedMerge(self.topics, self.service.hold_ms, self.service.bulk_topics)
         self._pending, self._below, self._fold, self.partial = {}, None, None, None
 
-    def _tell_ends(self) -> None:
-        told = {topic: told_ms for topic, (_, told_ms) in self._ends.items() if not self._in_transit[topic]}
-        self.merge.set_ends({topic: told.get(topic) for topic in self.topics})
+    def _update_ends(self) -> None:
+        ends_answered = {topic: answered_ms for topic, (_, answered_ms) in self._ends.items() if not self._in_transit[topic]}
+        self.merge.set_ends({topic: ends_answered.get(topic) for topic in self.topics})
 
 
 _new = tuple.__new__
 
 
 def decode_record(service: Service[S], topic: str, partition: int, record: RawRecord) -> Inbound:
-    """Never raises on data: what cannot be decoded, or has no key, carries a `Refused` as its value.
+    """Return the decoded record. Never raises on data: the value of an undecodable record, or of one without a key, is a `Refused`.
 
-    Such a record takes its place in the order of arrival by the broker's timestamp.
+    Such a record is ordered by the broker's timestamp.
     """
     key, raw = record.key or b"", record.value or b""
     if not key and topic not in service.clock_topics:

@@ -1,4 +1,4 @@
-"""Pure core: one task's fold. Records in, a sealed unit of work out; the order of effects inside a unit stands here only."""
+"""Pure core: the fold of one task. Its input are records, its output is a sealed unit of work; it defines the order of effects."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Generic
@@ -6,25 +6,25 @@ from typing import Final, Generic
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
 from starling_stream.fold.unit_of_work import UnitOfWork
-from starling_stream.model.errors import BrokenProcessor, StatesTooLarge
+from starling_stream.model.errors import ProcessorError, StatesTooLarge
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.ports import Sealed, StateView
 from starling_stream.model.processor import History, Inbound, S, Service
 from starling_stream.model.rows import MAX_STATE_BYTES
 
 SLICE_TIMERS: Final = 1_000
-"""How many timers one step fires where nobody says otherwise."""
+"""The default number of timers that one step fires."""
 
 
 class TaskFold(Generic[S]):
-    """The part of a task that needs no waiting: stream time, plan, and what becomes of each record.
+    """The part of a task without I/O: stream time, plan, and the processing of each record.
 
-    Every step returns a `Sealed` and leaves the fold as if it had been committed; when it was not, `reset` to the meta that
-    was. Steps of one fold are never run at once.
+    Every step returns a `Sealed` and assumes its commit. After an abort, `reset` restores the committed meta. Steps of one fold
+    never run concurrently.
 
-    A timer due exactly at stream time waits while more of that very instant may come: an event of the same key at the same
-    instant is to be judged together with it, whichever batch it comes in. It fires when stream time has passed it, or when
-    a clock record (or the idle wall clock) says that the instant is over.
+    A timer due exactly at stream time waits while further records of that instant may follow: an event of the same key at the same
+    instant must be evaluated together with it, in whichever batch it arrives. The timer fires when stream time has passed the
+    instant, or when a clock record (or the idle wall clock) ends it.
     """
 
     def __init__(self, service: Service[S], partition: int, meta: TaskMeta) -> None:
@@ -33,31 +33,31 @@ class TaskFold(Generic[S]):
         self.meta = meta
         self._clock_topics = frozenset(service.clock_topics)
         self._over_ms = -1
-        """The last instant that was said to be over: timers due at it may fire. Told anew after a restart."""
+        """The last instant that was ended: timers due at it may fire. Not stored; set again after a restart."""
         self._switched_to: bytes | None = None
-        """The last key that was switched; None while no switch is under way."""
+        """The last key that was switched; None outside a switch."""
 
     @property
     def switching(self) -> bool:
-        """Whether a switch has begun and not ended."""
+        """Return whether a switch is in progress."""
         return self._switched_to is not None
 
     def reset(self, meta: TaskMeta) -> None:
-        """Forget every step since that meta; a switch that was under way begins again (it is safe to repeat)."""
+        """Discard every step since that meta; a switch in progress starts again (it is safe to repeat)."""
         self.meta = meta
         self._switched_to = None
         self._over_ms = -1
 
     def due_until(self, idle_until_ms: int | None = None) -> int:
-        """Timers due up to and at this instant fire in the next step, if no record moves stream time on before."""
+        """Return the instant up to which timers fire in the next step, if no record moves stream time first."""
         return self._fires_until(max(self.meta.stream_time_ms, idle_until_ms or 0), max(self._over_ms, idle_until_ms or -1))
 
     def step(
         self, records: Sequence[Inbound], view: StateView, idle_until_ms: int | None = None, timers: int = SLICE_TIMERS
     ) -> Sealed:
-        """Fold records in order, then fire a slice of the timers that are due: at most `timers`.
+        """Fold records in order, then fire at most `timers` due timers.
 
-        `idle_until_ms`: with no records at hand stream time moves on to this instant (wall clock only).
+        `idle_until_ms`: without records stream time moves to this instant (wall clock only).
         """
         try:
             return self._step(records, view, idle_until_ms, timers)
@@ -72,7 +72,7 @@ class TaskFold(Generic[S]):
         timers: int,
         watched: Collection[bytes] = (),
     ) -> Sealed:
-        """`watched`: of these keys, each record is refused that would make the state too large. Raises: StatesTooLarge, else."""
+        """Fold and fire. Records that would make the state of a `watched` key too large are refused. Raises: StatesTooLarge."""
         unit = self._unit(view)
         if records:
             unit.load([record.key for record in records])
@@ -87,14 +87,14 @@ class TaskFold(Generic[S]):
         return sealed._replace(late_ms=late_ms) if fired else sealed
 
     def begin_switch(self, history: History) -> None:
-        """Let the processor look at the past; the slices come after. May block: `History` reads from the broker."""
+        """Start a switch: the processor may read the past. May block: `History` reads from the broker."""
         self.service.processor.before_switch(history)
         self._switched_to = b""
 
     def switch_slice(self, plan: bytes, view: StateView, limit: int) -> Sealed:
-        """Bring the next keys under the plan in force; the last slice names the plan in the task's meta."""
+        """Switch the next keys to the plan in force; the last slice stores the plan's name in the task's meta."""
         if self._switched_to is None:
-            raise BrokenProcessor("a slice was asked for with no switch under way")
+            raise ProcessorError("a slice was requested outside a switch")
         processor, unit = self.service.processor, self._unit(view)
         keys = view.keys(self._switched_to, limit)
         unit.load(keys)
@@ -136,14 +136,14 @@ class TaskFold(Generic[S]):
             mark = unit.mark(record.key)
             self._fold((record,), unit)
             size = unit.state_bytes(record.key)
-            # What timers and definitions made too large may still become smaller.
+            # A state that timers and definitions made too large may become smaller.
             if size > max(MAX_STATE_BYTES, len(mark.state or b"")):
                 unit.take_back(record.key, mark)
-                told = f"the state of {record.key.decode(errors='replace')} would have {size:,} bytes, over {MAX_STATE_BYTES:,}"
-                unit.refuse(record, "state_too_large", told)
+                message = f"the state of {record.key.decode(errors='replace')} would have {size:,} bytes, over {MAX_STATE_BYTES:,}"
+                unit.refuse(record, "state_too_large", message)
 
     def _fire(self, unit: UnitOfWork[S], view: StateView, limit: int) -> tuple[int, bool, int]:
-        """How many timers fired, whether none is left that is due, and by how many milliseconds the oldest was late."""
+        """Return how many timers fired, whether no due timer is left, and how late the oldest was in milliseconds."""
         reached = unit.stream_time_ms
         now = unit.stream_time_ms = self._fires_until(reached, self._over_ms)
         stored = view.due(now, limit + unit.written() + 1)
@@ -153,10 +153,10 @@ class TaskFold(Generic[S]):
         for _, key in due[:limit]:
             fire(key, unit)
             if not unit.has_put(key):
-                raise BrokenProcessor(f"{self.service.stage}: fire left {key!r} as it was, still due")
+                raise ProcessorError(f"{self.service.stage}: fire did not put {key!r}: put it with a later due_ms or None")
             later = unit.due_of(key)
             if later is not None and later <= now:
-                raise BrokenProcessor(f"{self.service.stage}: fire left {key!r} due at {later}, not after {now}")
+                raise ProcessorError(f"{self.service.stage}: fire left {key!r} due at {later}, not after {now}")
         unit.stream_time_ms = reached
         return min(len(due), limit), len(due) <= limit, now - due[0][0] if due else 0
 

@@ -1,4 +1,4 @@
-"""Adapter: looks at a stage's states in all tiers, for operators. Reads beside the workers and changes nothing but `rebuild`."""
+"""Adapter: reads a stage's states in all stores, for operators. Works beside the workers; only `rebuild` changes anything."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,10 +11,10 @@ from starling_common.database import Database
 from starling_common.instants import LATEST_MS, format_instant
 from starling_common.settings import Cassandra
 from starling_common.wire import Registry
-from starling_stream.inspect.consistency import Held, Latest, Verdict, compare
-from starling_stream.model.backing_store import Facts, Place, bucket_of
+from starling_stream.inspect.consistency import ConsistencyCheck, Latest, StoreContents, compare
+from starling_stream.model.backing_store import PartitionCopy, StageLayout, bucket_of
 from starling_stream.model.rows import due_ms, row_due, row_version
-from starling_stream.state.cassandra import CassandraBacking
+from starling_stream.state.cassandra import CassandraBackingStore
 from starling_stream.state.local_store import TaskStore, store_memory
 from starling_stream.state.restore import changelog_records
 
@@ -22,15 +22,15 @@ _MEMORY_BYTES: Final = 32 * 1024 * 1024
 
 
 Readable = Callable[[bytes], Any]
-"""From the bytes of a state to what JSON can hold. Raises: ValueError or msgspec.DecodeError for what is no state."""
+"""Converts the bytes of a state to JSON types. Raises: ValueError or msgspec.DecodeError for other bytes."""
 
 
-class NotKept(Exception):
-    """There is nothing to look at; the message says why."""
+class NoStates(Exception):
+    """The stage has no states in Cassandra; the message contains the reason."""
 
 
 class Source(NamedTuple):
-    """Where the tiers are. `disks`: state directories of workers that can be reached from here."""
+    """The addresses of the stores. `disks`: the state directories of workers on this machine."""
 
     brokers: str
     registry_url: str
@@ -39,25 +39,28 @@ class Source(NamedTuple):
 
 
 class Audit:
-    """One stage. Every method may block; raises BackingAway, KafkaException, RegistryUnavailable, SchemaMissing."""
+    """The states of one stage. Every method may block.
+
+    Raises: BackingStoreUnavailable, KafkaException, RegistryUnavailable, SchemaMissing.
+    """
 
     def __init__(self, stage: str, source: Source, readable: Readable | None = None) -> None:
-        """`readable`: shows a state of the stage, where its bytes are more than MessagePack.
+        """`readable`: converts a state of the stage, if its bytes are more than MessagePack.
 
-        Raises: NotKept when no worker of the stage ever kept states in Cassandra.
+        Raises: NoStates when no worker of the stage has stored states in Cassandra.
         """
         self.stage = stage
         self._readable = readable or _readable
         self._source = source
         self._database = Database(source.cassandra)
-        found = CassandraBacking(self._database, 1).frozen(stage)
+        found = CassandraBackingStore(self._database, 1).frozen(stage)
         if found is None:
             self._database.close()
-            raise NotKept(f"no states of {stage} are kept in Cassandra: it has not run with it, or its facts were forgotten")
-        self.facts: Facts = found
+            raise NoStates(f"no states of {stage} are stored in Cassandra: start a worker with Cassandra configured")
+        self.layout: StageLayout = found
         self._changelog = f"{stage}-state-changelog"
         self._log = found.topics[self._changelog]
-        self._backing = CassandraBacking(self._database, found.buckets)
+        self._backing_store = CassandraBackingStore(self._database, found.buckets)
         self._codec = Registry(source.registry_url).codec(self._changelog, "StateChanged")
 
     def close(self) -> None:
@@ -65,7 +68,7 @@ class Audit:
         self._database.close()
 
     def latest(self, partition: int) -> tuple[Latest, int]:
-        """The changelog folded: the last row of each key, and the end of it."""
+        """Return the last row of each key in the changelog, and the changelog's end."""
         rows: dict[bytes, tuple[int, bytes]] = {}
         end = 0
         for offset, key, row in changelog_records(self._source.brokers, self._changelog, partition, self._decode):
@@ -74,17 +77,17 @@ class Audit:
                 rows[key] = (offset, row)
         return rows, end
 
-    def verdicts(self, partition: int) -> list[Verdict]:
-        """Cassandra's rows and those of each disk against the changelog."""
-        held = [self._in_tier(partition), *self._on_disks(partition)]
+    def checks(self, partition: int) -> list[ConsistencyCheck]:
+        """Compare Cassandra's rows and those of each disk with the changelog."""
+        contents = [self._in_backing_store(partition), *self._on_disks(partition)]
         log, end = self.latest(partition)
-        return [compare(one, log, end) for one in held]
+        return [compare(one, log, end) for one in contents]
 
     def user(self, key: bytes) -> dict[str, Any]:
-        """One user's state in all tiers, as JSON can hold it."""
-        partition = (murmur2(key) & 0x7FFFFFFF) % self.facts.partitions
-        place, floor = self._place(partition)
-        written = self._backing.written_at(place, key)
+        """Return one user's state in all stores, in JSON types."""
+        partition = (murmur2(key) & 0x7FFFFFFF) % self.layout.partitions
+        copy, flushed_offset = self._copy(partition)
+        written = self._backing_store.written_at(copy, key)
         log, end = self.latest(partition)
         last = log.get(key)
         found = {
@@ -92,47 +95,48 @@ class Audit:
             "cassandra": None if written is None else {"written_at": written[1], **self._shown(written[0])},
             **{name: None if row is None else self._shown(row) for name, row in self._user_on_disks(partition, key)},
         }
-        where = {"partition": partition, "bucket": bucket_of(key, self.facts.buckets), "floor": floor, "log_end": end}
-        return {"stage": self.stage, "key": key.decode(), **where, "tiers": found}
+        bucket = bucket_of(key, self.layout.buckets)
+        where = {"partition": partition, "bucket": bucket, "flushed_offset": flushed_offset, "log_end": end}
+        return {"stage": self.stage, "key": key.decode(), **where, "stores": found}
 
     def rebuild(self, partition: int) -> int:
-        """Begin a new incarnation: whoever holds the partition starts anew, from the changelog. Returns its number."""
-        place, _ = self._place(partition)
-        new = place._replace(incarnation=place.incarnation + 1)
-        self._backing.begin(new)
+        """Create an incarnation and return its number: the partition's worker restarts and rebuilds it from the changelog."""
+        copy, _ = self._copy(partition)
+        new = copy._replace(incarnation=copy.incarnation + 1)
+        self._backing_store.begin(new)
         return new.incarnation
 
-    def floor(self, partition: int) -> int | None:
-        """How far the newest incarnation goes."""
-        return self._place(partition)[1]
+    def flushed_offset(self, partition: int) -> int | None:
+        """Return the flushed offset of the newest incarnation."""
+        return self._copy(partition)[1]
 
-    def forget_facts(self) -> None:
-        """The next start freezes what it finds."""
-        self._backing.thaw(self.stage)
+    def forget_layout(self) -> None:
+        """Delete the frozen layout; the next start freezes its own."""
+        self._backing_store.unfreeze(self.stage)
 
-    def _place(self, partition: int) -> tuple[Place, int | None]:
-        standing = self._backing.standing(self._log, partition)
-        incarnation, floor = (0, None) if standing is None else (standing.incarnation, standing.floor)
-        return Place(self._log, partition, incarnation), floor
+    def _copy(self, partition: int) -> tuple[PartitionCopy, int | None]:
+        checkpoint = self._backing_store.checkpoint(self._log, partition)
+        incarnation, flushed_offset = (0, None) if checkpoint is None else (checkpoint.incarnation, checkpoint.flushed_offset)
+        return PartitionCopy(self._log, partition, incarnation), flushed_offset
 
-    def _in_tier(self, partition: int) -> Held:
-        place, floor = self._place(partition)
-        # The index is read on both sides of the rows: what a worker moves meanwhile is in one of the two.
-        dues = self._dues(place)
-        pages = (self._backing.scan(place, bucket) for bucket in range(self.facts.buckets))
+    def _in_backing_store(self, partition: int) -> StoreContents:
+        copy, flushed_offset = self._copy(partition)
+        # The index is read before and after the rows: an entry that a worker moves meanwhile is in one of the two.
+        dues = self._dues(copy)
+        pages = (self._backing_store.scan(copy, bucket) for bucket in range(self.layout.buckets))
         rows = [row for bucket in pages for page in bucket for row in page]
-        return Held("cassandra", partition, floor, rows, dues=dues | self._dues(place))
+        return StoreContents("cassandra", partition, flushed_offset, rows, dues=dues | self._dues(copy))
 
-    def _dues(self, place: Place) -> frozenset[tuple[int, bytes]]:
-        pages = (self._backing.dues(place, bucket) for bucket in range(self.facts.buckets))
+    def _dues(self, copy: PartitionCopy) -> frozenset[tuple[int, bytes]]:
+        pages = (self._backing_store.dues(copy, bucket) for bucket in range(self.layout.buckets))
         return frozenset(entry for bucket in pages for page in bucket for entry in page)
 
-    def _on_disks(self, partition: int) -> Iterator[Held]:
+    def _on_disks(self, partition: int) -> Iterator[StoreContents]:
         for name, store in self._stores(partition):
-            yield Held(name, partition, store.position(), list(store.all_rows()), self._not_in(store.cold()))
+            yield StoreContents(name, partition, store.position(), list(store.all_rows()), self._not_in(store.unloaded()))
 
-    def _not_in(self, cold: frozenset[int]) -> Callable[[bytes], bool]:
-        return lambda key: bucket_of(key, self.facts.buckets) not in cold
+    def _not_in(self, unloaded: frozenset[int]) -> Callable[[bytes], bool]:
+        return lambda key: bucket_of(key, self.layout.buckets) not in unloaded
 
     def _user_on_disks(self, partition: int, key: bytes) -> Iterator[tuple[str, bytes | None]]:
         for name, store in self._stores(partition):
@@ -144,7 +148,7 @@ class Audit:
             path = disk / self.stage / str(partition)
             if not path.is_dir():
                 continue
-            store = TaskStore(path, memory, only_look=True)
+            store = TaskStore(path, memory, read_only=True)
             try:
                 yield f"disk {disk.name}", store
             finally:
@@ -164,11 +168,11 @@ class Audit:
         try:
             return self._readable(payload) if payload else None
         except (msgspec.DecodeError, ValueError):
-            return _readable(payload)  # spoilt, or of a newer release: all the more reason to look at it
+            return _readable(payload)  # damaged, or of a newer release: shown undecoded
 
 
 def _readable(payload: bytes) -> Any:
-    """The state as text where it can be: services write MessagePack behind a version of their format; else hexadecimal."""
+    """Return the state in JSON types if it is MessagePack, with or without a format version; else hexadecimal."""
     for data in (payload, payload[1:]):
         try:
             return msgspec.to_builtins(msgspec.msgpack.decode(data), str_keys=True)

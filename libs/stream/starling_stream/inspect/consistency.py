@@ -1,4 +1,4 @@
-"""Pure core: do the tiers tell the same story? What a tier holds is compared with the changelog, which is the truth."""
+"""Pure core: compares the contents of a store with the changelog, which is the source of truth."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -10,30 +10,30 @@ Latest = Mapping[bytes, tuple[int, bytes]]
 """Key -> offset and row of its last record in the changelog."""
 
 _NAMED: Final = 5
-"""Faults that are told whole; the rest is counted."""
+"""Violations that are listed; the others are counted."""
 
 
-class Verdict(NamedTuple):
-    """One tier of one partition. `behind`: users whom the log after the position changed, who are older here, as they may be."""
+class ConsistencyCheck(NamedTuple):
+    """The result for one store of one partition. `behind`: users changed after the store's position, whose rows may be older."""
 
-    tier: str
+    store: str
     partition: int
     users: int
     position: int | None
     log_end: int
     behind: int
-    faults: int
+    violations: int
     examples: tuple[str, ...]
 
 
-class Held(NamedTuple):
-    """What a tier holds. It was read after its position and before the changelog.
+class StoreContents(NamedTuple):
+    """The contents of one store, read after its position and before the changelog.
 
-    Every state before `position` must be there; None: not all are, nor must be. `expects` says of a key whether it must be there.
-    `dues`: (slot, key) of those that are found again by when they are due; None where rows are looked through for that.
+    Every state before `position` must be present; None: states may be missing. `expects` returns whether a key must be present.
+    `dues`: the (slot, key) of the due index; None for a store without one.
     """
 
-    tier: str
+    store: str
     partition: int
     position: int | None
     rows: Iterable[tuple[bytes, bytes]]
@@ -41,38 +41,38 @@ class Held(NamedTuple):
     dues: frozenset[tuple[int, bytes]] | None = None
 
 
-def compare(held: Held, log: Latest, log_end: int) -> Verdict:
-    """A row must be one that was committed, no newer than the log's, and the log's own if that lies before the position."""
-    faults: list[str] = []
+def compare(contents: StoreContents, log: Latest, log_end: int) -> ConsistencyCheck:
+    """Compare each row: it must be committed, no newer than the changelog's, and the changelog's own before the position."""
+    violations: list[str] = []
     seen: set[bytes] = set()
     users = behind = 0
-    for key, row in held.rows:
+    for key, row in contents.rows:
         seen.add(key)
         users += len(row) > 8
-        fault, is_behind = _judge(key, row, log.get(key), held.position)
+        violation, is_behind = _check_row(key, row, log.get(key), contents.position)
         behind += is_behind
-        if fault is not None:
-            faults.append(fault)
-        elif _is_not_found(key, row, log.get(key), held):
-            faults.append(f"{key!r}: due, and not in the index: after a restore its timer would not fire")
-    if held.position is not None:
+        if violation is not None:
+            violations.append(violation)
+        elif _is_missing_from_index(key, row, log.get(key), contents):
+            violations.append(f"{key!r}: due, and not in the index: after a restore its timer would not fire")
+    if contents.position is not None:
         for key, (offset, _) in log.items():
-            if offset < held.position and key not in seen and held.expects(key):
-                faults.append(f"{key!r}: missing, changed at offset {offset}")
-    shown = tuple(faults[:_NAMED])
-    return Verdict(held.tier, held.partition, users, held.position, log_end, behind, len(faults), shown)
+            if offset < contents.position and key not in seen and contents.expects(key):
+                violations.append(f"{key!r}: missing, changed at offset {offset}")
+    shown = tuple(violations[:_NAMED])
+    return ConsistencyCheck(contents.store, contents.partition, users, contents.position, log_end, behind, len(violations), shown)
 
 
-def _is_not_found(key: bytes, row: bytes, known: tuple[int, bytes] | None, held: Held) -> bool:
-    """Whether it waits for an instant at which nobody would look for it. What lies after the position may still be on its way."""
+def _is_missing_from_index(key: bytes, row: bytes, known: tuple[int, bytes] | None, contents: StoreContents) -> bool:
+    """Return whether the due index lacks the row's timer. Rows after the position may be indexed later."""
     slot = slot_of(row_due(row))
-    if held.dues is None or slot is None or known is None or held.position is None or known[0] >= held.position:
+    if contents.dues is None or slot is None or known is None or contents.position is None or known[0] >= contents.position:
         return False
-    return (slot, key) not in held.dues
+    return (slot, key) not in contents.dues
 
 
-def _judge(key: bytes, row: bytes, known: tuple[int, bytes] | None, position: int | None) -> tuple[str | None, bool]:
-    """What is wrong with one row, and whether it is older than the log's."""
+def _check_row(key: bytes, row: bytes, known: tuple[int, bytes] | None, position: int | None) -> tuple[str | None, bool]:
+    """Return the violation of one row, if any, and whether the row is older than the changelog's."""
     if known is None:
         return f"{key!r}: version {row_version(row)}, and nothing in the changelog", False
     offset, latest = known

@@ -1,6 +1,6 @@
-"""Edge: what operators ask of the states. `python -m starling_stream.inspect.operations … inspect|verify|rebuild`.
+"""Edge: operators' commands on states: `python -m starling_stream.inspect.operations … inspect|verify|rebuild`.
 
-Settings come from the environment, as those of the services do. Workers may run meanwhile. Exit codes: 0 well, 1 not.
+Settings are read from the environment, as for the services. Workers may run meanwhile. Exit codes: 0 success, 1 failure.
 """
 
 import argparse
@@ -18,15 +18,15 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
 from starling_common.wire import RegistryUnavailable, SchemaMissing
-from starling_stream.inspect.audit import Audit, NotKept, Readable, Source
-from starling_stream.inspect.consistency import Verdict
-from starling_stream.model.backing_store import BackingAway
+from starling_stream.inspect.audit import Audit, NoStates, Readable, Source
+from starling_stream.inspect.consistency import ConsistencyCheck
+from starling_stream.model.backing_store import BackingStoreUnavailable
 
 _POLL_SECONDS: Final = 0.5
 
 
 class OperationSettings(BaseSettings):
-    """What the operations need to know."""
+    """The settings of the commands."""
 
     model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
 
@@ -36,21 +36,21 @@ class OperationSettings(BaseSettings):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one operation."""
-    asked = _parser().parse_args(arguments)
+    """Run one command; return the exit code."""
+    options = _parser().parse_args(arguments)
     settings = OperationSettings()
-    source = Source(settings.kafka.brokers, settings.registry.url, settings.cassandra, asked.disk)
+    source = Source(settings.kafka.brokers, settings.registry.url, settings.cassandra, options.disk)
     try:
-        with closing(Audit(asked.stage, source, _readable(asked.stage))) as audit:
-            return int(asked.run(audit, asked))
-    except NotKept as cause:
-        return _complain(str(cause))
-    except (BackingAway, KafkaException, RegistryUnavailable, SchemaMissing) as cause:
-        return _complain(f"{type(cause).__name__}: {cause}")
+        with closing(Audit(options.stage, source, _readable(options.stage))) as audit:
+            return int(options.run(audit, options))
+    except NoStates as cause:
+        return _fail(str(cause))
+    except (BackingStoreUnavailable, KafkaException, RegistryUnavailable, SchemaMissing) as cause:
+        return _fail(f"{type(cause).__name__}: {cause}")
 
 
 def _readable(stage: str) -> Readable | None:
-    """What the stage's service says, if it is one of ours: found by name, for this layer knows no service."""
+    """Return the converter of the stage's service; None without one. Found by name, since this layer imports no service."""
     module = f"starling_{stage}.state_view"
     try:
         found: Readable = importlib.import_module(module).readable
@@ -61,54 +61,54 @@ def _readable(stage: str) -> Readable | None:
     return found
 
 
-def inspect(audit: Audit, asked: argparse.Namespace) -> int:
-    """One user's state in every tier, as JSON."""
-    key = asked.user if "/" in asked.user else f"{asked.workspace}/{asked.user}"
-    _say(json.dumps(audit.user(key.encode()), indent=2, ensure_ascii=False))
+def inspect(audit: Audit, options: argparse.Namespace) -> int:
+    """Print one user's state in every store, as JSON."""
+    key = options.user if "/" in options.user else f"{options.workspace}/{options.user}"
+    _print(json.dumps(audit.user(key.encode()), indent=2, ensure_ascii=False))
     return 0
 
 
-def verify(audit: Audit, asked: argparse.Namespace) -> int:
-    """Every tier against the changelog; 1 when one holds what it must not hold, or lacks what it must."""
-    numbers = range(audit.facts.partitions) if asked.partition is None else [asked.partition]
-    faults = 0
+def verify(audit: Audit, options: argparse.Namespace) -> int:
+    """Compare every store with the changelog; exit code 1 if one contains a wrong row or lacks one."""
+    numbers = range(audit.layout.partitions) if options.partition is None else [options.partition]
+    violations = 0
     for number in numbers:
-        for verdict in audit.verdicts(number):
-            _say(verdict_line(verdict))
-            for example in verdict.examples:
-                _say(f"  {example}")
-            faults += verdict.faults
-    _say(f"{audit.stage}: {faults or 'no'} fault{'' if faults == 1 else 's'}")
-    return 1 if faults else 0
+        for check in audit.checks(number):
+            _print(check_line(check))
+            for example in check.examples:
+                _print(f"  {example}")
+            violations += check.violations
+    _print(f"{audit.stage}: {violations or 'no'} violation{'' if violations == 1 else 's'}")
+    return 1 if violations else 0
 
 
-def rebuild(audit: Audit, asked: argparse.Namespace) -> int:
-    """Throw away what the tiers hold of a partition, or of all; the worker that has it starts anew from the changelog."""
-    if asked.partition == "all":
-        numbers: Iterable[int] = range(audit.facts.partitions)
-        audit.forget_facts()
+def rebuild(audit: Audit, options: argparse.Namespace) -> int:
+    """Discard the stored states of a partition, or of all; the partition's worker restarts and rebuilds them from the changelog."""
+    if options.partition == "all":
+        numbers: Iterable[int] = range(audit.layout.partitions)
+        audit.forget_layout()
     else:
-        numbers = [int(asked.partition)]
+        numbers = [int(options.partition)]
     for number in numbers:
-        _say(f"partition {number}: incarnation {audit.rebuild(number)} begun")
-    deadline = time.monotonic() + asked.timeout
+        _print(f"partition {number}: incarnation {audit.rebuild(number)} created")
+    deadline = time.monotonic() + options.timeout
     waiting = set(numbers)
     while waiting and time.monotonic() < deadline:
         for number in sorted(waiting):
-            floor = audit.floor(number)
-            if floor is not None:
-                _say(f"partition {number}: rebuilt, up to offset {floor}")
+            flushed_offset = audit.flushed_offset(number)
+            if flushed_offset is not None:
+                _print(f"partition {number}: rebuilt, up to offset {flushed_offset}")
                 waiting.discard(number)
         time.sleep(_POLL_SECONDS if waiting else 0)
-    return _complain(f"not rebuilt yet: {sorted(waiting)}; is a worker of {audit.stage} running?") if waiting else 0
+    return _fail(f"not rebuilt yet: {sorted(waiting)}; is a worker of {audit.stage} running?") if waiting else 0
 
 
-def verdict_line(verdict: Verdict) -> str:
-    """One tier of one partition."""
-    position = "not whole yet" if verdict.position is None else f"whole up to {verdict.position:,} of {verdict.log_end:,}"
+def check_line(check: ConsistencyCheck) -> str:
+    """Return the line for one store of one partition."""
+    position = "incomplete" if check.position is None else f"complete up to {check.position:,} of {check.log_end:,}"
     return (
-        f"partition {verdict.partition} · {verdict.tier}: {verdict.users:,} users, {position}, "
-        f"{verdict.behind:,} behind, {verdict.faults:,} faults"
+        f"partition {check.partition} · {check.store}: {check.users:,} users, {position}, "
+        f"{check.behind:,} behind, {check.violations:,} violations"
     )
 
 
@@ -131,12 +131,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-def _complain(line: str) -> int:
+def _fail(line: str) -> int:
     sys.stderr.write(f"{line}\n")
     return 1
 

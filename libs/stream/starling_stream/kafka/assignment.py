@@ -1,7 +1,7 @@
-"""Pure core: which member of a group has which partitions, and who keeps a copy of the states of which.
+"""Pure core: the assignment of partitions and standby copies to the members of a group.
 
-A member tells, when it joins, what it held and which stores are on its disk. The member that leads the group deals from that:
-as evenly as it goes, a partition to the member that held it, else to the one whose store of it is furthest.
+A joining member claims the partitions that it ran and the stores on its disk. The leader of the group assigns as evenly as
+possible: a partition goes to the member that ran it, else to the member whose store of it has the greatest position.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -10,65 +10,65 @@ from typing import Final, NamedTuple
 import msgspec
 
 NOT_OPENED: Final = -1
-"""The position of a store that is on disk, and was not looked into."""
+"""The position of a store on disk that was not opened."""
 
 _NO_STORE: Final = -2
 _FORMAT: Final = b"\x01"
 
 
 class Claim(msgspec.Struct, array_like=True, frozen=True):
-    """What a member tells of itself.
+    """What a member reports when it joins.
 
-    `held`: partitions that ran there in that `generation`; of two members that say so of one, the later is right. `stores`:
-    partition -> the changelog offset that its store goes up to, or `NOT_OPENED`. `replicas`: how many others are to keep a copy
-    of each partition.
+    `active`: partitions that ran there in that `generation`; of two members with one partition, the later generation counts.
+    `stores`: partition -> the changelog offset of its store, or `NOT_OPENED`. `replicas`: how many other members are to keep a
+    standby copy of each partition.
     """
 
     generation: int = -1
-    held: tuple[int, ...] = ()
+    active: tuple[int, ...] = ()
     stores: dict[int, int] = {}
     replicas: int = 0
 
 
-class Share(NamedTuple):
-    """What a member gets, ascending. `standby`: partitions of others of which it is to keep a copy."""
+class MemberAssignment(NamedTuple):
+    """The partitions of a member, ascending. `standby`: partitions of others of which it keeps a standby copy."""
 
     active: Sequence[int]
     standby: Sequence[int]
 
 
 def encode_claim(claim: Claim) -> bytes:
-    """A version of the format, then MessagePack: some bytes a partition, whatever the number of members."""
+    """Return the bytes of a claim: a format version, then MessagePack; a few bytes a partition, whatever the number of members."""
     return _FORMAT + msgspec.msgpack.encode(claim)
 
 
 def decode_claim(data: bytes) -> Claim:
-    """Of a member that says nothing, or in a format that is not known here: a claim to nothing."""
+    """Return the claim; an empty one for no bytes or an unknown format."""
     return msgspec.msgpack.decode(data[1:], type=Claim) if data[:1] == _FORMAT else Claim()
 
 
 def encode_standbys(partitions: Sequence[int]) -> bytes:
-    """As `encode_claim`."""
+    """Return the bytes of partition numbers, as `encode_claim`."""
     return _FORMAT + msgspec.msgpack.encode(partitions)
 
 
 def decode_standbys(data: bytes) -> frozenset[int]:
-    """None in a format that is not known here."""
+    """Return the partition numbers; none for an unknown format."""
     return frozenset(msgspec.msgpack.decode(data[1:], type=list[int])) if data[:1] == _FORMAT else frozenset()
 
 
-def deal(partitions: Collection[int], claims: Mapping[str, Claim]) -> dict[str, Share]:
-    """Each partition to one member, and copies to others; the same for the same claims.
+def assign_partitions(partitions: Collection[int], claims: Mapping[str, Claim]) -> dict[str, MemberAssignment]:
+    """Return member -> assignment. The result depends on the claims alone.
 
-    No member has more than one partition more than another, and no more of them move than that takes.
+    No member has more than one partition more than another, and no more partitions move than this requires.
     """
     numbers = sorted(partitions)
-    active = _dealt(numbers, claims)
-    standby = _copies(numbers, active, claims)
-    return {member: Share(sorted(active[member]), sorted(standby[member])) for member in claims}
+    active = _assign_active(numbers, claims)
+    standby = _assign_standbys(numbers, active, claims)
+    return {member: MemberAssignment(sorted(active[member]), sorted(standby[member])) for member in claims}
 
 
-def _dealt(numbers: Sequence[int], claims: Mapping[str, Claim]) -> dict[str, list[int]]:
+def _assign_active(numbers: Sequence[int], claims: Mapping[str, Claim]) -> dict[str, list[int]]:
     owners = _owners(claims)
     kept = {member: [number for number in numbers if owners.get(number) == member] for member in sorted(claims)}
     least, extra = divmod(len(numbers), len(kept))
@@ -77,11 +77,11 @@ def _dealt(numbers: Sequence[int], claims: Mapping[str, Claim]) -> dict[str, lis
     for has in sorted(kept.values(), key=len, reverse=True):
         keeps = min(len(has), least + (extra > 0))
         extra -= keeps > least
-        # What somebody who may get more has a store of is given away first.
+        # A partition that a member with room has a store of is given away first.
         has.sort(key=lambda number: _furthest(claims, takers, number))
         free += has[keeps:]
         del has[keeps:]
-    # Those first that only few have a store of; those last that it makes no difference for.
+    # Partitions with the fewest stores are placed first, and those without any store last.
     for number in sorted(free, key=lambda number: (_known(claims, takers, number) or len(claims) + 1, number)):
         room = [member for member, has in kept.items() if len(has) < least + (extra > 0)]
         best = min(room, key=lambda member: (-_store(claims, member, number), len(kept[member]), member))
@@ -93,12 +93,14 @@ def _dealt(numbers: Sequence[int], claims: Mapping[str, Claim]) -> dict[str, lis
 def _owners(claims: Mapping[str, Claim]) -> dict[int, str]:
     owners: dict[int, str] = {}
     for member in sorted(claims, key=lambda member: (claims[member].generation, member)):
-        owners |= dict.fromkeys(claims[member].held, member)
+        owners |= dict.fromkeys(claims[member].active, member)
     return owners
 
 
-def _copies(numbers: Sequence[int], active: Mapping[str, Sequence[int]], claims: Mapping[str, Claim]) -> dict[str, list[int]]:
-    """To those that have a store already, then to those with the fewest copies."""
+def _assign_standbys(
+    numbers: Sequence[int], active: Mapping[str, Sequence[int]], claims: Mapping[str, Claim]
+) -> dict[str, list[int]]:
+    """Assign copies to members that have a store, then to those with the fewest copies."""
     owner = {number: member for member, has in active.items() for number in has}
     replicas = min(max(claim.replicas for claim in claims.values()), len(claims) - 1)
     most = -(-len(numbers) * replicas // len(claims))
@@ -119,7 +121,7 @@ def _store(claims: Mapping[str, Claim], member: str, number: int) -> int:
 
 
 def _known(claims: Mapping[str, Claim], members: Sequence[str], number: int) -> int:
-    """How many of these have a store of it."""
+    """Return how many of these members have a store of the partition."""
     return sum(number in claims[member].stores for member in members)
 
 

@@ -1,4 +1,4 @@
-"""Edge: how the group's partitions are dealt, as aiokafka asks for it. What is decided is in `shares`."""
+"""Edge: the group's assignor in aiokafka's interface. `assignment.py` decides."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -6,45 +6,51 @@ from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
 from starling_common.logs import log
-from starling_stream.kafka.assignment import Claim, deal, decode_claim, decode_standbys, encode_claim, encode_standbys
+from starling_stream.kafka.assignment import Claim, assign_partitions, decode_claim, decode_standbys, encode_claim, encode_standbys
 
 
 class StickyAssignor:
-    """One object a worker, where aiokafka's own are classes: it tells what this worker has. Used by the consumer's thread."""
+    """aiokafka's assignors are classes; this is one object a worker, because it reports the worker's own claim.
+
+    Used by the consumer's thread.
+    """
 
     name = "starling-sticky"
     version = 0
 
     def __init__(self, claim: Callable[[], Claim]) -> None:
-        """`claim` is asked, from the consumer's thread, each time the group is joined."""
+        """`claim` is called from the consumer's thread each time the worker joins the group."""
         self._claim = claim
         self.standbys: frozenset[int] = frozenset()
-        """Partitions of others that this worker is to keep a copy of, by the last assignment."""
+        """Partitions of others of which this worker keeps a copy, by the last assignment."""
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
-        """What this worker says when it joins."""
-        self.standbys = frozenset()  # until the leader has dealt anew
+        """Return this worker's subscription and claim."""
+        self.standbys = frozenset()  # until the leader has assigned again
         return ConsumerProtocolMemberMetadata(self.version, sorted(topics), encode_claim(self._claim()))
 
     def assign(
         self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        """Deal for everybody: all topics' partitions of one number go to one member."""
-        topics = sorted({topic for said in members.values() for topic in said.subscription})
+        """Assign for all members; the partitions of one number of all topics go to one member."""
+        topics = sorted({topic for metadata in members.values() for topic in metadata.subscription})
         known = {topic: frozenset(cluster.partitions_for_topic(topic) or ()) for topic in topics}
         for topic in (topic for topic, numbers in known.items() if not numbers):
             log(__name__).warning("topic_unknown", topic=topic)
-        claims = {member: decode_claim(said.user_data) for member, said in members.items()}
-        shares = deal(frozenset().union(*known.values()), claims)
+        claims = {member: decode_claim(metadata.user_data) for member, metadata in members.items()}
+        assignment = assign_partitions(frozenset().union(*known.values()), claims)
         return {
             member: ConsumerProtocolMemberAssignment(
                 self.version,
-                [(topic, [number for number in shares[member].active if number in known[topic]]) for topic in said.subscription],
-                encode_standbys(shares[member].standby),
+                [
+                    (topic, [number for number in assignment[member].active if number in known[topic]])
+                    for topic in metadata.subscription
+                ],
+                encode_standbys(assignment[member].standby),
             )
-            for member, said in members.items()
+            for member, metadata in members.items()
         }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
-        """What this worker was given."""
+        """Take this worker's standby partitions from the assignment."""
         self.standbys = decode_standbys(assignment.user_data)

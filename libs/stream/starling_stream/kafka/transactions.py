@@ -1,4 +1,4 @@
-"""Adapter: one Kafka transaction a round: outputs, changelog, dead letters and the offsets of the inputs, all or nothing."""
+"""Adapter: one Kafka transaction a batch, with outputs, changelog, dead letters and input offsets."""
 
 import faulthandler
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +21,11 @@ from starling_stream.model.rows import META_KEY, NEVER, row_state, row_version
 _NOT_OURS: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
 _REPLACED: Final = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError.PRODUCER_FENCED})  # noqa: SLF001
 _HANGS_SECONDS: Final = 5.0
-"""A call of the client that is so much over its time does not come back."""
+"""A call of the client that exceeds its time-out by this does not return."""
 
 
 class Aborted(Exception):
-    """The transaction did not happen, for a passing reason; the same records can be tried again. `reason` is one word."""
+    """The transaction was aborted for a transient reason; the same records can be tried again. `reason` is one word."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -33,15 +33,15 @@ class Aborted(Exception):
 
 
 class NotOwner(Exception):
-    """The group has moved on without this worker; what it holds in memory is no longer its own."""
+    """The group has reassigned this worker's partitions; its tasks in memory are obsolete."""
 
 
 class Replaced(Exception):
-    """Another process writes under this worker's name, or the producer is beyond repair: leave at once."""
+    """Another process uses this worker's transactional id, or the producer cannot recover: the worker must end."""
 
 
 class Offset(NamedTuple):
-    """The next record of an input that is to be read after a restart."""
+    """The next record of an input to read after a restart."""
 
     topic: str
     partition: int
@@ -49,7 +49,7 @@ class Offset(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """A transaction that is open. `positions`: partition -> changelog position after its unit, filled as records are delivered."""
+    """An open transaction. `positions`: partition -> changelog position after its unit, set as records are delivered."""
 
     positions: dict[int, int]
     offsets: Sequence[Offset]
@@ -57,7 +57,7 @@ class Submitted(NamedTuple):
 
 
 class Naming(NamedTuple):
-    """Where a service's own records go: topics, the changelog's wire header, and how a refusal is written."""
+    """The names of a service's own topics, the changelog's wire header, and the encoder of refusals."""
 
     stage: str
     changelog: str
@@ -70,7 +70,7 @@ class Transactions:
     """One transactional producer. Not for use by several threads at once; every call may block."""
 
     def __init__(self, brokers: str, transactional_id: str, timeout_seconds: float, naming: Naming, failpoints: Failpoints) -> None:
-        """Opens nothing; `begin` does."""
+        """Opens no connection; `begin` does."""
         self._brokers = brokers
         self._timeout_seconds = timeout_seconds
         self._naming = naming
@@ -82,7 +82,7 @@ class Transactions:
         self._sending = False
 
     def begin(self) -> None:
-        """Fence whoever wrote under this name before, and settle what they left open. Before the group is joined."""
+        """Fence the former producer with this id and abort its open transaction. Called before the group is joined."""
         timeout_ms = int(self._timeout_seconds * 1000)
         self._producer = Producer(
             producer_config(
@@ -92,8 +92,8 @@ class Transactions:
                     "transaction.timeout.ms": timeout_ms,
                     "message.timeout.ms": timeout_ms,
                     "queue.buffering.max.messages": 2_000_000,
-                    # The broker still ends the last transaction when the next one begins and sends its offsets, and asks for a
-                    # retry. With the client's default the transaction would wait 100 ms for it.
+                    # The broker may still complete the last transaction when the next one begins and sends its offsets, and returns
+                    # a retriable error. With the client's default the transaction would wait 100 ms for the retry.
                     "retry.backoff.ms": 10,
                 },
             )
@@ -101,20 +101,20 @@ class Transactions:
         self._until_done(lambda: self._open().init_transactions(30))
 
     def submit(self, units: Sequence[Sealed], offsets: Sequence[Offset]) -> Submitted:
-        """Open a transaction and hand these units' records to the client, which sends them meanwhile; `commit` must follow.
+        """Open a transaction and pass the units' records to the client, which sends them in the background; `commit` must follow.
 
-        All of it Python, so it belongs to the thread that folds: two busy threads only take turns at the interpreter. It waits
-        for the broker in two cases: the first record of a topic asks how many partitions that has, and a client whose queue
-        is full sends first. `commit` raises what goes wrong at the broker.
+        The work is in Python, so it belongs to the thread that folds: two busy threads would alternate at the interpreter. It waits
+        for the broker in two cases: the first record of a topic needs the topic's number of partitions, and a full queue of the
+        client is sent first. Errors of the broker are raised by `commit`.
 
-        `offsets`: of each unit's partition at least one, moved or not. The group refuses a transaction of a former generation when
-        its offsets are sent, and gives a partition's offsets to its next worker only when no transaction that has some is open.
+        `offsets`: at least one of each unit's partition, advanced or not. The group refuses a transaction of a former generation
+        when its offsets are sent, and returns a partition's offsets to its next worker only when no open transaction contains one.
 
         Raises: RuntimeError for a partition without an offset, before a transaction is begun.
         """
         unfenced = {sealed.partition for sealed in units} - {offset.partition for offset in offsets}
         if unfenced or not offsets:
-            raise RuntimeError(f"a transaction without an input offset of partitions {sorted(unfenced)}: it could not be fenced")
+            raise RuntimeError(f"a transaction without an input offset of partitions {sorted(unfenced)}, which cannot be fenced")
         submitted = Submitted({}, offsets, [])
         try:
             self._open().begin_transaction()
@@ -125,9 +125,9 @@ class Transactions:
         return submitted
 
     def commit(self, submitted: Submitted, membership: Membership) -> dict[int, int]:
-        """Make it happen; returns the changelog position of each task after it. `membership`: under which the records were read.
+        """Commit; return the changelog position of each task after it. `membership`: that under which the records were read.
 
-        Raises: Aborted, NotOwner, Replaced. Whatever it raises, nothing of the round is visible to anybody.
+        Raises: Aborted, NotOwner, Replaced. After any of them nothing of the batch is visible.
         """
         try:
             if submitted.failures:
@@ -139,13 +139,13 @@ class Transactions:
         return submitted.positions
 
     def close(self) -> None:
-        """Give up what is open, within reason; a restart would do so too."""
+        """Discard an open transaction; a restart would abort it too."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has. Raises: KafkaException when it does not exist."""
+        """Return the number of partitions of a topic. Raises: KafkaException if it does not exist."""
         if topic not in self._partitions:
             found = self._open().list_topics(topic, timeout=30).topics[topic]
             if found.error is not None:
@@ -160,20 +160,22 @@ class Transactions:
 
     def _commit(self, offsets: Sequence[Offset], membership: Membership) -> None:
         if membership.generation < 0:
-            # A group without members accepts offsets of no generation, also of a worker that it put out before.
+            # A group without members accepts offsets without a generation, also those of a worker that it removed.
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID, "this worker is no member of its group"))
         producer = self._open()
         positions = [TopicPartition(offset.topic, offset.partition, offset.next_offset) for offset in offsets]
         metadata = group_metadata(membership)
         self._until_done(lambda: self._send_offsets(producer, positions, metadata))
         while producer.flush(1) > 0:
-            self._check_leaving()  # each record is delivered or times out by itself; a failure shows in the commit
+            self._check_leaving()  # each record is delivered or times out; the commit reports a failure
         self._failpoints.passed(AFTER_PRODUCE)
         self._until_done(lambda: producer.commit_transaction(30))
 
     def _send_offsets(self, producer: Producer, offsets: list[TopicPartition], metadata: bytes) -> None:
-        """End the process when the call hangs: after a restart of the group's coordinator the client sometimes waits for
-        ever, whatever its time-out, and nothing can interrupt it. The transaction has not happened then.
+        """End the process when the call hangs:
+
+        after a restart of the group's coordinator the client sometimes waits for ever, whatever its time-out, and cannot be
+        interrupted. The transaction is not committed then.
         """
         faulthandler.dump_traceback_later(self._timeout_seconds + _HANGS_SECONDS, exit=True)
         self._sending = True
@@ -193,7 +195,7 @@ class Transactions:
             except BufferError:
                 self._write(topic, value, key, targets[topic], timestamp=received_at // 1000, headers=headers)
         for topic, key, value, received_at, headers in sealed.sent:
-            self._write(topic, value, key, -1, timestamp=received_at // 1000, headers=headers)  # where its key belongs
+            self._write(topic, value, key, -1, timestamp=received_at // 1000, headers=headers)  # to the partition of its key
         for refusal in sealed.refusals:
             target, key = self._partition(naming.dead_letters, partition), refusal.record.key
             more = {"timestamp": refusal.record.received_at // 1000, "headers": dead_letter_headers(naming.stage, refusal)}
@@ -211,7 +213,7 @@ class Transactions:
                 positions[partition] = (message.offset() or 0) + 1
 
         own = encode_state_changed(header, sealed.meta.units, NEVER + encode_meta(sealed.meta))
-        # Written last of the task: its offset is the position after the unit.
+        # The task's last record: its offset is the position after the unit.
         self._write(changelog, own, META_KEY, partition, on_delivery=delivered)
 
     def _write(self, topic: str, value: bytes, key: bytes, partition: int, **more: object) -> None:
@@ -230,33 +232,33 @@ class Transactions:
         if count == 1:
             return 0
         if same >= count:
-            raise RuntimeError(f"{topic} has {count} partitions, and partition {same} was to be written: it is not co-partitioned")
+            raise RuntimeError(f"{topic} has {count} partitions and needs partition {same}: create it as large as the inputs")
         return same
 
     def _given_up(self, error: KafkaError) -> Exception:
-        """Abort, and say which of the three it was."""
+        """Abort the transaction and return the error to raise."""
         if error.fatal() or error.code() in _REPLACED:
             return Replaced(error.str())
         try:
             self._until_done(lambda: self._open().abort_transaction(30))
         except KafkaException as cause:
-            return Replaced(f"{error.str()}; and the abort was refused: {cause.args[0].str()}")
+            return Replaced(f"{error.str()}; and the abort failed: {cause.args[0].str()}")
         if error.code() in _NOT_OURS:
             return NotOwner(error.str())
         return Aborted(error.name().lower(), error.str())
 
     def leave(self) -> None:
-        """From another thread: whatever waits for the broker gives up soon; the transaction then did not happen."""
+        """Called from another thread: calls that wait for the broker end soon, and the transaction is not committed."""
         self._leaving.set()
         if self._sending:
             faulthandler.dump_traceback_later(_HANGS_SECONDS, exit=True)
 
     def _check_leaving(self) -> None:
         if self._leaving.is_set():
-            raise Replaced("the worker leaves while the broker does not answer")
+            raise Replaced("the worker stops while the broker does not respond")
 
     def _until_done(self, call: Callable[[], None]) -> None:
-        """Repeat while the client says that the same call may succeed. Raises: KafkaException when it says otherwise."""
+        """Repeat the call while its error is retriable. Raises: KafkaException for any other error."""
         while True:
             try:
                 call()
@@ -271,7 +273,7 @@ class Transactions:
 
 
 def group_metadata(membership: Membership) -> bytes:
-    """The group's metadata as librdkafka writes and reads it; aiokafka holds the values, confluent-kafka wants the bytes.
+    """Return the group's metadata in librdkafka's format; aiokafka has the values and confluent-kafka needs the bytes.
 
     Layout: `CGMDv2:`, generation (int32, little-endian), group `\\0`, member `\\0`, then 1 for no instance or 0, instance, `\\0`.
     """
@@ -282,7 +284,7 @@ def group_metadata(membership: Membership) -> bytes:
 
 
 def topic_ids(brokers: str, topics: Sequence[str]) -> Mapping[str, tuple[str, int]]:
-    """The broker's id of each topic, and how many partitions it has. Raises: KafkaException."""
+    """Return topic -> (the broker's id, number of partitions). Raises: KafkaException."""
     admin = AdminClient({"bootstrap.servers": brokers, "log_level": 4})
     found = admin.describe_topics(TopicCollection(list(topics)), request_timeout=30)
     described = {name: future.result() for name, future in found.items()}

@@ -1,8 +1,8 @@
-"""Edge: Faust's transport, in whole fetches. Used through `broker="batched://host:port"`.
+"""Edge: Faust's transport in whole fetches, selected by `broker="batched://host:port"`.
 
-Differences from the aiokafka transport it extends: a message is a partition's fetch (its value is a `Fetched`), only committed
-records are read, partitions of one number meet on one worker, and nothing is ever committed from here:
-offsets go through the worker's transactions.
+Differences from the aiokafka transport that it extends: a message is a partition's fetch (its value is a `Fetched`), only committed
+records are read, partitions of one number are assigned to one worker, and no offset is committed here: the worker's transactions
+commit them.
 """
 
 import asyncio
@@ -22,42 +22,42 @@ from starling_stream.kafka.assignor import StickyAssignor
 from starling_stream.model.records import ClientRecord, RawRecord
 
 Assignment = object
-"""Stands for one assignment of partitions; compared by identity. A generation would not do: it can stay over a rejoin."""
+"""Identifies one assignment of partitions; compared by identity. A generation can stay the same over a rejoin."""
 
 
 _RECORDS_PER_TURN: Final = 10_000
-"""A compressed fetch can unpack to hundreds of thousands; taken at once they would stall the loop and fill the memory."""
+"""A compressed fetch can contain hundreds of thousands of records, which would stall the loop and fill the memory at once."""
 
 
 _WAITS_UNTIL_STALE: Final = 5
-"""A healthy broker says where a partition ends at the latest after one wait of an idle fetch; silence of so many is an outage."""
+"""A healthy broker reports the end of a partition after one wait of an idle fetch. No report for this many waits is an outage."""
 
 
 class Fetched(NamedTuple):
-    """What one fetch brought of one partition, when the broker gave it (epoch ms), and the assignment it was read under.
+    """The records of one fetch of one partition, when the broker returned it (epoch ms), and the assignment at that time.
 
-    `after`: the last offset of the partition's batch before it; None for the first of the assignment, or after a seek back.
+    `after`: the last offset of the partition's fetch before it; None for the first of the assignment, or after a seek back.
     """
 
     assignment: Assignment
     records: Sequence[RawRecord]
-    told_ms: int
+    answered_ms: int
     after: int | None
 
 
 class End(NamedTuple):
-    """How far a partition is read. Both are offsets of next records; None while not known. Markers of transactions count.
+    """How far a partition is read. Both are next offsets, transaction markers included; None while unknown.
 
-    `told_ms`: when the broker last answered for this partition; it answers for several at once.
+    `answered_ms`: when the broker last responded for this partition; one response covers several.
     """
 
     position: int | None
     last_stable_offset: int | None
-    told_ms: int
+    answered_ms: int
 
 
 class Fetch(NamedTuple):
-    """One turn of the consumer's thread: records by partition, and the ends as of the same instant. `after`: as in `Fetched`."""
+    """One turn of the consumer's thread: records by partition, and the ends at the same instant. `after`: as in `Fetched`."""
 
     assignment: Assignment
     records: Mapping[TP, Sequence[RawRecord]]
@@ -65,15 +65,15 @@ class Fetch(NamedTuple):
     after: Mapping[TP, int | None]
 
 
-class HandedOut:
-    """Where the last batch of each partition ended, so that whoever takes the next can tell whether one is missing between."""
+class DeliveredOffsets:
+    """The last offset of the last fetch of each partition, from which the receiver detects a missing fetch."""
 
     def __init__(self) -> None:
         self._assignment: Any = None
         self._last: dict[TP, int] = {}
 
-    def before(self, assignment: Any) -> None:
-        """Records are about to be taken: forget what a new assignment, or a seek back, makes worthless."""
+    def forget_stale(self, assignment: Any) -> None:
+        """Forget offsets that a new assignment, or a seek back, has made invalid. Called before records are taken."""
         if assignment is not self._assignment or assignment is None:
             self._assignment, self._last = assignment, {}
             return
@@ -82,8 +82,8 @@ class HandedOut:
             if state is None or not state.has_valid_position or state.position <= self._last[tp]:
                 del self._last[tp]
 
-    def taken(self, assignment: Assignment, records: Mapping[TP, Sequence[RawRecord]]) -> dict[TP, int | None]:
-        """These were taken; for each partition, the last offset before."""
+    def deliver(self, assignment: Assignment, records: Mapping[TP, Sequence[RawRecord]]) -> dict[TP, int | None]:
+        """Note these records as delivered; return the last offset before them for each partition."""
         if assignment is not self._assignment:
             self._assignment, self._last = assignment, {}
         after = {tp: self._last.get(tp) for tp in records}
@@ -92,7 +92,7 @@ class HandedOut:
 
 
 class Membership(NamedTuple):
-    """Who this worker is in its group; fences what it commits."""
+    """This worker's identity in its group; it fences the worker's commits."""
 
     group: str
     generation: int
@@ -101,11 +101,11 @@ class Membership(NamedTuple):
 
 
 OnFetch = Callable[[Fetch], Awaitable[bool]]
-"""Told of each fetch; False refuses it, because it was read under an assignment that is over."""
+"""Called with each fetch; returns False to refuse it, because its assignment is over."""
 
 
 class _Daemon(WorkerThread):
-    """Keeps no process alive: its loop may wait for the group, or for a broker that is away, long after all else is done."""
+    """A thread that keeps no process alive: its loop may wait for the group or the broker long after the worker has ended."""
 
     def __init__(self, service: Any, **more: Any) -> None:
         super().__init__(service, **more)
@@ -120,16 +120,17 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         conf = self.app.conf
         self._fetch_wait_ms = transport.fetch_wait_ms()
-        self._handed_out = HandedOut()
+        self._delivered = DeliveredOffsets()
         assignor = cast("Consumer", self.consumer).assignor
         return aiokafka.AIOKafkaConsumer(
             client_id=conf.broker_client_id,
             group_id=conf.id,
             group_instance_id=conf.consumer_group_instance_id,
             bootstrap_servers=driver.server_list(transport.url, transport.default_port),
-            # Tasks are partition numbers: every topic's partitions of one number must meet on one worker. Both do that. Never two
-            # of them: aiokafka 0.14 joins once for each, and each time is a rebalance for all. Workers that start together can
-            # then keep interrupting one another for ever, one at its first joining while the other is at its second.
+            # Tasks are partition numbers, so the partitions of one number of every topic must be assigned to one worker. Both
+            # assignors do that. Only one may be configured: aiokafka 0.14 joins once for each, and each join is a rebalance for all
+            # members. Workers that start together could then interrupt one another for ever, one at its first join while the other
+            # is at its second.
             partition_assignment_strategy=[assignor or RangePartitionAssignor],
             enable_auto_commit=False,
             auto_offset_reset=conf.consumer_auto_offset_reset,
@@ -147,17 +148,17 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         )
 
     def fetch(self, active: frozenset[TP], timeout_seconds: float) -> "Future[Fetch]":
-        """Ask the thread for records of the active partitions; it answers at the latest after the time-out."""
+        """Request records of the active partitions from the thread; it returns at the latest after the time-out."""
         return asyncio.run_coroutine_threadsafe(self._fetch(active, timeout_seconds), self.thread_loop)
 
     def membership(self) -> Membership:
-        """As of the last time the group was joined."""
-        coordinator = self._ensure_consumer()._coordinator  # noqa: SLF001 - aiokafka shows it nowhere else
+        """Return the membership of the last join."""
+        coordinator = self._ensure_consumer()._coordinator  # noqa: SLF001 - aiokafka exposes it nowhere else
         instance_id = self.app.conf.consumer_group_instance_id
         return Membership(self.app.conf.id, coordinator.generation, coordinator.member_id, instance_id)
 
     def leave(self) -> "Future[None]":
-        """Leave the group for good: no other member waits for this one to come back. Nothing is joined or fetched after it."""
+        """Leave the group permanently: no other member waits for this one. It joins and fetches no more."""
         return asyncio.run_coroutine_threadsafe(self._leave(), self.thread_loop)
 
     async def _leave(self) -> None:
@@ -168,42 +169,42 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     async def _fetch(self, active: frozenset[TP], timeout_seconds: float) -> Fetch:
         consumer = self._ensure_consumer()
         consumer._coordinator.check_errors()  # noqa: SLF001
-        _hand_out_as_parsed(consumer._fetcher._records)  # noqa: SLF001
-        self._handed_out.before(self.assignment_held())
+        _use_parsed_records(consumer._fetcher._records)  # noqa: SLF001
+        self._delivered.forget_stale(self.assignment_held())
         records = await self._fetch_records(consumer, set(active), timeout=timeout_seconds, max_records=_RECORDS_PER_TURN)
-        # Nothing is awaited from here on: assignment, records and ends belong together.
+        # No await follows, so assignment, records and ends belong together.
         assignment = self.assignment_held()
-        after = self._handed_out.taken(assignment, records)
+        after = self._delivered.deliver(assignment, records)
         return Fetch(assignment, records, _ends(assignment, time.time() * 1000 - self._stale_ms()), after)
 
     def _stale_ms(self) -> float:
         return float(self._fetch_wait_ms * _WAITS_UNTIL_STALE)
 
     def assignment_held(self) -> Assignment:
-        """The assignment in force; None before the first."""
+        """Return the assignment in force; None before the first."""
         subscription = self._ensure_consumer()._subscription.subscription  # noqa: SLF001
         return None if subscription is None else subscription.assignment
 
 
 class ParsedRecords:
-    """A fetch's records as aiokafka's parser made them; stands in for the client's own `PartitionRecords`.
+    """A fetch's records as aiokafka's parser returns them; replaces the client's own `PartitionRecords`.
 
-    That one makes another object of each record, with topic, partition and sizes, and hands it on through two calls: 1.0 us
-    a record, 0.5 without. Batches, aborted transactions and offsets stay its business.
+    The client's class creates another object for each record, with topic, partition and sizes, and passes it through two calls: 1.0
+    us a record, 0.5 without. It still handles batches, aborted transactions and offsets.
     """
 
     def __init__(self, records: PartitionRecords) -> None:
-        """`records`: as fetched; what was taken of them before stays taken."""
-        records._consumer_record = _as_parsed  # noqa: SLF001 - of this one object; nobody else asks it
+        """`records`: as fetched; records already taken stay taken."""
+        records._consumer_record = _as_parsed  # noqa: SLF001 - of this one object, which has no other reader
         self._records = records
 
     @property
     def next_fetch_offset(self) -> int:
-        """What was taken ends here."""
+        """Return the offset after the records taken."""
         return int(self._records.next_fetch_offset)
 
     def __iter__(self) -> Iterator[ClientRecord]:
-        """What is left of them."""
+        """Return the records not taken yet."""
         return self._records._records_iterator  # type: ignore[no-any-return] # noqa: SLF001
 
 
@@ -211,17 +212,17 @@ def _as_parsed(_tp: Any, record: ClientRecord) -> ClientRecord:
     return record
 
 
-def _hand_out_as_parsed(fetched: Mapping[TP, Any]) -> None:
+def _use_parsed_records(fetched: Mapping[TP, Any]) -> None:
     for result in fetched.values():
         if isinstance(result, FetchResult) and isinstance(result._partition_records, PartitionRecords):  # noqa: SLF001
             result._partition_records = ParsedRecords(result._partition_records)  # noqa: SLF001
 
 
 def _ends(assignment: Any, since_ms: float) -> dict[TP, End]:
-    """What the broker said before `since_ms` is no end any more.
+    """Return the ends; a response before `since_ms` does not count.
 
-    After an outage one topic's partition can be read again before another's: records of the one must not overtake what
-    waits unread in the other.
+    After an outage one topic's partition can be readable before another's: its records must not overtake the unread records of the
+    other.
     """
     if assignment is None:
         return {}
@@ -230,26 +231,26 @@ def _ends(assignment: Any, since_ms: float) -> dict[TP, End]:
 
 
 def _end(state: Any, since_ms: float) -> End:
-    told = state.timestamp is not None and state.timestamp >= since_ms
-    return End(state.position if state.has_valid_position else None, state.lso if told else None, state.timestamp or 0)
+    answered = state.timestamp is not None and state.timestamp >= since_ms
+    return End(state.position if state.has_valid_position else None, state.lso if answered else None, state.timestamp or 0)
 
 
 class Consumer(driver.Consumer):
-    """Yields whole fetches. `on_fetch` hears of every fetch, also of empty ones, before its messages are delivered."""
+    """Yields whole fetches. `on_fetch` is called with every fetch, also with empty ones, before its messages are delivered."""
 
     POLL_SECONDS = 0.025
-    """How old the ends may get while nothing comes: a sibling topic's record waits for them."""
+    """The greatest age of the ends while no record arrives: records of the other topics wait for them."""
 
     on_fetch: OnFetch | None = None
     assignor: StickyAssignor | None = None
-    """How the group's partitions are dealt; without it by range."""
+    """The group's assignor; without it partitions are assigned by range."""
     _thread: ConsumerThread
 
     def _new_consumer_thread(self) -> ConsumerThread:
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:  # noqa: ARG002, ASYNC109 - the framework's signature
-        """One message for each partition that has records."""
+        """Yield one message for each partition that has records."""
         if not self.flow_active:
             await self.wait(self.can_resume_flow)  # type: ignore[arg-type] # anything with wait() will do
         active = frozenset(self._get_active_partitions())
@@ -260,10 +261,10 @@ class Consumer(driver.Consumer):
         if self.should_stop or self.on_fetch is None or not await self.on_fetch(fetch):
             return
         for tp, records in fetch.records.items():
-            # Faust leaves out what ends before the offset that it noted last. A drain that is interrupted by a rebalance notes it
-            # once more after it was forgotten, so it may be of the assignment before. The task knows what it had.
+            # Faust skips messages before the offset that it noted last. A drain that a rebalance interrupts notes it again after it
+            # was cleared, so it may belong to the last assignment. The task tracks its own offsets.
             self._read_offset[tp] = None
-            fetched = Fetched(fetch.assignment, records, fetch.ends[tp].told_ms, fetch.after[tp])
+            fetched = Fetched(fetch.assignment, records, fetch.ends[tp].answered_ms, fetch.after[tp])
             yield tp, self._message_of(tp, records[-1], fetched)
 
     def _message_of(self, tp: TP, last: RawRecord, fetched: Fetched) -> ConsumerMessage:
@@ -272,23 +273,23 @@ class Consumer(driver.Consumer):
         return ConsumerMessage(tp.topic, tp.partition, last.offset, at, 0, [], None, value, None, tp=tp, generation_id=generation)
 
     def membership(self) -> Membership:
-        """Who this worker is in its group."""
+        """Return this worker's membership."""
         return self._thread.membership()
 
     async def leave(self) -> None:
-        """Leave the group for good."""
+        """Leave the group permanently."""
         await asyncio.wrap_future(self._thread.leave())
 
     def assignment_held(self) -> Assignment:
-        """The assignment in force."""
+        """Return the assignment in force."""
         return self._thread.assignment_held()
 
 
 class Transport(driver.Transport):
-    """`batched://host:port?fetch_wait_ms=100`; the wait is how long an idle fetch stays at the broker."""
+    """`batched://host:port?fetch_wait_ms=100`; the wait bounds how long an idle fetch stays at the broker."""
 
     Consumer = Consumer
 
     def fetch_wait_ms(self) -> int:
-        """Faust itself would wait 1500 ms."""
+        """Return the wait; Faust's own default is 1500 ms."""
         return int(self.url[0].query.get("fetch_wait_ms", 100))

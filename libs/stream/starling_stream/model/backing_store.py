@@ -1,4 +1,4 @@
-"""Pure core: what stands behind the local stores, in its own words: where a row belongs there, and what may be asked of it."""
+"""Pure core: the port of the backing store behind the local stores, and the layout of its rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
@@ -7,18 +7,15 @@ from zlib import crc32
 from starling_stream.model.rows import NEVER, due_ms
 
 SLOT_MS: Final = 60_000
-"""Width of a slot of the due index: users are found again by the minute in which they are due."""
-
-NEVER_SLOT: Final = 1 << 62
-"""Beyond every slot: nothing is waiting."""
+"""Width of a slot of the due index: due users are found by minute."""
 
 
-class BackingAway(Exception):
-    """The tier did not answer; the same call may work later."""
+class BackingStoreUnavailable(Exception):
+    """The backing store did not respond; the same call may succeed later."""
 
 
-class Facts(NamedTuple):
-    """What must never change under the states of a stage; frozen when it first starts. `topics`: name -> the broker's id."""
+class StageLayout(NamedTuple):
+    """The values that must not change under the states of a stage, frozen at its first start. `topics`: name -> the broker's id."""
 
     stage: str
     partitions: int
@@ -26,10 +23,10 @@ class Facts(NamedTuple):
     topics: Mapping[str, str]
 
 
-class Place(NamedTuple):
-    """Where the rows of one task are. `log` is the id of its changelog.
+class PartitionCopy(NamedTuple):
+    """The copy of one partition in the backing store. `log` is the id of the changelog topic.
 
-    A new `incarnation` begins empty; one is begun when the rows that are there cannot be trusted any more.
+    A new `incarnation` is empty. One is created when the rows of the last one cannot be trusted.
     """
 
     log: str
@@ -37,23 +34,24 @@ class Place(NamedTuple):
     incarnation: int
 
 
-class Standing(NamedTuple):
-    """What the tier holds of a partition.
+class Checkpoint(NamedTuple):
+    """How far the copy of a partition is complete.
 
-    Every state of the changelog before `floor` is there at that version or a newer one; None: not all of them are.
-    `meta` is the task's own row as of the floor. No user is due before `due_from_ms` but those whom the log after the floor names.
+    The copy contains every state of the changelog before `flushed_offset` at that version or a newer one; None: the copy is
+    incomplete. `meta` is the task's own row as of the flushed offset. No user is due before `due_from_ms`, except users in the
+    changelog after the flushed offset.
     """
 
     incarnation: int
-    floor: int | None
+    flushed_offset: int | None
     meta: bytes
     due_from_ms: int
 
 
 class StateWrite(NamedTuple):
-    """One key's row. `at`, a changelog offset, decides which of two writes stays: the one with the greater.
+    """The row of one key. Of two writes the one with the greater `at`, a changelog offset, stays.
 
-    `slot_before` is the slot that the index has for the key (None: none known), `slot` the one it is to have (None: none).
+    `slot_before` is the slot of the key in the due index (None: no known one), `slot` its new slot (None: none).
     """
 
     key: bytes
@@ -63,66 +61,66 @@ class StateWrite(NamedTuple):
     slot: int | None
 
 
-class Backing(Protocol):
-    """The tier's rows. Every call may block for seconds and raises BackingAway; a write may be repeated as it is."""
+class BackingStore(Protocol):
+    """The rows of all stages. Every call may block for seconds and raises BackingStoreUnavailable; a write may be repeated."""
 
     buckets: int
 
-    def standing(self, log: str, partition: int) -> Standing | None:
-        """Of the newest incarnation; None when none was begun."""
+    def checkpoint(self, log: str, partition: int) -> Checkpoint | None:
+        """Return the checkpoint of the newest incarnation; None if there is no incarnation."""
 
-    def begin(self, place: Place) -> None:
-        """Make this the newest incarnation, unless there is a newer one."""
+    def begin(self, copy: PartitionCopy) -> None:
+        """Create this incarnation; it is the newest one unless a greater number exists."""
 
-    def write(self, place: Place, writes: Sequence[StateWrite]) -> None:
-        """Rows, and their places in the due index."""
+    def write(self, copy: PartitionCopy, writes: Sequence[StateWrite]) -> None:
+        """Write rows and their entries in the due index."""
 
-    def move_floor(self, place: Place, standing: Standing) -> None:
-        """Only after all that lies before the floor is written."""
+    def save_checkpoint(self, copy: PartitionCopy, checkpoint: Checkpoint) -> None:
+        """Advance the flushed offset. All rows before it must be written by then."""
 
-    def rows(self, place: Place, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The rows of those that have one."""
+    def rows(self, copy: PartitionCopy, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the rows by key; a key without a row is absent."""
 
-    def scan(self, place: Place, bucket: int) -> Iterator[Sequence[tuple[bytes, bytes]]]:
-        """Every (key, row) of a bucket, in pages."""
+    def scan(self, copy: PartitionCopy, bucket: int) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+        """Return every (key, row) of a bucket, in pages."""
 
-    def due(self, place: Place, bucket: int, slots: tuple[int, int]) -> Iterator[Sequence[bytes]]:
-        """The keys that the index has in these slots, first and last, in pages; some may not be due there any more."""
+    def due(self, copy: PartitionCopy, bucket: int, slots: tuple[int, int]) -> Iterator[Sequence[bytes]]:
+        """Return the keys in these slots of the due index, first and last inclusive, in pages; a key may be due no longer."""
 
-    def freeze(self, facts: Facts) -> Facts:
-        """Write down these facts if there are none yet for the stage; returns those that hold."""
+    def freeze(self, layout: StageLayout) -> StageLayout:
+        """Store this layout unless the stage has one; return the stored layout."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 def bucket_of(key: bytes, buckets: int) -> int:
-    """Independent of the hash that chooses the Kafka partition; must never change."""
+    """Return the bucket of a key. It does not depend on the hash that selects the Kafka partition, and must never change."""
     return crc32(key) % buckets
 
 
 def slot_of(due: bytes | None) -> int | None:
-    """The slot of a row's due bytes."""
+    """Return the slot of a row's due bytes; None if the row has no timer."""
     if not due or due == NEVER:
         return None
     instant = due_ms(due)
     return None if instant is None else instant // SLOT_MS
 
 
-def disagreements(frozen: Facts, found: Facts) -> list[str]:
-    """What is not as it was frozen, and what to do; none when all is well. Topics that were not known then are no fault."""
+def layout_changes(frozen: StageLayout, found: StageLayout) -> list[str]:
+    """Return what differs between the frozen and the present layout, each with its cure. A new topic is no difference."""
     wrong = []
     if frozen.partitions != found.partitions:
         wrong.append(
             f"the topics have {found.partitions} partitions and the states were written with {frozen.partitions}: "
-            "users would be looked for in the wrong place; deploy with the number that was there"
+            "users would be read from the wrong partition; deploy with the former number"
         )
     if frozen.buckets != found.buckets:
         wrong.append(f"STARLING_TIER_BUCKETS is {found.buckets} and the states were written with {frozen.buckets}: set it back")
-    anew = sorted(topic for topic, known in frozen.topics.items() if found.topics.get(topic, known) != known)
-    if anew:
+    recreated = sorted(topic for topic, known in frozen.topics.items() if found.topics.get(topic, known) != known)
+    if recreated:
         wrong.append(
-            f"{', '.join(anew)} was deleted and created anew since the states were written: restore the topic; "
-            f"or, if that was meant, run `starling state rebuild all --stage {found.stage}` and start again"
+            f"{', '.join(recreated)} was deleted and created again since the states were written: restore the topic; "
+            f"or, if that was intended, run `starling state rebuild all --stage {found.stage}` and start again"
         )
     return wrong

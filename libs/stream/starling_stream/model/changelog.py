@@ -1,7 +1,7 @@
-"""Pure core: `StateChanged` bytes, by hand. One is written for each changed key of each unit, so the general codec is too slow.
+"""Pure core: the bytes of `StateChanged`, written for each changed key. The general codec is too slow for that.
 
-The layout is that of `schemas/avro/StateChanged.avsc`: the wire header, `version` as a zig-zag varint, then the union's branch
-(0: gone, 1: a state) and for a state its length and bytes. Tests compare it with the general codec byte for byte.
+The layout is that of `schemas/avro/StateChanged.avsc`: the wire header, `version` as a zig-zag varint, then the branch of the union
+(0: deleted, 1: a state) and for a state its length and bytes. Tests compare it with the general codec byte for byte.
 """
 
 from typing import Final
@@ -13,16 +13,16 @@ _STATE: Final = b"\x02"
 
 
 def encode_state_changed(header: bytes, version: int, state: bytes) -> bytes:
-    """`header` is the five bytes of the wire format; an empty `state` says that the key is gone."""
+    """Return the encoded record. `header` is the five bytes of the wire format; an empty `state` encodes a deletion."""
     if not state:
         return header + long_bytes(version) + _GONE
     return header + long_bytes(version) + _STATE + long_bytes(len(state)) + state
 
 
 def decode_state_changed(data: bytes) -> tuple[int, bytes]:
-    """Version and state (empty when gone) of bytes that carry our own schema's id.
+    """Return (version, state) of bytes with the id of this schema; the state of a deleted key is empty.
 
-    Raises: ValueError when the bytes are no `StateChanged`.
+    Raises: ValueError for bytes that are no `StateChanged`.
     """
     try:
         version, position = _read_varint(data, 5)
@@ -31,9 +31,9 @@ def decode_state_changed(data: bytes) -> tuple[int, bytes]:
             return version, b""
         length, start = _read_varint(data, position + 1)
     except IndexError as cause:
-        raise ValueError("the changelog holds a record that ends early") from cause
+        raise ValueError("the changelog contains a truncated record") from cause
     if branch != _STATE or start + length != len(data):
-        raise ValueError("the changelog holds a record that is no StateChanged")
+        raise ValueError("the changelog contains a record that is no StateChanged")
     return version, data[start:]
 
 
@@ -45,6 +45,6 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             if number & 1:
-                raise ValueError("the changelog holds a negative number where none can be")
+                raise ValueError("the changelog contains a record with a negative version or length")
             return number >> 1, position
         shift += 7

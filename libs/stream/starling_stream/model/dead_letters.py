@@ -1,4 +1,4 @@
-"""Pure core: a refusal of the fold -> its dead letter."""
+"""Pure core: the record on the dead-letter topic for a refused record."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,19 +1,19 @@
-"""Pure core: what the fold raises. A module of its own, since mypyc compiles no exceptions."""
+"""Pure core: the errors of the fold. They have a module of their own because mypyc compiles no exceptions."""
 
 from collections.abc import Collection
 
 
-class BrokenProcessor(Exception):
-    """A processor does not keep its promise; going on would loop for ever or lose changes. The worker ends."""
+class ProcessorError(Exception):
+    """A processor broke its contract. To continue would loop for ever or lose changes, so the worker ends."""
 
 
 class BatchMissing(RuntimeError):
-    """A batch came whose predecessor never did: what lies between would be passed over for good. The worker ends."""
+    """A fetch was received without the one before it. To continue would skip records, so the worker ends."""
 
 
 class StatesTooLarge(Exception):
-    """A unit would store states over the bound; `keys` are theirs."""
+    """A unit would store states above the limit; `keys` are their keys."""
 
     def __init__(self, keys: Collection[bytes]) -> None:
-        super().__init__(f"{len(keys)} states would be too large")
+        super().__init__(f"{len(keys)} states exceed the limit")
         self.keys = keys

@@ -1,4 +1,4 @@
-"""Adapter: places where a test can have the process killed or put to sleep. Off unless the settings name one."""
+"""Adapter: points at which a test kills or suspends the process. Inactive unless the settings name one."""
 
 import os
 import signal
@@ -14,13 +14,13 @@ FAILPOINTS: Final = (AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE, MID_F
 
 
 class Failpoints:
-    """`armed` is like `after_commit:3`: at the third passage there, the process is killed as by kill -9.
+    """`armed` is like `after_commit:3`: the process is killed with SIGKILL at the third passage.
 
-    With `after_commit:3:stop` it is put to sleep instead, until somebody sends it SIGCONT.
+    With `after_commit:3:stop` it is suspended until it receives SIGCONT.
     """
 
     def __init__(self, armed: str | None) -> None:
-        """Raises: ValueError for a place that does not exist."""
+        """Raises: ValueError for an unknown failpoint."""
         name, _, rest = (armed or "").partition(":")
         count, _, way = rest.partition(":")
         if name and name not in FAILPOINTS:
@@ -30,7 +30,7 @@ class Failpoints:
         self._signal = signal.SIGSTOP if way == "stop" else signal.SIGKILL
 
     def passed(self, name: str) -> None:
-        """Called wherever a worker could die; free when nothing is armed."""
+        """Kill or suspend the process if this failpoint is armed and its count is reached."""
         if name != self._armed:
             return
         self._left -= 1

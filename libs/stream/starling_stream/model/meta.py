@@ -1,4 +1,4 @@
-"""Pure core: what a task remembers about itself, and its bytes."""
+"""Pure core: a task's own row, and its bytes."""
 
 from typing import Final
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 class TaskMeta(msgspec.Struct, array_like=True, frozen=True):
-    """What a task remembers about itself; it travels with the states, in the same transaction.
+    """A task's own row, written in the same transaction as the states.
 
-    `units` grows by one for each unit of work, `stream_time_ms` is epoch milliseconds, `plan` is the name of the plan that
-    the task's keys were last switched to.
+    `units` counts the units of work, `stream_time_ms` is in epoch milliseconds, `plan` names the plan that the task's keys were
+    last switched to.
     """
 
     units: int = 0
@@ -23,12 +23,12 @@ _decode_meta = msgspec.msgpack.Decoder(TaskMeta).decode
 
 
 def encode_meta(meta: TaskMeta) -> bytes:
-    """A task's own row: a version of the format, then MessagePack."""
+    """Return the bytes of a task's own row: a format version, then MessagePack."""
     return _META_FORMAT + _encode_meta(meta)
 
 
 def decode_meta(data: bytes) -> TaskMeta:
-    """Raises: ValueError for a format this version does not know."""
+    """Return the decoded row. Raises: ValueError for an unknown format."""
     if data[:1] != _META_FORMAT:
-        raise ValueError(f"task row of format {data[:1]!r} was written by a newer version: do not go back")
+        raise ValueError(f"task row of format {data[:1]!r} was written by a newer version: deploy that version again")
     return _decode_meta(data[1:])

@@ -1,10 +1,10 @@
-"""Pure core: how far a task has come. A module of its own, since mypyc compiles no enumerations."""
+"""Pure core: the phases of a task. They have a module of their own because mypyc compiles no enumerations."""
 
 from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """ASSIGNED -> RESTORING -> RUNNING -> REVOKED; a task never goes back."""
+    """ASSIGNED -> RESTORING -> RUNNING -> REVOKED; no phase is repeated."""
 
     ASSIGNED = "assigned"
     RESTORING = "restoring"

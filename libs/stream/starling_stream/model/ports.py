@@ -1,15 +1,15 @@
-"""Pure core: what the fold needs from the world, in its own words."""
+"""Pure core: the ports of the fold."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from starling_stream.model.backing_store import Standing
+from starling_stream.model.backing_store import Checkpoint
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.processor import Inbound, Output
 
 
 class Refusal(NamedTuple):
-    """A record for the dead letters, and why."""
+    """A record for the dead-letter topic, and the reason."""
 
     record: Inbound
     code: str
@@ -17,14 +17,14 @@ class Refusal(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """A key whose row a unit of work changed; both rows as in `rows`, `before` is None for a new key."""
+    """A key whose row a unit of work changed; `before` is None for a new key. Rows are those of `rows.py`."""
 
     before: bytes | None
     after: bytes
 
 
 class Sealed(NamedTuple):
-    """All that one unit of work of one task comes to. It happens whole, in one transaction, or not at all."""
+    """The complete result of one unit of work of one task. One transaction commits all of it or nothing."""
 
     partition: int
     meta: TaskMeta
@@ -35,42 +35,42 @@ class Sealed(NamedTuple):
     drained: bool
     """No timer is left that is due at `meta.stream_time_ms`."""
     sent: Sequence[Output] = ()
-    """Outputs that go to the partition of their key, whichever that is."""
+    """Outputs to the partition of their key, which may differ from the task's."""
     late_ms: int = 0
-    """How far stream time had passed the oldest timer that was fired."""
+    """The difference between stream time and the oldest timer that was fired."""
 
 
 class StateView(Protocol):
-    """One task's rows as of now. Rows are those of `rows`."""
+    """The current rows of one task, as in `rows.py`."""
 
     def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The keys' rows, in their order; None where there is none."""
+        """Return the rows in the order of the keys; None where a key has none."""
 
     def due(self, until_ms: int, limit: int) -> list[tuple[int, bytes]]:
-        """The first (due, key) up to and at that instant, ascending."""
+        """Return the first (due, key) up to and including that instant, ascending."""
 
     def keys(self, after: bytes, limit: int) -> list[bytes]:
-        """The first keys greater than `after` that have a state, ascending."""
+        """Return the first keys after `after` that have a state, ascending."""
 
 
 class PartialView(StateView, Protocol):
-    """A view of which some users are not local yet. `keys` has to wait until all are."""
+    """A view without the users that are still only in the backing store. `keys` is unavailable until all are loaded."""
 
-    def covers(self, keys: Sequence[bytes], until_ms: int) -> bool:
-        """Whether these keys can be read at once; if not, they are brought, and so is who is due up to that instant."""
+    def is_loaded(self, keys: Sequence[bytes], until_ms: int) -> bool:
+        """Return whether these keys can be read. If not, start to load them, and the users due up to that instant."""
 
-    def sees(self, until_ms: int) -> bool:
-        """Whether everybody due up to that instant is local."""
+    def is_loaded_until(self, until_ms: int) -> bool:
+        """Return whether all users due up to that instant are loaded."""
 
-    def hurry(self) -> None:
-        """Somebody waits for all users."""
+    def expedite(self) -> None:
+        """Load the remaining users without pauses."""
 
 
 class Tail(NamedTuple):
-    """The rows that a restored task's tier lacks. `whole`: there is nothing else that it lacks.
+    """The rows of a restored task that the backing store lacks. `whole`: it lacks nothing else.
 
-    `position`: the changelog offset before which everything is committed; `meta`: the task's own row there.
-    `incarnation`: the tier's, None when it did not answer.
+    `position`: the changelog offset before which everything is committed; `meta`: the task's own row there. `incarnation`: that of
+    the backing store, None if it did not respond.
     """
 
     incarnation: int | None
@@ -80,88 +80,81 @@ class Tail(NamedTuple):
     whole: bool
 
 
-class Lowest(Protocol):
-    """Says, from any thread and at once, an instant in milliseconds before which nobody in a task is due."""
+class EarliestDue(Protocol):
+    """Returns an instant in milliseconds before which no user of a task is due, from any thread and without blocking."""
 
     def __call__(self) -> int:
-        """May be earlier than the latest such instant."""
+        """The instant may be earlier than the first timer."""
 
 
-class BackingTier(Protocol):
-    """The tier behind the local stores: makes a restore short. None of it is needed for correctness.
+class StateFlusher(Protocol):
+    """Flushes committed states to the backing store, which makes a restore short. It is not needed for correctness.
 
-    `standing`, `begin` and the reads block; the others return at once.
+    `checkpoint`, `begin` and the reads block; the other methods return at once.
     """
 
     on: bool
-    """Whether there is one at all."""
+    """Whether a backing store is configured."""
     buckets: int
 
-    def standing(self, partition: int) -> Standing | None:
-        """What the tier holds of a partition; None when it does not answer."""
+    def checkpoint(self, partition: int) -> Checkpoint | None:
+        """Return the checkpoint of a partition; None if the backing store does not respond."""
 
     def begin(self, partition: int, incarnation: int) -> bool:
-        """Begin to keep the partition anew; False when the tier does not answer."""
+        """Create an incarnation of the partition; return False if the backing store does not respond."""
 
-    def track(self, partition: int, store: "FilledStore", tail: Tail, lowest: Lowest) -> None:
-        """From now on this worker commits for the partition."""
+    def track(self, partition: int, store: "FilledStore", tail: Tail, earliest_due_ms: EarliestDue) -> None:
+        """Flush the commits of this partition from now on."""
 
     def committed(self, partition: int, changes: Mapping[bytes, Changed], meta: TaskMeta, position: int) -> None:
-        """States were committed; `position` is the changelog offset after them. Called by the commit thread."""
+        """Take committed changes from the commit thread; `position` is the changelog offset after them."""
 
     def release(self, partition: int) -> None:
-        """This worker does not commit for the partition any more. Its store is not used after this returns."""
+        """Stop flushing the partition. Its store is not used after this returns."""
 
     def pressure(self) -> float:
-        """Seconds to wait before the next round: more than 0 when the tier is far behind."""
+        """Return the seconds to wait before the next batch: more than 0 when too many bytes are unflushed."""
 
 
 class FilledStore(Protocol):
-    """What the tier may ask of a task's store, in its own thread."""
+    """The methods of a task's store that the flusher calls from its thread."""
 
     def rows_after(self, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """The first (key, row) greater than `after`, ascending."""
+        """Return the first (key, row) after `after`, ascending."""
 
-    def cold(self) -> frozenset[int]:
-        """The buckets of which some users are in the tier alone."""
+    def unloaded(self) -> frozenset[int]:
+        """Return the buckets with users that are only in the backing store."""
 
     def incarnation(self) -> int | None:
-        """The tier's incarnation that goes with this store."""
+        """Return the incarnation of the backing store that belongs to this store."""
 
     def set_incarnation(self, incarnation: int) -> None:
-        """Remember it."""
+        """Store the incarnation."""
 
 
-class NoBackingTier:
-    """The changelog alone: a restore reads it from the local position, or from its start."""
+class NoFlusher:
+    """Without a backing store: a restore replays the changelog from the local position, or from its start."""
 
     on = False
     buckets = 1
 
-    def standing(self, partition: int) -> Standing | None:  # noqa: ARG002
-        """Holds nothing."""
+    def checkpoint(self, partition: int) -> Checkpoint | None:  # noqa: ARG002
+        """Return None: there is no checkpoint."""
         return None
 
     def begin(self, partition: int, incarnation: int) -> bool:  # noqa: ARG002
-        """Holds nothing."""
+        """Return False: there are no incarnations."""
         return False
 
-    def track(self, partition: int, store: FilledStore, tail: Tail, lowest: Lowest) -> None:
-        """Keeps nothing."""
+    def track(self, partition: int, store: FilledStore, tail: Tail, earliest_due_ms: EarliestDue) -> None:
+        """Do nothing."""
 
     def committed(self, partition: int, changes: Mapping[bytes, Changed], meta: TaskMeta, position: int) -> None:
-        """Keeps nothing."""
+        """Do nothing."""
 
     def release(self, partition: int) -> None:
-        """Keeps nothing."""
+        """Do nothing."""
 
     def pressure(self) -> float:
-        """Is never behind."""
+        """Return 0: nothing is unflushed."""
         return 0.0
-
-
-class RecordSource(Protocol):
-    """The records of a topic's partition from its start up to an offset, exclusive."""
-
-    def __call__(self, topic: str, partition: int, until: int) -> Iterable[Inbound]:
-        """May block; raises what the client raises."""

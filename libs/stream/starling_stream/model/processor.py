@@ -1,7 +1,7 @@
-"""Pure core: what a stateful service says about itself, and what it is given to work with.
+"""Pure core: the protocol of a stateful service, and the types that it works with.
 
-A service is a `Processor`. Everything else (which partitions it has, in which order records come, when state is stored,
-how outputs, changelog and offsets become one transaction) is the stream layer's.
+A service is a `Processor`. The stream layer does everything else: the assignment of partitions, the order of records, the storage
+of states, and the transactions over outputs, changelog and offsets.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,8 +17,8 @@ S = TypeVar("S")
 class Inbound(NamedTuple):
     """One decoded record of an input topic.
 
-    `received_at` is in microseconds and orders the merge; `event_time_ms` moves stream time under the event clock
-    (None: this record does not move it); `raw` is the value as read, for dead letters.
+    `received_at` is in microseconds and orders the merge; `event_time_ms` moves stream time under the event clock (None: the record
+    does not move it); `raw` is the value as read, for dead letters.
     """
 
     topic: str
@@ -33,7 +33,7 @@ class Inbound(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What `Processor.decode` makes of a value. `key`: of the state that it goes to, where that is not the record's own."""
+    """The result of `Processor.decode`. `key`: that of the state, if it is not the record's own key."""
 
     value: Any
     received_at: int
@@ -42,7 +42,7 @@ class Decoded(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A record to be written. `received_at` in microseconds becomes its timestamp."""
+    """A record to write. `received_at` in microseconds becomes its timestamp."""
 
     topic: str
     key: bytes
@@ -52,24 +52,24 @@ class Output(NamedTuple):
 
 
 class Unit(Protocol[S]):
-    """A unit of work: states read and written, records emitted. All of it happens, or none of it.
+    """A unit of work: states read and written, records emitted. All of it is committed, or nothing.
 
-    Keys are those of the records (`workspace/id`). A state that was read may be changed in place, and must then be
-    put: what is not put is not stored. `due_ms` is the next instant at which the key wants to be fired, or None.
+    Keys are those of the records (`workspace/id`). A state that was read may be changed in place, and must then be put: changes
+    without a put are not stored. `due_ms` is the next instant at which the key's timer fires, or None.
     """
 
     partition: int
     stream_time_ms: int
-    """The task's stream time. For `process`: as moved on by the record at hand."""
+    """The task's stream time; in `process`, after the current record has moved it."""
 
     def get(self, key: bytes) -> S | None:
-        """The key's state as of now in this unit; None when it has none."""
+        """Return the key's state as this unit has left it; None if it has none."""
 
     def put(self, key: bytes, state: S, due_ms: int | None) -> None:
-        """Store the state and its next instant when the unit commits."""
+        """Store the state and its next timer when the unit commits."""
 
     def delete(self, key: bytes) -> None:
-        """Forget the key when the unit commits."""
+        """Delete the state and its timer when the unit commits."""
 
     def emit(self, topic: str, key: bytes, value: bytes, received_at: int, headers: Headers) -> None:
         """Write a record to the partition of the same number of `topic` (or to its only one).
@@ -78,68 +78,69 @@ class Unit(Protocol[S]):
         """
 
     def send(self, output: Output) -> None:
-        """As `emit`, to the partition that the record's key belongs to: it may be another task's input."""
+        """Write a record to the partition of the record's key, which may be the input of another task."""
 
     def refuse(self, record: Inbound, code: str, message: str) -> None:
         """Send a record to `<stage>.dlq` with its reason."""
 
 
 class Processor(Protocol[S]):
-    """A stateful service. All methods are called by one task at a time; they do not wait and touch no network.
+    """A stateful service. One task at a time calls its methods; they do not wait and use no network.
 
-    An exception stops the worker with nothing of the unit done: bad data must go to `Unit.refuse`.
+    An exception stops the worker and discards the unit: refuse bad data with `Unit.refuse`.
     """
 
     def decode(self, topic: str, value: bytes) -> Decoded:
-        """Raises: DecodeError; such a record goes to the dead letters."""
+        """Return the decoded value. Raises: DecodeError; the record is then sent to the dead-letter topic."""
 
     def encode_state(self, state: S) -> bytes:
-        """State to bytes, a version of the format first."""
+        """Return the bytes of a state; they begin with a format version."""
 
     def decode_state(self, data: bytes) -> S:
-        """The inverse, of this and every older version of the format."""
+        """Return the state of bytes in this format or an older one."""
 
     def process(self, record: Inbound, unit: Unit[S]) -> None:
-        """Fold one record into its key's state and emit what follows."""
+        """Fold one record into its key's state and emit the outputs."""
 
     def fire(self, key: bytes, unit: Unit[S]) -> None:
-        """The key is due: everything due up to and at `unit.stream_time_ms`, in order. Must `put` a later due instant.
+        """Handle everything due at the key up to and including `unit.stream_time_ms`, in order. Must `put` a later due instant.
 
-        Here `unit.stream_time_ms` is how far timers may fire: just before the task's stream time, unless that instant is over.
+        Here `unit.stream_time_ms` is the instant up to which timers may fire: just before the task's stream time, unless that
+        instant is over.
         """
 
     def adopt_plan(self) -> bytes:
-        """Take over whatever changed outside (such as definitions read by another thread), and name the plan now in force.
+        """Take over external changes, such as definitions that another thread reads, and return the name of the plan in force.
 
-        Called between units, never within one. Each task keeps the name it was last switched to in its state; when this
-        one differs, the task is switched before it processes anything more. b"" when nothing but the inputs matters.
+        Called between units, never within one. Each task stores the name that it was last switched to. When the names differ, the
+        task is switched before it processes further records. b"" when the processor depends on its inputs alone.
         """
 
     def before_switch(self, history: "History") -> None:
-        """Called once in each task before its keys are switched; may read the task's past records."""
+        """Prepare a switch. Called once in each task before its keys are switched; may read the task's past records."""
 
     def switch(self, key: bytes, state: S, unit: Unit[S]) -> None:
-        """Bring one key's state under the plan in force; called for every key of the task. Must be safe to repeat."""
+        """Adapt one key's state to the plan in force. Called for every key of the task; must be safe to repeat."""
 
     def after_switch(self, unit: Unit[S]) -> None:
-        """Called once in each task when all its keys have been switched, in the same unit as the last of them."""
+        """Complete a switch. Called once in each task, in the unit that switches its last keys."""
 
 
 class WithoutPlan(Generic[S]):
-    """The part of a `Processor` whose rules never change while it runs: no plan, nothing to switch to. To be inherited."""
+    """Base class of a `Processor` without plans: it depends on its inputs alone."""
 
     def adopt_plan(self) -> bytes:
-        """As `Processor.adopt_plan`: nothing but the inputs matters."""
+        """Return the empty name."""
         return b""
 
     def before_switch(self, history: "History") -> None:
-        """There is no plan to switch to."""
+        """Do nothing: there is no plan."""
 
     def switch(self, key: bytes, state: S, unit: Unit[S]) -> None:
-        """There is no plan to switch to."""
+        """Do nothing: there is no plan."""
 
     def after_switch(self, unit: Unit[S]) -> None:
-        """There is no plan to switch to."""
+        """Do nothing: there is no plan."""
 
 
 class History(Protocol):
@@ -148,24 +149,23 @@ class History(Protocol):
     partition: int
     stream_time_ms: int
     applied_plan: bytes
-    """The plan that the task was last switched to; b"" for none yet."""
+    """The plan that the task was last switched to; b"" if there was none."""
 
     def records(self, topic: str, first: int = 0, until: int | None = None) -> Iterable[Inbound]:
-        """The records of that topic's same partition, from that offset on (or the first that is left), up to and without `until`.
+        """Return the topic's records in the task's partition, from `first` (or the first retained offset) to `until`, exclusive.
 
-        `until` None: the task's position, for an input. What cannot be decoded is left out.
+        `until` None: the task's position, for an input. Records that cannot be decoded are omitted.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Service(Generic[S]):
-    """A processor and its place: what it reads and writes.
+    """A processor with its inputs and outputs.
 
-    `stage` names the consumer group `starling-<stage>`, the topic `<stage>-state-changelog` and `<stage>.dlq`.
-    `inputs` are co-partitioned. `hold_ms`: how long a record waits for its siblings on other topics (50 after the
-    edge, 20 later on). `clock_topics`: inputs whose records only move stream time (`process` is not called for them).
-    `bulk_topics`: inputs into which somebody may write a great many records at once; they come in slices, so that the
-    other inputs never wait for all of them.
+    `stage` names the consumer group `starling-<stage>`, the topic `<stage>-state-changelog` and `<stage>.dlq`. `inputs` are
+    co-partitioned. `hold_ms`: how long a record waits for older records of the other topics (50 after the edge, 20 in later
+    stages). `clock_topics`: inputs whose records only move stream time; `process` is not called for them. `bulk_topics`: inputs
+    with bursts of records; they are read in slices, so that the other inputs do not wait for a whole burst.
     """
 
     stage: str

@@ -7,7 +7,7 @@ from starling_stream.model.processor import S, Service
 
 
 class ClientRecord(Protocol):
-    """A record as aiokafka's parser gives it. `timestamp` in milliseconds."""
+    """A record as aiokafka's parser returns it. `timestamp` in milliseconds."""
 
     offset: int
     timestamp: int
@@ -17,7 +17,7 @@ class ClientRecord(Protocol):
 
 
 class ReadRecord(NamedTuple):
-    """The same and its place, of our own making, for clients whose records are of another shape."""
+    """A record and its origin, for Kafka clients whose records have another shape."""
 
     topic: str
     partition: int
@@ -32,5 +32,5 @@ RawRecord: TypeAlias = ClientRecord | ReadRecord
 
 
 def all_topics(service: Service[S]) -> tuple[str, ...]:
-    """Every topic the service reads, each once, in the order that breaks ties of the merge."""
+    """Return every topic of the service once, in the order that breaks ties of the merge."""
     return tuple(dict.fromkeys((*service.inputs, *service.clock_topics)))

@@ -1,7 +1,7 @@
 """Adapter: the states in Cassandra. Tables: `states`, `state_dues`, `state_floor`, `state_facts` in `schemas/avro/tables.cql`.
 
-No write needs to know what is there: each carries the changelog offset of its commit as its timestamp, so in whichever order
-writers come, the newest commit stays. (Of two rows with one offset the greater stays: they begin with their version.)
+No write depends on the present row: each has the changelog offset of its commit as its timestamp, so the newest commit stays in
+whichever order writers arrive. (Of two rows with one offset the greater stays: rows begin with their version.)
 """
 
 from collections import defaultdict
@@ -11,7 +11,14 @@ from typing import Any, Final, TypeVar
 
 from starling_common.cassandra import DatabaseUnavailable
 from starling_common.database import Database, Row, Write
-from starling_stream.model.backing_store import BackingAway, Facts, Place, Standing, StateWrite, bucket_of
+from starling_stream.model.backing_store import (
+    BackingStoreUnavailable,
+    Checkpoint,
+    PartitionCopy,
+    StageLayout,
+    StateWrite,
+    bucket_of,
+)
 
 T = TypeVar("T")
 
@@ -30,18 +37,18 @@ SELECT key FROM {ks}.state_dues
 WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ? AND slot >= ? AND slot <= ?"""
 _DUES: Final = """
 SELECT slot, key FROM {ks}.state_dues WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ?"""
-_FLOOR: Final = """
+_CHECKPOINT: Final = """
 SELECT incarnation, floor, meta, due_from_ms FROM {ks}.state_floor WHERE log = ? AND source_partition = ? LIMIT 1"""
 _SPAN: Final = """
 SELECT key, row FROM {ks}.states
 WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ? AND key >= ? AND key < ?"""
 _BEGIN: Final = "INSERT INTO {ks}.state_floor (log, source_partition, incarnation) VALUES (?, ?, ?)"
-_MOVE: Final = """
+_SAVE_CHECKPOINT: Final = """
 UPDATE {ks}.state_floor USING TIMESTAMP ? SET floor = ?, meta = ?, due_from_ms = ?
 WHERE log = ? AND source_partition = ? AND incarnation = ?"""
 _FREEZE: Final = "INSERT INTO {ks}.state_facts (stage, partitions, buckets, topics) VALUES (?, ?, ?, ?) IF NOT EXISTS"
 _FROZEN: Final = "SELECT partitions, buckets, topics FROM {ks}.state_facts WHERE stage = ?"
-_THAW: Final = "DELETE FROM {ks}.state_facts WHERE stage = ? IF EXISTS"
+_UNFREEZE: Final = "DELETE FROM {ks}.state_facts WHERE stage = ? IF EXISTS"
 _DROP_BUCKET: Final = "DELETE FROM {ks}.states WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ?"
 _DROP_BUCKET_DUES: Final = "DELETE FROM {ks}.state_dues WHERE log = ? AND source_partition = ? AND incarnation = ? AND bucket = ?"
 _WRITTEN_AT: Final = """
@@ -54,44 +61,44 @@ _KEYS_A_QUERY: Final = 100
 _PAGE_ROWS: Final = 1_000
 
 
-class CassandraBacking:
-    """A `Backing`. Safe for use by several threads."""
+class CassandraBackingStore:
+    """A `BackingStore`. Safe for use by several threads."""
 
     def __init__(self, database: Database, buckets: int) -> None:
-        """Opens nothing."""
+        """Opens no connection."""
         self.buckets = buckets
         self._database = database
 
-    def standing(self, log: str, partition: int) -> Standing | None:
-        """As `Backing.standing`."""
+    def checkpoint(self, log: str, partition: int) -> Checkpoint | None:
+        """Implement `BackingStore.checkpoint`."""
         with _translated():
-            found = self._database.read(_FLOOR, (log, partition))
+            found = self._database.read(_CHECKPOINT, (log, partition))
         if not found:
             return None
-        return _standing(found[0])
+        return _checkpoint(found[0])
 
-    def standings(self, log: str, partitions: Sequence[int]) -> list[Standing | None]:
-        """As `standing`, of several side by side. For those who only look."""
+    def checkpoints(self, log: str, partitions: Sequence[int]) -> list[Checkpoint | None]:
+        """Return the checkpoints of several partitions, read concurrently. For state queries."""
         with _translated():
-            found = self._database.read_each(_FLOOR, [(log, partition) for partition in partitions])
-        return [_standing(rows[0]) if rows else None for rows in found]
+            found = self._database.read_each(_CHECKPOINT, [(log, partition) for partition in partitions])
+        return [_checkpoint(rows[0]) if rows else None for rows in found]
 
-    def begin(self, place: Place) -> None:
-        """As `Backing.begin`. What the incarnation before it left is deleted, by a clock that is far beyond all offsets."""
+    def begin(self, copy: PartitionCopy) -> None:
+        """Implement `BackingStore.begin`. The rows of the last incarnation are deleted, with a timestamp above all offsets."""
         with _translated():
-            self._database.write(_BEGIN, place)
-            before = (place.log, place.partition, place.incarnation - 1)
+            self._database.write(_BEGIN, copy)
+            before = (copy.log, copy.partition, copy.incarnation - 1)
             for statement in (_DROP_BUCKET, _DROP_BUCKET_DUES):
                 self._database.write_each(statement, [(*before, bucket) for bucket in range(self.buckets)])
 
-    def write(self, place: Place, writes: Sequence[StateWrite]) -> None:
-        """As `Backing.write`; a bucket's rows and its index in batches of their own, each of one Cassandra partition."""
+    def write(self, copy: PartitionCopy, writes: Sequence[StateWrite]) -> None:
+        """Implement `BackingStore.write`; a bucket's rows and its index are separate batches of one Cassandra partition each."""
         by_bucket: dict[int, list[StateWrite]] = defaultdict(list)
         for write in writes:
             by_bucket[bucket_of(write.key, self.buckets)].append(write)
         batches: list[list[Write]] = []
         for bucket, own in by_bucket.items():
-            where = (*place, bucket)
+            where = (*copy, bucket)
             for part in _parts(own):
                 batches.append([(_PUT, (*where, write.key, write.row, write.at)) for write in part])
                 dues = [due for write in part for due in _due_writes(where, write)]
@@ -100,65 +107,65 @@ class CassandraBacking:
         with _translated():
             self._database.write_batches(batches)
 
-    def move_floor(self, place: Place, standing: Standing) -> None:
-        """As `Backing.move_floor`."""
-        floor = standing.floor
+    def save_checkpoint(self, copy: PartitionCopy, checkpoint: Checkpoint) -> None:
+        """Implement `BackingStore.save_checkpoint`."""
+        flushed_offset = checkpoint.flushed_offset
         with _translated():
-            self._database.write(_MOVE, (floor, floor, standing.meta, standing.due_from_ms, *place))
+            self._database.write(_SAVE_CHECKPOINT, (flushed_offset, flushed_offset, checkpoint.meta, checkpoint.due_from_ms, *copy))
 
-    def rows(self, place: Place, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """As `Backing.rows`: a query a bucket, side by side."""
+    def rows(self, copy: PartitionCopy, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Implement `BackingStore.rows` with one query a bucket, concurrently."""
         by_bucket: dict[int, list[bytes]] = defaultdict(list)
         for key in keys:
             by_bucket[bucket_of(key, self.buckets)].append(key)
-        asked = [(*place, bucket, part) for bucket, own in by_bucket.items() for part in _chunks(own, _KEYS_A_QUERY)]
+        queries = [(*copy, bucket, part) for bucket, own in by_bucket.items() for part in _chunks(own, _KEYS_A_QUERY)]
         with _translated():
-            found = self._database.read_each(_ROWS, asked)
+            found = self._database.read_each(_ROWS, queries)
         return {row["key"]: row["row"] for rows in found for row in rows}
 
-    def scan(self, place: Place, bucket: int) -> Iterator[Sequence[tuple[bytes, bytes]]]:
-        """As `Backing.scan`."""
-        for page in self._pages(_SCAN, (*place, bucket)):
+    def scan(self, copy: PartitionCopy, bucket: int) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+        """Implement `BackingStore.scan`."""
+        for page in self._pages(_SCAN, (*copy, bucket)):
             yield [(row["key"], row["row"]) for row in page]
 
-    def spans(self, cells: Sequence[tuple[Place, int]], span: tuple[bytes, bytes]) -> list[list[tuple[bytes, bytes]]]:
-        """Every (key, row) from one key up to another, exclusive, of each bucket, side by side. For those who only look."""
+    def spans(self, cells: Sequence[tuple[PartitionCopy, int]], span: tuple[bytes, bytes]) -> list[list[tuple[bytes, bytes]]]:
+        """Return every (key, row) from one key to another, exclusive, of each bucket, read concurrently. For state queries."""
         with _translated():
-            found = self._database.read_each(_SPAN, [(*place, bucket, *span) for place, bucket in cells])
+            found = self._database.read_each(_SPAN, [(*copy, bucket, *span) for copy, bucket in cells])
         return [[(row["key"], row["row"]) for row in rows] for rows in found]
 
-    def due(self, place: Place, bucket: int, slots: tuple[int, int]) -> Iterator[Sequence[bytes]]:
-        """As `Backing.due`."""
-        for page in self._pages(_DUE, (*place, bucket, *slots)):
+    def due(self, copy: PartitionCopy, bucket: int, slots: tuple[int, int]) -> Iterator[Sequence[bytes]]:
+        """Implement `BackingStore.due`."""
+        for page in self._pages(_DUE, (*copy, bucket, *slots)):
             yield [row["key"] for row in page]
 
-    def dues(self, place: Place, bucket: int) -> Iterator[Sequence[tuple[int, bytes]]]:
-        """Every (slot, key) of a bucket's index, in pages. For operators."""
-        for page in self._pages(_DUES, (*place, bucket)):
+    def dues(self, copy: PartitionCopy, bucket: int) -> Iterator[Sequence[tuple[int, bytes]]]:
+        """Return every (slot, key) of a bucket's index, in pages. For operators."""
+        for page in self._pages(_DUES, (*copy, bucket)):
             yield [(row["slot"], row["key"]) for row in page]
 
-    def freeze(self, facts: Facts) -> Facts:
-        """As `Backing.freeze`."""
+    def freeze(self, layout: StageLayout) -> StageLayout:
+        """Implement `BackingStore.freeze`."""
         with _translated():
-            self._database.write_if(_FREEZE, facts)
-            found = self._database.read_serially(_FROZEN, (facts.stage,))[0]
-        return Facts(facts.stage, found["partitions"], found["buckets"], dict(found["topics"] or {}))
+            self._database.write_if(_FREEZE, layout)
+            found = self._database.read_serially(_FROZEN, (layout.stage,))[0]
+        return StageLayout(layout.stage, found["partitions"], found["buckets"], dict(found["topics"] or {}))
 
-    def frozen(self, stage: str) -> Facts | None:
-        """The facts of a stage. For operators."""
+    def frozen(self, stage: str) -> StageLayout | None:
+        """Return the frozen layout of a stage; None if it has none. For operators."""
         with _translated():
             found = self._database.read_serially(_FROZEN, (stage,))
-        return Facts(stage, found[0]["partitions"], found[0]["buckets"], dict(found[0]["topics"] or {})) if found else None
+        return StageLayout(stage, found[0]["partitions"], found[0]["buckets"], dict(found[0]["topics"] or {})) if found else None
 
-    def thaw(self, stage: str) -> None:
-        """Forget the facts of a stage: the next start freezes them anew. For operators."""
+    def unfreeze(self, stage: str) -> None:
+        """Delete the layout of a stage: the next start freezes its own. For operators."""
         with _translated():
-            self._database.write_if(_THAW, (stage,))
+            self._database.write_if(_UNFREEZE, (stage,))
 
-    def written_at(self, place: Place, key: bytes) -> tuple[bytes, int] | None:
-        """A key's row and the changelog offset it was written with. For operators."""
+    def written_at(self, copy: PartitionCopy, key: bytes) -> tuple[bytes, int] | None:
+        """Return a key's row and the changelog offset that it was written with; None without a row. For operators."""
         with _translated():
-            found = self._database.read(_WRITTEN_AT, (*place, bucket_of(key, self.buckets), key))
+            found = self._database.read(_WRITTEN_AT, (*copy, bucket_of(key, self.buckets), key))
         return (found[0]["row"], found[0]["at"]) if found else None
 
     def close(self) -> None:
@@ -175,8 +182,8 @@ class CassandraBacking:
             yield page
 
 
-def _standing(row: Row) -> Standing:
-    return Standing(row["incarnation"], row["floor"], row["meta"] or b"", row["due_from_ms"] or 0)
+def _checkpoint(row: Row) -> Checkpoint:
+    return Checkpoint(row["incarnation"], row["floor"], row["meta"] or b"", row["due_from_ms"] or 0)
 
 
 def _due_writes(where: tuple[object, ...], write: StateWrite) -> Iterator[Write]:
@@ -189,7 +196,7 @@ def _due_writes(where: tuple[object, ...], write: StateWrite) -> Iterator[Write]
 
 
 def _parts(writes: Sequence[StateWrite]) -> Iterator[list[StateWrite]]:
-    """Small enough that a node never complains, even of states of a megabyte."""
+    """Return batches that a node accepts without a warning, even of states of a megabyte."""
     part: list[StateWrite] = []
     size = 0
     for write in writes:
@@ -212,4 +219,4 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except DatabaseUnavailable as cause:
-        raise BackingAway(str(cause)) from cause
+        raise BackingStoreUnavailable(str(cause)) from cause

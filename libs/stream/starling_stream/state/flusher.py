@@ -1,8 +1,8 @@
-"""Adapter: keeps the tier behind the local stores up to date, in a thread of its own. The hot path only leaves word here.
+"""Adapter: flushes committed states to the backing store, in a thread of its own.
 
-A flush: take what was committed since the last one, write all of it, then move the floor. If the tier is away, changes pile up;
-beyond the bound the worker is slowed down; beyond twice the bound they are let go, and once the tier is back it is filled from
-the store. Nothing is lost by it: the changelog has everything.
+A flush takes the changes committed since the last one, writes them, and then advances the flushed offset. While the backing store
+is unavailable, unflushed changes accumulate. Above the limit the worker is slowed down. Above twice the limit the changes are
+dropped, and the backing store is later filled from the local store. No state is lost, because the changelog contains every change.
 """
 
 import threading
@@ -12,135 +12,150 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from starling_common.logs import log
-from starling_stream.model.backing_store import Backing, BackingAway, Facts, Place, Standing, StateWrite, disagreements
+from starling_stream.model.backing_store import (
+    BackingStore,
+    BackingStoreUnavailable,
+    Checkpoint,
+    PartitionCopy,
+    StageLayout,
+    StateWrite,
+    layout_changes,
+)
 from starling_stream.model.failpoints import AFTER_FLUSH, MID_FLUSH, Failpoints
 from starling_stream.model.meta import TaskMeta, encode_meta
-from starling_stream.model.ports import Changed, FilledStore, Lowest, Tail
-from starling_stream.state.metrics import TierGauges
-from starling_stream.state.tracked import RebuildAsked, Tracked, incarnation_found_late
+from starling_stream.model.ports import Changed, EarliestDue, FilledStore, Tail
+from starling_stream.state.metrics import BackingStoreGauges
+from starling_stream.state.tracked import RebuildRequested, TrackedPartition, incarnation_after_outage
 from starling_stream.state.unflushed import Taken, filling, writes_of
 
 _SLICE: Final = 1_000
-"""Rows written before the thread looks up again."""
-_LOOK_SECONDS: Final = 10.0
-"""How often the tier is asked whether an operator began an incarnation."""
+"""Rows written before the thread checks whether to stop or rest."""
+_CHECK_SECONDS: Final = 10.0
+"""The interval in which the thread checks whether an operator created an incarnation."""
 _RETRY_SECONDS: Final = 1.0
-_FIRST: Final = Standing(0, None, b"", 0)
+_FIRST: Final = Checkpoint(0, None, b"", 0)
 
 
-class FactsDiffer(Exception):
-    """The installation is not the one that the states were written under; the message says what to do."""
+class LayoutChanged(Exception):
+    """The layout of the installation differs from the frozen one; the message contains the cure."""
 
 
-class TierSettings(NamedTuple):
-    """`dirty_bytes`: rows that wait to be written, whole process.
+class FlushSettings(NamedTuple):
+    """`unflushed_bytes`: limit of unflushed rows in the whole process.
 
-    `share`: of its time that the flushing thread may work, as long as little waits (see `rest_seconds`).
+    `share`: fraction of its time that the flushing thread may work while few bytes are unflushed (see `rest_seconds`).
     """
 
     flush_seconds: float
-    dirty_bytes: int
+    unflushed_bytes: int
     share: float = 0.5
 
 
-class Surroundings(NamedTuple):
-    """What a tier works with besides its rows. `crash` may be called from any thread."""
+class FlusherDependencies(NamedTuple):
+    """The dependencies of a flusher besides the backing store. `crash` may be called from any thread."""
 
-    gauges: TierGauges
+    gauges: BackingStoreGauges
     failpoints: Failpoints
     crash: Callable[[BaseException], None]
 
 
-class Tier:
-    """A `BackingTier`."""
+class Flusher:
+    """A `StateFlusher`."""
 
-    def __init__(self, backing: Backing, facts: Facts, log_id: str, settings: TierSettings, around: Surroundings) -> None:
-        """Opens nothing and starts nothing. `log_id`: the id of the changelog."""
+    def __init__(
+        self,
+        backing_store: BackingStore,
+        layout: StageLayout,
+        log_id: str,
+        settings: FlushSettings,
+        dependencies: FlusherDependencies,
+    ) -> None:
+        """Opens no connection and starts no thread. `log_id`: the id of the changelog."""
         self.on = True
-        self.buckets = backing.buckets
-        self.backing = backing
-        self._facts = facts
+        self.buckets = backing_store.buckets
+        self.backing_store = backing_store
+        self._layout = layout
         self._log_id = log_id
         self._settings = settings
-        self._around = around
+        self._dependencies = dependencies
         self._lock = threading.Lock()
-        self._tracked: dict[int, Tracked] = {}
-        self._leaving: list[Tracked] = []
+        self._tracked: dict[int, TrackedPartition] = {}
+        self._leaving: list[TrackedPartition] = []
         self._taken_bytes = 0
         self._checked = False
         self._flushed_at = time.monotonic()
         self._stopping = threading.Event()
-        self._hurry = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tier", daemon=True)
+        self._flush_now = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
 
     def start(self, wait_seconds: float) -> None:
-        """Begin to flush; waits so long for the tier to answer, and goes on without it if it does not.
+        """Start the thread, after waiting for the backing store; an unavailable one delays the start by `wait_seconds` at most.
 
-        Raises: FactsDiffer.
+        Raises: LayoutChanged.
         """
         deadline = time.monotonic() + wait_seconds
         while not self._checked:
             try:
-                self._check_facts()
-            except BackingAway as cause:
+                self._check_layout()
+            except BackingStoreUnavailable as cause:
                 if time.monotonic() >= deadline:
-                    log(__name__).warning("tier_away_at_start", error=str(cause))
+                    log(__name__).warning("backing_store_unavailable_at_start", error=str(cause))
                     break
                 time.sleep(0.5)
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Flush once more if that takes no longer than so many seconds, and end."""
+        """Flush once more, within this many seconds, and end."""
         self._stopping.set()
-        self._hurry.set()
+        self._flush_now.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
-        self.backing.close()
+        self.backing_store.close()
 
-    def standing(self, partition: int) -> Standing | None:
-        """As `BackingTier.standing`."""
+    def checkpoint(self, partition: int) -> Checkpoint | None:
+        """Implement `StateFlusher.checkpoint`."""
         try:
-            self._check_facts()
-            return self.backing.standing(self._log_id, partition) or _FIRST
-        except BackingAway as cause:
-            log(__name__).warning("tier_away", partition=partition, error=str(cause))
+            self._check_layout()
+            return self.backing_store.checkpoint(self._log_id, partition) or _FIRST
+        except BackingStoreUnavailable as cause:
+            log(__name__).warning("backing_store_unavailable", partition=partition, error=str(cause))
             return None
 
     def begin(self, partition: int, incarnation: int) -> bool:
-        """As `BackingTier.begin`."""
+        """Implement `StateFlusher.begin`."""
         try:
-            self.backing.begin(Place(self._log_id, partition, incarnation))
-        except BackingAway:
+            self.backing_store.begin(PartitionCopy(self._log_id, partition, incarnation))
+        except BackingStoreUnavailable:
             return False
-        log(__name__).warning("tier_incarnation_begun", partition=partition, incarnation=incarnation)
+        log(__name__).warning("incarnation_created", partition=partition, incarnation=incarnation)
         return True
 
-    def place(self, partition: int, incarnation: int) -> Place:
-        """Where a partition's rows are."""
-        return Place(self._log_id, partition, incarnation)
+    def copy(self, partition: int, incarnation: int) -> PartitionCopy:
+        """Return the id of a partition's copy."""
+        return PartitionCopy(self._log_id, partition, incarnation)
 
-    def track(self, partition: int, store: FilledStore, tail: Tail, lowest: Lowest) -> None:
-        """As `BackingTier.track`."""
-        place = None if tail.incarnation is None else self.place(partition, tail.incarnation)
-        tracked = Tracked(partition, place, store, tail, lowest)
+    def track(self, partition: int, store: FilledStore, tail: Tail, earliest_due_ms: EarliestDue) -> None:
+        """Implement `StateFlusher.track`."""
+        copy = None if tail.incarnation is None else self.copy(partition, tail.incarnation)
+        tracked = TrackedPartition(partition, copy, store, tail, earliest_due_ms)
         with self._lock:
             self._tracked[partition] = tracked
 
     def committed(self, partition: int, changes: Mapping[bytes, Changed], meta: TaskMeta, position: int) -> None:
-        """As `BackingTier.committed`; measured at 0.3 µs a changed key."""
+        """Implement `StateFlusher.committed`; measured at 0.3 µs a changed key."""
         with self._lock:
             tracked = self._tracked.get(partition)
             if tracked is None:
                 return
             tracked.unflushed.add(changes, position, encode_meta(meta))
-            bound, size = self._settings.dirty_bytes, self._size()
+            bound, size = self._settings.unflushed_bytes, self._size()
             if size > 2 * bound:
-                self._let_go()
+                self._drop_unflushed()
         if size > bound // 2:
-            self._hurry.set()
+            self._flush_now.set()
 
     def release(self, partition: int) -> None:
-        """As `BackingTier.release`: what is not flushed yet is, once more and only if that goes well."""
+        """Implement `StateFlusher.release`: unflushed changes are flushed once more, without a retry."""
         with self._lock:
             tracked = self._tracked.pop(partition, None)
             if tracked is None:
@@ -148,162 +163,162 @@ class Tier:
             self._leaving.append(tracked)
         with tracked.lock:
             tracked.store = None
-        self._hurry.set()
+        self._flush_now.set()
 
     def pressure(self) -> float:
-        """As `BackingTier.pressure`: up to a second a round when twice the bound is reached."""
+        """Implement `StateFlusher.pressure`: up to a second a batch at twice the limit."""
         return min(1.0, max(0.0, self._filled() - 1.0))
 
     def _filled(self) -> float:
         with self._lock:
-            return self._size() / self._settings.dirty_bytes
+            return self._size() / self._settings.unflushed_bytes
 
     def _size(self) -> int:
         return self._taken_bytes + sum(tracked.unflushed.size_bytes for tracked in self._tracked.values())
 
-    def _let_go(self) -> None:
+    def _drop_unflushed(self) -> None:
         for tracked in self._tracked.values():
-            tracked.unflushed.lose()
-        log(__name__).warning("tier_changes_let_go", bound_bytes=self._settings.dirty_bytes)
+            tracked.unflushed.drop()
+        log(__name__).warning("unflushed_changes_dropped", bound_bytes=self._settings.unflushed_bytes)
 
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                self._hurry.wait(self._settings.flush_seconds)
-                self._hurry.clear()
-                if not self._round() and not self._stopping.is_set():
+                self._flush_now.wait(self._settings.flush_seconds)
+                self._flush_now.clear()
+                if not self._flush_all() and not self._stopping.is_set():
                     self._stopping.wait(_RETRY_SECONDS)
-            self._round()
-        except Exception as cause:  # noqa: BLE001 - whatever broke the thread, the worker must not go on without it
-            self._around.crash(cause)
+            self._flush_all()
+        except Exception as cause:  # noqa: BLE001 - the worker must not continue without this thread
+            self._dependencies.crash(cause)
 
-    def _round(self) -> bool:
-        """Care for every partition once; False when the tier did not answer."""
+    def _flush_all(self) -> bool:
+        """Flush every partition once; return False if the backing store did not respond."""
         with self._lock:
             tracked, self._leaving = [*self._tracked.values(), *self._leaving], []
-        well = True
+        ok = True
         for one in tracked:
             try:
-                self._check_facts()
-                self._care(one)
-            except BackingAway as cause:
-                log(__name__).warning("tier_away", partition=one.partition, error=str(cause))
-                well = False
+                self._check_layout()
+                self._flush_partition(one)
+            except BackingStoreUnavailable as cause:
+                log(__name__).warning("backing_store_unavailable", partition=one.partition, error=str(cause))
+                ok = False
                 break
-        if well:
+        if ok:
             self._flushed_at = time.monotonic()
-        self._tell(well)
-        return well
+        self._report(ok)
+        return ok
 
-    def _tell(self, well: bool) -> None:
+    def _report(self, ok: bool) -> None:
         with self._lock:
             size = self._size()
-            lags = {number: max(0, one.unflushed.position - max(0, one.floor)) for number, one in self._tracked.items()}
-        self._around.gauges.flushed(well, time.monotonic() - self._flushed_at, size, lags)
+            lags = {number: max(0, one.unflushed.position - max(0, one.flushed_offset)) for number, one in self._tracked.items()}
+        self._dependencies.gauges.flushed(ok, time.monotonic() - self._flushed_at, size, lags)
 
-    def _check_facts(self) -> None:
-        """Once. Raises: FactsDiffer, BackingAway."""
+    def _check_layout(self) -> None:
+        """Check the layout once. Raises: LayoutChanged, BackingStoreUnavailable."""
         if self._checked:
             return
-        wrong = disagreements(self.backing.freeze(self._facts), self._facts)
+        wrong = layout_changes(self.backing_store.freeze(self._layout), self._layout)
         if wrong:
-            raise FactsDiffer("; ".join(wrong))
+            raise LayoutChanged("; ".join(wrong))
         self._checked = True
 
-    def _care(self, tracked: Tracked) -> None:
-        if tracked.place is None or time.monotonic() - tracked.looked_at > _LOOK_SECONDS:
-            self._look(tracked)
+    def _flush_partition(self, tracked: TrackedPartition) -> None:
+        if tracked.copy is None or time.monotonic() - tracked.checked_at > _CHECK_SECONDS:
+            self._check_incarnation(tracked)
         self._begin_fill(tracked)
         self._flush(tracked)
         if self._fill(tracked):
-            self._flush(tracked)  # moves the floor
+            self._flush(tracked)  # advances the flushed offset
 
-    def _look(self, tracked: Tracked) -> None:
-        """Find the partition's place in the tier, or see that it is still the same."""
-        standing = self.backing.standing(self._log_id, tracked.partition) or _FIRST
-        tracked.looked_at = time.monotonic()
-        if tracked.place is not None:
-            if standing.incarnation > tracked.place.incarnation and tracked.store is not None:
-                raise RebuildAsked(f"partition {tracked.partition}: incarnation {standing.incarnation} was begun elsewhere")
+    def _check_incarnation(self, tracked: TrackedPartition) -> None:
+        """Find the partition's copy, or check that it is still the newest."""
+        checkpoint = self.backing_store.checkpoint(self._log_id, tracked.partition) or _FIRST
+        tracked.checked_at = time.monotonic()
+        if tracked.copy is not None:
+            if checkpoint.incarnation > tracked.copy.incarnation and tracked.store is not None:
+                raise RebuildRequested(f"partition {tracked.partition}: an operator created incarnation {checkpoint.incarnation}")
             return
         with tracked.lock:
             store = tracked.store
             if store is None:
-                return  # let go before the tier was ever reached
-            incarnation = incarnation_found_late(standing, store.incarnation(), tracked.unflushed.position)
-            place = Place(self._log_id, tracked.partition, incarnation)
-            if incarnation != standing.incarnation:
-                self.backing.begin(place)
+                return  # released before the backing store was reached
+            incarnation = incarnation_after_outage(checkpoint, store.incarnation(), tracked.unflushed.position)
+            copy = PartitionCopy(self._log_id, tracked.partition, incarnation)
+            if incarnation != checkpoint.incarnation:
+                self.backing_store.begin(copy)
             store.set_incarnation(incarnation)
-        tracked.place = place
+        tracked.copy = copy
 
-    def _begin_fill(self, tracked: Tracked) -> None:
-        """The tier answers, and changes were let go: what is committed from now on is kept, the rest comes from the store."""
+    def _begin_fill(self, tracked: TrackedPartition) -> None:
+        """Start to fill the backing store after changes were dropped: new changes are kept, the others are read from the store."""
         with self._lock:
-            if not tracked.unflushed.lost:
+            if not tracked.unflushed.dropped:
                 return
-            tracked.unflushed.follow()
+            tracked.unflushed.resume()
             tracked.filled_at = tracked.unflushed.position
         tracked.filled_to = b""
 
-    def _flush(self, tracked: Tracked) -> None:
-        place = tracked.place
-        if place is None:
+    def _flush(self, tracked: TrackedPartition) -> None:
+        copy = tracked.copy
+        if copy is None:
             return
         with self._lock:
-            if tracked.unflushed.lost:
+            if tracked.unflushed.dropped:
                 return
             taken = tracked.unflushed.take()
             self._taken_bytes += taken.size_bytes
-        lowest = tracked.lowest()
+        earliest_due_ms = tracked.earliest_due_ms()
         try:
-            self._write(place, writes_of(taken))
+            self._write(copy, writes_of(taken))
         except BaseException:
             with self._lock:
-                tracked.unflushed.give_back(taken)
+                tracked.unflushed.put_back(taken)
             raise
         finally:
             with self._lock:
                 self._taken_bytes -= taken.size_bytes
-        self._around.failpoints.passed(AFTER_FLUSH)
+        self._dependencies.failpoints.passed(AFTER_FLUSH)
         if tracked.filled_to is None:
-            self._move_floor(tracked, place, taken, lowest)
+            self._save_checkpoint(tracked, copy, taken, earliest_due_ms)
 
-    def _move_floor(self, tracked: Tracked, place: Place, taken: Taken, lowest: int) -> None:
-        if taken.position > tracked.floor:
-            self.backing.move_floor(place, Standing(place.incarnation, taken.position, taken.meta, lowest))
-            tracked.floor = taken.position
+    def _save_checkpoint(self, tracked: TrackedPartition, copy: PartitionCopy, taken: Taken, earliest_due_ms: int) -> None:
+        if taken.position > tracked.flushed_offset:
+            self.backing_store.save_checkpoint(copy, Checkpoint(copy.incarnation, taken.position, taken.meta, earliest_due_ms))
+            tracked.flushed_offset = taken.position
 
-    def _fill(self, tracked: Tracked) -> bool:
-        """Write some of the store's rows; True when the last one was among them."""
+    def _fill(self, tracked: TrackedPartition) -> bool:
+        """Write some of the store's rows; return True with the last one."""
         deadline = time.monotonic() + self._settings.flush_seconds
-        while tracked.filled_to is not None and tracked.place is not None and time.monotonic() < deadline:
+        while tracked.filled_to is not None and tracked.copy is not None and time.monotonic() < deadline:
             with tracked.lock:
-                if tracked.store is None or tracked.store.cold():
-                    return False  # what is still cold is in the tier: the rest follows once all is here
+                if tracked.store is None or tracked.store.unloaded():
+                    return False  # the backing store has the users that are not loaded
                 rows = tracked.store.rows_after(tracked.filled_to, _SLICE)
-            self._write(tracked.place, filling(rows, tracked.filled_at))
+            self._write(tracked.copy, filling(rows, tracked.filled_at))
             tracked.filled_to = rows[-1][0] if len(rows) == _SLICE else None
             if tracked.filled_to is None:
                 return True
         return False
 
-    def _write(self, place: Place, writes: Iterable[StateWrite]) -> None:
+    def _write(self, copy: PartitionCopy, writes: Iterable[StateWrite]) -> None:
         for part in _slices(writes):
-            self._around.failpoints.passed(MID_FLUSH)
+            self._dependencies.failpoints.passed(MID_FLUSH)
             began = time.monotonic()
-            self.backing.write(place, part)
+            self.backing_store.write(copy, part)
             took = time.monotonic() - began
-            self._around.gauges.wrote(len(part))
+            self._dependencies.gauges.wrote(len(part))
             if not self._stopping.is_set():
                 self._stopping.wait(rest_seconds(took, self._settings.share, self._filled()))
 
 
 def rest_seconds(took: float, share: float, filled: float) -> float:
-    """How long the flushing thread is to rest after it worked for `took` seconds: it shares the interpreter with the hot path.
+    """Return how long the flushing thread rests after `took` seconds of work: it shares the interpreter with the hot path.
 
-    `filled`: how much waits, of what may. Up to a quarter of that the thread keeps to its share; from three quarters on it
-    does not rest. So what waits settles far below the bound where changes keep coming as fast as it can write.
+    `filled`: the unflushed bytes as a fraction of their limit. Up to a quarter the thread keeps to its share; from three quarters
+    on it does not rest. The unflushed bytes therefore settle far below the limit when changes arrive as fast as it can write.
     """
     return took * (1 / share - 1) * min(1.0, max(0.0, 1.5 - 2 * filled))
 

@@ -1,7 +1,8 @@
-"""Adapter: a task's store while some of its users are in the tier alone. Who is touched is brought first, the rest meanwhile.
+"""Adapter: a task's view while some users are only in the backing store. Users that records name are loaded first.
 
-Users belong to buckets; a bucket whose users are all here is warm. Of a cold bucket, a user is read when a record names them, and
-when the due index says that they are due soon: so timers fire on time for users whom nothing has touched since the restore.
+Users belong to buckets, which a background thread loads one by one. A user of an unloaded bucket is loaded when a record names the
+user, and when the due index contains the user for the near future: timers therefore fire on time for users without a record since
+the restore.
 """
 
 import asyncio
@@ -12,80 +13,83 @@ from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
 from starling_common.logs import log
-from starling_stream.model.backing_store import SLOT_MS, Backing, BackingAway, Place, bucket_of
+from starling_stream.model.backing_store import SLOT_MS, BackingStore, BackingStoreUnavailable, PartitionCopy, bucket_of
 from starling_stream.model.rows import FIRST_MS
 from starling_stream.state.local_store import TaskStore
-from starling_stream.state.metrics import TierGauges
+from starling_stream.state.metrics import BackingStoreGauges
 
 _RETRY_SECONDS: Final = 0.5
 _SHARE: Final = 0.6
-"""Of its time that the background may work while nobody waits for it: it shares the interpreter with the hot path."""
+"""Fraction of its time that the background thread may work: it shares the interpreter with the hot path."""
 
 
-class TierLost(Exception):
-    """Users are needed that only the tier has, and it does not answer: the worker starts anew, from the changelog alone."""
+class BackingStoreLost(Exception):
+    """Users are needed that only the backing store has, and it does not respond: the worker restarts from the changelog alone."""
 
 
-class Behind(NamedTuple):
-    """The tier, and where the partition's rows are in it."""
+class BackingCopy(NamedTuple):
+    """The backing store, and the partition's copy in it."""
 
-    backing: Backing
-    place: Place
+    backing_store: BackingStore
+    copy: PartitionCopy
 
 
-class Help(NamedTuple):
-    """`reads` runs what somebody waits for, `background` the rest. `warm` is called on the event loop when all users are here."""
+class LazyRestoreDependencies(NamedTuple):
+    """`reads` runs loads that a record waits for, `background` the others.
+
+    `all_loaded` is called on the event loop when all users are loaded.
+    """
 
     reads: Executor
     background: Executor
-    gauges: TierGauges
+    gauges: BackingStoreGauges
     wake: Callable[[], None]
-    warm: Callable[[], None]
+    all_loaded: Callable[[], None]
     crash: Callable[[BaseException], None]
     patience_seconds: float
 
 
-class Warming:
-    """A `PartialView`. Used on the event loop; reads and the background run in threads."""
+class LazyRestore:
+    """A `PartialView`. Used on the event loop; loads run in threads."""
 
-    def __init__(self, store: TaskStore, behind: Behind, due_from_ms: int, helped: Help) -> None:
-        """Nobody in a cold bucket is due before `due_from_ms`."""
+    def __init__(self, store: TaskStore, source: BackingCopy, due_from_ms: int, dependencies: LazyRestoreDependencies) -> None:
+        """No user of an unloaded bucket is due before `due_from_ms`."""
         self._store = store
-        self._behind = behind
-        self._help = helped
+        self._source = source
+        self._dependencies = dependencies
         self._loop = asyncio.get_running_loop()
-        self._buckets = behind.backing.buckets
-        self._cold = set(store.cold())
+        self._buckets = source.backing_store.buckets
+        self._unloaded = set(store.unloaded())
         self._known: set[bytes] = set()
-        """Keys of cold buckets that are here, or nowhere."""
-        self._reading = self._looking = False
-        self._seen_slot = due_from_ms // SLOT_MS - 1
-        """Everybody due in this slot or before is here."""
+        """Keys of unloaded buckets that are loaded, or have no state."""
+        self._reading = self._loading_due = False
+        self._loaded_slot = due_from_ms // SLOT_MS - 1
+        """All users due in this slot or before are loaded."""
         self._waiting_since: float | None = None
         self._retry_at = 0.0
-        self._hurried = threading.Event()
+        self._expedited = threading.Event()
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         """Held while a thread uses the store, which is closed after `stop`."""
 
     def start(self) -> None:
-        """Begin to bring everybody."""
-        self._tell()
-        self._help.background.submit(self._bring_all)
+        """Start to load all users."""
+        self._report()
+        self._dependencies.background.submit(self._load_all)
 
     def stop(self) -> None:
-        """The store is not used by any thread after this."""
+        """Stop: no thread uses the store after this returns."""
         self._stopped.set()
-        self._hurried.set()
+        self._expedited.set()
         with self._lock:
             return
 
-    def hurry(self) -> None:
-        """Somebody waits for all users."""
-        self._hurried.set()
+    def expedite(self) -> None:
+        """Load the remaining users without pauses."""
+        self._expedited.set()
 
     def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """As `StateView.rows`. A key that was not asked for with `covers` is read at once, and holds everybody up."""
+        """Implement `StateView.rows`. A key that `is_loaded` was not called with is loaded at once, which blocks the event loop."""
         found = self._store.rows(keys)
         absent = [key for key, row in zip(keys, found, strict=True) if row is None and self._is_unknown(key)]
         if not absent:
@@ -95,47 +99,47 @@ class Warming:
         return self._store.rows(keys)
 
     def due(self, until_ms: int, limit: int) -> list[tuple[int, bytes]]:
-        """As `StateView.due`, but no further than everybody who is due is here."""
-        # A floor that was moved before anybody was looked for says "from the first instant on": no instant lies before that.
+        """Implement `StateView.due`, up to the instant before which all due users are loaded."""
+        # A checkpoint saved before any timer was looked up has the first possible instant, and no instant lies before that.
         until_ms = min(until_ms, self._horizon_ms() - 1)
         return self._store.due(until_ms, limit) if until_ms >= FIRST_MS else []
 
     def keys(self, after: bytes, limit: int) -> list[bytes]:
-        """Not before all are here. Raises: RuntimeError."""
+        """Unavailable until all users are loaded. Raises: RuntimeError."""
         raise RuntimeError(
-            f"{self._behind.place}: {len(self._cold)} buckets are cold; after {after!r}, {limit} keys were asked for"
+            f"{self._source.copy}: {len(self._unloaded)} buckets are not loaded, and {limit} keys after {after!r} were requested"
         )
 
-    def sees(self, until_ms: int) -> bool:
-        """Whether everybody due up to that instant is here."""
+    def is_loaded_until(self, until_ms: int) -> bool:
+        """Return whether all users due up to that instant are loaded."""
         return until_ms < self._horizon_ms()
 
-    def lowest(self) -> int:
-        """As `Lowest`."""
-        # Restored from a floor that says "from the first instant on", the horizon may begin before that: no row can hold it.
+    def earliest_due_ms(self) -> int:
+        """Implement `EarliestDue`."""
+        # With a checkpoint at the first possible instant the horizon may lie before it, which no row can store.
         return max(FIRST_MS, min(self._store.earliest_ms(), self._horizon_ms()))
 
-    def covers(self, keys: Sequence[bytes], until_ms: int) -> bool:
-        """Whether these keys can be read at once; if not, they are brought, and the runner is woken. The same for who is due."""
-        self._look_ahead(until_ms)
+    def is_loaded(self, keys: Sequence[bytes], until_ms: int) -> bool:
+        """Implement `PartialView.is_loaded`; the runner is woken after a load."""
+        self._load_ahead(until_ms)
         missing = self._missing(keys)
         if not missing:
             self._waiting_since = None
             return True
         self._waiting_since = self._waiting_since or time.monotonic()
-        if time.monotonic() - self._waiting_since > self._help.patience_seconds:
-            self._help.crash(TierLost(f"{self._behind.place}: {len(missing)} users are needed"))
+        if time.monotonic() - self._waiting_since > self._dependencies.patience_seconds:
+            self._dependencies.crash(BackingStoreLost(f"{self._source.copy}: {len(missing)} users are needed: check Cassandra"))
         elif not self._reading and time.monotonic() >= self._retry_at:
             self._reading = True
-            future = self._loop.run_in_executor(self._help.reads, self._fetch, missing)
+            future = self._loop.run_in_executor(self._dependencies.reads, self._fetch, missing)
             future.add_done_callback(lambda done: self._fetched(done, missing))
         return False
 
     def _horizon_ms(self) -> int:
-        return (self._seen_slot + 1) * SLOT_MS
+        return (self._loaded_slot + 1) * SLOT_MS
 
     def _is_unknown(self, key: bytes) -> bool:
-        return bucket_of(key, self._buckets) in self._cold and key not in self._known
+        return bucket_of(key, self._buckets) in self._unloaded and key not in self._known
 
     def _missing(self, keys: Sequence[bytes]) -> list[bytes]:
         unknown = [key for key in dict.fromkeys(keys) if self._is_unknown(key)]
@@ -144,16 +148,16 @@ class Warming:
         found = self._store.rows(unknown)
         here = [key for key, row in zip(unknown, found, strict=True) if row is not None]
         self._known.update(here)
-        self._help.gauges.read(len(here), 0, 0)
+        self._dependencies.gauges.read(len(here), 0, 0)
         return [key for key, row in zip(unknown, found, strict=True) if row is None]
 
     def _fetch(self, keys: Sequence[bytes]) -> int:
-        """In a thread. Returns how many the tier had. Raises: BackingAway."""
-        rows = self._behind.backing.rows(self._behind.place, keys)
+        """Load these keys, in a thread. Returns how many rows the backing store had. Raises: BackingStoreUnavailable."""
+        rows = self._source.backing_store.rows(self._source.copy, keys)
         with self._lock:
             if rows and not self._stopped.is_set():
                 self._store.adopt(rows)
-        self._help.gauges.read(0, len(rows), len(keys) - len(rows))
+        self._dependencies.gauges.read(0, len(rows), len(keys) - len(rows))
         return len(rows)
 
     def _fetched(self, done: "asyncio.Future[int]", keys: Sequence[bytes]) -> None:
@@ -163,86 +167,88 @@ class Warming:
             self._known.update(keys)
         else:
             self._failed(cause)
-        self._help.wake()
+        self._dependencies.wake()
 
-    def _look_ahead(self, until_ms: int) -> None:
-        """Bring who is due up to then, and a minute later: so they are here before their time comes."""
+    def _load_ahead(self, until_ms: int) -> None:
+        """Load the users due up to then and in the minute after, before their timers are due."""
         last = until_ms // SLOT_MS + 1
-        if last <= self._seen_slot or self._looking or time.monotonic() < self._retry_at:
+        if last <= self._loaded_slot or self._loading_due or time.monotonic() < self._retry_at:
             return
-        self._looking = True
-        future = self._loop.run_in_executor(self._help.reads, self._bring_due, sorted(self._cold), (self._seen_slot + 1, last))
-        future.add_done_callback(lambda done: self._looked(done, last))
+        self._loading_due = True
+        slots = self._loaded_slot + 1, last
+        future = self._loop.run_in_executor(self._dependencies.reads, self._load_due, sorted(self._unloaded), slots)
+        future.add_done_callback(lambda done: self._due_loaded(done, last))
 
-    def _bring_due(self, buckets: Sequence[int], slots: tuple[int, int]) -> int:
-        """In a thread. Raises: BackingAway."""
-        backing, place = self._behind
+    def _load_due(self, buckets: Sequence[int], slots: tuple[int, int]) -> int:
+        """Load the users of these slots, in a thread. Raises: BackingStoreUnavailable."""
+        backing_store, copy = self._source
         for bucket in buckets:
-            for keys in backing.due(place, bucket, slots):
+            for keys in backing_store.due(copy, bucket, slots):
                 if self._stopped.is_set():
                     return 0
                 if keys:
                     self._fetch(keys)
         return 0
 
-    def _looked(self, done: "asyncio.Future[int]", last: int) -> None:
-        self._looking = False
+    def _due_loaded(self, done: "asyncio.Future[int]", last: int) -> None:
+        self._loading_due = False
         cause = done.exception()
         if cause is None:
-            self._seen_slot = max(self._seen_slot, last)
+            self._loaded_slot = max(self._loaded_slot, last)
         else:
             self._failed(cause)
-        self._help.wake()
+        self._dependencies.wake()
 
     def _failed(self, cause: BaseException) -> None:
-        if not isinstance(cause, BackingAway):
-            self._help.crash(cause)
+        if not isinstance(cause, BackingStoreUnavailable):
+            self._dependencies.crash(cause)
             return
         self._retry_at = time.monotonic() + _RETRY_SECONDS
-        log(__name__).warning("cold_users_wait", partition=self._behind.place.partition, error=str(cause))
+        log(__name__).warning("user_load_retried", partition=self._source.copy.partition, error=str(cause))
 
-    def _bring_all(self) -> None:
-        """In the background's thread: bucket after bucket."""
+    def _load_all(self) -> None:
+        """Load bucket after bucket, in the background thread."""
         began = time.monotonic()
         try:
-            left = sorted(self._store.cold())
+            left = sorted(self._store.unloaded())
             while left and not self._stopped.is_set():
                 try:
-                    self._bring(left[0])
-                except BackingAway as cause:
-                    log(__name__).warning("hydration_waits", partition=self._behind.place.partition, error=str(cause))
+                    self._load_bucket(left[0])
+                except BackingStoreUnavailable as cause:
+                    log(__name__).warning("background_load_retried", partition=self._source.copy.partition, error=str(cause))
                     self._stopped.wait(_RETRY_SECONDS)
                     continue
-                self._keep(left[1:])
-                self._loop.call_soon_threadsafe(self._bucket_is_warm, left.pop(0))
-            log(__name__).info("hydrated", partition=self._behind.place.partition, seconds=round(time.monotonic() - began, 1))
-        except Exception as cause:  # noqa: BLE001 - whatever broke it, users would stay cold for ever
-            self._help.crash(cause)
+                self._save_unloaded(left[1:])
+                self._loop.call_soon_threadsafe(self._bucket_loaded, left.pop(0))
+            seconds = round(time.monotonic() - began, 1)
+            log(__name__).info("all_users_loaded", partition=self._source.copy.partition, seconds=seconds)
+        except Exception as cause:  # noqa: BLE001 - without this thread users would stay unloaded
+            self._dependencies.crash(cause)
 
-    def _bring(self, bucket: int) -> None:
-        backing, place = self._behind
+    def _load_bucket(self, bucket: int) -> None:
+        backing_store, copy = self._source
         began = time.monotonic()
-        for page in backing.scan(place, bucket):
+        for page in backing_store.scan(copy, bucket):
             with self._lock:
                 if self._stopped.is_set():
                     return
                 self._store.adopt(dict(page))
-            if not self._hurried.is_set():
-                self._hurried.wait((time.monotonic() - began) * (1 / _SHARE - 1))
+            if not self._expedited.is_set():
+                self._expedited.wait((time.monotonic() - began) * (1 / _SHARE - 1))
             began = time.monotonic()
 
-    def _keep(self, cold: Sequence[int]) -> None:
+    def _save_unloaded(self, unloaded: Sequence[int]) -> None:
         with self._lock:
             if not self._stopped.is_set():
-                self._store.keep_cold(cold)
+                self._store.set_unloaded(unloaded)
 
-    def _bucket_is_warm(self, bucket: int) -> None:
+    def _bucket_loaded(self, bucket: int) -> None:
         if self._stopped.is_set():
             return
-        self._cold.discard(bucket)
-        self._tell()
-        if not self._cold:
-            self._help.warm()
+        self._unloaded.discard(bucket)
+        self._report()
+        if not self._unloaded:
+            self._dependencies.all_loaded()
 
-    def _tell(self) -> None:
-        self._help.gauges.warm(self._behind.place.partition, 1 - len(self._cold) / self._buckets)
+    def _report(self) -> None:
+        self._dependencies.gauges.loaded(self._source.copy.partition, 1 - len(self._unloaded) / self._buckets)

@@ -1,8 +1,7 @@
-"""Adapter: a task's rows on local disk, one RocksDB a task. It only ever holds what a committed transaction holds.
+"""Adapter: the local store of a task, one RocksDB. It contains the results of committed transactions only.
 
-Keys: `s` + key: the row · `t` + due (8 bytes) + key: a timer · `m` + name: position, task meta, origin.
-The write-ahead log is on, without fsync: a crash of the process loses nothing, a crash of the machine falls back to the
-changelog's tail.
+Keys: `s` + key: the row · `t` + due (8 bytes) + key: a timer · `m` + name: position, task meta, origin. The write-ahead log is on,
+without fsync: a crash of the process loses nothing, a crash of the machine falls back to the changelog's tail.
 """
 
 import re
@@ -35,17 +34,17 @@ from starling_stream.model.rows import due_bytes, due_ms, row_due, row_version
 _U64: Final = struct.Struct(">Q")
 _STATE, _TIMER, _META = b"s", b"t", b"m"
 _POSITION, _TASK, _ORIGIN = b"mposition", b"mtask", b"morigin"
-_INCARNATION, _COLD = b"mincarnation", b"mcold"
+_INCARNATION, _UNLOADED = b"mincarnation", b"mcold"
 _FIRST_DUE: Final = bytes(8)
 _NO_DUE: Final = b"\xff" * 8
 _CACHE_READS: Final = re.compile(r"^rocksdb\.block\.cache\.(hit|miss) COUNT : (\d+)", re.MULTILINE)
 _NEVER_MS: Final = (1 << 63) - 1
 _DAMAGED: Final = "DAMAGED"
-"""A file of this name in its directory: this store was found to be damaged, and is not to be opened again."""
+"""A file of this name in the store's directory: damage was found, and the store must not be opened again."""
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What a store was built from; frozen when it is first written. `topic_id` is the broker's id of the changelog."""
+    """The changelog of a store, frozen at its first write. `topic_id` is the broker's id of the topic."""
 
     changelog: str
     topic_id: str
@@ -53,35 +52,35 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class StoreMismatch(Exception):
-    """The store on disk belongs to another log; the message says what to do."""
+    """The store on disk belongs to another changelog; the message contains the cure."""
 
 
 class StoreDamaged(Exception):
-    """Corruption was found in the store before; whatever it still gives is not to be relied on."""
+    """Corruption was found in the store before; its rows are unreliable."""
 
 
 class StoreMemory(NamedTuple):
-    """What all stores of a process share, so that memory does not grow with partitions."""
+    """The memory that all stores of a process share, so that it does not grow with partitions."""
 
     cache: Cache
     buffers: WriteBufferManager
     options: Options
 
     def cache_reads(self) -> tuple[int, int]:
-        """Blocks that were looked for since the process began: found in the cache, and not found there."""
+        """Return (hits, misses) of the block cache since the start of the process."""
         counts = dict(_CACHE_READS.findall(self.options.get_statistics() or ""))
         return int(counts.get("hit", 0)), int(counts.get("miss", 0))
 
 
 def store_memory(cache_bytes: int, buffer_bytes: int) -> StoreMemory:
-    """`buffer_bytes` of writes not yet on disk count towards the cache."""
+    """Return the shared memory. `buffer_bytes` of unwritten rows count towards the cache."""
     cache = Cache(cache_bytes)
     buffers = WriteBufferManager.new_write_buffer_manager_with_cache(buffer_bytes, False, cache)
     return StoreMemory(cache, buffers, _options(cache, buffers))
 
 
 class _Scan:
-    """One that looks for the first timer; those that are put while it looks may be earlier than what it finds."""
+    """A scan for the first timer in progress; timers put meanwhile may be earlier than its result."""
 
     __slots__ = ("put_meanwhile",)
 
@@ -92,35 +91,35 @@ class _Scan:
 class TaskStore:
     """A `StateView` on disk. `apply` may run in another thread than the reads."""
 
-    def __init__(self, path: Path, memory: StoreMemory, *, only_look: bool = False) -> None:
-        """Opens, or creates. Raises: StoreDamaged, and what RocksDB raises when the directory is broken or in use.
+    def __init__(self, path: Path, memory: StoreMemory, *, read_only: bool = False) -> None:
+        """Open or create the store. Raises: StoreDamaged, and RocksDB's errors for a broken directory or one in use.
 
-        `only_look`: reads what is there by now, beside the process that it belongs to.
+        `read_only`: read the present rows while another process has the store open.
         """
         path.mkdir(parents=True, exist_ok=True)
         if (path / _DAMAGED).exists():
             raise StoreDamaged(f"Corruption was found in {path} when it was read")
         self.path = path
-        access = AccessType.read_only() if only_look else AccessType.read_write()
+        access = AccessType.read_only() if read_only else AccessType.read_write()
         self._db: Any = Rdict(str(path), memory.options, access_type=access)
         self._timers = _bounded(_TIMER)
         self._states = _bounded(_STATE)
         self._lock = threading.Lock()
         self._writing = threading.Lock()
-        """Held where a row is compared and then written, and where one is written."""
+        """Held over a write, and over a comparison with the write after it."""
         self._earliest = _FIRST_DUE
-        """No timer is due before this; keeps the scan off the tombstones of those that fired."""
+        """No timer is due before this; scans start here and so skip the tombstones of fired timers."""
         self._scans: list[_Scan] = []
-        """Those that are under way."""
+        """The scans in progress."""
 
     def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """As `StateView.rows`."""
+        """Implement `StateView.rows`."""
         with self._damage_marked():
             found: list[bytes | None] = self._db.get([_STATE + key for key in keys])
         return found
 
     def due(self, until_ms: int, limit: int) -> list[tuple[int, bytes]]:
-        """As `StateView.due`."""
+        """Implement `StateView.due`."""
         until, scan = due_bytes(until_ms), _Scan()
         with self._lock:
             earliest = self._earliest
@@ -148,7 +147,7 @@ class TaskStore:
         return found
 
     def keys(self, after: bytes, limit: int) -> list[bytes]:
-        """As `StateView.keys`."""
+        """Implement `StateView.keys`."""
         found: list[bytes] = []
         for key, row in self._scan(_STATE + after + b"\x00", self._states):
             if len(found) == limit:
@@ -158,11 +157,11 @@ class TaskStore:
         return found
 
     def apply(self, changes: Mapping[bytes, Changed], meta: TaskMeta | None, position: int | None) -> None:
-        """Everything of one committed unit, in one batch. `position`: the changelog offset after it."""
+        """Write one committed unit in one batch. `position`: the changelog offset after it."""
         batch = WriteBatch(raw_mode=True)
         earliest = _NO_DUE
         put, delete = batch.put, batch.delete
-        # In the order of keys: the store takes a sorted batch in two thirds of the time (1.8 -> 1.2 us a row).
+        # In the order of keys: RocksDB writes a sorted batch in two thirds of the time (1.8 -> 1.2 us a row).
         for key, (before, after) in sorted(changes.items()):
             put(_STATE + key, after)
             was, now = row_due(before), row_due(after)
@@ -181,7 +180,7 @@ class TaskStore:
         self._note_put(earliest)
 
     def adopt(self, rows: Mapping[bytes, bytes]) -> None:
-        """Take over rows of the tier, but for those of which there is the same version or a newer one here."""
+        """Write rows of the backing store, except those whose version here is the same or newer."""
         batch, earliest = WriteBatch(raw_mode=True), _NO_DUE
         with self._writing, self._damage_marked():
             for (key, row), known in zip(rows.items(), self.rows(list(rows)), strict=True):
@@ -198,62 +197,62 @@ class TaskStore:
         self._note_put(earliest)
 
     def _note_put(self, earliest: bytes) -> None:
-        """After the write: a scan that began later has seen it, one that began before is told."""
+        """Lower `_earliest` after a write: later scans see the timers, and scans in progress are informed."""
         with self._lock:
             self._earliest = min(self._earliest, earliest)
             for scan in self._scans:
                 scan.put_meanwhile = min(scan.put_meanwhile, earliest)
 
-    def begin_cold(self, position: int, meta: TaskMeta, buckets: int, incarnation: int) -> None:
-        """An empty store of which the tier holds everything up to that position: no bucket of users is here yet."""
+    def begin_unloaded(self, position: int, meta: TaskMeta, buckets: int, incarnation: int) -> None:
+        """Initialise an empty store from a checkpoint: every bucket is unloaded."""
         batch = WriteBatch(raw_mode=True)
         batch.put(_INCARNATION, _U64.pack(incarnation))
         batch.put(_POSITION, _U64.pack(position))
         batch.put(_TASK, encode_meta(meta))
-        batch.put(_COLD, msgspec.msgpack.encode(list(range(buckets))))
+        batch.put(_UNLOADED, msgspec.msgpack.encode(list(range(buckets))))
         self._db.write(batch)
 
-    def cold(self) -> frozenset[int]:
-        """The buckets of which some users are in the tier alone."""
-        found = self._get(_COLD)
+    def unloaded(self) -> frozenset[int]:
+        """Return the buckets with users that are only in the backing store."""
+        found = self._get(_UNLOADED)
         return frozenset() if found is None else frozenset(msgspec.msgpack.decode(found, type=list[int]))
 
-    def keep_cold(self, buckets: Iterable[int]) -> None:
-        """Remember which buckets are still cold."""
-        self._db[_COLD] = msgspec.msgpack.encode(sorted(buckets))
+    def set_unloaded(self, buckets: Iterable[int]) -> None:
+        """Store which buckets are unloaded."""
+        self._db[_UNLOADED] = msgspec.msgpack.encode(sorted(buckets))
 
     def incarnation(self) -> int | None:
-        """The tier's incarnation that goes with this store; None before the tier was first reached."""
+        """Return the incarnation of the backing store that belongs to this store; None before the backing store was reached."""
         found = self._get(_INCARNATION)
         return None if found is None else int(_U64.unpack(found)[0])
 
     def set_incarnation(self, incarnation: int) -> None:
-        """Remember the tier's incarnation."""
+        """Store the incarnation of the backing store."""
         self._db[_INCARNATION] = _U64.pack(incarnation)
 
     def rows_after(self, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """The first (key, row) greater than `after`, keys that are gone included, ascending."""
+        """Return the first (key, row) after `after`, deleted keys included, ascending."""
         rows = self._scan(_STATE + after + b"\x00", self._states)
         return [(key[1:], row) for (key, row), _ in zip(rows, range(limit), strict=False)]
 
     def earliest_ms(self) -> int:
-        """An instant before which nobody here is due; as it was last looked for, so not always the latest such."""
+        """Return an instant before which no user is due; it may be earlier than the first timer."""
         with self._lock:
             found = due_ms(self._earliest)
         return _NEVER_MS if found is None else found
 
     def position(self) -> int | None:
-        """The changelog offset up to which this store holds everything, exclusive; None for a new store."""
+        """Return the changelog offset before which this store is complete; None for a new store."""
         found = self._get(_POSITION)
         return None if found is None else int(_U64.unpack(found)[0])
 
     def meta(self) -> TaskMeta:
-        """The task's own row."""
+        """Return the task's own row."""
         found = self._get(_TASK)
         return TaskMeta() if found is None else decode_meta(found)
 
     def check_origin(self, origin: Origin) -> None:
-        """Freeze where the store comes from, or compare. Raises: StoreMismatch."""
+        """Freeze the origin of the store, or compare it. Raises: StoreMismatch."""
         found = self._get(_ORIGIN)
         if found is None:
             self._db[_ORIGIN] = msgspec.msgpack.encode(origin)
@@ -261,12 +260,12 @@ class TaskStore:
         known = msgspec.msgpack.decode(found, type=Origin)
         if known != origin:
             raise StoreMismatch(
-                f"{self.path} was built from {known}, but the broker has {origin}: if that is meant, delete the directory "
+                f"{self.path} was built from {known}, but the broker has {origin}: if that is intended, delete the directory "
                 "and start again, the state is then rebuilt from the changelog; if not, restore the topic"
             )
 
     def all_rows(self) -> Iterable[tuple[bytes, bytes]]:
-        """Every row, for comparison in tests and tools."""
+        """Return every row, for comparisons in tests and tools."""
         for key, row in self._scan(_STATE, self._states):
             yield key[1:], row
 
@@ -276,10 +275,10 @@ class TaskStore:
         return found
 
     def _scan(self, first: bytes, within: ReadOptions) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values from there on.
+        """Return keys and values from there on.
 
-        The client's scan just ends when it meets a damaged block; a cursor tells, and takes four times as long a row. So the
-        one reads, and the other looks whether there really is nothing behind.
+        The client's scan ends silently at a damaged block. A cursor reports it, but needs four times as long a row. The scan
+        therefore reads, and the cursor checks that nothing follows.
         """
         with self._damage_marked():
             last = first
@@ -292,7 +291,7 @@ class TaskStore:
 
     @contextmanager
     def _damage_marked(self) -> Iterator[None]:
-        """When RocksDB meets damage, the next start is to begin anew: it would open this store, and meet it again."""
+        """Mark the store when RocksDB reports damage, so that the next start does not open it again."""
         try:
             yield
         except Exception as cause:
@@ -301,13 +300,13 @@ class TaskStore:
             raise
 
     def close(self) -> None:
-        """Write out and free the directory. Safe to repeat."""
+        """Write the buffers and release the directory. Safe to repeat."""
         with suppress(DbClosedError):
             self._db.close()
 
     @staticmethod
     def destroy(path: Path) -> None:
-        """Remove a closed store."""
+        """Delete a closed store."""
         shutil.rmtree(path, ignore_errors=False)
 
 
@@ -318,7 +317,7 @@ def _bounded(prefix: bytes) -> ReadOptions:
 
 
 def _options(cache: Cache, buffers: WriteBufferManager) -> Options:
-    """Shared by all stores of a process, and so are the figures that RocksDB keeps of them (measured: they cost nothing)."""
+    """Return the options that all stores of a process share, with RocksDB's statistics, which have no measurable cost."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_manager(buffers)

@@ -1,4 +1,4 @@
-"""Adapter: what a worker tells Prometheus. The names and their meaning stand in `schemas/avro/telemetry.yaml`."""
+"""Adapter: the metrics of a worker. `schemas/avro/telemetry.yaml` declares their names and meaning."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from starling_stream.model.phase import Phase
 
 
 class Gauges:
-    """Fed once a round, never once a record."""
+    """Updated once a batch, never once a record."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._records = metrics.counter("starling_stream_records_total")
@@ -32,12 +32,12 @@ class Gauges:
         self._standby_lag = metrics.gauge("starling_stream_standby_lag_records")
         self._lags: set[tuple[str, str]] = set()
         self._standbys: set[str] = set()
-        self._cache_told = (0, 0)
+        self._last_cache_reads = (0, 0)
 
-    def committed(self, steps: Sequence[Step], commit_seconds: float, round_seconds: float) -> None:
-        """A round is done; `round_seconds` from its first record to the stored state."""
+    def committed(self, steps: Sequence[Step], commit_seconds: float, batch_seconds: float) -> None:
+        """Count a committed batch; `batch_seconds` from its first record to the stored state."""
         self._commit_seconds.observe(commit_seconds)
-        self._unit_seconds.observe(round_seconds)
+        self._unit_seconds.observe(batch_seconds)
         for topic, count in Counter(record.topic for step in steps for record in step.records).items():
             self._records.labels(topic).inc(count)
         for step in steps:
@@ -54,54 +54,54 @@ class Gauges:
                 self._refused.labels(code).inc(count)
 
     def aborted(self, reason: str) -> None:
-        """A transaction was given up."""
+        """Count an aborted transaction."""
         self._aborts.labels(reason).inc()
 
     def phase(self, partition: int, phase: Phase) -> None:
-        """A task came into a phase."""
+        """Set the phase of a task."""
         for one in Phase:
             self._state.labels(str(partition), one.value).set(1 if one is phase else 0)
 
     def restored(self, partition: int, seconds: Mapping[str, float], records: int, base: str) -> None:
-        """A task is ready; `base` is what was there before the records were replayed, `seconds` go by phase."""
+        """Count a restore; `base` names the state before the replay, `seconds` go by phase."""
         self._restore_seconds.labels(str(partition)).set(sum(seconds.values()))
         for phase, took in seconds.items():
             self._restore_phases.labels(str(partition), phase).set(took)
         self._restored.inc(records)
         self._restores.labels(base).inc()
 
-    def looked(self, lags: Mapping[tuple[str, int], int], cache_reads: tuple[int, int]) -> None:
-        """Every few seconds. `lags`: (topic, partition) -> records of it that wait; those of others are told no more.
+    def sampled(self, lags: Mapping[tuple[str, int], int], cache_reads: tuple[int, int]) -> None:
+        """Set the values sampled every few seconds. `lags`: (topic, partition) -> waiting records; other partitions are removed.
 
-        `cache_reads`: blocks found in the cache and not found there, since the process began.
+        `cache_reads`: hits and misses of the block cache since the start of the process.
         """
-        held = {(topic, str(partition)): lag for (topic, partition), lag in lags.items()}
-        for gone in self._lags - held.keys():
+        present = {(topic, str(partition)): lag for (topic, partition), lag in lags.items()}
+        for gone in self._lags - present.keys():
             self._lag.remove(*gone)
-        for labels, lag in held.items():
+        for labels, lag in present.items():
             self._lag.labels(*labels).set(lag)
-        self._lags = set(held)
-        for found, now, before in zip(("hit", "miss"), cache_reads, self._cache_told, strict=True):
+        self._lags = set(present)
+        for found, now, before in zip(("hit", "miss"), cache_reads, self._last_cache_reads, strict=True):
             self._cache_reads.labels(found).inc(now - before)
-        self._cache_told = cache_reads
+        self._last_cache_reads = cache_reads
 
     def standbys(self, lags: Mapping[int, int]) -> None:
-        """Partition -> changelog records that this worker's copy of it lacks. Called by the thread that reads for the copies."""
-        held = {str(partition): lag for partition, lag in lags.items()}
-        for gone in self._standbys - held.keys():
+        """Set partition -> changelog records that the standby copy lacks. Called by the thread of the standby copies."""
+        present = {str(partition): lag for partition, lag in lags.items()}
+        for gone in self._standbys - present.keys():
             self._standby_lag.remove(gone)
-        for partition, lag in held.items():
+        for partition, lag in present.items():
             self._standby_lag.labels(partition).set(lag)
-        self._standbys = set(held)
+        self._standbys = set(present)
 
 
-class TierGauges:
-    """What is said of the tier behind the local stores. Safe for use by several threads."""
+class BackingStoreGauges:
+    """The metrics of the backing store. Safe for use by several threads."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._age = metrics.gauge("starling_stream_flush_age_seconds")
         self._away = metrics.gauge("starling_stream_tier_away")
-        self._dirty = metrics.gauge("starling_stream_dirty_bytes")
+        self._unflushed = metrics.gauge("starling_stream_dirty_bytes")
         self._lag = metrics.gauge("starling_stream_floor_lag")
         self._written = metrics.counter("starling_stream_flushed_rows_total")
         self._read = metrics.counter("starling_stream_cold_reads_total")
@@ -109,31 +109,31 @@ class TierGauges:
         self._bound = metrics.gauge("starling_stream_dirty_bound_bytes")
         self._lags: set[str] = set()
 
-    def bounded(self, dirty_bytes: int) -> None:
-        """So much may wait for the tier before the worker is slowed."""
-        self._bound.set(dirty_bytes)
+    def bounded(self, unflushed_bytes: int) -> None:
+        """Set the limit of unflushed bytes, above which the worker slows down."""
+        self._bound.set(unflushed_bytes)
 
-    def flushed(self, well: bool, age_seconds: float, dirty_bytes: int, lags: Mapping[int, int]) -> None:
-        """A round of flushing is over; `lags`: partition -> changelog offsets that its floor is behind."""
+    def flushed(self, well: bool, age_seconds: float, unflushed_bytes: int, lags: Mapping[int, int]) -> None:
+        """Set the values after a flush; `lags`: partition -> changelog offsets after its flushed offset."""
         self._away.set(0 if well else 1)
         self._age.set(age_seconds)
-        self._dirty.set(dirty_bytes)
+        self._unflushed.set(unflushed_bytes)
         for partition, lag in lags.items():
             self._lag.labels(str(partition)).set(lag)
-        for gone in self._lags - {str(partition) for partition in lags}:  # they moved away: another worker tells of them
+        for gone in self._lags - {str(partition) for partition in lags}:  # another worker reports them now
             self._lag.remove(gone)
         self._lags = {str(partition) for partition in lags}
 
     def wrote(self, rows: int) -> None:
-        """So many rows went to the tier."""
+        """Count rows written to the backing store."""
         self._written.inc(rows)
 
     def read(self, local: int, found: int, absent: int) -> None:
-        """Keys of cold buckets that were touched: here already, brought from the tier, or new users."""
+        """Count reads of keys in unloaded buckets: loaded before, found in the backing store, or without a state."""
         self._read.labels("local").inc(local)
         self._read.labels("tier").inc(found)
         self._read.labels("absent").inc(absent)
 
-    def warm(self, partition: int, ratio: float) -> None:
-        """That part of the buckets is local; 1 when all are."""
+    def loaded(self, partition: int, ratio: float) -> None:
+        """Set the fraction of the partition's buckets that is loaded; 1 when all are."""
         self._warm.labels(str(partition)).set(ratio)

@@ -1,4 +1,4 @@
-"""Adapter: the local states of partitions that moved away. They are kept for a while, should they come back, and then deleted."""
+"""Adapter: the local stores of partitions that moved away. They are deleted after a while, unless the partition returns."""
 
 import shutil
 import time
@@ -10,25 +10,25 @@ _GONE: Final = ".gone"
 
 
 def stores_in(directory: Path) -> list[int]:
-    """The partitions that have a store there."""
+    """Return the partitions that have a store in the directory."""
     return sorted(int(path.name) for path in directory.iterdir() if path.name.isdigit()) if directory.is_dir() else []
 
 
-def put_aside(directory: Path, held: Collection[int], keep_seconds: float) -> list[Path]:
-    """Rename what nobody holds and nobody wrote to for that long; returns all that is to be deleted, of earlier times too.
+def set_aside(directory: Path, used: Collection[int], keep_seconds: float) -> list[Path]:
+    """Rename the unused stores without a write for that long; return all directories to delete, earlier ones included.
 
-    Quick, and to be called where partitions are assigned: a renamed directory is opened by nobody.
+    Quick, and called where partitions are assigned: a renamed directory cannot be opened as a store.
     """
     oldest = time.time() - keep_seconds
     for number in stores_in(directory):
         path = directory / str(number)
-        if number not in held and _last_written(path) < oldest:
+        if number not in used and _last_written(path) < oldest:
             path.rename(path.with_name(f"{path.name}-{time.time_ns()}{_GONE}"))
     return sorted(directory.glob(f"*{_GONE}"))
 
 
 def delete(paths: Collection[Path]) -> None:
-    """May take long. A directory that another is deleting already is no fault."""
+    """Delete the directories. May take long; another process may delete them at the same time."""
     for path in paths:
         shutil.rmtree(path, ignore_errors=True)
 

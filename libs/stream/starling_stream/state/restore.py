@@ -1,4 +1,4 @@
-"""Adapter: brings a task's store to the state of the last committed transaction, from the changelog's tail."""
+"""Adapter: restores a task's store to the state of the last committed transaction, by a replay of the changelog's tail."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,30 +10,30 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from starling_common.kafka import committed, consumer_config, is_passing, watermarks
 from starling_common.logs import log
-from starling_stream.model.backing_store import Standing
+from starling_stream.model.backing_store import Checkpoint
 from starling_stream.model.changelog import decode_state_changed
 from starling_stream.model.meta import TaskMeta, decode_meta
-from starling_stream.model.ports import BackingTier, Changed, Tail
+from starling_stream.model.ports import Changed, StateFlusher, Tail
 from starling_stream.model.records import ReadRecord
 from starling_stream.model.rows import META_KEY, row_of
 from starling_stream.state.local_store import Origin, StoreMemory, TaskStore
 from starling_stream.state.restore_point import Base, Choice, OnDisk, Span, choose_base
-from starling_stream.state.unflushed import Lacking
+from starling_stream.state.unflushed import TailCollector
 
-_ASK_SECONDS: Final = 30.0
+_REQUEST_SECONDS: Final = 30.0
 _BATCH: Final = 10_000
 _READER: Final = {"enable.partition.eof": True, "check.crcs": True, "fetch.wait.max.ms": 20}
-"""The end of a log is told after that wait; half a second, the client's own, was most of a short restore."""
+"""The broker reports the end of a log after that wait; the client's default of half a second dominated short restores."""
 _BATCH_SECONDS: Final = 0.05
-"""A batch is waited for until it is full or this is over: a short tail takes no longer than that."""
+"""The longest wait for a full batch: a short tail is read in this time."""
 
 
 class Interrupted(Exception):
-    """The partition was taken away, or the worker stops."""
+    """The partition was revoked, or the worker stops."""
 
 
 class Plan(NamedTuple):
-    """What to restore. `inputs` are the topics whose committed offsets the task goes on from."""
+    """The input of a restore. `inputs` are the topics whose committed offsets the task resumes from."""
 
     brokers: str
     group: str
@@ -44,14 +44,14 @@ class Plan(NamedTuple):
     path: Path
     header: bytes
     decode: Callable[[bytes], tuple[int, bytes]]
-    """For changelog records of another schema version."""
-    tier: BackingTier
+    """Decodes changelog records of another schema version."""
+    flusher: StateFlusher
     replay_records: int
-    """So much of the changelog is replayed rather than users left cold."""
+    """Up to this many changelog records are replayed instead of loading users lazily."""
 
 
 class Restored(NamedTuple):
-    """A task's store, ready. `offsets`: the next record of each input that has a committed one; of the first, where none has."""
+    """A restored store. `offsets`: the next record of each input with a committed offset; of the first input, if none has one."""
 
     store: TaskStore
     meta: TaskMeta
@@ -59,55 +59,55 @@ class Restored(NamedTuple):
     base: Base
     tail: Tail
     due_from_ms: int
-    """Of the users that are not local, none is due before this."""
+    """No user that is only in the backing store is due before this."""
     records: int
     seconds: Mapping[str, float]
-    """By phase: offsets, open, base, replay."""
+    """Duration by phase: offsets, open, base, replay."""
 
 
 class _Laps:
-    """How long each phase took."""
+    """The duration of each phase."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._at = time.monotonic()
 
     def ends(self, phase: str) -> None:
-        """The phase that is over now."""
+        """Note the end of a phase."""
         now = time.monotonic()
         self.seconds[phase], self._at = round(now - self._at, 3), now
 
 
 def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | None = None) -> Restored:
-    """Open the store, or take the one that is open already, and replay what it lacks. Blocks; only this task waits for it.
+    """Open the store, unless it is `opened`, and replay the missing records. Blocks; only this task waits for it.
 
-    Whatever it raises, no store stays open. Raises: StoreMismatch, Interrupted, KafkaException.
+    After an exception no store is open. Raises: StoreMismatch, Interrupted, KafkaException.
     """
     lap = _Laps()
     consumer = Consumer(consumer_config(plan.brokers, plan.group, **_READER))
     try:
         offsets = _stable_offsets(consumer, plan, stop)
         if not offsets:
-            # The consumer resumes at the first record there is; a unit of work that consumes none sends this offset.
+            # The consumer resumes at the first retained record; a unit of work without records sends this offset.
             offsets = {plan.inputs[0]: _watermarks(consumer, plan.inputs[0], plan.partition).start}
-        # Whatever a committed transaction wrote lies before this, for its offsets are stable by now; its markers may still
-        # be on their way, so the tail is read up to here and not only up to what is stable at the moment.
+        # The records of committed transactions lie before this offset, because their input offsets are stable. Their markers may
+        # still be in transit, so the tail is read to this offset and not only to the last stable one.
         span = span_of(plan)
         lap.ends("offsets")
-        opened = opened or open_or_begin_anew(plan, memory)
+        opened = opened or open_or_recreate(plan, memory)
         opened.check_origin(plan.origin)
         lap.ends("open")
-        choice, standing = _choose(plan, opened, span)
-        opened = _based_on(choice, standing, plan, memory, opened)
+        choice, checkpoint = _choose(plan, opened, span)
+        opened = _based_on(choice, checkpoint, plan, memory, opened)
         lap.ends("base")
-        tail = Lacking(choice.track_from if plan.tier.on else None)
+        tail = TailCollector(choice.track_from if plan.flusher.on else None)
         records = _replay(consumer, plan, opened, (choice.replay_from, span.end), stop, tail)
         lap.ends("replay")
         meta = opened.meta()
-        incarnation = None if standing is None else choice.incarnation
-        lacking = Tail(incarnation, tail.rows, max(span.end, opened.position() or 0), meta, tail.whole)
-        due_from_ms = standing.due_from_ms if standing else 0
-        return Restored(opened, meta, offsets, choice.base, lacking, due_from_ms, records, lap.seconds)
+        incarnation = None if checkpoint is None else choice.incarnation
+        unflushed = Tail(incarnation, tail.rows, max(span.end, opened.position() or 0), meta, tail.whole)
+        due_from_ms = checkpoint.due_from_ms if checkpoint else 0
+        return Restored(opened, meta, offsets, choice.base, unflushed, due_from_ms, records, lap.seconds)
     except BaseException:
         if opened is not None:
             opened.close()
@@ -116,17 +116,17 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
         consumer.close()
 
 
-def history(brokers: str, topic: str, partition: int, stretch: tuple[int, int], stop: Event) -> Iterator[ReadRecord]:
-    """The records of a partition from an offset, or the first that is left after it, up to another, exclusive.
+def read_range(brokers: str, topic: str, partition: int, offsets_range: tuple[int, int], stop: Event) -> Iterator[ReadRecord]:
+    """Return the records of a partition from an offset, or the first retained one after it, to another, exclusive.
 
     Raises: Interrupted, KafkaException.
     """
-    first, until = stretch
-    # A partition that switches stands still meanwhile: the end of a topic is not waited for long.
+    first, until = offsets_range
+    # A partition pauses during its switch, so the end of a topic is awaited briefly.
     more = {"enable.partition.eof": True, "fetch.wait.max.ms": 50}
     consumer = Consumer(consumer_config(brokers, f"history-{topic}", **more))
     try:
-        _watermarks(consumer, topic, partition)  # asked first, as in `_replay`
+        _watermarks(consumer, topic, partition)  # requested first, as in `_replay`
         consumer.assign([TopicPartition(topic, partition, first or OFFSET_BEGINNING)])
         for messages, position in _batches(consumer, until, stop):
             yield from (_record(message) for message in messages if (message.offset() or 0) < until)
@@ -139,12 +139,12 @@ def history(brokers: str, topic: str, partition: int, stretch: tuple[int, int], 
 def changelog_records(
     brokers: str, changelog: str, partition: int, decode: Callable[[bytes], tuple[int, bytes]]
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    """(offset, key, row) of every committed record there is, but for the task's own; at last (end, b"", b""). For operators."""
+    """Return (offset, key, row) of every committed record except the task's own, then (end, b"", b""). For operators."""
     consumer = Consumer(consumer_config(brokers, f"audit-{changelog}", **{"enable.partition.eof": True}))
     try:
-        place = TopicPartition(changelog, partition, OFFSET_BEGINNING)
+        start = TopicPartition(changelog, partition, OFFSET_BEGINNING)
         span = _watermarks(consumer, changelog, partition)
-        consumer.assign([place])
+        consumer.assign([start])
         for messages, position in _batches(consumer, span.end, Event()) if span.end > span.start else ():
             for message in messages:
                 key = message.key() or b""
@@ -158,7 +158,7 @@ def changelog_records(
 
 
 def _stable_offsets(consumer: Consumer, plan: Plan, stop: Event) -> dict[str, int]:
-    """Committed offsets, no transaction that holds some being open: a `read_committed` client waits for those."""
+    """Return the committed offsets once no open transaction contains one: a `read_committed` client waits for that."""
     wanted = [TopicPartition(topic, plan.partition) for topic in plan.inputs]
     while not stop.is_set():
         try:
@@ -173,7 +173,7 @@ def _stable_offsets(consumer: Consumer, plan: Plan, stop: Event) -> dict[str, in
 
 
 def span_of(plan: Plan) -> Span:
-    """First offset and end of the changelog, open transactions included."""
+    """Return the first offset and the end of the changelog, open transactions included."""
     reader = Consumer(consumer_config(plan.brokers, plan.group, **{"isolation.level": "read_uncommitted"}))
     try:
         return _watermarks(reader, plan.changelog, plan.partition)
@@ -182,36 +182,37 @@ def span_of(plan: Plan) -> Span:
 
 
 def _watermarks(reader: Consumer, topic: str, partition: int) -> Span:
-    return Span(*watermarks(reader, topic, partition, _ASK_SECONDS))
+    return Span(*watermarks(reader, topic, partition, _REQUEST_SECONDS))
 
 
-def _choose(plan: Plan, store: TaskStore, span: Span) -> tuple[Choice, Standing | None]:
+def _choose(plan: Plan, store: TaskStore, span: Span) -> tuple[Choice, Checkpoint | None]:
     position = store.position()
-    disk = None if position is None else OnDisk(position, store.incarnation(), bool(store.cold()))
-    standing = plan.tier.standing(plan.partition)
-    choice = choose_base(disk, standing, span, plan.replay_records)
-    if choice.begin and not plan.tier.begin(plan.partition, choice.incarnation or 0):
-        standing = None
-        choice = choose_base(disk, standing, span, plan.replay_records)
+    disk = None if position is None else OnDisk(position, store.incarnation(), bool(store.unloaded()))
+    checkpoint = plan.flusher.checkpoint(plan.partition)
+    choice = choose_base(disk, checkpoint, span, plan.replay_records)
+    if choice.begin and not plan.flusher.begin(plan.partition, choice.incarnation or 0):
+        checkpoint = None
+        choice = choose_base(disk, checkpoint, span, plan.replay_records)
     if position is not None and choice.base is not Base.DISK:
-        # Behind the log's start, beyond its end, of another incarnation, or so old that the tier is the quicker way.
+        # The position is before the log's start, after its end, of another incarnation, or so old that the backing store is faster.
         log(__name__).warning("store_started_over", partition=plan.partition, position=position, base=choice.base, span=span)
-    return choice, standing
+    return choice, checkpoint
 
 
-def _based_on(choice: Choice, standing: Standing | None, plan: Plan, memory: StoreMemory, store: TaskStore) -> TaskStore:
-    """The store itself where it is the base, else an empty one in its place."""
+def _based_on(choice: Choice, checkpoint: Checkpoint | None, plan: Plan, memory: StoreMemory, store: TaskStore) -> TaskStore:
+    """Return the store if it is the base, else an empty one in its place."""
     if choice.base is not Base.DISK and store.position() is not None:
-        store = begun_anew(plan, memory, store)
-    if choice.base is Base.TIER and standing is not None:
-        store.begin_cold(standing.floor or 0, decode_meta(standing.meta), plan.tier.buckets, choice.incarnation or 0)
+        store = recreated(plan, memory, store)
+    if choice.base is Base.BACKING_STORE and checkpoint is not None:
+        meta = decode_meta(checkpoint.meta)
+        store.begin_unloaded(checkpoint.flushed_offset or 0, meta, plan.flusher.buckets, choice.incarnation or 0)
     elif choice.incarnation is not None:
         store.set_incarnation(choice.incarnation)
     return store
 
 
-def open_or_begin_anew(plan: Plan, memory: StoreMemory) -> TaskStore:
-    """A store that is broken is not repaired: the changelog has everything. One that is in use is left alone."""
+def open_or_recreate(plan: Plan, memory: StoreMemory) -> TaskStore:
+    """Open the store. A corrupted one is deleted, since the changelog contains everything; one in use is not."""
     try:
         return TaskStore(plan.path, memory)
     except Exception as cause:
@@ -222,8 +223,8 @@ def open_or_begin_anew(plan: Plan, memory: StoreMemory) -> TaskStore:
     return TaskStore(plan.path, memory)
 
 
-def begun_anew(plan: Plan, memory: StoreMemory, store: TaskStore) -> TaskStore:
-    """An empty store in the place of this one."""
+def recreated(plan: Plan, memory: StoreMemory, store: TaskStore) -> TaskStore:
+    """Return an empty store in the place of this one."""
     store.close()
     TaskStore.destroy(plan.path)
     store = TaskStore(plan.path, memory)
@@ -231,16 +232,18 @@ def begun_anew(plan: Plan, memory: StoreMemory, store: TaskStore) -> TaskStore:
     return store
 
 
-def _replay(consumer: Consumer, plan: Plan, store: TaskStore, stretch: tuple[int, int], stop: Event, lacking: Lacking) -> int:
-    """Read a stretch of the changelog; what the store has already is only looked at for what the tier lacks."""
-    (start, end), count = stretch, 0
+def _replay(
+    consumer: Consumer, plan: Plan, store: TaskStore, offsets_range: tuple[int, int], stop: Event, unflushed: TailCollector
+) -> int:
+    """Replay a range of the changelog; records that the store has are only passed to the collector."""
+    (start, end), count = offsets_range, 0
     if start >= end:
         return 0
-    # Asked first, for the client then knows who leads the partition; else it may find that out a second later.
+    # Requested first, because the client then knows the partition's leader; else it may learn that a second later.
     _watermarks(consumer, plan.changelog, plan.partition)
     consumer.assign([TopicPartition(plan.changelog, plan.partition, start)])
     for messages, reached in _batches(consumer, end, stop):
-        apply_messages(plan, store, messages, reached, lacking)
+        apply_messages(plan, store, messages, reached, unflushed)
         count += len(messages)
         if reached >= end:
             break
@@ -248,7 +251,7 @@ def _replay(consumer: Consumer, plan: Plan, store: TaskStore, stretch: tuple[int
 
 
 def _batches(consumer: Consumer, end: int, stop: Event) -> Iterator[tuple[list[Message], int]]:
-    """Messages, and the position after them, until stopped or the caller has seen the end."""
+    """Return messages and the position after them, until stopped or the caller has seen the end."""
     position = 0
     while not stop.is_set():
         messages: list[Message] = []
@@ -258,7 +261,7 @@ def _batches(consumer: Consumer, end: int, stop: Event) -> Iterator[tuple[list[M
                 messages.append(message)
                 position = (message.offset() or 0) + 1
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                # The offset of an end is beyond any markers; the last record's own would not be.
+                # The offset of an end includes transaction markers; that of the last record does not.
                 position = max(position, message.offset() or 0)
             elif error.fatal() or not error.retriable():
                 raise KafkaException(error)
@@ -267,8 +270,10 @@ def _batches(consumer: Consumer, end: int, stop: Event) -> Iterator[tuple[list[M
     raise Interrupted
 
 
-def apply_messages(plan: Plan, store: TaskStore, messages: Iterable[Message], reached: int, lacking: Lacking | None = None) -> None:
-    """Records of the changelog into the store, in one write, which then goes up to `reached`; those it has already are left out."""
+def apply_messages(
+    plan: Plan, store: TaskStore, messages: Iterable[Message], reached: int, unflushed: TailCollector | None = None
+) -> None:
+    """Write records of the changelog to the store, which is then at `reached`; records that it has are skipped."""
     meta: TaskMeta | None = None
     last: dict[bytes, bytes] = {}
     known = store.position() or 0
@@ -279,8 +284,8 @@ def apply_messages(plan: Plan, store: TaskStore, messages: Iterable[Message], re
             meta = decode_meta(state[8:]) if offset >= known else meta
             continue
         row = row_of(version, state)
-        if lacking is not None:
-            lacking.add(key, row, offset)
+        if unflushed is not None:
+            unflushed.add(key, row, offset)
         if offset >= known:
             last[key] = row
     before = store.rows(list(last))

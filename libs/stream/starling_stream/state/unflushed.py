@@ -1,4 +1,4 @@
-"""Pure core: the committed states of one task that the tier behind it does not have yet."""
+"""Pure core: the committed states of one task that are not flushed."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -8,25 +8,25 @@ from starling_stream.model.ports import Changed
 from starling_stream.model.rows import NEVER, row_due
 
 _ENTRY_BYTES: Final = 200
-"""What an entry takes in memory besides its key and its row."""
+"""Memory of an entry besides its key and its row."""
 
 
 _TAIL_BYTES: Final = 64 * 1024 * 1024
-"""Rows kept for the tier while a tail is replayed; when there are more, the tier is filled from the store instead."""
+"""Limit of the rows kept during a replay; above it the backing store is filled from the local store instead."""
 
 
-class Lacking:
-    """Collects the rows that the tier lacks while the tail is replayed; gives up when they are too many to be kept."""
+class TailCollector:
+    """Collects the rows that the backing store lacks while the tail is replayed; stops when they exceed the limit."""
 
     def __init__(self, after: int | None) -> None:
-        """`after`: what lies there and later is lacking; None when more than the tail is."""
+        """`after`: the offset from which rows are unflushed; None when the backing store lacks more than the tail."""
         self.rows: dict[bytes, bytes] = {}
         self.whole = after is not None
         self._after = after or 0
         self._size_bytes = 0
 
     def add(self, key: bytes, row: bytes, offset: int) -> None:
-        """One row of the changelog, in the order of offsets."""
+        """Add one row of the changelog, in the order of offsets."""
         if not self.whole or offset < self._after:
             return
         self.rows[key] = row
@@ -36,7 +36,7 @@ class Lacking:
 
 
 class Taken(NamedTuple):
-    """What one flush writes: when all of it is there, the floor may move to `position`. `size_bytes`: of its rows."""
+    """The changes of one flush: once they are written, the flushed offset may advance to `position`. `size_bytes`: of its rows."""
 
     rows: Mapping[bytes, tuple[int, bytes, bytes]]
     size_bytes: int
@@ -45,9 +45,9 @@ class Taken(NamedTuple):
 
 
 class Unflushed:
-    """Latest row of each changed key. Not for use by several threads at once.
+    """The latest row of each changed key. Not for use by several threads at once.
 
-    It keeps up with the commits or, once `lose` was called, with their positions alone.
+    After `drop` it tracks only the position of the commits.
     """
 
     def __init__(self, position: int, meta: bytes) -> None:
@@ -55,17 +55,17 @@ class Unflushed:
         self.position = position
         self.meta = meta
         self.size_bytes = 0
-        self.lost = False
-        """Changes were let go: the tier has to be filled from the store."""
+        self.dropped = False
+        """Whether changes were dropped: the backing store must be filled from the local store."""
         self._rows: dict[bytes, tuple[int, bytes, bytes]] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, changes: Mapping[bytes, Changed], position: int, meta: bytes) -> int:
-        """Take over one commit; returns by how many bytes this grew."""
+        """Add one commit; return by how many bytes this grew."""
         self.position, self.meta = position, meta
-        if self.lost:
+        if self.dropped:
             return 0
         # Hot: once for each changed key, in the commit thread.
         rows, grown = self._rows, 0
@@ -81,14 +81,14 @@ class Unflushed:
         return grown
 
     def take(self) -> Taken:
-        """All there is; from now on the next flush is collected."""
+        """Return all changes and start to collect those of the next flush."""
         taken = Taken(self._rows, self.size_bytes, self.position, self.meta)
         self._rows, self.size_bytes = {}, 0
         return taken
 
-    def give_back(self, taken: Taken) -> None:
-        """The flush failed, wholly or in part: what was not overtaken meanwhile is to be written again."""
-        if self.lost:
+    def put_back(self, taken: Taken) -> None:
+        """Add the changes of a failed flush again, except keys that were changed meanwhile."""
+        if self.dropped:
             return
         rows = self._rows
         for key, entry in taken.rows.items():
@@ -99,24 +99,24 @@ class Unflushed:
             else:
                 rows[key] = (newer[0], newer[1], entry[2])
 
-    def lose(self) -> None:
-        """Let go of all changes, and of those to come until `follow`."""
-        self._rows, self.size_bytes, self.lost = {}, 0, True
+    def drop(self) -> None:
+        """Drop all changes, and those of later commits until `resume`."""
+        self._rows, self.size_bytes, self.dropped = {}, 0, True
 
-    def follow(self) -> None:
-        """Keep changes again; whoever calls this fills the tier with everything as of the present position."""
-        self.lost = False
+    def resume(self) -> None:
+        """Keep changes again. The caller fills the backing store with all rows as of the present position."""
+        self.dropped = False
 
 
 def writes_of(taken: Taken) -> Iterable[StateWrite]:
-    """One write a key."""
+    """Return one write a key."""
     for key, (at, row, due_before) in taken.rows.items():
         yield StateWrite(key, row, at, slot_of(due_before), slot_of(row_due(row)))
 
 
 def filling(rows: Iterable[tuple[bytes, bytes]], at: int) -> Iterable[StateWrite]:
-    """Rows of the store as they are written into a tier that lacks them; `at`: the position before the first of them was read.
+    """Return the writes that fill the backing store with rows of the local store; `at`: the position before they were read.
 
-    A row may be newer than that. Then its own commit is still to be flushed, with a greater offset.
+    A row may be newer than that. Its own commit is then unflushed, with a greater offset.
     """
     return (StateWrite(key, row, at, None, slot_of(row_due(row))) for key, row in rows)

@@ -1,4 +1,4 @@
-"""Adapter: how much memory the C library holds on to that nobody uses."""
+"""Adapter: limits the memory that the C library keeps after it was freed."""
 
 import ctypes
 import os
@@ -10,12 +10,11 @@ _ARENAS: Final = 2
 
 
 def share_arenas() -> None:
-    """Let all threads allocate from two arenas instead of up to eight a core; before any of them is started.
+    """Let all threads allocate from two arenas instead of up to eight a core. Must be called before threads are started.
 
-    Once a handful of threads has allocated, the library keeps to the number that it has found for itself. What one thread
-    frees, another one cannot use while each has an arena of its own: a worker with 2 million users, whose blocks and
-    buffers pass from one thread to the next, held 577 MB with two, and 700 to 740 without. Does nothing where the library
-    is another one (musl), or where MALLOC_ARENA_MAX says what is wanted.
+    After a few threads have allocated, the library keeps its own number. Memory that one thread frees is unusable for the others
+    while each has an arena of its own: a worker with 2 million users, whose blocks and buffers pass between threads, had 577 MB
+    with two arenas, and 700 to 740 without the limit. Does nothing with another library (musl), or if MALLOC_ARENA_MAX is set.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:

@@ -1,4 +1,4 @@
-"""Edge: the Faust app of a worker. Brings what the group assigns and what the fetches hold to the runner."""
+"""Edge: the Faust app of a worker. It passes assignments to the runner and fetches to their tasks."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -15,16 +15,16 @@ from starling_stream.fold.merge import Arrival
 from starling_stream.kafka.assignor import StickyAssignor
 from starling_stream.kafka.transport import Consumer, End, Fetch, Fetched
 from starling_stream.model.settings import StreamSettings
-from starling_stream.worker.assigned_tasks import Holdings
+from starling_stream.worker.assigned_tasks import AssignedTasks
 from starling_stream.worker.installation import Installation
 from starling_stream.worker.runner import Runner
 
 _REGISTRY_SECONDS: Final = 1.0
-"""Until a batch with a schema that was never seen before is tried again."""
+"""The interval of retries for a fetch whose schema cannot be looked up."""
 
 
 class Group:
-    """Membership, fetches, and reading ahead within bounds. Used on the event loop only."""
+    """Membership, fetches, and the limit of reading ahead. Used on the event loop only."""
 
     def __init__(self, installation: Installation) -> None:
         self._topics = installation.topics
@@ -35,23 +35,23 @@ class Group:
         self._paused: set[TP] = set()
         self._ends: Mapping[TP, End] = {}
         self.assigned = False
-        """An assignment has been received, and was not taken back since."""
+        """Whether an assignment is in force."""
 
-    def connect(self, holdings: Holdings[Any], runner: Runner, crash: Callable[[BaseException], None]) -> None:
-        """Once, before the app is started. `crash` ends the worker."""
-        self._holdings, self._runner, self._crash = holdings, runner, crash
+    def connect(self, assigned_tasks: AssignedTasks[Any], runner: Runner, crash: Callable[[BaseException], None]) -> None:
+        """Connect the parts. Called once, before the app is started; `crash` ends the worker."""
+        self._assigned_tasks, self._runner, self._crash = assigned_tasks, runner, crash
         self._consumer.on_fetch = self._on_fetch
-        self._assignor = self._consumer.assignor = StickyAssignor(lambda: holdings.claim)
+        self._assignor = self._consumer.assignor = StickyAssignor(lambda: assigned_tasks.claim)
         self.app.on_partitions_assigned.connect(self._on_assigned)
         self.app.on_partitions_revoked.connect(self._on_revoked)
-        # No acks: Faust would remember every one, for commits that it is not to make.
+        # No acks: Faust would track every message for commits of its own.
         channel = self.app.topic(*self._topics, key_serializer="raw", value_serializer="raw", acks=False)
         self.app.agent(channel, name="inputs")(self._take)
 
     def regulate(self) -> None:
-        """Hold back topics that are read far ahead of what is processed, and let go those that are not any more."""
+        """Pause topics that are read far ahead of processing, and resume them when they are not."""
         limit = self._buffered_records
-        for task in self._holdings.tasks():
+        for task in self._assigned_tasks.tasks():
             for topic in self._topics:
                 tp, size = TP(topic, task.partition), task.merge.size(topic)
                 if size > limit and tp not in self._paused:
@@ -62,8 +62,8 @@ class Group:
                     self._consumer.resume_partitions({tp})
 
     def lags(self) -> dict[tuple[str, int], int]:
-        """(topic, partition) -> records that wait to be processed, markers of transactions among them; as far as it is known."""
-        running = {task.partition: task for task in self._holdings.running()}
+        """Return (topic, partition) -> unprocessed records, transaction markers included, where it is known."""
+        running = {task.partition: task for task in self._assigned_tasks.running()}
         return {
             (tp.topic, tp.partition): max(0, end.last_stable_offset - running[tp.partition].committed_offset(tp.topic))
             for tp, end in self._ends.items()
@@ -71,29 +71,29 @@ class Group:
         }
 
     async def leave(self) -> None:
-        """For good: the others get the partitions at once, and not when the session of this member is over."""
+        """Leave the group permanently: the others get the partitions at once, without waiting for the session to end."""
         await self._consumer.leave()
 
     async def _take(self, stream: StreamT[Fetched]) -> None:
-        # Whatever an agent raises, Faust begins it anew with the next message: the batch at hand would be gone for good.
+        # After an exception Faust restarts an agent with the next message: the present fetch would be lost.
         async for event in stream.events():
             try:
-                await self._bring(event.message.topic, event.message.partition, cast("Fetched", event.value))
-            except Exception as cause:  # noqa: BLE001 - it ends the worker
+                await self._deliver(event.message.topic, event.message.partition, cast("Fetched", event.value))
+            except Exception as cause:  # noqa: BLE001 - the error ends the worker
                 self._crash(cause)
                 return
             self._runner.wake()
 
-    async def _bring(self, topic: str, partition: int, fetched: Fetched) -> None:
-        """To its task, unless it is nobody's any more; waits for the registry where that is needed for it."""
+    async def _deliver(self, topic: str, partition: int, fetched: Fetched) -> None:
+        """Pass a fetch to its task, unless its assignment is over; waits for the registry if decoding needs it."""
         while True:
             try:
                 async with self._runner.processor_free:
-                    task = self._holdings.task(partition)
+                    task = self._assigned_tasks.task(partition)
                     if task is not None and fetched.assignment is self._assignment:
-                        task.arrive(topic, fetched.records, Arrival(wall_clock_micros(), fetched.told_ms), fetched.after)
+                        task.receive(topic, fetched.records, Arrival(wall_clock_micros(), fetched.answered_ms), fetched.after)
             except RegistryUnavailable as cause:
-                log(__name__).warning("registry_away", topic=topic, partition=partition, error=str(cause))
+                log(__name__).warning("registry_unavailable", topic=topic, partition=partition, error=str(cause))
                 await asyncio.sleep(_REGISTRY_SECONDS)
             else:
                 return
@@ -102,10 +102,10 @@ class Group:
         while fetch.assignment is not self._assignment:
             if fetch.assignment is not self._consumer.assignment_held():
                 return False
-            # The assignment is new, and its tasks are about to be made: its records are not lost but wait for them.
+            # The assignment is new and its tasks are about to be created: the fetch waits for them.
             await asyncio.sleep(0.01)
         self._ends = fetch.ends
-        self._holdings.announce(fetch.records, fetch.ends)
+        self._assigned_tasks.note_fetch(fetch.records, fetch.ends)
         self._runner.wake()
         return True
 
@@ -124,13 +124,13 @@ class Group:
 
 
 def faust_app(group: str, settings: StreamSettings) -> faust.App:
-    """Group membership, agents and life cycle; no tables, no web, no commits of its own."""
+    """Return the app: group membership, agents and life cycle; no tables, no web, no commits."""
     brokers = settings.kafka.brokers.split(",")
     return faust.App(
         group,
         broker=[URL(f"batched://{broker}?fetch_wait_ms={settings.fetch_wait_ms}") for broker in brokers],
         web_enabled=False,
-        # Static membership: a restarted worker is the same member to its group, and goes on at once.
+        # Static membership: a restarted worker is the same member to its group, and continues at once.
         consumer_group_instance_id=settings.instance_id,
         canonical_url=f"http://{settings.instance_id}",
         topic_disable_leader=True,

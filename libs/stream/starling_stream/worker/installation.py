@@ -1,4 +1,4 @@
-"""Adapter: what a service needs of its installation, looked up once at the start: topics, schemas, and that they fit together."""
+"""Adapter: the topics and schemas of a service, looked up once at the start and checked against each other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,37 +8,37 @@ from confluent_kafka import KafkaException
 from starling_common.instants import wall_clock_ms
 from starling_common.wire import Codec, Registry
 from starling_stream.kafka.transactions import Naming, topic_ids
-from starling_stream.model.backing_store import Facts
+from starling_stream.model.backing_store import StageLayout
 from starling_stream.model.dead_letters import dead_letter
-from starling_stream.model.ports import BackingTier, Refusal
+from starling_stream.model.ports import Refusal, StateFlusher
 from starling_stream.model.settings import StreamSettings
 from starling_stream.state.local_store import Origin
 from starling_stream.state.restore import Plan
 
 
 class CannotStart(Exception):
-    """The installation is not as the service needs it; the message says what to do."""
+    """The installation does not fit the service; the message contains the cure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Everything that does not change while a worker lives."""
+    """The values that stay the same while a worker lives."""
 
     stage: str
     topics: Sequence[str]
     settings: StreamSettings
     naming: Naming
     origin: Origin
-    facts: Facts
+    layout: StageLayout
     state_codec: Codec
 
     @property
     def group(self) -> str:
-        """The consumer group of all workers of the service."""
+        """Return the consumer group of all workers of the service."""
         return f"starling-{self.stage}"
 
-    def restore_plan(self, partition: int, tier: BackingTier) -> Plan:
-        """How a task of this installation is restored."""
+    def restore_plan(self, partition: int, flusher: StateFlusher) -> Plan:
+        """Return the plan for the restore of a task."""
         return Plan(
             brokers=self.settings.kafka.brokers,
             group=self.group,
@@ -49,7 +49,7 @@ class Installation:
             path=self.settings.state_dir / self.stage / str(partition),
             header=self.naming.changelog_header,
             decode=self._decode_state,
-            tier=tier,
+            flusher=flusher,
             replay_records=self.settings.tier_replay_records,
         )
 
@@ -59,7 +59,7 @@ class Installation:
 
 
 def look_up(stage: str, topics: Sequence[str], settings: StreamSettings) -> Installation:
-    """Ask registry and broker. Blocks.
+    """Query the registry and the broker. Blocks.
 
     Raises: CannotStart, RegistryUnavailable, SchemaMissing.
     """
@@ -74,18 +74,18 @@ def look_up(stage: str, topics: Sequence[str], settings: StreamSettings) -> Inst
     header = b"\0" + state_codec.schema_id.to_bytes(4, "big")
     naming = Naming(stage, changelog, dead_letters, header, encode_refusal)
     origin, ids = _origin(settings.kafka.brokers, topics, naming)
-    facts = Facts(stage, origin.partitions, settings.tier_buckets, ids)
-    return Installation(stage, topics, settings, naming, origin, facts, state_codec)
+    layout = StageLayout(stage, origin.partitions, settings.tier_buckets, ids)
+    return Installation(stage, topics, settings, naming, origin, layout, state_codec)
 
 
 def _origin(brokers: str, topics: Sequence[str], naming: Naming) -> tuple[Origin, dict[str, str]]:
-    """Where the states come from, and the ids of the changelog and the inputs."""
+    """Return the origin of the states, and the ids of the changelog and the inputs."""
     try:
         found = topic_ids(brokers, [*topics, naming.changelog, naming.dead_letters])
     except KafkaException as cause:
         raise CannotStart(f"{cause.args[0].str()}: run `python -m starling_common.deploy` against {brokers}") from cause
     counts = {topic: found[topic][1] for topic in (*topics, naming.changelog)}
     if len(set(counts.values())) != 1:
-        raise CannotStart(f"these topics must have the same number of partitions, and have {counts}: users would be split")
+        raise CannotStart(f"these topics have {counts} partitions, and must have the same number: create them again")
     topic_id, partitions = found[naming.changelog]
     return Origin(naming.changelog, topic_id, partitions), {topic: found[topic][0] for topic in counts}

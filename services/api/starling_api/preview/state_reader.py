@@ -1,4 +1,4 @@
-"""Adapter: the segmenter's states, by the stream layer's own look at them. Raises DatabaseUnavailable and BrokerUnavailable."""
+"""Adapter: the segmenter's states from the state query. Raises DatabaseUnavailable and BrokerUnavailable."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,8 +10,8 @@ from starling_common.database import Database
 from starling_common.partitioning import partition_of
 from starling_common.values import record_key
 from starling_common.wire import Registry
-from starling_stream.inspect.state_query import Cell, Look, States
-from starling_stream.model.backing_store import BackingAway
+from starling_stream.inspect.state_query import Cell, StateQuery, StateSnapshot
+from starling_stream.model.backing_store import BackingStoreUnavailable
 
 _STAGE: Final = "segmenter"
 
@@ -21,7 +21,7 @@ class SegmenterStates:
 
     def __init__(self, database: Database, brokers: str, registry: Registry) -> None:
         """Opens nothing."""
-        self._states = States(_STAGE, database, brokers, registry)
+        self._states = StateQuery(_STAGE, database, brokers, registry)
 
     def everybody(self) -> "SegmenterSnapshot | None":
         """As `StateReader.everybody`."""
@@ -37,17 +37,17 @@ class SegmenterStates:
 
     def _look(self, key: bytes | None) -> "SegmenterSnapshot | None":
         with _translated():
-            look = self._states.look(key)
+            look = self._states.snapshot(key)
         return None if look is None else SegmenterSnapshot(look)
 
 
 class SegmenterSnapshot:
     """A `Snapshot`."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: StateSnapshot) -> None:
         self._look = look
         self.partitions: Mapping[int, Standing] = {
-            number: Standing(seen.meta.stream_time_ms, seen.meta.plan, seen.whole) for number, seen in look.partitions.items()
+            number: Standing(found.meta.stream_time_ms, found.meta.plan, found.whole) for number, found in look.partitions.items()
         }
 
     def slices(self) -> list[Slice]:
@@ -65,13 +65,13 @@ class SegmenterSnapshot:
         """As `Snapshot.some`."""
         keys = {record_key(workspace, user): user for user in users}
         with _translated():
-            states = self._look.some(list(keys))
-        return {keys[key]: (partition_of(key, self._look.of), state) for key, state in states.items()}
+            states = self._look.states_of(list(keys))
+        return {keys[key]: (partition_of(key, self._look.partition_count), state) for key, state in states.items()}
 
 
 @contextmanager
 def _translated() -> Iterator[None]:
     try:
         yield
-    except BackingAway as cause:
+    except BackingStoreUnavailable as cause:
         raise DatabaseUnavailable(str(cause)) from cause

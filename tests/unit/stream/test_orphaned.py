@@ -1,10 +1,10 @@
-"""Local states of partitions that moved away."""
+"""Local stores of partitions that moved away."""
 
 import os
 import time
 from pathlib import Path
 
-from starling_stream.state.orphaned import delete, put_aside
+from starling_stream.state.orphaned import delete, set_aside
 
 
 def _store(directory: Path, number: int, age_seconds: float) -> None:
@@ -15,21 +15,21 @@ def _store(directory: Path, number: int, age_seconds: float) -> None:
     os.utime(path / "CURRENT", (then, then))
 
 
-def test_what_nobody_holds_is_deleted_once_it_is_old(tmp_path: Path) -> None:
+def test_an_unused_store_is_deleted_once_it_is_old(tmp_path: Path) -> None:
     for number, age in ((0, 10), (1, 5_000), (2, 5_000)):
         _store(tmp_path, number, age)
-    gone = put_aside(tmp_path, {2}, 3_600)
+    gone = set_aside(tmp_path, {2}, 3_600)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.isdigit()) == ["0", "2"]
     delete(gone)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "2"]
 
 
-def test_what_was_put_aside_and_not_deleted_is_deleted_the_next_time(tmp_path: Path) -> None:
+def test_a_renamed_store_that_was_not_deleted_is_deleted_the_next_time(tmp_path: Path) -> None:
     _store(tmp_path, 1, 5_000)
-    put_aside(tmp_path, (), 3_600)
-    delete(put_aside(tmp_path, (), 3_600))
+    set_aside(tmp_path, (), 3_600)
+    delete(set_aside(tmp_path, (), 3_600))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_there_may_be_nothing_yet(tmp_path: Path) -> None:
-    assert put_aside(tmp_path / "none", (), 0) == []
+def test_the_directory_may_be_missing(tmp_path: Path) -> None:
+    assert set_aside(tmp_path / "none", (), 0) == []
