@@ -1,8 +1,8 @@
-"""Job 1: each user's events counted by name, and the time of the last; ours beside Kafka Streams, Quix Streams and stock Faust.
+"""Job 1: counts each user's events by name, with Starling, Kafka Streams, Quix Streams and stock Faust.
 
-All read one topic of `BehaviourEvent`s of one broker, keep the state in RocksDB and its changelog in Kafka. Round by round
-every worker runs once, alone, from the topic's start with nothing of its own, and is measured from its first commit after
-the warm-up to its last in mid-run. `python benchmarks/stream.py --only counter` runs it; this file run as a program is our worker.
+All contenders read one topic of `BehaviourEvent`s of one broker, with state in RocksDB and its changelog in Kafka. In each round
+every worker runs once, alone, from the topic's start without state, and is measured from its first commit after the warm-up to its
+last in mid-run. `python benchmarks/stream.py --only counter` runs it; this file run as a program is Starling's worker.
 """
 
 import os
@@ -40,8 +40,8 @@ from starling_stream.worker.run import run_service
 
 TOPIC: Final = "bench-events"
 READ_AHEAD: Final = 250_000
-"""More records than any worker reads ahead (ours 20,000 a partition), behind those that are measured: else a part of them
-would have been read before the measurement began, and nothing be read towards its end."""
+"""More records than any worker reads ahead (ours 20,000 a partition), after the measured ones. Without them a part of the measured
+records would be read before the measurement, and none towards its end."""
 _FIELDS: Final = ("received_at", "event_time", "name")
 
 
@@ -51,7 +51,7 @@ class Counts(msgspec.Struct, array_like=True):
 
 
 class PerUser:
-    """A `Processor` as anybody would write it on our stream layer."""
+    """A `Processor` without optimisations."""
 
     def __init__(self, read: Callable[[bytes], tuple[Any, ...]]) -> None:
         self._read = read
@@ -82,7 +82,7 @@ class PerUser:
 
 
 def serve(stage: str) -> int:
-    """Our worker."""
+    """Run Starling's worker."""
     settings = StreamSettings()
     read = FieldReader(Registry(settings.registry.url).codec(TOPIC, "BehaviourEvent"), _FIELDS)
     service = Service(stage=stage, inputs=(TOPIC,), processor=PerUser(read), hold_ms=20, clock=Clock.EVENT)
@@ -91,9 +91,9 @@ def serve(stage: str) -> int:
 
 @dataclass(frozen=True)
 class Contender:
-    """`start` makes its process: given the stack, a name that no other run has, and a directory of its own.
+    """One system. `start` starts its process with the stack, a unique name and a directory of its own.
 
-    `group` makes its consumer group of that name; `share` is how much of the topic it gets (the slow ones would take hours).
+    `group` returns its consumer group for that name; `events` limits its part of the topic, since the slow ones would take hours.
     """
 
     start: Callable[[Stack, str, Path], Watched]
@@ -134,12 +134,12 @@ def _peer(command: list[str], more: Mapping[str, str]) -> Callable[[Stack, str, 
 
 
 def contenders(events: int, peer_events: int) -> dict[str, Contender]:
-    """Everybody, the fastest first. Raises: PeerUnavailable."""
+    """Return all contenders, the fastest first. Raises: PeerUnavailable."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     streams = ["java", "-Xmx1g", quiet, "-cp", prepare.kafka_streams(), "peer.Counter"]
     quix = [prepare.quix_streams(), str(HERE / "peers" / "quix_streams" / "counter.py")]
     faust = [sys.executable, str(HERE / "peers" / "stock_faust" / "counter.py"), "worker", "--without-web", "-l", "error"]
-    # At least once, Kafka Streams commits every 30 s: too seldom to see how far it is.
+    # At least once, Kafka Streams commits every 30 s by default, which is too seldom to measure progress.
     once_a_second = {"PEER_GUARANTEE": "at_least_once", "PEER_COMMIT_INTERVAL_MS": "1000"}
 
     def of(name: str) -> str:
@@ -156,7 +156,7 @@ def contenders(events: int, peer_events: int) -> dict[str, Contender]:
 
 
 def load(stack: Stack, events: int, users: int) -> None:
-    """The topic that all of them read, longer than what they are measured on."""
+    """Write the topic that all contenders read, longer than the measured part."""
     add_topics(stack.brokers, {TOPIC: PARTITIONS})
     registry = Registry(stack.registry_url)
     registry.register(f"{TOPIC}-value", "BehaviourEvent", "FULL_TRANSITIVE")
@@ -171,7 +171,7 @@ def load(stack: Stack, events: int, users: int) -> None:
 
 
 def once(stack: Stack, contender: Contender, directory: Path, warm_up: float) -> Rate:
-    """One round of one of them."""
+    """Run one contender once; return its rate."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
     progress = Progress(stack.brokers, contender.group(name), TOPIC)
     process = contender.start(stack, name, directory / name)
@@ -184,7 +184,7 @@ def once(stack: Stack, contender: Contender, directory: Path, warm_up: float) ->
 
 
 def compare(stack: Stack, directory: Path, rounds: int, chosen: Mapping[str, Contender], warm_up: float) -> dict[str, Any]:
-    """Everybody's medians, and ours as a multiple of each."""
+    """Return each contender's medians, and Starling's as a multiple of each."""
     rates: dict[str, list[Rate]] = {name: [] for name in chosen}
     for number in range(rounds):
         for name, contender in chosen.items():

@@ -1,7 +1,7 @@
 """The segmenter with the state of many users: memory, a soak, and a restore with the local disk gone. See `stream.py`.
 
-The stack has Cassandra, and the worker is told where: it restores from whatever tiers it has. Stock Faust recovers from the
-same changelog: our records, unwrapped, in the changelog topic of its table.
+The stack has Cassandra, which the worker uses as its backing store. Stock Faust recovers from the same changelog: Starling's
+records, unwrapped, in the changelog topic of its table.
 """
 
 import json
@@ -45,7 +45,7 @@ class Options:
 
 
 def measured(directory: Path, users: int, options: Options) -> dict[str, Any]:
-    """Everything about a worker with so many users; keys `memory`, `soak` (when asked for), `restore`, `stock_faust`."""
+    """Return the results for a number of users: `memory`, `soak` and `stock_faust` (optional), `restore`."""
     with stack(directory / "stack", cassandra=True) as made:
         segmenting.define(made, shop.conditions())
         found: dict[str, Any] = {"users": users}
@@ -66,10 +66,10 @@ def measured(directory: Path, users: int, options: Options) -> dict[str, Any]:
 
 
 def soak(made: Stack, worker: Watched, seconds: int) -> dict[str, Any]:
-    """Resident memory each second under steady traffic; flat when the last third's median is within 2 % of the middle one's.
+    """Return resident memory under steady traffic; flat when the last third's median is within 2 % of the middle one's.
 
-    `events_behind`: sent and not processed when it ends. A worker that cannot keep up reads ahead as far as it may, and no
-    such run tells whether memory is flat.
+    `events_behind`: sent and not processed at the end. A worker that cannot keep up reads ahead up to its limit, so such a run
+    does not show whether memory is flat.
     """
     traffic, progress = live.Traffic(made, _SOAK_RATE, 0, "soak"), segmenting.events(made)
     before = progress.done()
@@ -96,7 +96,7 @@ def soak(made: Stack, worker: Watched, seconds: int) -> dict[str, Any]:
 
 
 def restore(made: Stack, directory: Path, events: int) -> dict[str, Any]:
-    """Killed in the middle of a backlog, disk gone, started again: when it has its partitions, its first event, its old speed."""
+    """Kill the worker in a backlog, delete its disk and restart it; return the times to its first event and its former speed."""
     before = segmenting.events(made)
     done = before.done()
     begins_ms = int(time.time() * 1000) - segmenting.HOUR_MS
@@ -117,7 +117,7 @@ def restore(made: Stack, directory: Path, events: int) -> dict[str, Any]:
 
 
 def _watch_restore(worker: Watched, progress: Progress, span: tuple[int, int]) -> dict[str, Any]:
-    """`span`: what was committed when it was started, and the end of the backlog."""
+    """`span`: the events committed at its start, and the end of the backlog."""
     reached, end = span
     marks = [(time.time(), reached)]
     while marks[-1][1] < end:
@@ -127,7 +127,7 @@ def _watch_restore(worker: Watched, progress: Progress, span: tuple[int, int]) -
             marks.append((time.time(), done))
         time.sleep(0.02)
     wanted = {"assigned", "task_running"}
-    # The last of each: all partitions are assigned at once, and run one after the other.
+    # The last entry of each: all partitions are assigned together, and run one after the other.
     at = {entry["event"]: _instant(entry["timestamp"]) for entry in _entries(worker.log) if entry["event"] in wanted}
     return {
         "seconds_to_first_event": round(marks[1][0] - at["assigned"], 2),
@@ -137,7 +137,7 @@ def _watch_restore(worker: Watched, progress: Progress, span: tuple[int, int]) -
 
 
 def _steady(marks: Sequence[tuple[float, int]], assigned: float) -> dict[str, Any]:
-    """The rate of the last third of the events, and when the rate over two seconds first came to 80 % of it."""
+    """Return the rate of the last third of the events, and when the rate over two seconds first reached 80 % of it."""
     last_at, last_done = marks[-1]
     from_at, from_done = next(mark for mark in marks if mark[1] >= marks[0][1] + 2 * (last_done - marks[0][1]) // 3)
     steady = (last_done - from_done) / max(0.001, last_at - from_at)
@@ -154,7 +154,7 @@ def _steady(marks: Sequence[tuple[float, int]], assigned: float) -> dict[str, An
 
 
 def faust_recovery(made: Stack, directory: Path, replayed: int, users: int) -> dict[str, Any]:
-    """Stock Faust with an empty table and `replayed` of our states in its changelog; from assignment to its first event."""
+    """Measure stock Faust with `replayed` states in its changelog, from its assignment to its first event."""
     add_topics(made.brokers, dict.fromkeys(("stock-segmenter-membership", "stock-segmenter-membership-state"), PARTITIONS))
     add_topics(made.brokers, {_FAUST_CHANGELOG: PARTITIONS}, {"cleanup.policy": "compact"})
     count = write(made.brokers, _FAUST_CHANGELOG, _states(made, replayed))
@@ -168,12 +168,12 @@ def faust_recovery(made: Stack, directory: Path, replayed: int, users: int) -> d
     command = [sys.executable, str(HERE / "peers" / "stock_faust" / "app.py"), "worker", "--without-web", "-l", "error"]
     worker = Watched(command, environment, log)
     try:
-        while "first_event_at" not in (said := _said(log)):
+        while "first_event_at" not in (output := _output(log)):
             worker.check()
             time.sleep(0.2)
     finally:
         worker.stop(5)
-    seconds = said["first_event_at"] - said["assigned_at"]
+    seconds = output["first_event_at"] - output["assigned_at"]
     return {
         "records_replayed": count,
         "seconds_to_first_event": round(seconds, 2),
@@ -183,7 +183,7 @@ def faust_recovery(made: Stack, directory: Path, replayed: int, users: int) -> d
 
 
 def _states(made: Stack, limit: int) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and states of our changelog, without version and due instant, up to the limit."""
+    """Yield keys and states of the changelog, without version and due instant, up to the limit."""
     consumer = Consumer(consumer_config(made.brokers, "bench-changelog", **{"enable.partition.eof": True}))
     consumer.assign([TopicPartition(CHANGELOG, number, 0) for number in range(PARTITIONS)])
     ended, given = set[int](), 0
@@ -215,8 +215,8 @@ def _instant(iso: str) -> float:
     return datetime.fromisoformat(iso).timestamp()
 
 
-def _said(log: Path) -> dict[str, float]:
-    """What the peer wrote past its own log lines."""
+def _output(log: Path) -> dict[str, float]:
+    """Return the peer's JSON output between its log lines."""
     found: dict[str, float] = {}
     for line in log.read_text().splitlines():
         at = line.find('{"')  # a terminal's control codes may come before it

@@ -1,8 +1,8 @@
-"""The stream layer's speed, beside its peers: prints a table, writes benchmarks/results/stream.json.
+"""The stream layer's speed, compared with its peers: prints a table, writes benchmarks/results/stream.json.
 
     python benchmarks/stream.py [--only counter,segments,latency] [--small] …
 
-Every part starts a stack of its own and throws it away. What each measures, and how to read it: benchmarks/README.md.
+Every part starts a stack of its own and deletes it afterwards. benchmarks/README.md explains the measurements.
 """
 
 import argparse
@@ -44,7 +44,7 @@ SMALL = {
     "faust_users": 10_000,
     "soak_seconds": 20,
 }
-"""Seconds instead of minutes: shows that everything runs; its figures say little."""
+"""Loads for seconds instead of minutes: a check that everything runs, without meaningful figures."""
 
 _COUNTS = (1, 10, 100, 1000)
 
@@ -91,7 +91,7 @@ def late(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 
 def states(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    """The soak is with the most users only."""
+    """Run each number of users; the soak runs with the most users only."""
     found, counts = {}, sorted(int(count) for count in options.state_users.split(","))
     for users in counts:
         soak_seconds = options.soak_seconds if users == counts[-1] else 0
@@ -117,36 +117,38 @@ PARTS: Mapping[str, Callable[[argparse.Namespace, Path], dict[str, Any]]] = {
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(PARTS), help="some of the parts, comma separated")
-    parser.add_argument("--small", action="store_true", help="everything in a few minutes, for a look or for CI")
+    parser.add_argument("--small", action="store_true", help="everything in a few minutes, such as for CI")
     parser.add_argument("--events", type=int, default=1_000_000, help="of jobs 1 and 2")
     parser.add_argument("--users", type=int, default=100_000)
     parser.add_argument(
-        "--peer-events", type=int, default=40_000, help="that stock Faust gets; Quix Streams gets five times as many"
+        "--peer-events", type=int, default=40_000, help="events of stock Faust; Quix Streams gets five times as many"
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--warm-up", type=float, default=0.3, help="the share of job 1 that is not measured: a JVM compiles meanwhile"
+        "--warm-up", type=float, default=0.3, help="fraction of job 1 before the measurement, in which a JVM compiles"
     )
     parser.add_argument("--curve-events", type=int, default=200_000)
     parser.add_argument("--curve-users", type=int, default=20_000)
     parser.add_argument("--latency-seconds", type=int, default=60)
-    parser.add_argument("--latency-rate", type=int, help="events a second; default: half of what a backlog shows")
+    parser.add_argument("--latency-rate", type=int, help="events a second; default: half the rate of a backlog")
     parser.add_argument("--timers", type=int, default=1_000_000)
     parser.add_argument("--late-users", type=int, default=100_000)
-    parser.add_argument("--late-past", type=int, default=100_000, help="events whose windows end while it is measured")
+    parser.add_argument("--late-past", type=int, default=100_000, help="events whose windows end during the measurement")
     parser.add_argument("--late-rate", type=int, default=1_000, help="live events a second beside the timers")
     parser.add_argument("--late-seconds", type=int, default=60)
     parser.add_argument("--state-users", default="200000,2000000")
     parser.add_argument("--restore-events", type=int, default=1_000_000)
-    parser.add_argument("--faust-users", type=int, default=200_000, help="states that stock Faust recovers; more are scaled up")
+    parser.add_argument(
+        "--faust-users", type=int, default=200_000, help="states that stock Faust recovers; its time is scaled to more"
+    )
     parser.add_argument("--soak-seconds", type=int, default=900)
-    parser.add_argument("--keep", type=Path, help="a directory for logs and state; they stay until the next run")
+    parser.add_argument("--keep", type=Path, help="a directory for logs and state, kept until the next run")
     parser.add_argument("--out", default="stream", help="the name of the file in benchmarks/results")
     return parser
 
 
 def main() -> int:
-    # Told to stop, it takes its workers and its stack with it.
+    # SIGTERM also ends the workers and the stack.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = arguments()
     if "--small" in sys.argv:
@@ -154,15 +156,15 @@ def main() -> int:
     options = parser.parse_args()
     known = HERE / "results" / f"{options.out}.json"
     found: dict[str, Any] = json.loads(known.read_text()) if known.exists() else {}
-    with tempfile.TemporaryDirectory() as thrown_away:
-        directory = (options.keep or Path(thrown_away)).absolute()
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = (options.keep or Path(temporary)).absolute()
         for name in options.only.split(","):
             print(f"{name} ...", file=sys.stderr)
             shutil.rmtree(directory / name, ignore_errors=True)
             measured = PARTS[name](options, directory / name)
             setting = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "cores": psutil.cpu_count()}
             found[name] = {**setting, "load_average_5m": round(os.getloadavg()[1], 1), **measured}
-            # After each part: an hour's figures must not be lost by the last one's trouble.
+            # Stored after each part, so that an error in the last part loses no figures.
             keep(options.out, found)
     print(table(found))
     return 0

@@ -60,10 +60,7 @@ def test_outputs_are_exactly_once_over_a_kill_at_each_place(rig: Rig, failpoint:
 
 
 def test_a_worker_joins_its_group_once(rig: Rig) -> None:
-    """Each join is a rebalance for all members:
-
-    of workers that start together one that joins twice can interrupt the others for ever.
-    """
+    """Each join is a rebalance for all members, and workers that join twice can interrupt one another for ever."""
     worker = rig.start()
     wait_until(worker.ready, "the worker to be ready")
     (assigned,) = (line for line in worker.log.read_text().splitlines() if '"event": "assigned"' in line)

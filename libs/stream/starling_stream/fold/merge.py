@@ -49,9 +49,9 @@ class _Batch:
 
 
 class _Input:
-    """The fetched records of one topic. `end_answered_ms`: when the broker last reported that no record follows them;
+    """The fetched records of one topic. `is_bulk`: its records are released in slices.
 
-    None if one may follow. `is_bulk`: its records are released in slices.
+    `end_answered_ms`: when the broker last reported that no record follows them; None if one may follow.
     """
 
     __slots__ = ("batches", "end_answered_ms", "is_bulk", "rank", "size")

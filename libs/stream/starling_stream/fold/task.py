@@ -173,11 +173,10 @@ class Task(Generic[S]):
         self._update_ends()
 
     def receive(self, topic: str, records: Sequence[RawRecord], arrival: Arrival, after: int | None = None) -> None:
-        """Decode a fetch into the merge; records before the accepted offset are dropped. `after`:
+        """Decode a fetch into the merge; records before the accepted offset are dropped.
 
-        the last offset of the fetch before it.
-
-        Raises: BatchMissing, and the errors of decoding; the fetch then stays in transit and may be received again.
+        `after`: the last offset of the fetch before it. Raises: BatchMissing, and the errors of decoding; the fetch then stays in
+        transit and may be received again.
         """
         received = max(self._arrived.get(topic, -1), self._committed.get(topic, 0) - 1)
         if after is not None and after > received:

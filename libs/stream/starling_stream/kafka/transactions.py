@@ -172,9 +172,9 @@ class Transactions:
         self._until_done(lambda: producer.commit_transaction(30))
 
     def _send_offsets(self, producer: Producer, offsets: list[TopicPartition], metadata: bytes) -> None:
-        """End the process when the call hangs:
+        """Send the offsets; end the process if the call hangs.
 
-        after a restart of the group's coordinator the client sometimes waits for ever, whatever its time-out, and cannot be
+        After a restart of the group's coordinator the client sometimes waits for ever, whatever its time-out, and cannot be
         interrupted. The transaction is not committed then.
         """
         faulthandler.dump_traceback_later(self._timeout_seconds + _HANGS_SECONDS, exit=True)

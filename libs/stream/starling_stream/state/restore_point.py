@@ -37,9 +37,10 @@ class Span(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """`replay_from`: the changelog is read from here. `track_from`: records from here on are unflushed (None:
+    """The base of a restore, and where the replay starts. `begin`: the incarnation is new.
 
-    more than the tail is unflushed, and the backing store must be filled from the local store). `begin`: the incarnation is new.
+    `replay_from`: the changelog is read from here. `track_from`: records from here on are unflushed; None: more than the tail is
+    unflushed, and the backing store must be filled from the local store.
     """
 
     base: Base

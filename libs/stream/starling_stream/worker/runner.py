@@ -194,9 +194,9 @@ class Runner:
         return seconds
 
     async def _await_commit(self, following: Sequence[Step]) -> bool:
-        """Wait for the commit in progress. Returns False if it failed:
+        """Wait for the commit in progress; return False if it failed.
 
-        the steps of `following`, folded on top, are rolled back too.
+        The steps of `following`, folded on top of it, are then rolled back too.
         """
         in_flight, self._in_flight = self._in_flight, None
         if in_flight is None:
