@@ -1,4 +1,4 @@
-"""Pure core: what a finished backfill left, as the definitions topic tells it, and which leaves of a switch it serves."""
+"""Pure core: the result of a finished backfill, as in the definitions topic, and the leaf nodes that a switch takes from it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -10,16 +10,16 @@ from starling_common.wire import Record
 from starling_segments import UserState
 
 EVERYWHERE: Final = "*"
-"""Its workspace: a run is for all of them. Never the name of one."""
+"""The workspace of a run, which covers all workspaces. No workspace has this name."""
 
-REMEMBERED: Final = 16
-"""Runs whose states may still be there: the topic keeps them for days, and a partition is rarely so far behind."""
+MAX_BACKFILLS: Final = 16
+"""Most finished runs in the definitions. The topic retains their states for days, and a partition is rarely further behind."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One partition's share. `inputs`: topic -> offset up to which its past is in, without it; `stream_time_ms`: then.
+    """One partition of a run. `inputs`: topic -> end offset of the history that was folded; `stream_time_ms`: at that end.
 
-    Its states are those of the run in `segments.backfill-states` from offset `first` up to and without `end`: `users` of them.
+    `segments.backfill-states` contains its states, `users` of them, from offset `first` up to and without `end`.
     """
 
     inputs: dict[str, int]
@@ -46,7 +46,7 @@ class Stored(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where the past of some leaves comes from: a backfill, and what came after it; None: all of it is to be read."""
+    """The source of the history of some leaf nodes: a backfill and the records after it; None: all records."""
 
     backfill: Backfill | None
     leaves: Mapping[bytes, frozenset[str]]
@@ -56,12 +56,12 @@ _decoder = msgspec.json.Decoder(Backfill)
 
 
 def to_json(backfill: Backfill) -> str:
-    """As the document of a `DefinitionChanged`."""
+    """Return the document of a `DefinitionChanged`."""
     return msgspec.json.encode(backfill).decode()
 
 
 def read_backfill(record: Record) -> Outcome[Backfill]:
-    """The inverse."""
+    """Return the backfill of a `DefinitionChanged`."""
     try:
         return Done(_decoder.decode(record["document"]))
     except msgspec.MsgspecError as error:
@@ -69,13 +69,13 @@ def read_backfill(record: Record) -> Outcome[Backfill]:
 
 
 def sources(fresh: Mapping[bytes, frozenset[str]], backfills: Sequence[Backfill], partition: int) -> Iterator[Source]:
-    """Each fresh leaf once: of the newest backfill that has it for the partition, and at last those of none."""
+    """Yield each fresh leaf node once: with the newest backfill that contains it for the partition, then those without one."""
     left = dict(fresh)
     for backfill in reversed(backfills):
         if partition not in backfill.parts:
             continue
-        held = {name.encode(): frozenset(leaves) for name, leaves in backfill.leaves.items()}
-        served = {workspace: leaves & held.get(workspace, frozenset()) for workspace, leaves in left.items()}
+        filled = {name.encode(): frozenset(leaves) for name, leaves in backfill.leaves.items()}
+        served = {workspace: leaves & filled.get(workspace, frozenset()) for workspace, leaves in left.items()}
         served = {workspace: leaves for workspace, leaves in served.items() if leaves}
         if served:
             yield Source(backfill, served)
@@ -86,12 +86,12 @@ def sources(fresh: Mapping[bytes, frozenset[str]], backfills: Sequence[Backfill]
 
 
 def states_of(run: str, records: Iterable[tuple[bytes, Stored]]) -> dict[bytes, bytes]:
-    """Key -> state of that run. What a task wrote that was done again is there twice: the last counts."""
+    """Return key -> state of that run. A repeated task has written its states twice: the last one counts."""
     return {key: stored.state for key, stored in records if stored.run == run}
 
 
 def narrowed(state: UserState, leaves: frozenset[str]) -> UserState:
-    """The state with what it keeps for those leaves alone. Changes it."""
+    """Remove everything but those leaf nodes from the state; return it."""
     state.accumulators.restrict(leaves)
     state.waiting = [match for match in state.waiting if match.leaf in leaves]
     state.due.restrict(leaves)
@@ -99,7 +99,7 @@ def narrowed(state: UserState, leaves: frozenset[str]) -> UserState:
 
 
 def joined(pasts: Iterable[dict[bytes, UserState]]) -> dict[bytes, UserState]:
-    """Pasts of different leaves as one. Changes them."""
+    """Merge the histories of different leaf nodes into one; the arguments change."""
     whole: dict[bytes, UserState] = {}
     for past in pasts:
         if not whole:

@@ -1,4 +1,4 @@
-"""Pure core: the segments in force, as a fold over `segments.definitions`, and what each workspace makes of them."""
+"""Pure core: the segments in force, as a fold over `segments.definitions`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from starling_common.outcome import Done, Outcome, Refused, Skipped
 from starling_common.read_models import BACKFILL
 from starling_common.values import plan_name
 from starling_common.wire import Record
-from starling_rules.backfills import REMEMBERED, Backfill, read_backfill
+from starling_rules.backfills import MAX_BACKFILLS, Backfill, read_backfill
 from starling_segments import LEAVES, DefinitionRefused, Known, Segment, parse_segment, read_document
 
 _PAUSED: Final = "PAUSED"
@@ -17,11 +17,11 @@ _PAUSED: Final = "PAUSED"
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The newest good version of one segment.
+    """The newest valid version of one segment.
 
-    `correlation_id`: of the request that made it so. `reads_context`: whether it looks at the context of events.
-    `paused`: what it asks for is kept up, but its members stay as they are. `awaits_backfill`: it takes effect only
-    when a backfill has gathered what it asks of the past. `document`: the JSON that it was read from.
+    `correlation_id`: of the request that changed it. `reads_context`: whether it reads the context of events.
+    `paused`: its leaf nodes are folded, but its members stay unchanged. `awaits_backfill`: it takes effect when a
+    backfill has computed its history. `document`: the JSON of the definition.
     """
 
     segment: Segment
@@ -35,25 +35,25 @@ class Definition:
 
 @dataclass(frozen=True)
 class Definitions:
-    """Every segment there ever was, by workspace and key; the archived ones too, for their exits have yet to be announced.
+    """Every segment ever defined, by workspace and key. Archived ones are included until their exits are emitted.
 
-    `waiting`: newer versions that are not in force yet, for they await a backfill, or are built on one that does.
-    `backfills`: the last ones that ended, oldest first.
+    `pending`: newer versions that are not in force, because they await a backfill or refer to a segment that does.
+    `backfills`: the last finished ones, oldest first.
     """
 
     by_workspace: Mapping[str, Mapping[str, Definition]] = field(default_factory=dict)
-    waiting: Mapping[str, Mapping[str, Definition]] = field(default_factory=dict)
+    pending: Mapping[str, Mapping[str, Definition]] = field(default_factory=dict)
     backfills: tuple[Backfill, ...] = ()
 
     @cached_property
     def name(self) -> bytes:
-        """Names the set in force, and its leaves: equal sets have equal names, in every process of a release."""
-        return plan_name(((place, one.segment.version, one.paused) for place, one in self._in_force()), LEAVES)
+        """The name of the set in force and its leaf nodes: equal sets have equal names in every process of a release."""
+        return plan_name(((name, one.segment.version, one.paused) for name, one in self._in_force()), LEAVES)
 
     @cached_property
     def versions(self) -> Mapping[str, int]:
-        """`workspace/key` -> version, of the segments that are evaluated; the paused ones are not among them."""
-        return {place: one.segment.version for place, one in self._in_force() if not one.paused}
+        """`workspace/key` -> version of the segments that are evaluated; paused ones are absent."""
+        return {name: one.segment.version for name, one in self._in_force() if not one.paused}
 
     def _in_force(self) -> Iterator[tuple[str, Definition]]:
         for workspace, definitions in self.by_workspace.items():
@@ -62,16 +62,16 @@ class Definitions:
                     yield f"{workspace}/{key}", definition
 
     def of(self, workspace: str) -> Mapping[str, Definition]:
-        """The segments of one workspace, by key."""
+        """Return the segments of one workspace in force, by key."""
         return self.by_workspace.get(workspace, {})
 
     def newest(self, workspace: str) -> Mapping[str, Definition]:
-        """The same, each by its newest version, whether that is in force or waits."""
-        waiting = self.waiting.get(workspace)
-        return {**self.of(workspace), **waiting} if waiting else self.of(workspace)
+        """Return the newest version of each segment of one workspace, in force or pending."""
+        pending = self.pending.get(workspace)
+        return {**self.of(workspace), **pending} if pending else self.of(workspace)
 
     def records(self, workspace: str) -> Iterator[Record]:
-        """The fewest records that make the same segments be in force there, in an order in which they can be folded."""
+        """Yield the fewest records whose fold returns the same segments in force, in a valid order."""
         here = self.of(workspace)
         left = {key: one for key, one in here.items() if not one.archived}
         while left:
@@ -88,34 +88,34 @@ class Definitions:
                 }
 
     def awaited(self) -> dict[str, int]:
-        """`workspace/key` -> version: what a backfill is to be run for."""
+        """Return `workspace/key` -> version of the segments that need a backfill."""
         return {
             f"{workspace}/{key}": one.segment.version
-            for workspace, waiting in self.waiting.items()
-            for key, one in waiting.items()
+            for workspace, pending in self.pending.items()
+            for key, one in pending.items()
             if one.awaits_backfill and not one.archived
         }
 
     def released(self, definitions: Mapping[str, int]) -> "Definitions":
-        """As they are once the history of those versions (`workspace/key` -> version) is at hand."""
-        waiting = {
+        """Return the definitions after a backfill of those versions (`workspace/key` -> version)."""
+        pending = {
             workspace: {
                 key: replace(one, awaits_backfill=False) if definitions.get(f"{workspace}/{key}") == one.segment.version else one
                 for key, one in here.items()
             }
-            for workspace, here in self.waiting.items()
+            for workspace, here in self.pending.items()
         }
-        released = replace(self, waiting=waiting)
-        for workspace in waiting:
+        released = replace(self, pending=pending)
+        for workspace in pending:
             released = _settled(released, workspace)
         return released
 
 
 def fold(definitions: Definitions, record: Record) -> Outcome[Definitions]:
-    """The definitions after one `DefinitionChanged`.
+    """Return the definitions after one `DefinitionChanged`.
 
-    A definition that this version of the program cannot read, or that contradicts the others, is refused: the last
-    good version stays in force, and the progress records go on to name that one.
+    A definition that this release cannot read, or that contradicts the others, is refused. The last valid version stays
+    in force, and the progress records name that version.
     """
     if record["kind"] == BACKFILL:
         return _backfilled(definitions, record)
@@ -127,7 +127,7 @@ def fold(definitions: Definitions, record: Record) -> Outcome[Definitions]:
         case "ARCHIVED":
             return _archived(definitions, record)
         case action:
-            return Refused("unknown_action", f"{_place(record)}: no such action as {action!r}")
+            return Refused("unknown_action", f"{_name(record)}: unknown action {action!r}; this release may be too old for it")
 
 
 def newest_valid(definitions: Definitions, record: Record) -> Definitions:
@@ -142,12 +142,12 @@ def _defined(definitions: Definitions, record: Record) -> Outcome[Definitions]:
         document = read_document(record["document"])
         segment = parse_segment(document, _known(document, others))
     except DefinitionRefused as refused:
-        faults = "; ".join(f"{fault.pointer}: {fault.message}" for fault in refused.errors)
-        return Refused("definition_refused", f"{_place(record)} version {record['version']}: {faults}")
+        errors = "; ".join(f"{error.pointer}: {error.message}" for error in refused.errors)
+        return Refused("definition_refused", f"{_name(record)} version {record['version']}: {errors}")
     except ValueError as error:
-        return Refused("definition_not_json", f"{_place(record)} version {record['version']}: {error}")
+        return Refused("definition_not_json", f"{_name(record)} version {record['version']}: {error}")
     if segment.key != record["key"]:
-        return Refused("definition_refused", f"{_place(record)}: the document is about {segment.key!r}")
+        return Refused("definition_refused", f"{_name(record)}: the document has the key {segment.key!r}")
     segment = replace(segment, version=record["version"])
     reads_context = any(True for node in _nodes(document) if "context" in node)
     paused = record["action"] == _PAUSED
@@ -163,9 +163,9 @@ def _defined(definitions: Definitions, record: Record) -> Outcome[Definitions]:
 
 
 def _awaits_backfill(definitions: Definitions, record: Record) -> bool:
-    """As it says; a version that waits goes on waiting when only its words change, or when it is paused."""
-    waiting = definitions.waiting.get(record["workspace"], {}).get(record["key"])
-    still = waiting is not None and waiting.awaits_backfill and waiting.segment.version == record["version"]
+    """Return whether the record requires a backfill. A pending version stays pending if only its texts or its pause change."""
+    pending = definitions.pending.get(record["workspace"], {}).get(record["key"])
+    still = pending is not None and pending.awaits_backfill and pending.segment.version == record["version"]
     return still or bool(record.get("awaits_backfill"))
 
 
@@ -176,7 +176,7 @@ def _archived(definitions: Definitions, record: Record) -> Outcome[Definitions]:
         return Skipped("never defined")
     users = sorted(key for key, other in here.items() if not other.archived and record["key"] in other.segment.uses)
     if users:
-        return Refused("in_use", f"{_place(record)} stays in force: it is used by {', '.join(users)}")
+        return Refused("in_use", f"{_name(record)} stays in force: archive the segments that refer to it first: {', '.join(users)}")
     archived = replace(known, correlation_id=record["correlation_id"], archived=True, awaits_backfill=False)
     return _with(definitions, record, archived)
 
@@ -184,7 +184,7 @@ def _archived(definitions: Definitions, record: Record) -> Outcome[Definitions]:
 def _backfilled(definitions: Definitions, record: Record) -> Outcome[Definitions]:
     match read_backfill(record):
         case Done(backfill):
-            kept = (*definitions.backfills, backfill)[-REMEMBERED:]
+            kept = (*definitions.backfills, backfill)[-MAX_BACKFILLS:]
             return Done(replace(definitions.released(backfill.definitions), backfills=kept))
         case refused:
             return refused
@@ -192,28 +192,28 @@ def _backfilled(definitions: Definitions, record: Record) -> Outcome[Definitions
 
 def _with(definitions: Definitions, record: Record, definition: Definition) -> Done[Definitions]:
     workspace, key = record["workspace"], record["key"]
-    waiting = {**definitions.waiting.get(workspace, {}), key: definition}
+    pending = {**definitions.pending.get(workspace, {}), key: definition}
     in_force = definitions.of(workspace).get(key)
     if in_force is not None and in_force.paused is not definition.paused:
-        # The version in force is held, or goes on, at once; what it asks is at hand.
-        held = replace(in_force, paused=definition.paused, correlation_id=definition.correlation_id)
-        definitions = _in_force_with(definitions, workspace, {key: held})
-    return Done(_settled(replace(definitions, waiting={**definitions.waiting, workspace: waiting}), workspace))
+        # The version in force is paused or resumed at once: its history is complete.
+        changed = replace(in_force, paused=definition.paused, correlation_id=definition.correlation_id)
+        definitions = _in_force_with(definitions, workspace, {key: changed})
+    return Done(_settled(replace(definitions, pending={**definitions.pending, workspace: pending}), workspace))
 
 
 def _settled(definitions: Definitions, workspace: str) -> Definitions:
-    """Whatever waits for nothing any more is in force."""
-    here, waiting = dict(definitions.of(workspace)), dict(definitions.waiting.get(workspace, {}))
-    while ready := [key for key, one in waiting.items() if _can_take_over(key, one, here)]:
-        here[ready[0]] = waiting.pop(ready[0])
-    if len(waiting) == len(definitions.waiting.get(workspace, {})):
+    """Return the definitions with each pending version in force that no longer has to wait."""
+    here, pending = dict(definitions.of(workspace)), dict(definitions.pending.get(workspace, {}))
+    while ready := [key for key, one in pending.items() if _can_take_over(key, one, here)]:
+        here[ready[0]] = pending.pop(ready[0])
+    if len(pending) == len(definitions.pending.get(workspace, {})):
         return definitions
-    still = {name: others for name, others in definitions.waiting.items() if name != workspace}
-    return replace(_in_force_with(definitions, workspace, here), waiting={**still, workspace: waiting} if waiting else still)
+    still = {name: others for name, others in definitions.pending.items() if name != workspace}
+    return replace(_in_force_with(definitions, workspace, here), pending={**still, workspace: pending} if pending else still)
 
 
 def _can_take_over(key: str, definition: Definition, here: Mapping[str, Definition]) -> bool:
-    """Whether those in force and this one go together: all that it is built on is there, and nothing is built on itself."""
+    """Return whether the definition is consistent with those in force: each segment that it uses exists, without a cycle."""
     if definition.awaits_backfill:
         return False
     in_force = {other: one.segment.uses for other, one in here.items() if not one.archived and other != key}
@@ -223,7 +223,7 @@ def _can_take_over(key: str, definition: Definition, here: Mapping[str, Definiti
     ahead = list(definition.segment.uses)
     while ahead:
         used = ahead.pop()
-        if used not in in_force:  # itself, or not there
+        if used not in in_force:  # a cycle, or a missing segment
             return False
         if used not in met:
             met.add(used)
@@ -237,8 +237,8 @@ def _in_force_with(definitions: Definitions, workspace: str, changed: Mapping[st
 
 
 def _known(document: object, others: Mapping[str, Definition]) -> Known:
-    # Whether a computed trait or a list is defined was asked when the definition was accepted. Its own definition may be
-    # read later than this one, or never, so here whatever is mentioned is taken as known.
+    # The API has checked that computed traits and lists exist. Their own definitions may be read later than this one, or
+    # never, so each one that the document mentions counts as defined here.
     return Known(
         segments={key: other.segment.uses for key, other in others.items() if not other.archived},
         computed_traits=frozenset(trait.split(".")[1] for trait in _named(document, "trait") if trait.startswith("computed.")),
@@ -249,12 +249,12 @@ def _known(document: object, others: Mapping[str, Definition]) -> Known:
 
 
 def _named(document: object, field: str) -> Iterator[str]:
-    """Every text under that field, however deep."""
+    """Yield each text in a field of that name, at any depth."""
     return (name for node in _nodes(document) if isinstance(name := node.get(field), str))
 
 
 def _nodes(document: object) -> Iterator[Mapping[str, Any]]:
-    """Every JSON object in a document, itself included."""
+    """Yield each JSON object in a document, including the document."""
     if isinstance(document, dict):
         yield document
         children: Iterable[object] = document.values()
@@ -264,5 +264,5 @@ def _nodes(document: object) -> Iterator[Mapping[str, Any]]:
         yield from _nodes(child)
 
 
-def _place(record: Record) -> str:
+def _name(record: Record) -> str:
     return f"{record['workspace']}/{record['key']}"

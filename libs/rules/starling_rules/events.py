@@ -1,4 +1,4 @@
-"""Pure core: what a segment sees of the input records; JSON stays text until somebody looks into it."""
+"""Pure core: the inputs of segments. JSON is parsed on first access."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -23,22 +23,22 @@ _object = msgspec.json.Decoder(dict[str, Any])
 
 
 class Behaviour:
-    """One `BehaviourEvent`. `time_ms` is the event's own time; `properties` and `context` are read on first use.
+    """One `BehaviourEvent`. `time_ms` is the event time; `properties` and `context` are parsed on first access.
 
-    Most events of a busy site concern no segment: their JSON is never parsed.
+    Most events of a busy site match no segment, and their JSON is never parsed.
     """
 
     __slots__ = ("_context", "_properties", "anonymous_ids", "correlation_id", "message_id", "name", "time_ms")
 
-    def __init__(self, taken: tuple[Any, ...]) -> None:
-        """`taken` are the fields of `BEHAVIOUR_FIELDS`."""
+    def __init__(self, fields: tuple[Any, ...]) -> None:
+        """`fields`: the values of `BEHAVIOUR_FIELDS`."""
         (_, self.time_ms, self.name, self.message_id, self.anonymous_ids, self._properties, self._context, self.correlation_id) = (
-            taken
+            fields
         )
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """Raises: msgspec.DecodeError if the text is no JSON object."""
+        """The JSON object. Raises: msgspec.DecodeError for other text."""
         found = self._properties
         if found.__class__ is str:
             found = self._properties = _object.decode(found)
@@ -46,17 +46,17 @@ class Behaviour:
 
     @property
     def context(self) -> Mapping[str, Any]:
-        """Raises: as `properties`."""
+        """The JSON object. Raises: msgspec.DecodeError for other text."""
         found = self._context
         if found.__class__ is str:
             found = self._context = _object.decode(found)
         return found  # type: ignore[no-any-return]
 
 
-def unreadable(event: Behaviour, rules: Rules) -> str | None:
-    """What is wrong with the JSON that the rules will read of this event; None when they can be asked.
+def json_error(event: Behaviour, rules: Rules) -> str | None:
+    """Return the error in the JSON that the rules read of this event; None if it is valid.
 
-    Asked before anything is folded: half an event must never stay in a state.
+    Checked before the fold, which must not stop in the middle of an event.
     """
     if not rules.reads(event.name):
         return None
@@ -65,7 +65,7 @@ def unreadable(event: Behaviour, rules: Rules) -> str | None:
         if rules.reads_context:
             _ = event.context
     except (msgspec.DecodeError, RecursionError) as error:
-        return f"the event's JSON cannot be read: {error}"
+        return f"the event's JSON is invalid: {error}"
     return None
 
 
@@ -87,17 +87,17 @@ class Listed(NamedTuple):
     on_list: bool
     correlation_id: str
 
-    def says_nothing_new(self, state: UserState | None) -> bool:
-        """Whether the user is on the list already, or is not on it anyway: an upload repeats who stays."""
+    def changes_nothing(self, state: UserState | None) -> bool:
+        """Return whether the state contains this already: an upload repeats the users who stay on the list."""
         if state is None:
             return not self.on_list
         return self.on_list is (self.list_key in state.lists)
 
 
 class Reported(NamedTuple):
-    """One `DeliveryReported` of an outcome that segments know. It becomes an event when it is known at which time it counts.
+    """One `DeliveryReported` whose outcome is an event for segments. The fold determines the time of the event.
 
-    `properties`: as `message_events.properties_of` has them, or that as JSON text.
+    `properties`: as `message_events.properties_of` returns them, or the same as JSON text.
     """
 
     name: str
@@ -105,19 +105,19 @@ class Reported(NamedTuple):
     correlation_id: str
 
     def at(self, time_ms: int) -> Behaviour:
-        """The event. Nobody sent it as an item: it has no message id."""
+        """Return the event, which has no message id because no client sent it as an item."""
         return Behaviour((0, time_ms, self.name, None, [], self.properties, {}, self.correlation_id))
 
 
 def reported(outcome: str, properties: Mapping[str, Any] | str, correlation_id: str) -> Reported | None:
-    """None for what is no outcome to segments."""
+    """Return None if segments have no event for the outcome."""
     name = EVENT_NAMES.get(outcome)
     return None if name is None else Reported(name, properties, correlation_id)
 
 
 def parse_object(text: str) -> dict[str, Any] | Refused:
-    """JSON text to an object."""
+    """Return the JSON object of a text."""
     try:
         return _object.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        return Refused("bad_json", f"the profile's JSON cannot be read: {error}")
+        return Refused("bad_json", f"the profile's JSON is invalid: {error}")

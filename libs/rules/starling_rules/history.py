@@ -1,4 +1,4 @@
-"""Pure core: what a switch of definitions needs of the past, so that a new segment counts what happened before it."""
+"""Pure core: the history that a switch of definitions needs, so that a new segment counts what happened before it."""
 
 import heapq
 from collections.abc import Iterable, Mapping
@@ -12,29 +12,29 @@ from starling_common.settings import Clock
 from starling_common.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
 from starling_common.values import split_key, workspace_of
 from starling_rules.backfills import narrowed
-from starling_rules.events import Behaviour, Listed, Profile, Reported, parse_object, unreadable
+from starling_rules.events import Behaviour, Listed, Profile, Reported, json_error, parse_object
 from starling_rules.rules import NO_RULES, Rules
 from starling_segments import Evaluator, Plan, UserState, adopt_history
 from starling_stream.model.processor import Inbound
 
 PAST: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP, DELIVERY)
-"""What makes up the past of a user; what others of their account said is asked anew. Of records of one instant that of an
-earlier topic goes first.
+"""The topics of a user's history, without the answers of the account's other users, which are sent again after a switch. Of
+records with the same `received_at`, the record of the earlier topic is folded first.
 """
 
 _NONE: Final[frozenset[str]] = frozenset()
 _BY_RECEIPT = attrgetter("received_at")
 REFUSED_CHANGES: Final = frozenset({"MERGED", "ERASED"})
-"""Kinds of profile changes that are known and not done yet."""
+"""Kinds of profile changes that are not implemented."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One task's way from one set of rules to the next.
+    """The switch of one task from one set of rules to the next.
 
-    `before`: the rules it had, None when they are not known any more. `fresh`: the leaves that those lacked, by
-    workspace. `doubtful`: those that they had, but perhaps under another identity, for another release compiled them.
-    `past`: by key, what the task's past events left in all these leaves.
+    `before`: the rules before it, None if they are unknown. `fresh`: the leaf nodes that those lacked, by workspace.
+    `doubtful`: leaf nodes that they had, perhaps under another id, because another release compiled them. `past`: by
+    key, the history of all these leaf nodes.
     """
 
     before: Mapping[bytes, Rules] | None
@@ -43,9 +43,9 @@ class Switch:
     past: Mapping[bytes, UserState]
 
     def adopt(self, key: bytes, state: UserState) -> None:
-        """Put the past of a key into the leaves that its state lacks.
+        """Add the history of a key to the leaf nodes that its state lacks.
 
-        Doubtful ones that it has stay as they are: they may count what the topics no longer have.
+        A doubtful leaf node that the state has stays unchanged: it may count records that the topics no longer contain.
         """
         past = self.past.get(key)
         if past is None:
@@ -59,12 +59,12 @@ class Switch:
 
 
 def doubtful_leaves(after: Mapping[bytes, Rules], fresh: Mapping[bytes, frozenset[str]]) -> dict[bytes, frozenset[str]]:
-    """All leaves but the fresh ones: when another release compiled them, a state may have them under other identities."""
+    """Return all leaf nodes but the fresh ones. After another release, a state may contain them under other ids."""
     return {workspace: frozenset(rules.plan.leaves) - fresh.get(workspace, _NONE) for workspace, rules in after.items()}
 
 
 def fresh_leaves(before: Mapping[bytes, Rules] | None, after: Mapping[bytes, Rules]) -> dict[bytes, frozenset[str]]:
-    """The leaves that `after` has and `before` has not, by workspace; all of them when `before` is not known."""
+    """Return the leaf nodes in `after` and not in `before`, by workspace; all of them if `before` is None."""
     known = before or {}
     leaves = {
         workspace: frozenset(rules.plan.leaves).difference(known.get(workspace, NO_RULES).plan.leaves)
@@ -74,7 +74,7 @@ def fresh_leaves(before: Mapping[bytes, Rules] | None, after: Mapping[bytes, Rul
 
 
 def all_of(*leaves: Mapping[bytes, frozenset[str]]) -> dict[bytes, frozenset[str]]:
-    """Leaves by workspace, put together."""
+    """Return the union of leaf nodes by workspace."""
     workspaces = {workspace for one in leaves for workspace in one}
     return {workspace: _NONE.union(*(one.get(workspace, _NONE) for one in leaves)) for workspace in workspaces}
 
@@ -86,10 +86,10 @@ def fold_past(
     stream_time: "StreamTime",
     past: dict[bytes, UserState] | None = None,
 ) -> dict[bytes, UserState]:
-    """Key -> a state that holds what the records left in the fresh leaves; `stream_time` says when each was folded.
+    """Return key -> a state with the history of the fresh leaf nodes; `stream_time` returns the time of each record's fold.
 
-    `past`: what came before those records, which is gone on with. Memory grows with the users who have such records, one
-    task at a time.
+    `past`: the result for the records before these, which is continued. Memory grows with the number of users who have
+    such records.
     """
     evaluators = _narrowed(fresh, rules)
     past = {} if past is None else past
@@ -104,34 +104,34 @@ def fold_past(
 def catch_up(
     past: Mapping[bytes, UserState], fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules], now: int
 ) -> None:
-    """Let time pass for what was folded in order, from its last record up to the switch."""
+    """Fire the timers of states that were folded in order, from their last record up to the switch."""
     evaluators = _narrowed(fresh, rules)
     for key, state in past.items():
         evaluators[workspace_of(key)].on_timer(state, now)
 
 
 def _dated(record: Inbound, clock: Clock, now: int) -> Inbound:
-    """With what became of a message as the event that it is."""
+    """Return the record with the outcome of a message as an event."""
     value = record.value
     return record._replace(value=value.at(reported_ms(record.received_at, clock, now))) if isinstance(value, Reported) else record
 
 
 def _fold(evaluator: Evaluator, past: dict[bytes, UserState], record: Inbound, rules: Rules, now: int) -> None:
-    """What was refused when it came is no part of the past."""
+    """Fold one record; a record that was refused on arrival is no part of the history."""
     value, plan = record.value, evaluator.plan
     if isinstance(value, Behaviour):
-        if (plan.needs_profiles or plan.touches(value.name)) and unreadable(value, rules) is None:
-            evaluator.on_event(_of(past, record.key), value, now)
+        if (plan.needs_profiles or plan.touches(value.name)) and json_error(value, rules) is None:
+            evaluator.on_event(_state_of(past, record.key), value, now)
     elif isinstance(value, Profile) and plan.needs_profiles and value.change not in REFUSED_CHANGES:
         traits = parse_object(value.traits)
         if not isinstance(traits, Refused):
-            evaluator.on_profile(_of(past, record.key), traits, [], now)
+            evaluator.on_profile(_state_of(past, record.key), traits, [], now)
     elif isinstance(value, Listed) and plan.needs_profiles and value.on_list:
-        state = _of(past, record.key)
-        evaluator.on_profile(state, state.traits, [], now)  # whoever is put on a list is known from then on
+        state = _state_of(past, record.key)
+        evaluator.on_profile(state, state.traits, [], now)  # a user on a list has a profile
 
 
-def _of(past: dict[bytes, UserState], key: bytes) -> UserState:
+def _state_of(past: dict[bytes, UserState], key: bytes) -> UserState:
     state = past.get(key)
     if state is None:
         state = past[key] = UserState(user_id=split_key(key)[1])
@@ -139,23 +139,23 @@ def _of(past: dict[bytes, UserState], key: bytes) -> UserState:
 
 
 def past_topics(fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules], clock: Clock) -> tuple[str, ...]:
-    """What has to be read for the fresh leaves: all of `PAST`, and in order, if it counts when each record was folded."""
+    """Return the topics to read for the fresh leaf nodes: all of `PAST`, in order, if the time of each fold matters."""
     plans = [evaluator.plan for evaluator in _narrowed(fresh, rules).values()]
-    ask_for_outcomes = any(_asks_for_outcomes(plan) for plan in plans)
-    if any(plan.follows_time for plan in plans) or (ask_for_outcomes and clock is Clock.EVENT):
+    need_outcomes = any(_needs_outcomes(plan) for plan in plans)
+    if any(plan.follows_time for plan in plans) or (need_outcomes and clock is Clock.EVENT):
         return PAST
-    return (BEHAVIOUR, DELIVERY) if ask_for_outcomes else (BEHAVIOUR,)
+    return (BEHAVIOUR, DELIVERY) if need_outcomes else (BEHAVIOUR,)
 
 
-def _asks_for_outcomes(plan: Plan) -> bool:
-    """Whether any leaf may want to know what became of messages."""
+def _needs_outcomes(plan: Plan) -> bool:
+    """Return whether a leaf node may refer to the outcomes of messages."""
     return any(plan.touches(name) for name in EVENT_NAMES.values())
 
 
 def reported_ms(received_at: int, clock: Clock, stream_time_ms: int) -> int:
-    """When what became of a message counts: when it was reported; under the event clock, at stream time when it is folded.
+    """Return the event time of an outcome: of the report, or under the event clock the stream time of its fold.
 
-    Channels tell the wall clock's time, which events of another time must not be compared with.
+    Channels report wall-clock time, which is not comparable with the event clock.
     """
     return received_at // 1000 if clock is Clock.WALL else stream_time_ms
 
@@ -165,12 +165,12 @@ def _narrowed(fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules
 
 
 def in_order(inputs: Iterable[Iterable[Inbound]]) -> Iterable[Inbound]:
-    """The records of those inputs as they were folded: by when they were received."""
+    """Return the records of those inputs in the order of the fold: by `received_at`."""
     return heapq.merge(*inputs, key=_BY_RECEIPT)
 
 
 class StreamTime:
-    """What stream time was when a record was folded: asked of each record of a task, in order."""
+    """The stream time at the fold of each record; called with each record of a task, in order."""
 
     def __init__(self, clock: Clock, so_far_ms: int = 0) -> None:
         self.clock = clock
@@ -178,11 +178,11 @@ class StreamTime:
 
     @property
     def so_far_ms(self) -> int:
-        """What it is after the records that were asked of."""
+        """Stream time after the records so far, epoch ms."""
         return self._so_far
 
     def __call__(self, record: Inbound) -> int:
-        """Epoch ms."""
+        """Return stream time after the record, epoch ms."""
         instant = record.received_at // 1000 if self.clock is Clock.WALL else record.event_time_ms
         if instant is not None and instant > self._so_far:
             self._so_far = instant

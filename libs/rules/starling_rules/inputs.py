@@ -1,4 +1,4 @@
-"""Adapter: the bytes of the past -> what a fold takes of them."""
+"""Pure core: decodes the records of a user's history into the inputs of the fold."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _new = tuple.__new__
 
 @dataclass(frozen=True, slots=True)
 class PastFormats:
-    """`behaviour`, `profile`, `report` and `listed` take the fields that `events` names."""
+    """Decoders of the topics; `behaviour`, `profile`, `report` and `listed` return the fields that `events` names."""
 
     behaviour: Callable[[bytes], tuple[Any, ...]]
     profile: Callable[[bytes], tuple[Any, ...]]
@@ -45,9 +45,9 @@ class PastFormats:
 
     def decode_behaviour(self, value: bytes) -> Decoded:
         """Return a `Behaviour`. Raises: DecodeError."""
-        taken = self.behaviour(value)
+        fields = self.behaviour(value)
         # Hot: a named tuple's own constructor takes twice as long.
-        return _new(Decoded, (Behaviour(taken), taken[0], taken[1], None))
+        return _new(Decoded, (Behaviour(fields), fields[0], fields[1], None))
 
     def decode_profile(self, value: bytes) -> Decoded:
         """Return a `Profile`. Raises: DecodeError."""
@@ -73,7 +73,7 @@ class PastFormats:
 
 
 def build_past_formats(of: Callable[[str], Codec]) -> PastFormats:
-    """`of`: the codec of a topic. Raises: whatever it raises."""
+    """`of` returns the codec of a topic; its errors are passed on."""
     return PastFormats(
         behaviour=FieldReader(of(BEHAVIOUR), BEHAVIOUR_FIELDS),
         profile=FieldReader(of(PROFILE), PROFILE_FIELDS),

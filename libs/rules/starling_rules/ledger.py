@@ -1,4 +1,4 @@
-"""Pure core: the runs of the backfill, as a fold over `segments.backfills`: for the job that goes on with them, and who asks."""
+"""Pure core: the runs of the backfill, as a fold over `segments.backfills`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from starling_rules.backfills import Backfill, Part
 
 RUN: Final = "run"
 PARTITION: Final = "partition"
-ASKED: Final = "asked"
+REQUEST: Final = "asked"
 
 RUNNING: Final = "running"
 PAUSED: Final = "paused"
@@ -18,12 +18,12 @@ CANCELLED: Final = "cancelled"
 FAILED: Final = "failed"
 PLANNED: Final = "planned"
 ENDED: Final = frozenset({DONE, CANCELLED})
-"""A run that failed is gone on with by the next start of the job."""
+"""The next start of the job continues a failed run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One partition of a run. `inputs`: what it is to read, topic -> offset; `part`: what came of it, None until it is done."""
+    """One partition of a run. `inputs`: topic -> end offset of its history; `part`: the result, None until it is done."""
 
     number: int
     state: str
@@ -38,7 +38,7 @@ class Share:
 class Run:
     """One run. `definitions`: `workspace/key` -> version; `leaves`: by workspace; times are wall clock, epoch µs.
 
-    `asked`: what an operator wants of it: running, paused or cancelled. `base`: the run whose states it goes on from.
+    `requested`: the state that an operator requested: running, paused or cancelled. `base`: the run whose states it continues.
     """
 
     name: str
@@ -48,41 +48,41 @@ class Run:
     definitions: Mapping[str, int]
     leaves: Mapping[str, list[str]]
     shares: Mapping[int, Share] = field(default_factory=dict)
-    asked: str = RUNNING
+    requested: str = RUNNING
     message: str | None = None
     base: str | None = None
 
     @property
     def records_done(self) -> int:
-        """Over all partitions."""
+        """Sum over all partitions."""
         return sum(share.records_done for share in self.shares.values())
 
     @property
     def records_total(self) -> int:
-        """Over all partitions."""
+        """Sum over all partitions."""
         return sum(share.records_total for share in self.shares.values())
 
     @property
     def percent(self) -> float:
-        """Of the records; one decimal."""
+        """Percentage of the records, one decimal."""
         total = self.records_total
         return 100.0 if not total else round(100.0 * min(1.0, self.records_done / total), 1)
 
     def estimated_end(self, now: int) -> int | None:
-        """Epoch µs, at the pace so far; None while nothing is known of it, or it does not move."""
+        """Return epoch µs, extrapolated from the records so far; None without such records, or if the run is not running."""
         if self.state != RUNNING or not self.records_done:
             return None
         pace = (now - self.started_at) / self.records_done
         return now + int(pace * max(0, self.records_total - self.records_done))
 
     def outcome(self) -> Backfill:
-        """What it left. Only of a run whose partitions are all done."""
+        """Return the result of a run whose partitions are all done."""
         parts = {number: share.part for number, share in self.shares.items() if share.part is not None}
         return Backfill(self.name, dict(self.definitions), {name: list(leaves) for name, leaves in self.leaves.items()}, parts)
 
 
 def applied(runs: Mapping[str, Run], record: Record) -> Mapping[str, Run]:
-    """The runs after one `BackfillReported`; by name, in the order in which they began."""
+    """Return the runs after one `BackfillReported`, by name, in the order of their start."""
     name = record["run"]
     run = runs.get(name) or Run(name, PLANNED, record["started_at"], record["recorded_at"], {}, {})
     if record["kind"] == RUN:
@@ -95,29 +95,29 @@ def applied(runs: Mapping[str, Run], record: Record) -> Mapping[str, Run]:
             message=record["message"],
             base=record["base"],
         )
-    elif record["kind"] == ASKED:
-        run = replace(run, asked=record["state"])
+    elif record["kind"] == REQUEST:
+        run = replace(run, requested=record["state"])
     else:
         share = _share(record)
         known = run.shares.get(share.number)
-        if known is None or known.part is None or share.part is not None:  # a worker that was given up may still speak
+        if known is None or known.part is None or share.part is not None:  # an abandoned worker may still report
             run = replace(run, shares={**run.shares, share.number: share})
     return {**runs, name: replace(run, recorded_at=max(run.recorded_at, record["recorded_at"]))}
 
 
 def unfinished(runs: Iterable[Run]) -> Run | None:
-    """The newest run that has not ended and that nobody wants to be cancelled."""
+    """Return the newest run that is neither done nor cancelled."""
     return next((run for run in sorted(runs, key=_by_start, reverse=True) if run.state not in ENDED), None)
 
 
-def of_segment(runs: Iterable[Run], place: str, version: int) -> Run | None:
-    """The newest run for that version of a segment (`workspace/key`)."""
-    found = (run for run in sorted(runs, key=_by_start, reverse=True) if run.definitions.get(place) == version)
+def of_segment(runs: Iterable[Run], name: str, version: int) -> Run | None:
+    """Return the newest run for that version of a segment (`workspace/key`)."""
+    found = (run for run in sorted(runs, key=_by_start, reverse=True) if run.definitions.get(name) == version)
     return next(found, None)
 
 
 def report(run: Run, kind: str, state: str, now: int, share: Share | None = None) -> dict[str, Any]:
-    """A `BackfillReported` of the run, of one share of it, or of what is asked of it."""
+    """Return a `BackfillReported` of the run, of one of its partitions, or of a request."""
     part = None if share is None else share.part
     return {
         "recorded_at": now,
@@ -141,7 +141,7 @@ def report(run: Run, kind: str, state: str, now: int, share: Share | None = None
 
 
 def report_key(record: Record) -> bytes:
-    """The key of its record in the compacted topic: what only says how far it is takes no other record's place."""
+    """Return the record's key in the compacted topic. A report of progress never replaces another kind of record."""
     if record["kind"] != PARTITION:
         return f"{record['run']}/{record['kind']}".encode()
     return f"{record['run']}/{record['partition']}{'/running' * (record['state'] == RUNNING)}".encode()

@@ -1,4 +1,4 @@
-"""Pure core: each workspace's definitions, compiled once and asked for every event."""
+"""Pure core: the compiled segments of each workspace."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,9 +11,10 @@ from starling_segments import Evaluator, Plan, plan_in_force
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """One workspace's segments. `definitions` has the archived ones too, `plan` and its `evaluator` have not.
+    """One workspace's segments. `definitions` includes the archived ones; `plan` and its `evaluator` do not.
 
-    `reads`: whether any of them looks into events of a name; `reads_context`: whether they look at events' context.
+    `reads`: returns whether a segment reads the properties of events of that name; `reads_context`: whether one reads the
+    context of events.
     """
 
     plan: Plan
@@ -24,7 +25,7 @@ class Rules:
 
 
 def compiled(definitions: Mapping[str, Definition]) -> Rules:
-    """Raises: InvalidPlan if segments are built on others that are not there; the fold of definitions keeps that from happening."""
+    """Return the rules. Raises: InvalidPlan if a segment uses a missing one, which the fold of definitions prevents."""
     in_force = [definition for definition in definitions.values() if not definition.archived]
     paused = {definition.segment.key for definition in in_force if definition.paused}
     plan = plan_in_force([definition.segment for definition in in_force], paused)
@@ -33,11 +34,11 @@ def compiled(definitions: Mapping[str, Definition]) -> Rules:
 
 
 NO_RULES: Final = compiled({})
-"""Of a workspace without segments: its users are kept as known, so that a later segment finds them."""
+"""For a workspace without segments: the states of its users are stored, so that a later segment can evaluate them."""
 
 
 def compile_rules(definitions: Definitions, before: Mapping[bytes, Rules]) -> Mapping[bytes, Rules]:
-    """Workspace (as in record keys) -> its rules; what did not change since `before` is not compiled again."""
+    """Return workspace (as in record keys) -> its rules; workspaces without a change since `before` are not compiled again."""
     return {
         workspace.encode(): _unchanged(before.get(workspace.encode()), here) or compiled(here)
         for workspace, here in definitions.by_workspace.items()

@@ -4,17 +4,17 @@ import sys
 
 from starling_common.logs import configure_logs
 from starling_segmenter.settings import Settings
-from starling_segmenter.wiring import built
+from starling_segmenter.wiring import open_service
 from starling_stream.worker.arenas import share_arenas
 from starling_stream.worker.run import run_service
 
 
 def main() -> int:
-    """Run until told to stop; the exit code says how it ended."""
-    share_arenas()  # what is built below starts threads
+    """Run until SIGTERM or SIGINT; return the exit code."""
+    share_arenas()  # before the first thread starts
     settings = Settings()
     configure_logs("segmenter", settings.log_level)
-    with built(settings) as service:
+    with open_service(settings) as service:
         return run_service(service, settings)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from starling_common.headers import header, record_headers
 from starling_common.topics import ACCOUNT_ANSWERS
 from starling_common.values import deterministic_id, record_key
-from starling_segmenter.accounts import Answered, Tallied, Why, record_of
+from starling_segmenter.accounts import Answered, Origin, Tallied, record_of
 from starling_segmenter.formats import Formats
 from starling_segmenter.membership import STAGE, Cause, Subject
 from starling_segmenter.states import State
@@ -28,8 +28,8 @@ class AccountMessages:
         """Send the answers that changed to the user's account; the state changes and must be put."""
         workspace, user_id, state = subject.workspace, subject.user_id, subject.state
         for update in account_updates(state, subject.plan):
-            why = Why(state.clock, cause.kind, cause.message_id, cause.event_name, cause.correlation_id)
-            answered = Answered(workspace, update.account, user_id, update.answers, why)
+            origin = Origin(state.clock, cause.kind, cause.message_id, cause.event_name, cause.correlation_id)
+            answered = Answered(workspace, update.account, user_id, update.answers, origin)
             self.send(ACCOUNT_ANSWERS, record_key(workspace, update.account), answered, cause.record, unit)
 
     def send(self, topic: str, key: bytes, message: Answered | Tallied, source: Inbound | None, unit: Unit[State]) -> None:
@@ -37,5 +37,5 @@ class AccountMessages:
         now = self._now_micros()
         codec = self._formats.answered if isinstance(message, Answered) else self._formats.tallied
         traceparent = None if source is None else header(source.headers, "traceparent")
-        headers = record_headers(message.why.correlation_id or _NO_REQUEST, STAGE, traceparent)
+        headers = record_headers(message.origin.correlation_id or _NO_REQUEST, STAGE, traceparent)
         unit.send(Output(topic, key, codec.encode(record_of(message, now)), now, headers))

@@ -1,7 +1,7 @@
-"""Pure core: an account's users and what they say, as the account's own worker keeps it, and who has to hear of a change.
+"""Pure core: the state of an account and the tallies that its users receive.
 
-An account is a key of its own in the segmenter's state. Its users say there what they answer to each condition that a segment
-has for the users of an account; whoever is concerned is told how many others there are, and how many of them fulfil it.
+An account has a key of its own in the segmenter's state, with the answers of its users to each condition that a segment has on
+the users of an account. A tally contains the number of other users and how many of them fulfil each condition.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from starling_common.wire import Record
 from starling_segments import Cause
 
 _MARK: Final = b"\x01"
-"""The first byte of an account's key, and of its state: no workspace begins with it, and no user's state."""
+"""The first byte of an account's key and of its state; no workspace and no state of a user begins with it."""
 
-_MOST_BYTES: Final = 800_000
-"""Of an account's state: a record of the changelog holds less than a megabyte. About 20,000 users with ids of 36 bytes."""
+_MAX_BYTES: Final = 800_000
+"""Limit of an account's state, below the megabyte of a changelog record: about 20,000 users with ids of 36 bytes."""
 
 
-class Why(NamedTuple):
-    """What brought it about. `at`: epoch ms of the users' time; the rest is None where nobody's request did."""
+class Origin(NamedTuple):
+    """The origin of a change. `at`: stream time in ms; the ids and the name are None for a timer or a definition."""
 
     at: int
     cause: Cause
@@ -32,56 +32,56 @@ class Why(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """One `AccountAnswered`. `answers`: None for a user who belongs to the account no more."""
+    """One `AccountAnswered`. `answers`: condition id -> truth; None for a user who has left the account."""
 
     workspace: str
     account_id: str
     user_id: str
     answers: Mapping[str, bool] | None
-    why: Why
+    origin: Origin
 
 
 class Tallied(NamedTuple):
-    """One `AccountTallied`. `matching`: condition's identity -> how many of the `others` fulfil it."""
+    """One `AccountTallied`. `matching`: condition id -> number of the `others` who fulfil it."""
 
     workspace: str
     account_id: str
     user_id: str
     others: int
     matching: Mapping[str, int]
-    why: Why
+    origin: Origin
 
 
-class Alike(msgspec.Struct, array_like=True):
-    """How many users of an account give these answers."""
+class AnswerGroup(msgspec.Struct, array_like=True):
+    """The number of users of an account with the same answers."""
 
     users: int
     answers: dict[str, bool]
 
 
 class AccountState(msgspec.Struct, array_like=True):
-    """An account: its users by the number of those `alike`. `too_large`: it outgrew what can be kept, and keeps nothing."""
+    """An account. `users`: user id -> number of the group in `groups`. `too_large`: the account exceeded its limit and is empty."""
 
     users: dict[str, int] = msgspec.field(default_factory=dict)
-    alike: dict[int, Alike] = msgspec.field(default_factory=dict)
+    groups: dict[int, AnswerGroup] = msgspec.field(default_factory=dict)
     id_bytes: int = 0
     too_large: bool = False
 
 
 class Tally(NamedTuple):
-    """How many users there are, and how many of them fulfil each condition that all of them have answered."""
+    """The number of users, and how many of them fulfil each condition that all users have answered."""
 
     users: int
     matching: Mapping[str, int]
 
 
 def account_key(workspace: str, account_id: str) -> bytes:
-    """The key of an account's state."""
+    """Return the key of an account's state."""
     return _MARK + f"{workspace}/{account_id}".encode()
 
 
 def is_account(data: bytes) -> bool:
-    """Whether a key, or the bytes of a state, are an account's."""
+    """Return whether a key, or the bytes of a state, belong to an account."""
     return data[:1] == _MARK
 
 
@@ -90,56 +90,57 @@ _decoder = msgspec.msgpack.Decoder(AccountState)
 
 
 def encode_account(account: AccountState) -> bytes:
-    """Its mark, then MessagePack."""
+    """Return the mark, then MessagePack."""
     return _MARK + _encoder.encode(account)
 
 
 def decode_account(data: bytes) -> AccountState:
-    """The inverse."""
+    """Return the account of its encoded state."""
     return _decoder.decode(memoryview(data)[1:])
 
 
 def tally_of(account: AccountState) -> Tally:
-    """Of the account as it is."""
-    kinds = list(account.alike.values())
-    known = set.intersection(*(set(kind.answers) for kind in kinds)) if kinds else set()
-    return Tally(len(account.users), {asked: sum(kind.users for kind in kinds if kind.answers[asked]) for asked in known})
+    """Return the tally of all users of the account."""
+    groups = list(account.groups.values())
+    known = set.intersection(*(set(group.answers) for group in groups)) if groups else set()
+    matching = {condition: sum(group.users for group in groups if group.answers[condition]) for condition in known}
+    return Tally(len(account.users), matching)
 
 
-def apply_answer(account: AccountState, said: Answered) -> Iterator[Tallied] | None:
+def apply_answer(account: AccountState, answered: Answered) -> Iterator[Tallied] | None:
     """Store the answers of one user; return the tallies to send, or None if the account has just become too large."""
     if account.too_large:
         return iter(())
-    before, is_new = tally_of(account), said.user_id not in account.users
-    _forget(account, said.user_id)
-    if said.answers is not None:
-        _keep(account, said.user_id, said.answers)
+    before, is_new = tally_of(account), answered.user_id not in account.users
+    _remove(account, answered.user_id)
+    if answered.answers is not None:
+        _add(account, answered.user_id, answered.answers)
     if not _fits(account):
-        account.users, account.alike, account.too_large = {}, {}, True
+        account.users, account.groups, account.too_large = {}, {}, True
         return None
-    return _tidings(account, said, before, is_new=is_new)
+    return _tallies(account, answered, before, is_new=is_new)
 
 
-def _tidings(account: AccountState, said: Answered, before: Tally, *, is_new: bool) -> Iterator[Tallied]:
-    """One for each user to whom the difference may matter: who has just come, and for whom any or all of the others turned."""
+def _tallies(account: AccountState, answered: Answered, before: Tally, *, is_new: bool) -> Iterator[Tallied]:
+    """Yield a tally for a new user, and for each user for whom "any" or "all" of the others has another truth than before."""
     after = tally_of(account)
-    fresh = any(asked not in before.matching for asked in after.matching)
-    concerned = {number: _turned(kind.answers, before, after) for number, kind in account.alike.items()}
-    hears = account.users if any(concerned.values()) else {said.user_id} & account.users.keys()
-    for user in hears:
-        if (is_new or fresh) if user == said.user_id else concerned[account.users[user]]:
-            own = account.alike[account.users[user]].answers
-            matching = {asked: count - own[asked] for asked, count in after.matching.items()}
-            yield Tallied(said.workspace, said.account_id, user, after.users - 1, matching, said.why)
+    is_answered = any(condition not in before.matching for condition in after.matching)
+    changed = {number: _is_changed(group.answers, before, after) for number, group in account.groups.items()}
+    receivers = account.users if any(changed.values()) else {answered.user_id} & account.users.keys()
+    for user in receivers:
+        if (is_new or is_answered) if user == answered.user_id else changed[account.users[user]]:
+            own = account.groups[account.users[user]].answers
+            matching = {condition: count - own[condition] for condition, count in after.matching.items()}
+            yield Tallied(answered.workspace, answered.account_id, user, after.users - 1, matching, answered.origin)
 
 
-def _turned(own: Mapping[str, bool], before: Tally, after: Tally) -> bool:
-    """Whether for somebody who gives these answers, and gave them before, any or all of the others turned."""
+def _is_changed(own: Mapping[str, bool], before: Tally, after: Tally) -> bool:
+    """Return whether "any" or "all" of the others has another truth for a user whose own answers stay the same."""
     return any(
-        asked not in before.matching
-        or _any_and_all(before.users - 1, before.matching[asked] - own[asked])
-        != _any_and_all(after.users - 1, matching - own[asked])
-        for asked, matching in after.matching.items()
+        condition not in before.matching
+        or _any_and_all(before.users - 1, before.matching[condition] - own[condition])
+        != _any_and_all(after.users - 1, matching - own[condition])
+        for condition, matching in after.matching.items()
     )
 
 
@@ -147,52 +148,52 @@ def _any_and_all(others: int, matching: int) -> tuple[bool, bool]:
     return matching > 0, matching == others
 
 
-def _forget(account: AccountState, user: str) -> None:
+def _remove(account: AccountState, user: str) -> None:
     number = account.users.pop(user, None)
     if number is None:
         return
     account.id_bytes -= len(user.encode())
-    account.alike[number].users -= 1
-    if not account.alike[number].users:
-        del account.alike[number]
+    account.groups[number].users -= 1
+    if not account.groups[number].users:
+        del account.groups[number]
 
 
-def _keep(account: AccountState, user: str, answers: Mapping[str, bool]) -> None:
-    number = next((number for number, kind in account.alike.items() if kind.answers == answers), None)
+def _add(account: AccountState, user: str, answers: Mapping[str, bool]) -> None:
+    number = next((number for number, group in account.groups.items() if group.answers == answers), None)
     if number is None:
-        number = next(free for free in range(len(account.alike) + 1) if free not in account.alike)
-        account.alike[number] = Alike(0, dict(answers))
-    account.alike[number].users += 1
+        number = next(free for free in range(len(account.groups) + 1) if free not in account.groups)
+        account.groups[number] = AnswerGroup(0, dict(answers))
+    account.groups[number].users += 1
     account.users[user] = number
     account.id_bytes += len(user.encode())
 
 
 def _fits(account: AccountState) -> bool:
-    answers = sum(len(kind.answers) for kind in account.alike.values())
-    return account.id_bytes + 8 * len(account.users) + 12 * len(account.alike) + 10 * answers <= _MOST_BYTES
+    answers = sum(len(group.answers) for group in account.groups.values())
+    return account.id_bytes + 8 * len(account.users) + 12 * len(account.groups) + 10 * answers <= _MAX_BYTES
 
 
 def read_answered(record: Record) -> Answered:
-    """An `AccountAnswered` as decoded."""
+    """Return the message of a decoded `AccountAnswered`."""
     answers = record["answers"] if record["belongs"] else None
-    return Answered(record["workspace"], record["account_id"], record["user_id"], answers, _why(record))
+    return Answered(record["workspace"], record["account_id"], record["user_id"], answers, _origin(record))
 
 
 def read_tallied(record: Record) -> Tallied:
-    """An `AccountTallied` as decoded."""
+    """Return the message of a decoded `AccountTallied`."""
     ids = record["workspace"], record["account_id"], record["user_id"]
-    return Tallied(*ids, record["others"], record["matching"], _why(record))
+    return Tallied(*ids, record["others"], record["matching"], _origin(record))
 
 
-def record_of(told: Answered | Tallied, now_micros: int) -> Record:
-    """The record that says so."""
-    fields: dict[str, Any] = {**told._asdict(), **told.why._asdict(), "received_at": now_micros}
-    del fields["why"]
-    if isinstance(told, Answered):
-        fields |= {"belongs": told.answers is not None, "answers": told.answers or {}}
+def record_of(message: Answered | Tallied, now_micros: int) -> Record:
+    """Return the record of a message."""
+    fields: dict[str, Any] = {**message._asdict(), **message.origin._asdict(), "received_at": now_micros}
+    del fields["origin"]
+    if isinstance(message, Answered):
+        fields |= {"belongs": message.answers is not None, "answers": message.answers or {}}
     return fields
 
 
-def _why(record: Record) -> Why:
+def _origin(record: Record) -> Origin:
     cause = cast("Cause", record["cause"])
-    return Why(record["at"], cause, record["message_id"], record["event_name"], record["correlation_id"])
+    return Origin(record["at"], cause, record["message_id"], record["event_name"], record["correlation_id"])

@@ -1,4 +1,4 @@
-"""Adapter: the definitions as the reading thread has them, and every set of them that a task may have been switched to."""
+"""Adapter: the definitions read so far, and each earlier set of them that a task may have been switched to."""
 
 from collections.abc import Callable
 
@@ -9,27 +9,27 @@ from starling_rules.definitions import Definitions, fold
 
 
 class DefinitionsLost(Exception):
-    """The topic of definitions is not followed any more; a restart reads it anew."""
+    """The topic of definitions is no longer followed; a restart reads it again."""
 
 
 class DefinitionLog:
-    """One thread appends; any thread may ask. What is handed out never changes."""
+    """One thread appends, any thread reads. The returned values are immutable."""
 
     def __init__(self, on_refused: Callable[[Refused], None]) -> None:
-        """`on_refused` is told of each record that was not taken over; it is called in the appending thread."""
+        """`on_refused` is called in the appending thread with each refused record."""
         self.problem: Callable[[], str | None] = lambda: None
-        """What keeps newer definitions from coming in; set by whoever feeds this log."""
+        """Returns the error that stopped the reading of definitions, or None; the reader sets it."""
         self._on_refused = on_refused
-        self._taken: list[Record] = []
+        self._records: list[Record] = []
         self._current = Definitions()
-        self._reached: dict[bytes, int] = {_set_of(self._current.name): 0}
+        self._positions: dict[bytes, int] = {_set_of(self._current.name): 0}
 
     def append(self, record: Record) -> None:
-        """Take over one `DefinitionChanged`, or leave everything as it was."""
+        """Apply one `DefinitionChanged`; a refused record changes nothing."""
         match fold(self._current, record):
             case Done(definitions):
-                self._taken.append(record)
-                self._reached[_set_of(definitions.name)] = len(self._taken)
+                self._records.append(record)
+                self._positions[_set_of(definitions.name)] = len(self._records)
                 self._current = definitions
             case Refused() as refused:
                 self._on_refused(refused)
@@ -37,24 +37,24 @@ class DefinitionLog:
                 pass
 
     def current(self) -> Definitions:
-        """The newest set. Raises: DefinitionsLost when newer ones cannot come in any more: better to stop than to be wrong."""
+        """Return the newest set. Raises: DefinitionsLost if newer ones can no longer be read: outdated rules would emit errors."""
         problem = self.problem()
         if problem is not None:
             raise DefinitionsLost(problem)
         return self._current
 
     def at(self, name: bytes) -> Definitions | None:
-        """The set of that name, whatever leaves it was compiled to; None if there never was one in this topic.
+        """Return the set of that name, compiled by any release; None if this topic never contained it.
 
-        It is folded again from the records: keeping every set would need memory with the square of their number.
+        The set is folded again from the records: storing every set would need memory quadratic in their number.
         """
-        count = self._reached.get(_set_of(name))
+        count = self._positions.get(_set_of(name))
         if count is None:
             return None
         definitions = Definitions()
-        for record in self._taken[:count]:
+        for record in self._records[:count]:
             outcome = fold(definitions, record)
-            assert isinstance(outcome, Done)  # noqa: S101 - it was taken once, and a fold has no other input
+            assert isinstance(outcome, Done)  # noqa: S101 - the fold has accepted these records before
             definitions = outcome.value
         return definitions
 

@@ -11,7 +11,7 @@ from starling_rules.rules import Rules
 from starling_segmenter.account_messages import AccountMessages
 from starling_segmenter.counts import Counts
 from starling_segmenter.formats import Formats
-from starling_segmenter.membership import ASKED, STAGE, TIME, Cause, Moment, Subject, announcements, state_key
+from starling_segmenter.membership import REQUESTED, STAGE, TIME, Cause, Moment, Subject, membership_records, state_key
 from starling_segmenter.states import State
 from starling_segments import Change, UserState, reports_to_account
 from starling_stream.model.processor import Unit
@@ -52,9 +52,9 @@ class Emitter:
         traceparent = None if record is None else header(record.headers, "traceparent")
         moment = Moment(received_at, now // 1000)
         emit, counts, known_id = unit.emit, self._counts.changes, ""
-        for change, correlation_id, value in announcements(changes, subject, cause, moment, self._formats.membership):
+        for change, correlation_id, value in membership_records(changes, subject, cause, moment, self._formats.membership):
             if correlation_id != known_id:
-                headers = record_headers(correlation_id, STAGE, traceparent if change.cause in ASKED else None)
+                headers = record_headers(correlation_id, STAGE, traceparent if change.cause in REQUESTED else None)
                 known_id = correlation_id
             emit(MEMBERSHIP, key, value, received_at, headers)
             emit(MEMBERSHIP_STATE, state_key(key, change.segment_key), value, received_at, headers)

@@ -1,4 +1,4 @@
-"""Adapter: the bytes that this service reads and writes."""
+"""Adapter: the codecs of the topics that this service reads and writes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,24 +14,24 @@ from starling_common.topics import (
 )  # fmt: skip
 from starling_common.wire import Codec
 from starling_rules.inputs import PastFormats, build_past_formats
-from starling_segmenter.membership import Parts, membership_parts
+from starling_segmenter.membership import RecordParts, membership_parts
 
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """`past`: what makes up a user's past; the feed and its state share `membership`."""
+    """`past`: the topics of a user's history; `membership`: for the feed and for `segments.membership-state`."""
 
     past: PastFormats
     backfilled: Codec
     answered: Codec
     tallied: Codec
     definition: Codec
-    membership: Parts
+    membership: RecordParts
     progress: Codec
 
 
 def build_formats(codec: Callable[[str, str], Codec]) -> Formats:
-    """`codec` finds the codec of a topic and a schema's name, such as `Registry.codec`. Raises: whatever it raises."""
+    """`codec` returns the codec of a topic and a schema's name, such as `Registry.codec`; its errors are passed on."""
     topics = load_catalogue().topics
 
     def of(topic: str) -> Codec:

@@ -1,4 +1,4 @@
-"""Pure core: changes of truth -> the records that announce them, `SegmentMembershipChanged`."""
+"""Pure core: membership changes -> records, `SegmentMembershipChanged`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -8,7 +8,7 @@ from starling_common.values import deterministic_id, split_key
 from starling_common.wire import Codec, record_parts
 from starling_rules.definitions import Definition
 from starling_rules.rules import Rules
-from starling_segmenter.membership_encoder import Rolls
+from starling_segmenter.membership_encoder import MembershipEncoders
 from starling_segments import Cause as Kind
 from starling_segments import Change, Plan, UserState
 from starling_stream.model.processor import Inbound
@@ -17,8 +17,8 @@ STAGE: Final = "segmenter"
 """In the `produced_by` header of each record, and in the names of the consumer group, the changelog and the dead-letter topic."""
 
 
-class Parts(NamedTuple):
-    """The record's bytes, run by run: one user's changes share most of them."""
+class RecordParts(NamedTuple):
+    """Encoders of the record's parts; the changes of one user share most parts."""
 
     header: bytes
     identity: Callable[..., bytes]
@@ -28,12 +28,12 @@ class Parts(NamedTuple):
     decided: Callable[..., bytes]
     why: Callable[..., bytes]
     traits: Callable[..., bytes]
-    rolls: Rolls
+    members: MembershipEncoders
     received: Callable[..., bytes]
 
 
-def membership_parts(codec: Codec) -> Parts:
-    """Raises: ValueError if the schema is not the one that `announcements` was written for."""
+def membership_parts(codec: Codec) -> RecordParts:
+    """Return the encoders. Raises: ValueError if the schema differs from the fields of `membership_records`."""
     identity, user, segment, *others = record_parts(
         codec,
         ("event_id",),
@@ -47,11 +47,13 @@ def membership_parts(codec: Codec) -> Parts:
         ("received_at",),
     )
     change, decided, why, traits, _memberships, received = others
-    return Parts(codec.header, identity, user, lru_cache(4096)(segment), change, decided, why, traits, Rolls(), received)
+    return RecordParts(
+        codec.header, identity, user, lru_cache(4096)(segment), change, decided, why, traits, MembershipEncoders(), received
+    )
 
 
 class Cause(NamedTuple):
-    """Why the changes came out, and the record at hand; all None when there is none (a timer, a switch)."""
+    """The cause of the changes and its record; all None for a timer or a switch."""
 
     kind: Kind = "TIMER"
     record: Inbound | None = None
@@ -62,12 +64,12 @@ class Cause(NamedTuple):
 
 TIME: Final = Cause()
 
-ASKED: Final = frozenset({"EVENT", "LIST"})
-"""The causes behind which there is somebody's request."""
+REQUESTED: Final = frozenset({"EVENT", "LIST"})
+"""The causes that originate in a request of a client."""
 
 
 class Subject(NamedTuple):
-    """Whose membership changed. `definitions`: of the workspace, the archived ones too; `plan`: of those in force."""
+    """The user whose membership changed. `definitions`: of the workspace, with the archived ones; `plan`: of those in force."""
 
     key: bytes
     workspace: str
@@ -78,32 +80,32 @@ class Subject(NamedTuple):
 
     @classmethod
     def of(cls, key: bytes, state: UserState, rules: Rules) -> "Subject":
-        """The user with that record key."""
+        """Return the user of that record key."""
         return cls(key, *split_key(key), state, rules.definitions, rules.plan)
 
 
 class Moment(NamedTuple):
-    """`received_at`: µs, as in the record that caused the changes; `decided_at`: ms. Both wall clock."""
+    """`received_at`: µs, of the record that caused the changes; `decided_at`: ms. Both are wall clock."""
 
     received_at: int
     decided_at: int
 
 
-Announcement: TypeAlias = tuple[Change, str, bytes]
-"""One change, its correlation id, and the record that says so."""
+EncodedChange: TypeAlias = tuple[Change, str, bytes]
+"""One change, its correlation id and its record."""
 
 
-def announcements(
-    changes: Sequence[Change], subject: Subject, cause: Cause, moment: Moment, parts: Parts
-) -> Iterator[Announcement]:
-    """One record a change, in order. `subject.state` is the state after all of them."""
-    # Hot: a third of all events change something. What the changes of one call share is encoded once.
+def membership_records(
+    changes: Sequence[Change], subject: Subject, cause: Cause, moment: Moment, parts: RecordParts
+) -> Iterator[EncodedChange]:
+    """Yield one record for each change, in order. `subject.state` is the state after all of them."""
+    # Hot: a third of all events change a membership. The parts that the changes of one call share are encoded once.
     _, workspace, user_id, state, definitions, _ = subject
     user = parts.user(workspace, user_id, state.anonymous_ids)
     traits = parts.traits(state.traits_json)
     decided, received = parts.decided(moment.decided_at), parts.received(moment.received_at)
     reason: _Reason | None = None
-    after_each = parts.rolls.of(workspace, definitions).after_each(changes, state.memberships)
+    after_each = parts.members.of(workspace, definitions).after_each(changes, state.memberships)
     for change, members in zip(changes, after_each, strict=True):
         key = change.segment_key
         if reason is None or not reason.covers(change):
@@ -125,30 +127,30 @@ def announcements(
 
 
 def state_key(key: bytes, segment_key: str) -> bytes:
-    """The key of `segments.membership-state`: the user's and the segment's."""
+    """Return the key in `segments.membership-state`: of the user and the segment."""
     return b"%b/%b" % (key, segment_key.encode())
 
 
 class _Reason(NamedTuple):
-    """Why a change came about, and under which id; `change` is the one that it was made for."""
+    """The `cause` field of a change and its correlation id; `change` is the first change with them."""
 
     change: Change
     why: dict[str, str | None]
     correlation_id: str
 
     def covers(self, change: Change) -> bool:
-        """Whether it is that change's reason too. Definitions have a correlation id each."""
-        mine = self.change
-        return change.cause == mine.cause != "DEFINITION" and change.effective_at == mine.effective_at
+        """Return whether the reason applies to that change too. Each definition has its own correlation id."""
+        first = self.change
+        return change.cause == first.cause != "DEFINITION" and change.effective_at == first.effective_at
 
 
 def _reason(change: Change, subject: Subject, cause: Cause) -> _Reason:
     kind = change.cause
-    if kind in ASKED and cause.correlation_id is not None:
+    if kind in REQUESTED and cause.correlation_id is not None:
         why = {"kind": kind, "message_id": cause.message_id, "event_name": cause.event_name}
         return _Reason(change, why, cause.correlation_id)
     why = {"kind": kind, "message_id": None, "event_name": None}
     if kind == "DEFINITION":
         return _Reason(change, why, subject.definitions[change.segment_key].correlation_id)
-    # Nobody asked for what time alone does: the changes of one instant share an id of their own.
+    # A timer has no request: the changes of one instant share a correlation id of their own.
     return _Reason(change, why, deterministic_id("timer", subject.workspace, subject.user_id, change.effective_at))

@@ -1,4 +1,4 @@
-"""Pure core, hot path: the segments that a user is in, as the array of keys that announcements carry."""
+"""Pure core, hot path: encodes the `memberships` of a membership record, the keys of the segments that a user is in."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,31 +7,31 @@ from starling_common.wire import long_bytes, text_bytes
 from starling_segments import Change, Membership
 
 
-class Roll:
-    """All segments of a workspace in alphabetical order, each known by its place: numbers sort faster than keys.
+class MembershipEncoder:
+    """Encodes the segments of one workspace. It sorts their positions in alphabetical order, which is faster than sorting keys.
 
-    Every array is made of keys that were encoded once.
+    Each key is encoded once.
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
-        """`keys`: of every segment that a membership may name."""
+        """`keys`: of all segments that a membership may refer to."""
         ordered = sorted(keys)
-        self._place = {key: place for place, key in enumerate(ordered)}
+        self._position = {key: position for position, key in enumerate(ordered)}
         self._texts = [text_bytes(key) for key in ordered]
 
     def after_each(self, changes: Sequence[Change], memberships: Mapping[str, Membership]) -> list[bytes]:
-        """An Avro array of strings for each change: the segments that the user is in after it.
+        """Return an Avro array of strings for each change: the segments that the user is in after it.
 
-        `memberships` are those after all changes; what was before is found backwards. Raises: KeyError for an unknown key.
+        `memberships` are those after all changes; the earlier arrays are derived backwards. Raises: KeyError for an unknown key.
         """
-        place, array = self._place, self._array
-        members = sorted([place[key] for key, membership in memberships.items() if membership.member])
+        position, array = self._position, self._array
+        members = sorted([position[key] for key, membership in memberships.items() if membership.member])
         found = [array(members)]
         for change in changes[:0:-1]:
             if change.status == "ENTERED":
-                del members[bisect_left(members, place[change.segment_key])]
+                del members[bisect_left(members, position[change.segment_key])]
             else:
-                insort(members, place[change.segment_key])
+                insort(members, position[change.segment_key])
             found.append(array(members))
         found.reverse()
         return found
@@ -40,18 +40,18 @@ class Roll:
         if not members:
             return b"\0"
         texts = self._texts
-        return b"".join((long_bytes(len(members)), *[texts[place] for place in members], b"\0"))
+        return b"".join((long_bytes(len(members)), *[texts[position] for position in members], b"\0"))
 
 
-class Rolls:
-    """The roll of each workspace, made anew when its definitions are others."""
+class MembershipEncoders:
+    """The encoder of each workspace; a change of definitions replaces it."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[Mapping[str, object], Roll]] = {}
+        self._encoders: dict[str, tuple[Mapping[str, object], MembershipEncoder]] = {}
 
-    def of(self, workspace: str, definitions: Mapping[str, object]) -> Roll:
-        """`definitions`: by segment key, the archived ones too."""
-        made = self._made.get(workspace)
-        if made is None or made[0] is not definitions:
-            made = self._made[workspace] = (definitions, Roll(definitions))
-        return made[1]
+    def of(self, workspace: str, definitions: Mapping[str, object]) -> MembershipEncoder:
+        """Return the encoder. `definitions`: by segment key, with the archived ones."""
+        found = self._encoders.get(workspace)
+        if found is None or found[0] is not definitions:
+            found = self._encoders[workspace] = (definitions, MembershipEncoder(definitions))
+        return found[1]

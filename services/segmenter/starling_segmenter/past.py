@@ -1,4 +1,4 @@
-"""Core: a task's past, for a switch: what a backfill left of it, and what the task reads of it by itself."""
+"""Core: the history of a task for a switch: the states of a backfill, and the records that the task reads."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -20,7 +20,7 @@ _FROM_THE_START = Part(inputs={}, stream_time_ms=0, first=0, end=0, users=0)
 
 
 class PastReader:
-    """Reads what the fresh leaves of a switch need; `rules`: those that the task is switched to."""
+    """Reads the history of the fresh leaf nodes of a switch. `rules`: those after the switch."""
 
     def __init__(self, history: History, rules: Mapping[bytes, Rules], clock: Clock) -> None:
         self._history = history
@@ -28,22 +28,22 @@ class PastReader:
         self._clock = clock
 
     def past(self, fresh: Leaves, backfills: Sequence[Backfill]) -> States:
-        """By key, what the task's past left in the fresh leaves; only what came after a backfill is read where there was one."""
-        return joined([self._of(source) for source in sources(fresh, backfills, self._history.partition)])
+        """Return key -> history of the fresh leaf nodes. After a backfill only the records that follow it are read."""
+        return joined([self._read(source) for source in sources(fresh, backfills, self._history.partition)])
 
-    def _of(self, source: Source) -> States:
+    def _read(self, source: Source) -> States:
         if source.backfill is None:
             return self._folded(source.leaves, _FROM_THE_START, {})
         part = source.backfill.parts[self._history.partition]
         found = self._loaded(source.backfill.run, part, source.leaves)
         if found is None:
-            # They are kept for days only, and this partition may have been away for longer. What they were made of is there.
-            log(__name__).warning("backfill_gone", partition=self._history.partition, run=source.backfill.run)
+            # The topic retains the states for days, and this partition may have been idle for longer. Its inputs are complete.
+            log(__name__).warning("backfill_states_expired", partition=self._history.partition, run=source.backfill.run)
             return self._folded(source.leaves, _FROM_THE_START, {})
         return self._folded(source.leaves, part, found)
 
     def _loaded(self, run: str, part: Part, leaves: Leaves) -> States | None:
-        """None when they are not all there any more."""
+        """Return the states of the run, or None if the topic no longer contains all of them."""
         records = self._history.records(BACKFILL_STATES, part.first, part.end)
         found = states_of(run, ((record.key, record.value) for record in records))
         if len(found) != part.users:
@@ -55,11 +55,11 @@ class PastReader:
         }
 
     def _folded(self, leaves: Leaves, part: Part, past: States) -> States:
-        """Go on from there up to where the task stands."""
+        """Fold the records from the end of `part` up to the task's offsets into `past`."""
         history, rules, now = self._history, self._rules, self._history.stream_time_ms
         topics = past_topics(leaves, rules, self._clock)
         inputs = (history.records(topic, part.inputs.get(topic, 0)) for topic in topics)
-        if topics != PAST:  # a window ends up the same, whenever its matches were folded
+        if topics != PAST:  # the state of a window does not depend on the time of the fold
             return fold_past(in_order(inputs), leaves, rules, StreamTime(self._clock, now), past)
         fold_past(in_order(inputs), leaves, rules, StreamTime(self._clock, part.stream_time_ms), past)
         catch_up(past, leaves, rules, now)

@@ -1,7 +1,7 @@
-"""What an operator may turn of the segmenter. It has nothing of its own beyond what every worker of the stream layer has."""
+"""The settings of the segmenter: those of each worker of the stream layer."""
 
 from starling_stream.model.settings import StreamSettings
 
 
 class Settings(StreamSettings):
-    """Read from `STARLING_…`; the units are in the names."""
+    """Read from `STARLING_…`; each name contains its unit."""

@@ -1,4 +1,4 @@
-"""The only module that knows both the settings and the concrete classes."""
+"""Wiring: the only module that imports both the settings and the concrete classes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,15 +22,16 @@ from starling_stream.model.processor import Service
 
 
 @contextmanager
-def built(settings: Settings) -> Iterator[Service[State]]:
-    """The service, with every definition that there is; they are followed until the block ends.
+def open_service(settings: Settings) -> Iterator[Service[State]]:
+    """Yield the service with all present definitions; the topic is followed until the block ends.
 
     Raises: RegistryUnavailable, SchemaMissing, BrokerUnavailable.
     """
     counts = Counts(Metrics())
     formats = build_formats(Registry(settings.registry.url).codec)
-    definitions = DefinitionLog(_tell(counts))
-    view = TopicView(settings.kafka.brokers, SEGMENT_DEFINITIONS, _append_to(definitions, formats.definition, _tell(counts)))
+    refuse = _count_and_log(counts)
+    definitions = DefinitionLog(refuse)
+    view = TopicView(settings.kafka.brokers, SEGMENT_DEFINITIONS, _append_to(definitions, formats.definition, refuse))
     definitions.problem = view.problem
     view.start()
     try:
@@ -51,9 +52,9 @@ def _append_to(definitions: DefinitionLog, codec: Codec, refuse: Callable[[Refus
     return apply
 
 
-def _tell(counts: Counts) -> Callable[[Refused], None]:
-    def tell(refused: Refused) -> None:
+def _count_and_log(counts: Counts) -> Callable[[Refused], None]:
+    def refuse(refused: Refused) -> None:
         counts.definition_refused(refused.code)
         log(__name__).warning("definition_refused", code=refused.code, message=refused.message)
 
-    return tell
+    return refuse

@@ -16,7 +16,7 @@ import pytest
 
 from starling_common.outcome import Done, Refused
 from starling_rules.definitions import Definition, Definitions, fold
-from starling_rules.events import Behaviour, parse_object, unreadable
+from starling_rules.events import Behaviour, json_error, parse_object
 from starling_rules.rules import compiled
 from starling_segments import DefinitionRefused, Segment, UserState, compile_measures, parse_measure, read_document
 from starling_segments.aggregates.measure_table import MEASURES, PLAIN
@@ -345,7 +345,7 @@ def test_texts_that_python_reads_differently_or_not_at_all(text: str) -> None:
     properties = f'{{"v": {text}}}'
     assert isinstance(parse_object(properties), Refused)
     rules = compiled({"s": definition({"event": "A", "where": {"property": "v", "op": "eq", "value": 1}})})
-    assert unreadable(Behaviour((0, 0, "A", None, [], properties, "{}", "c")), rules) is not None
+    assert json_error(Behaviour((0, 0, "A", None, [], properties, "{}", "c")), rules) is not None
 
 
 def definition(where: Doc) -> Definition:

@@ -159,8 +159,8 @@ def test_one_job_at_a_time_and_patience_after_failures() -> None:
 def test_nothing_is_started_where_nobody_waits_or_somebody_said_no() -> None:
     assert is_needed(waiting(), None)
     assert not is_needed(Definitions(), None)
-    assert not is_needed(waiting(), replace(run_of(buyers=1), asked=CANCELLED))
-    assert is_needed(waiting(), replace(run_of(buyers=2), asked=CANCELLED))
+    assert not is_needed(waiting(), replace(run_of(buyers=1), requested=CANCELLED))
+    assert is_needed(waiting(), replace(run_of(buyers=2), requested=CANCELLED))
 
 
 SHAPE = JobShape("starling-backfill", "shop", "starling:1", {"STARLING_CLOCK": "wall"}, ("starling",), ("starling-secrets",))

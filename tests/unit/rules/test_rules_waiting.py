@@ -8,7 +8,7 @@ import pytest
 
 from starling_common.outcome import Done, Refused
 from starling_common.read_models import BACKFILL
-from starling_rules.backfills import EVERYWHERE, REMEMBERED, Backfill, Part, to_json
+from starling_rules.backfills import EVERYWHERE, MAX_BACKFILLS, Backfill, Part, to_json
 from starling_rules.definitions import Definitions, fold, newest_valid
 from starling_rules.rules import compile_rules
 
@@ -77,8 +77,8 @@ def test_an_unreadable_backfill_changes_nothing() -> None:
 
 
 def test_only_the_last_runs_are_remembered() -> None:
-    definitions = after(*(backfilled(f"run-{number}") for number in range(REMEMBERED + 3)))
-    assert [one.run for one in definitions.backfills] == [f"run-{number}" for number in range(3, REMEMBERED + 3)]
+    definitions = after(*(backfilled(f"run-{number}") for number in range(MAX_BACKFILLS + 3)))
+    assert [one.run for one in definitions.backfills] == [f"run-{number}" for number in range(3, MAX_BACKFILLS + 3)]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -102,7 +102,7 @@ def test_in_the_end_it_is_as_if_nobody_had_waited(seed: int) -> None:
     last = fold(waiting, backfilled(**{place.removeprefix("w/"): one for place, one in waiting.awaited().items()}))
     assert isinstance(last, Done)
     assert last.value.name == plain.name
-    assert last.value.waiting == {}
+    assert last.value.pending == {}
 
 
 def test_the_records_of_what_is_in_force_make_it_anew() -> None:

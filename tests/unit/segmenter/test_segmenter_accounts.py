@@ -219,7 +219,7 @@ def test_every_step_survives_a_restart() -> None:
 
 def test_an_account_that_is_too_large_changes_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     segmenter = three("any", {"event": "Buy"})
-    monkeypatch.setattr(accounts, "_MOST_BYTES", 80)
+    monkeypatch.setattr(accounts, "_MAX_BYTES", 80)
     joined(segmenter, "zoe")
     segmenter.track("ada", "Buy", 2_000)
     joined(segmenter, "max")

@@ -2,7 +2,7 @@
 
 import json
 
-from starling_segmenter.accounts import AccountState, Alike, encode_account
+from starling_segmenter.accounts import AccountState, AnswerGroup, encode_account
 from starling_segmenter.state_view import readable
 from starling_segments import UserState, decode_state, encode_state
 from starling_segments.aggregates.lifetime import Tally
@@ -20,5 +20,5 @@ def test_a_user_is_shown_by_name() -> None:
 
 
 def test_an_account_is_shown_too() -> None:
-    shown = readable(encode_account(AccountState(users={"ada": 1}, alike={1: Alike(1, {"c": True})}, id_bytes=3)))
+    shown = readable(encode_account(AccountState(users={"ada": 1}, groups={1: AnswerGroup(1, {"c": True})}, id_bytes=3)))
     assert json.loads(json.dumps(shown)) == [{"ada": 1}, {"1": [1, {"c": True}]}, 3, False]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from starling_segmenter.accounts import AccountState, Alike, account_key
+from starling_segmenter.accounts import AccountState, AnswerGroup, account_key
 from starling_segmenter.states import State, account_state, decode, encode, user_state
 from starling_segments import UserState
 
-ACCOUNT = AccountState({"ada": 0}, {0: Alike(1, {"q": True})}, 3)
+ACCOUNT = AccountState({"ada": 0}, {0: AnswerGroup(1, {"q": True})}, 3)
 USER = UserState(known=True, clock=1, user_id="ada", lists=["vips"])
 
 

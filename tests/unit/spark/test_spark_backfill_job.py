@@ -13,7 +13,7 @@ from starling_common.settings import Clock
 from starling_common.topics import BEHAVIOUR
 from starling_rules.backfills import EVERYWHERE, Backfill, Part, to_json
 from starling_rules.definitions import Definitions, fold
-from starling_rules.ledger import ASKED, CANCELLED, DONE, FAILED, PARTITION, PAUSED, RUN, RUNNING, Run, Share, applied, report
+from starling_rules.ledger import CANCELLED, DONE, FAILED, PARTITION, PAUSED, REQUEST, RUN, RUNNING, Run, Share, applied, report
 from starling_spark.jobs.backfill.job import BackfillDependencies, BackfillJob
 from starling_spark.jobs.backfill.planning import Assignment
 from starling_spark.jobs.backfill.positions import Cut
@@ -71,7 +71,7 @@ class World:
 
     def ask(self, state: str) -> None:
         (run,) = self.runs_now.values()
-        self.write(report(run, ASKED, state, 2))
+        self.write(report(run, REQUEST, state, 2))
 
     def give_up(self) -> None:
         self.given_up += 1

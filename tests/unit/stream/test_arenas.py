@@ -42,7 +42,7 @@ def test_threads_share_two_arenas_unless_the_environment_sets_a_number(
     assert (info.read_text().count("<heap nr=") <= 2) is few
 
 
-@pytest.mark.parametrize(("service", "wiring"), [("starling_normalizer", "open_service"), ("starling_segmenter", "built")])
+@pytest.mark.parametrize(("service", "wiring"), [("starling_normalizer", "open_service"), ("starling_segmenter", "open_service")])
 def test_a_service_limits_arenas_before_it_starts_threads(service: str, wiring: str, monkeypatch: pytest.MonkeyPatch) -> None:
     main, done = importlib.import_module(f"{service}.__main__"), []
 

@@ -11,7 +11,7 @@ from starling_api.ports import AudienceReader, Reported
 from starling_common.instants import format_instant
 from starling_common.read_models import SEGMENT
 from starling_common.wire import Record
-from starling_rules.ledger import ASKED, CANCELLED, DONE, ENDED, PAUSED, RUNNING, Run, of_segment, report
+from starling_rules.ledger import CANCELLED, DONE, ENDED, PAUSED, REQUEST, RUNNING, Run, of_segment, report
 from starling_segments import InvalidPlan, Known, compile_preview, parse_segment, stored_leaves
 
 Document = dict[str, Any]
@@ -48,13 +48,13 @@ class Backfills:
         if run.state == DONE or (run.state in ENDED and asked != RUNNING):
             raise BackfillEnded(f"the backfill {name!r} is {run.state}")
         if not dry_run:
-            self.ask(report(run, ASKED, asked, self.now_micros()))
-        return self._listed(replace(run, asked=asked), workspace)
+            self.ask(report(run, REQUEST, asked, self.now_micros()))
+        return self._listed(replace(run, requested=asked), workspace)
 
     def _listed(self, run: Run, workspace: str) -> Document:
         mine = f"{workspace}/"
         segments = {place.removeprefix(mine): version for place, version in run.definitions.items() if place.startswith(mine)}
-        return {"run": run.name, "segments": segments, "asked": run.asked} | self._shown(run)
+        return {"run": run.name, "segments": segments, "asked": run.requested} | self._shown(run)
 
     def _shown(self, run: Run) -> Document:
         end = run.estimated_end(self.now_micros())

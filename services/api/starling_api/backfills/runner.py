@@ -85,5 +85,5 @@ class Runner:
 def is_needed(definitions: Definitions, newest: Run | None) -> bool:
     """Whether a segment waits, and nobody has said of just these that it shall not be done."""
     awaited = definitions.awaited()
-    was_cancelled = newest is not None and newest.asked == CANCELLED and dict(newest.definitions) == awaited
+    was_cancelled = newest is not None and newest.requested == CANCELLED and dict(newest.definitions) == awaited
     return bool(awaited) and not was_cancelled

@@ -21,15 +21,15 @@ class AccountTallyHandler(Handler):
     def handle(self, record: Inbound, unit: Unit[State]) -> None:
         """Evaluate the user's conditions on the account."""
         tallied: Tallied = record.value
-        key, why, emitter = record.key, tallied.why, self._emitter
+        key, origin, emitter = record.key, tallied.origin, self._emitter
         state = user_state(unit, key)
         if state is None or state.belongs is None or state.belongs.reported_to != tallied.account_id:
             return
         rules = emitter.rules.get(workspace_of(key), NO_RULES)
         others = {condition: (tallied.others, matching) for condition, matching in tallied.matching.items()}
         # The instant of the other user's change, unless stream time of this partition has not reached it.
-        now = min(why.at, unit.stream_time_ms)
+        now = min(origin.at, unit.stream_time_ms)
         emitter.pass_time((key, state, rules), now, unit)
-        changes = rules.evaluator.on_account(state, AccountTally(tallied.account_id, others), now, why.cause)
-        cause = Cause(why.cause, record, why.message_id, why.event_name, why.correlation_id)
+        changes = rules.evaluator.on_account(state, AccountTally(tallied.account_id, others), now, origin.cause)
+        cause = Cause(origin.cause, record, origin.message_id, origin.event_name, origin.correlation_id)
         emitter.conclude((key, state, rules), changes, cause, unit)

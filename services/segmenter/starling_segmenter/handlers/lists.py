@@ -22,7 +22,7 @@ class ListHandler(Handler):
         listed: Listed = record.value
         key, emitter = record.key, self._emitter
         found = user_state(unit, key)
-        if listed.says_nothing_new(found):
+        if listed.changes_nothing(found):
             return
         rules = emitter.rules.get(workspace_of(key), NO_RULES)
         state = with_user_id(key, found)

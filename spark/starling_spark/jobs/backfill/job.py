@@ -104,7 +104,7 @@ class BackfillJob:
 
     def _with_request(self, run: Run) -> Run:
         """Return the run in the state that an operator requested."""
-        requested = self._dependencies.known.runs()[run.name].asked if run.name in self._dependencies.known.runs() else RUNNING
+        requested = self._dependencies.known.runs()[run.name].requested if run.name in self._dependencies.known.runs() else RUNNING
         state = {PAUSED: PAUSED, CANCELLED: CANCELLED}.get(requested, RUNNING)
         if state == run.state:
             return run
@@ -162,4 +162,4 @@ def _is_wanted(run: Run, waiting: Wanted | None) -> bool:
 def _was_cancelled(runs: Iterable[Run], waiting: Wanted) -> bool:
     """Return whether the newest run was for exactly these segments and was cancelled; a restart does not repeat it."""
     newest = max(runs, key=lambda run: run.started_at, default=None)
-    return newest is not None and newest.asked == CANCELLED and dict(newest.definitions) == dict(waiting.versions)
+    return newest is not None and newest.requested == CANCELLED and dict(newest.definitions) == dict(waiting.versions)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from starling_common.outcome import Done, Refused
 from starling_common.values import split_key, workspace_of
 from starling_rules.definitions import Definitions, fold
-from starling_rules.events import Behaviour, Listed, Profile, parse_object, unreadable
+from starling_rules.events import Behaviour, Listed, Profile, json_error, parse_object
 from starling_rules.history import REFUSED_CHANGES
 from starling_rules.rules import NO_RULES, Rules, compile_rules
 from starling_segments import UserState, set_account
@@ -78,7 +78,7 @@ def _apply(state: UserState, record: InputRecord, rules: Rules, stream_ms: int) 
     """Fold a record; one that was refused live is skipped."""
     match record:
         case Behaviour():
-            if unreadable(record, rules) is None:
+            if json_error(record, rules) is None:
                 state.anonymous_ids = record.anonymous_ids or state.anonymous_ids
                 rules.evaluator.on_event(state, record, stream_ms)
         case Profile():
@@ -89,5 +89,5 @@ def _apply(state: UserState, record: InputRecord, rules: Rules, stream_ms: int) 
                 if moved and not record.group_id:
                     rules.evaluator.on_account(state, None, stream_ms)
         case Listed():
-            if not record.says_nothing_new(state):  # vocabulary: says: named in starling_rules
+            if not record.changes_nothing(state):
                 rules.evaluator.on_list(state, record.list_key, record.on_list, stream_ms)
