@@ -1,12 +1,12 @@
-"""How many events one segmenter worker takes: real broker, exactly once, changelog on, 20 segments, 100,000 users.
+"""Throughput of one segmenter worker: real broker, exactly once, changelog on, 20 segments, 100,000 users.
 
     python benchmarks/segmenter.py [--events 400000] [--rounds 3] [--peer-events 40000] [--stack stack.json]
 
-Every user is known first (one profile record each; not measured). Then, round by round, a stretch of events is written,
-the worker process is started on it, and is measured from its first committed offsets to its last. The peer,
-stock Faust with a RocksDB table, then does the same work on the same topics. Prints JSON; `--write` keeps it as
-benchmarks/results/segmenter.json. `--stack` is a JSON file with `brokers` and `registry_url` of a stack of this
-benchmark's own (it writes to the product's topics); without it an embedded one is started and thrown away.
+Every user has a profile first (one record each; not measured). Each round writes events, starts the worker process and
+measures it from its first committed offsets to its last. Stock Faust with a RocksDB table then does the same work on the
+same topics. Prints JSON; `--write` stores it as benchmarks/results/segmenter.json. `--stack` names a JSON file with
+`brokers` and `registry_url` of a stack for this benchmark alone, which writes to the product's topics; without it an
+embedded stack is started and deleted afterwards.
 """
 
 import argparse
@@ -39,13 +39,13 @@ def running(described: Path | None, directory: Path) -> Iterator[Stack]:
 
 
 def _with_peer_topics(made: Stack) -> Stack:
-    # Stock Faust would make these as it goes; here they have the partitions of all others from the start.
+    # Stock Faust would create these topics later; here they have the same number of partitions as all others.
     add_topics(made.brokers, dict.fromkeys(("stock-segmenter-membership", "stock-segmenter-membership-state"), PARTITIONS))
     return made
 
 
 def measured(made: Stack, directory: Path, topic: str, until: int) -> Rate:
-    """A worker, from the first offsets that it commits to its last but one before `until`."""
+    """Measure a worker from the first offsets that it commits to the last but one before `until`."""
     progress = Progress(made.brokers, segmenting.GROUP, topic)
     before, worker = progress.done(), segmenting.start(made, directory)
     try:
@@ -76,8 +76,8 @@ def run(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
         segmenting.load(made, SEGMENT_DEFINITIONS, shop.definitions())
         segmenting.load(made, PROFILE, shop.profiles())
         measured(made, directory, PROFILE, arguments.users)
-        # Three rounds as live, an hour each, in which few windows run out; then one as when history is loaded: ten days,
-        # in which about every second event is followed by somebody's exit on a timer.
+        # Three live rounds of an hour each, in which few windows end; then one as when history is loaded: ten days,
+        # in which about every second event is followed by a user's exit on a timer.
         ours, at_ms = [], shop.FIRST_MS
         for number, span_ms in enumerate([segmenting.HOUR_MS] * arguments.rounds + [10 * shop.DAY_MS], 1):
             segmenting.load(made, BEHAVIOUR, shop.behaviour(arguments.events, number, at_ms, span_ms))
@@ -115,7 +115,7 @@ def main() -> int:
     arguments.add_argument("--peer-events", type=int, default=40_000)
     arguments.add_argument("--stack", type=Path)
     arguments.add_argument("--write", action="store_true")
-    arguments.add_argument("--keep", type=Path, help="a directory for logs and state that is not thrown away")
+    arguments.add_argument("--keep", type=Path, help="a directory in which logs and state are kept")
     parsed = arguments.parse_args()
     with tempfile.TemporaryDirectory() as thrown_away:
         directory = parsed.keep or Path(thrown_away)

@@ -1,4 +1,4 @@
-"""What the segmenter's benchmarks share: definitions and users loaded, and its worker process."""
+"""Shared by the segmenter's benchmarks: definitions, users and the worker process."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,19 +19,19 @@ HOUR_MS: Final = 3_600_000
 
 
 def load(stack: Stack, topic: str, records: Iterator[tuple[bytes, dict[str, Any]]]) -> int:
-    """Records of one of the product's topics, as Avro; returns how many."""
+    """Write records to one of the product's topics, as Avro; return their number."""
     encode = Registry(stack.registry_url).codec(topic, load_catalogue().topics[topic].schema).encode
     encoded = ((key, encode(record)) for key, record in records)
     return write(stack.brokers, topic, encoded, record_headers("benchmark", "benchmark"))
 
 
 def define(stack: Stack, segments: Mapping[str, dict[str, Any]]) -> None:
-    """Write the definitions; a worker started afterwards has them all."""
+    """Write the definitions; a worker that is started afterwards reads all of them."""
     load(stack, SEGMENT_DEFINITIONS, shop.definitions(segments))
 
 
 def start(stack: Stack, directory: Path, clock: str = "event") -> Watched:
-    """`python -m starling_segmenter`, with its state and log below the directory."""
+    """Start `python -m starling_segmenter` with its state and log below the directory."""
     environment = stack.environment() | {
         "STARLING_HTTP__PORT": str(free_port()),
         "STARLING_CLOCK": clock,
@@ -48,7 +48,7 @@ def make_known(
     clock: str = "event",
     profiles: Callable[[], Iterator[tuple[bytes, dict[str, Any]]]] = shop.profiles,
 ) -> Watched:
-    """One profile record for each user, folded by a worker, which is returned still running."""
+    """Write one profile record for each user; return the running worker after it has processed them."""
     shop.USERS = users
     load(stack, PROFILE, profiles())
     worker = start(stack, directory, clock)
@@ -64,5 +64,5 @@ def make_known(
 
 
 def events(stack: Stack) -> Progress:
-    """How far the segmenter has committed the event topic."""
+    """Return the segmenter's committed offsets of the event topic."""
     return Progress(stack.brokers, GROUP, BEHAVIOUR)

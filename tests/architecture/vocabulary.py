@@ -32,11 +32,13 @@ RETIRED: Final = {
 """Word or phrase in lower case -> the words to use."""
 
 CHECKED: Final = (
-    "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "apps/", "benchmarks/counter.py", "benchmarks/segments_fold.py",
-    "benchmarks/segments_mix.py", "benchmarks/state.py", "benchmarks/stream.py", "docs/", "helm/", "libs/common/",
-    "libs/items/", "libs/segments/", "libs/stream/", "schemas/avro/tables.cql", "schemas/avro/telemetry.yaml",
-    "schemas/avro/topics.yaml", "services/ingest/", "services/normalizer/", "spark/", "tests/contract/stream/",
-    "tests/integration/stream/", "tests/property/segments/", "tests/unit/segments/", "tests/unit/stream/", "tools/",
+    "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "apps/", "benchmarks/counter.py", "benchmarks/segmenter.py",
+    "benchmarks/segmenting.py", "benchmarks/segments_fold.py", "benchmarks/segments_mix.py", "benchmarks/state.py",
+    "benchmarks/stream.py", "docs/", "helm/", "libs/common/", "libs/items/", "libs/rules/", "libs/segments/", "libs/stream/",
+    "schemas/avro/tables.cql", "schemas/avro/telemetry.yaml", "schemas/avro/topics.yaml", "services/ingest/",
+    "services/normalizer/", "services/segmenter/", "spark/", "tests/contract/stream/", "tests/integration/segmenter/",
+    "tests/integration/stream/", "tests/property/segmenter/", "tests/property/segments/", "tests/unit/rules/",
+    "tests/unit/segmenter/", "tests/unit/segments/", "tests/unit/stream/", "tools/",
 )  # fmt: skip
 """Paths, in Git's notation, below which the check holds. A package is added when its words have been replaced."""
 

@@ -1,4 +1,4 @@
-"""The segmenter as a process of its own, on the real broker and registry, read as a subscriber reads it."""
+"""The segmenter as a process of its own, with the real broker and registry; the tests read its topics."""
 
 import itertools
 import json
@@ -40,7 +40,7 @@ TWICE = {"event": "Order Completed", "op": "gte", "value": 2}
 
 
 class World:
-    """One workspace on the stack: writes the segmenter's inputs, reads what came out since the test began."""
+    """One workspace on the stack: writes the segmenter's inputs, and reads its outputs since the start of the test."""
 
     def __init__(self, stack: Stack, workspace: str) -> None:
         registry, catalogue = Registry(stack.registry_url), load_catalogue().topics
@@ -58,7 +58,7 @@ class World:
         self._numbers = itertools.count(1)
 
     def define(self, key: str, where: object, version: int = 1, action: str = "DEFINED", *, awaits_backfill: bool = False) -> None:
-        """As any producer may write it: nothing is checked. Text is taken as it is for JSON."""
+        """Write a definition without any check. A text is used as JSON unchanged."""
         condition = where if isinstance(where, str) else json.dumps(where)
         document = f'{{"key": "{key}", "name": "{key}", "where": {condition}}}'
         fields = {"kind": "segment", "key": key, "version": version, "action": action, "document": document, "actor": "test"}
@@ -66,7 +66,7 @@ class World:
         self._write(SEGMENT_DEFINITIONS, key, {**fields, **more})
 
     def track(self, user: str, name: str, at_ms: int | None = None) -> int:
-        """Returns the event's time."""
+        """Return the event time."""
         at_ms = wall_clock_ms() if at_ms is None else at_ms
         texts = {"kind": "track", "name": name, "properties": '{"revenue": 5}', "context": "{}", "traits": "{}"}
         message_id = f"message-{next(self._numbers)}"
@@ -80,14 +80,14 @@ class World:
         self._write(PROFILE, user, {"user_id": user, **times, **texts})
 
     def listed(self, user: str, key: str, *, is_on: bool) -> None:
-        """As the API writes it: the key is longer than the profile's, the partition is the profile's."""
+        """Write the record as the API does: with a longer key than the profile's, to the profile's partition."""
         record = {"workspace": self.workspace, "user_id": user, "list_key": key, "on_list": is_on, "correlation_id": "upload"}
         value = self._codecs[LIST_MEMBERSHIP].encode(record | {"received_at": wall_clock_micros()})
         profile = record_key(self.workspace, user)
         self._producer.produce(LIST_MEMBERSHIP, value, b"%b/%b" % (profile, key.encode()), partition_of(profile, self._partitions))
 
     def report(self, user: str, outcome: str) -> int:
-        """As a channel does, of a message that is a minute old. Returns when."""
+        """Write a report on a message that is a minute old; return its time."""
         at_ms, attempt = wall_clock_ms(), {"delivery_id": "d", "channel": "webhook", "target_key": "crm", "attempt": 1}
         times = {"received_at": wall_clock_micros() - 60_000_000, "event_time": at_ms}
         self._write(DELIVERY, user, {"user_id": user, "outcome": outcome, **times, **attempt})
@@ -108,7 +108,7 @@ class World:
             self.flush()
 
     def of(self, topic: str) -> list[tuple[Message, dict[str, Any]]]:
-        """What came to a topic, for this workspace where the record has one."""
+        """Return the records of a topic; those with a workspace only of this one."""
         for message in self._consumer.consume(1000, 0.1):
             assert message.error() is None
             name = message.topic() or ""
@@ -125,13 +125,13 @@ class World:
         ]
 
     def in_force(self, segment: str, version: int) -> bool:
-        """Whether every partition says so."""
+        """Return whether every partition reports that version."""
         place = f"{self.workspace}/{segment}"
-        told = {record["partition"] for _, record in self.of(PROGRESS) if record["definitions"].get(place) == version}
-        return told == set(range(load_catalogue().profile_partitions))
+        reported = {record["partition"] for _, record in self.of(PROGRESS) if record["definitions"].get(place) == version}
+        return reported == set(range(load_catalogue().profile_partitions))
 
-    def is_held(self, segment: str) -> bool:
-        """Whether no partition evaluates it now."""
+    def is_paused(self, segment: str) -> bool:
+        """Return whether no partition evaluates the segment."""
         last = {record["partition"]: record["definitions"] for _, record in self.of(PROGRESS)}
         held = [f"{self.workspace}/{segment}" not in definitions for definitions in last.values()]
         return len(held) == load_catalogue().profile_partitions and all(held)
@@ -149,7 +149,7 @@ def world(stack: Stack, workspace: str) -> Iterator[World]:
 
 @pytest.fixture
 def start(stack: Stack, workspace: str, tmp_path: Path) -> Iterator[Callable[[str], Worker]]:
-    """Starts `python -m starling_segmenter` on a disk of that name, and waits until it is ready."""
+    """Start `python -m starling_segmenter` on a disk of that name; wait until it is ready."""
     started: list[Worker] = []
 
     def start(disk: str) -> Worker:
@@ -175,7 +175,7 @@ def start(stack: Stack, workspace: str, tmp_path: Path) -> Iterator[Callable[[st
             worker.kill()
 
 
-def test_people_enter_by_events_and_traits_and_leave_by_time(world: World, start: Callable[[str], Worker]) -> None:
+def test_users_enter_by_events_and_traits_and_leave_by_time(world: World, start: Callable[[str], Worker]) -> None:
     world.define("lately", {"event": "Order Completed", "within": "4s"})
     worker = start("disk")
     wait_until(lambda: world.in_force("lately", 1), "the definition to be in force")
@@ -183,13 +183,13 @@ def test_people_enter_by_events_and_traits_and_leave_by_time(world: World, start
     at_ms = world.track("ada", "Order Completed")
     world.flush()
     wait_until(lambda: len(world.feed("lately")) == 2, "ada to enter and leave")
-    announced = world.of(MEMBERSHIP)
-    entered, exited = [record for _, record in announced]
+    changes = world.of(MEMBERSHIP)
+    entered, exited = [record for _, record in changes]
     assert (entered["status"], entered["cause"]["kind"], entered["cause"]["event_name"]) == ("ENTERED", "EVENT", "Order Completed")
     assert (exited["status"], exited["cause"]["kind"], exited["effective_at"]) == ("EXITED", "TIMER", at_ms + 4000)
     assert entered["event_id"] == deterministic_id(world.workspace, "ada", "lately", 1)
-    assert [message.key() for message, _ in announced] == [record_key(world.workspace, "ada")] * 2
-    headers = announced[0][0].headers()
+    assert [message.key() for message, _ in changes] == [record_key(world.workspace, "ada")] * 2
+    headers = changes[0][0].headers()
     assert isinstance(headers, list)
     assert dict(headers).keys() == {"correlation_id", "traceparent", "produced_by"}
     wait_until(lambda: len(world.of(MEMBERSHIP_STATE)) == 2, "the state topic")
@@ -210,7 +210,7 @@ def test_people_enter_by_events_and_traits_and_leave_by_time(world: World, start
     assert worker.terminate() == 0
 
 
-def test_definitions_out_of_bounds_are_refused_and_the_others_go_on(world: World, start: Callable[[str], Worker]) -> None:
+def test_definitions_out_of_bounds_are_refused_and_the_others_take_effect(world: World, start: Callable[[str], Worker]) -> None:
     world.define("before", {"trait": "spent", "op": "gt", "value": 1})
     values = {
         "digits": "1" + "0" * 400,
@@ -237,36 +237,38 @@ def test_definitions_out_of_bounds_are_refused_and_the_others_go_on(world: World
     assert worker.terminate() == 0
 
 
-def test_what_became_of_messages_counts_when_it_was_reported(world: World, start: Callable[[str], Worker]) -> None:
+def test_outcomes_of_messages_count_at_the_time_of_the_report(world: World, start: Callable[[str], Worker]) -> None:
     world.report("eve", "DELIVERED")
     world.flush()
     worker = start("disk")
     world.define("known", {"everyone": True})
     wait_until(lambda: len(world.feed("known")) == 1, "what was reported before to be taken over")
-    world.define("told", {"event": "Message Delivered"})
-    world.define("lately-told", {"event": "Message Delivered", "within": "4s"})
-    wait_until(lambda: world.in_force("lately-told", 1), "the definitions to be in force")
+    world.define("messaged", {"event": "Message Delivered"})
+    world.define("lately-messaged", {"event": "Message Delivered", "within": "4s"})
+    wait_until(lambda: world.in_force("lately-messaged", 1), "the definitions to be in force")
     world.poison("ada", DELIVERY)
     world.report("bob", "RETRYING")
     at_ms = world.report("ada", "DELIVERED")
     world.flush()
-    wait_until(lambda: ("ada", "EXITED", 2, "TIMER") in world.feed("lately-told"), "ada to enter and leave")
-    assert world.feed("told") == [("eve", "ENTERED", 1, "DEFINITION"), ("ada", "ENTERED", 1, "EVENT")]
-    changes = [record for _, record in world.of(MEMBERSHIP) if (record["user_id"], record["segment_key"]) == ("ada", "lately-told")]
+    wait_until(lambda: ("ada", "EXITED", 2, "TIMER") in world.feed("lately-messaged"), "ada to enter and leave")
+    assert world.feed("messaged") == [("eve", "ENTERED", 1, "DEFINITION"), ("ada", "ENTERED", 1, "EVENT")]
+    changes = [
+        record for _, record in world.of(MEMBERSHIP) if (record["user_id"], record["segment_key"]) == ("ada", "lately-messaged")
+    ]
     assert (changes[0]["cause"]["event_name"], changes[1]["effective_at"]) == ("Message Delivered", at_ms + 4000)
     letters = [record for message, record in world.of(DEAD_LETTERS) if message.key() == record_key(world.workspace, "ada")]
     assert [(letter["origin_topic"], letter["code"]) for letter in letters] == [(DELIVERY, "broken_avro")]
     assert worker.terminate() == 0
 
 
-def test_a_pause_outlives_the_worker_and_its_end_tells_the_difference(world: World, start: Callable[[str], Worker]) -> None:
+def test_a_pause_outlives_the_worker_and_its_end_emits_the_difference(world: World, start: Callable[[str], Worker]) -> None:
     world.define("twice", TWICE)
     world.define("once", {"event": "Order Completed"})
     worker = start("disk")
     wait_until(lambda: world.in_force("twice", 1) and world.in_force("once", 1), "the definitions to be in force")
     world.track("ada", "Order Completed")
     world.define("twice", TWICE, action="PAUSED")
-    wait_until(lambda: world.is_held("twice"), "the pause to be taken over")
+    wait_until(lambda: world.is_paused("twice"), "the pause to be taken over")
     world.track("ada", "Order Completed")
     world.track("eve", "Order Completed")
     world.flush()
@@ -279,26 +281,26 @@ def test_a_pause_outlives_the_worker_and_its_end_tells_the_difference(world: Wor
     wait_until(lambda: len(world.feed("once")) == 3, "the new worker to go on")
     assert world.feed("twice") == []
     world.define("twice", TWICE, action="RESUMED")
-    wait_until(lambda: len(world.feed("twice")) == 2, "the difference to be told")
+    wait_until(lambda: len(world.feed("twice")) == 2, "the difference to be emitted")
     assert sorted(world.feed("twice")) == [("ada", "ENTERED", 1, "DEFINITION"), ("bob", "ENTERED", 1, "DEFINITION")]
     assert worker.terminate() == 0
 
 
-def test_every_change_is_there_once_whatever_is_killed(world: World, start: Callable[[str], Worker]) -> None:
+def test_every_change_is_emitted_once_whatever_is_killed(world: World, start: Callable[[str], Worker]) -> None:
     dice = random.Random(5)
     world.define("odd", {"event": "Toggled", "measure": "count", "op": "mod", "value": [2, 1]})
     world.define("twice", TWICE)
     worker = start("disk")
     toggles = dict.fromkeys((f"u{number}" for number in range(30)), 0)
     for wave, disk in enumerate(["disk", "new disk", None]):
-        told = len(world.feed("odd"))  # before anything is sent: a quick worker is through with a wave at once
+        before = len(world.feed("odd"))  # before the first event: a fast worker processes a wave at once
         for user in dice.choices(list(toggles), k=150):
             toggles[user] += 1
             world.track(user, "Toggled")
         for user in toggles:
             world.track(user, "Order Completed")
         world.flush()
-        wait_until(lambda told=told: len(world.feed("odd")) > told, f"wave {wave} to begin to come out")  # type: ignore[misc]
+        wait_until(lambda before=before: len(world.feed("odd")) > before, f"wave {wave} to begin to come out")  # type: ignore[misc]
         if disk is not None:
             worker.kill()
             worker = start(disk)
@@ -311,7 +313,7 @@ def test_every_change_is_there_once_whatever_is_killed(world: World, start: Call
     assert sorted(world.feed("twice")) == sorted((user, "ENTERED", 1, "EVENT") for user in toggles)
 
 
-def test_an_uploaded_list_counts_before_and_after_a_segment_asks_for_it(world: World, start: Callable[[str], Worker]) -> None:
+def test_a_list_counts_whether_it_was_uploaded_before_or_after_the_segment(world: World, start: Callable[[str], Worker]) -> None:
     users = [f"u{number}" for number in range(40)]
     for user in users:
         world.listed(user, "vips", is_on=True)
@@ -324,7 +326,7 @@ def test_an_uploaded_list_counts_before_and_after_a_segment_asks_for_it(world: W
     assert sorted(world.feed("vips")) == sorted((user, "ENTERED", 1, "DEFINITION") for user in users)
     worker.kill()
     for user in users[:20]:
-        world.listed(user, "vips", is_on=True)  # a new upload says again who stays
+        world.listed(user, "vips", is_on=True)  # a new upload repeats the users who stay
     for user in users[20:]:
         world.listed(user, "vips", is_on=False)
     world.listed("late/comer", "vips", is_on=True)
@@ -337,31 +339,31 @@ def test_an_uploaded_list_counts_before_and_after_a_segment_asks_for_it(world: W
     assert worker.terminate() == 0
 
 
-def test_the_users_of_an_account_hear_of_each_other_across_partitions(world: World, start: Callable[[str], Worker]) -> None:
+def test_the_users_of_an_account_count_for_each_other_across_partitions(world: World, start: Callable[[str], Worker]) -> None:
     teams = {f"team-{number}": [f"t{number}-u{member}" for member in range(6)] for number in range(5)}
     for team, users in teams.items():
         for user in users:
             world.identify(user, {}, team)
     world.flush()
     worker = start("disk")
-    world.define("somebody", {"account": {"match": "any", "where": {"event": "Order Completed", "within": "6s"}}})
-    world.define("nobody", {"account": {"match": "none", "where": {"event": "Order Completed"}}})
-    wait_until(lambda: len(world.feed("nobody")) == 30, "the definitions to be in force")
+    world.define("any-bought", {"account": {"match": "any", "where": {"event": "Order Completed", "within": "6s"}}})
+    world.define("none-bought", {"account": {"match": "none", "where": {"event": "Order Completed"}}})
+    wait_until(lambda: len(world.feed("none-bought")) == 30, "the definitions to be in force")
     buyers = [users[2] for users in list(teams.values())[:3]]
     times = {user: world.track(user, "Order Completed") for user in buyers}
     world.flush()
     worker.kill()
     worker = start("new disk")
-    wait_until(lambda: len(world.feed("somebody")) == 36, "three teams to enter and leave")
+    wait_until(lambda: len(world.feed("any-bought")) == 36, "three teams to enter and leave")
     assert worker.terminate() == 0
     affected = [user for users in list(teams.values())[:3] for user in users]
-    changes = [(who, status, sequence) for who, status, sequence, _ in world.feed("somebody")]
+    changes = [(who, status, sequence) for who, status, sequence, _ in world.feed("any-bought")]
     assert sorted(changes) == sorted(change for who in affected for change in ((who, "ENTERED", 1), (who, "EXITED", 2)))
-    assert sorted(world.feed("nobody")[30:]) == sorted((who, "EXITED", 2, "EVENT") for who in affected)
+    assert sorted(world.feed("none-bought")[30:]) == sorted((who, "EXITED", 2, "EVENT") for who in affected)
     exits = {
         record["user_id"]: record["effective_at"]
         for _, record in world.of(MEMBERSHIP)
-        if record["segment_key"] == "somebody" and record["status"] == "EXITED"
+        if record["segment_key"] == "any-bought" and record["status"] == "EXITED"
     }
     assert {user: exits[user] for user in buyers} == {user: at_ms + 6_000 for user, at_ms in times.items()}
     assert [exits[user] for user in affected] == [exits[buyer] for buyer in buyers for _ in range(6)]

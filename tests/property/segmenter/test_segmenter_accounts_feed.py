@@ -1,6 +1,6 @@
-"""Several users and their accounts against brute force: at every instant, whoever should be in is in, and is told of once.
+"""Several users and their accounts against brute force: at every instant the members are correct, with one change each.
 
-Everybody hears of everybody after each step and after each half second, so the feed must say just what is so at each instant.
+All records between users and accounts are delivered after each step and after each half second, so the feed must be exact.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Doc = dict[str, Any]
 
 @dataclass
 class Person:
-    """One user as brute force has them."""
+    """One user in the brute-force model."""
 
     known: bool = False
     account: str | None = None
@@ -34,14 +34,14 @@ class Person:
 
 @dataclass
 class World:
-    """The segmenter, and what should come out."""
+    """The segmenter, and the model of its output."""
 
     restarts: bool
     segmenter: MemorySegmenter = field(default_factory=MemorySegmenter)
     people: dict[str, Person] = field(default_factory=lambda: {user: Person() for user in USERS})
     definitions: dict[str, Doc] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
-    announced: dict[tuple[str, str], int] = field(default_factory=dict)
+    emitted: dict[tuple[str, str], int] = field(default_factory=dict)
     now_ms: int = 10_000
 
     def __post_init__(self) -> None:
@@ -67,19 +67,19 @@ class World:
         matching = [self.holds(inner["where"], mate) for mate in mates]
         return person.account is not None and {"any": any, "all": all, "none": none}[inner["match"]](matching)
 
-    def look(self) -> list[tuple[str, str, str, int, int]]:
+    def expected(self) -> list[tuple[str, str, str, int, int]]:
         found = []
         for user, person in self.people.items():
             for key, where in self.definitions.items() if person.known else ():
-                times = self.announced.get((user, key), 0)
+                times = self.emitted.get((user, key), 0)
                 if self.holds(where, user) is not (times % 2 == 1):
-                    self.announced[user, key] = times + 1
+                    self.emitted[user, key] = times + 1
                     found.append((user, key, "EXITED" if times % 2 else "ENTERED", times + 1, self.now_ms))
         return found
 
     def check(self) -> None:
-        told = [seen[:5] for seen in self.segmenter.changes()]
-        assert sorted(told) == sorted(self.look())
+        changes = [entry[:5] for entry in self.segmenter.changes()]
+        assert sorted(changes) == sorted(self.expected())
         if self.restarts:
             self.segmenter.restart()
 
@@ -110,7 +110,7 @@ class World:
         self.check()
 
     def pass_time(self, halves: int) -> None:
-        """Half a second at a time; the instant itself is over before the next step."""
+        """Advance by half a second at a time; the instant itself is over before the next step."""
         for _ in range(halves):
             self.now_ms += GRID_MS
             self.segmenter.clock(self.now_ms)
@@ -135,7 +135,7 @@ outer = st.one_of(
     st.builds(lambda one: {"all": [{"not": {"segment": "s1"}}, one]}, plain),
 )
 defined: dict[str, st.SearchStrategy[Doc]] = {"s0": plain, "s1": leaf, "s2": outer}
-"""Each is built on none but those before it."""
+"""Each uses only those before it."""
 
 
 def step(kind: str, what: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[str, str, Any]]:
@@ -160,7 +160,7 @@ Script = list[tuple[tuple[str, str, Any], int]]
     st.lists(st.tuples(steps, st.integers(0, 3)), max_size=14),
     st.booleans(),
 )
-def test_the_feed_says_what_is_so_at_every_instant(
+def test_the_feed_equals_the_model_at_every_instant(
     first: tuple[Doc, ...], accounts: list[str | None], script: Script, restarts: bool
 ) -> None:
     world = World(restarts)

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from tests.property.segments.oracle import GRID_MS, Oracle
 from tests.property.segments.stories import WORLDS, Step, stories
 from tests.property.segments.test_segments_oracle import put
-from tests.unit.segmenter.segmenting import MemorySegmenter, Seen
+from tests.unit.segmenter.segmenting import FeedEntry, MemorySegmenter
 
 USERS = ("u1", "u2", "u3")
 WORLD = WORLDS[0]
 FED = ("define", "event", "profile", "list", "advance")
-"""What one user is told of. The others of an account are other users: `test_segmenter_accounts_feed`."""
+"""The inputs of one user; accounts have several users: `test_segmenter_accounts_feed`."""
 
 
 @dataclass
 class World:
-    """The segmenter and the oracles, told the same."""
+    """The segmenter and the oracles with the same inputs."""
 
     restarts: bool
     segmenter: MemorySegmenter = field(default_factory=MemorySegmenter)
@@ -35,39 +35,39 @@ class World:
     def __post_init__(self) -> None:
         self.segmenter.clock(self.now_ms)
 
-    def tell(self, told: Step, user: str) -> list[Seen]:
-        """What the oracles expect of one step, which the segmenter is told too."""
-        expected = self.advance(told.after_ms)
-        step, happened = put(replace(told, definitions=tuple((key, fed(w)) for key, w in told.definitions)), WORLD, self.now_ms)
+    def feed(self, given_step: Step, user: str) -> list[FeedEntry]:
+        """Give one step to the segmenter and the oracles; return the changes that the oracles expect."""
+        expected = self.advance(given_step.after_ms)
+        step, happened = put(with_inputs(given_step), WORLD, self.now_ms)
         if happened is not None:
             self.now_ms = max(self.now_ms, happened.time_ms)
             context = json.dumps(happened.context)
             self.segmenter.track(user, happened.name, happened.time_ms, happened.properties, context=context)
-            expected += seen(user, self.oracles[user].event(happened, self.now_ms))
+            expected += entries(user, self.oracles[user].event(happened, self.now_ms))
         elif step.traits is not None:
             self.segmenter.identify(user, step.traits, self.now_ms)
-            expected += seen(user, self.oracles[user].profile(dict(step.traits), self.now_ms))
+            expected += entries(user, self.oracles[user].profile(dict(step.traits), self.now_ms))
         elif step.kind == "list":
             key, is_on = step.listed
             self.segmenter.listed(user, key, is_on=is_on)
-            expected += seen(user, self.oracles[user].listed(key, is_on, self.now_ms))
+            expected += entries(user, self.oracles[user].listed(key, is_on, self.now_ms))
         elif step.kind == "define":
             self.define(dict(step.definitions))
             for name, oracle in self.oracles.items():
-                expected += seen(name, oracle.define(dict(step.definitions), self.now_ms))
-        # What is due at this very instant waits: more events of it may come.
-        return expected + self.look_up_to(self.now_ms - GRID_MS)
+                expected += entries(name, oracle.define(dict(step.definitions), self.now_ms))
+        # A timer due at this very instant waits: more events of it may arrive.
+        return expected + self.expected_until(self.now_ms - GRID_MS)
 
-    def advance(self, by_ms: int) -> list[Seen]:
-        """A clock record says that the instant is over."""
+    def advance(self, by_ms: int) -> list[FeedEntry]:
+        """Advance by a clock record, which ends the instant."""
         if not by_ms:
             return []
         self.now_ms += by_ms
         self.segmenter.clock(self.now_ms)
-        return self.look_up_to(self.now_ms)
+        return self.expected_until(self.now_ms)
 
-    def look_up_to(self, instant_ms: int) -> list[Seen]:
-        return [one for user, oracle in self.oracles.items() for one in seen(user, oracle.advance(instant_ms))]
+    def expected_until(self, instant_ms: int) -> list[FeedEntry]:
+        return [one for user, oracle in self.oracles.items() for one in entries(user, oracle.advance(instant_ms))]
 
     def define(self, definitions: dict[str, Any]) -> None:
         log = self.segmenter
@@ -79,14 +79,18 @@ class World:
             if before != document:
                 self.versions[key] = (document, version + 1)
                 log.record_definition(key, document, version=version + 1, action="REVISED" if version else "DEFINED")
-        for key in [key for key in reversed(self.versions) if key not in definitions]:  # those built on others go first
+        for key in [key for key in reversed(self.versions) if key not in definitions]:  # those that use others go first
             del self.versions[key]
             log.record_definition(key, "{}", action="ARCHIVED")
         log.task.settle()
 
 
+def with_inputs(step: Step) -> Step:
+    return replace(step, definitions=tuple((key, fed(where)) for key, where in step.definitions))
+
+
 def fed(document: Any) -> Any:
-    """The condition, with an event asked for in place of each account, and of buckets: the oracle knows one user's."""
+    """Return the condition with an event condition in place of each account and bucket, which the oracle of one user lacks."""
     if isinstance(document, list):
         return [fed(part) for part in document]
     if not isinstance(document, dict):
@@ -96,21 +100,21 @@ def fed(document: Any) -> Any:
     return {key: fed(value) for key, value in document.items()}
 
 
-def seen(user: str, changes: list[tuple[str, int, str, int, str]]) -> list[Seen]:
-    return [Seen(user, key, status, sequence, at, cause) for key, sequence, status, at, cause in changes]
+def entries(user: str, changes: list[tuple[str, int, str, int, str]]) -> list[FeedEntry]:
+    return [FeedEntry(user, key, status, sequence, at, cause) for key, sequence, status, at, cause in changes]
 
 
-def in_order(changes: list[Seen]) -> list[Seen]:
-    """By user and instant; within one evaluation, and between users, the order says nothing."""
+def in_order(changes: list[FeedEntry]) -> list[FeedEntry]:
+    """Sort by user and instant; the order within one evaluation and between users is undefined."""
     return sorted(changes, key=lambda change: (change.user, change.effective_at, change.segment, change.sequence))
 
 
 @settings(max_examples=100, deadline=None)
 @given(stories(), st.data(), st.booleans())
-def test_the_feed_says_what_the_oracles_see(story: list[Step], data: st.DataObject, restarts: bool) -> None:
+def test_the_feed_equals_the_oracles(story: list[Step], data: st.DataObject, restarts: bool) -> None:
     world = World(restarts)
     for step in (step for step in story if step.kind in FED):
-        expected = world.tell(step, data.draw(st.sampled_from(USERS)))
+        expected = world.feed(step, data.draw(st.sampled_from(USERS)))
         changes = world.segmenter.changes()
         assert in_order(changes) == in_order(expected), step
         for user in USERS:

@@ -1,4 +1,4 @@
-"""What became of a message is one event, whoever reads it: the segmenter, the backfill, the read model, a preview."""
+"""The outcome of a message is the same event in the segmenter, the backfill, the read model and a preview."""
 
 import json
 from typing import Any, Final
@@ -28,7 +28,7 @@ FORMATS: Final = build_past_formats(CODECS.__getitem__)
 
 
 def reported(**more: Any) -> tuple[Any, int, int | None]:
-    """Value, order of arrival, and the instant to which it moves stream time."""
+    """Return the value, the order of arrival, and the instant to which stream time advances."""
     value, received_at, event_time_ms, key = FORMATS.decode(DELIVERY, CODECS[DELIVERY].encode(REPORT | more))
     assert key is None
     return value, received_at, event_time_ms
@@ -54,16 +54,16 @@ def test_its_properties_may_be_text() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["RETRYING", "", "delivered", "LOST"])
-def test_what_is_no_outcome_is_nothing_to_segments(outcome: str) -> None:
+def test_another_outcome_is_no_event_for_segments(outcome: str) -> None:
     assert reported(outcome=outcome)[0] is None
 
 
 @pytest.mark.parametrize(
     ("received_at", "event_time", "arrived"),
     [
-        (5_000_000, 9_000, 9_000_000),  # it comes when it is reported, hours after the item behind it if need be
+        (5_000_000, 9_000, 9_000_000),  # the time of the report, perhaps hours after the item
         (5_000_007, 4_000, 5_000_007),  # and never before that
     ],
 )
-def test_its_place_is_when_it_was_reported_and_it_moves_no_time_of_events(received_at: int, event_time: int, arrived: int) -> None:
+def test_its_order_is_that_of_the_report_and_stream_time_does_not_advance(received_at: int, event_time: int, arrived: int) -> None:
     assert reported(received_at=received_at, event_time=event_time)[1:] == (arrived, None)

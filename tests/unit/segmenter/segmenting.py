@@ -1,4 +1,4 @@
-"""Adapter for tests: the segmenter on a `MemoryTask`, spoken to in events, profiles and definitions.
+"""Adapter for tests: the segmenter on a `MemoryTask`, with events, profiles and definitions as inputs.
 
 segmenter = MemorySegmenter()
 segmenter.define("buyers", {"event": "Order Completed"})
@@ -44,8 +44,8 @@ NOW_MICROS: Final = 1_900_000_000_000_000
 """The wall clock of every test."""
 
 
-class Seen(NamedTuple):
-    """What a membership record says, in short."""
+class FeedEntry(NamedTuple):
+    """A membership record in short."""
 
     user: str
     segment: str
@@ -56,7 +56,7 @@ class Seen(NamedTuple):
 
 
 class MemorySegmenter:
-    """One task. Users and segments are of `workspace` unless a call says otherwise."""
+    """One task. Users and segments belong to `workspace` unless a call names another one."""
 
     def __init__(self, clock: Clock = Clock.EVENT, workspace: str = "default") -> None:
         self.workspace = workspace
@@ -64,7 +64,7 @@ class MemorySegmenter:
         self.refused: list[Refused] = []
         self.metrics = Metrics(CollectorRegistry())
         self.log = DefinitionLog(self.refused.append)
-        self.goes_by = clock
+        self.stream_clock = clock
         self.task: MemoryTask[State] = MemoryTask(describe(self._processor()))
         self._numbers = count(1)
 
@@ -79,7 +79,7 @@ class MemorySegmenter:
     def record_definition(
         self, key: str, document: str, *, version: int = 1, action: str = "DEFINED", awaits_backfill: bool = False
     ) -> None:
-        """One `DefinitionChanged` with that text. The task takes it over with the next record, or when it settles."""
+        """One `DefinitionChanged` with that text. It takes effect with the next record, or when the task settles."""
         self.log.append(
             {
                 "kind": "segment",
@@ -94,7 +94,7 @@ class MemorySegmenter:
         )
 
     def backfilled(self, backfill: Backfill, states: Mapping[bytes, UserState]) -> None:
-        """A run has written those states, and ended."""
+        """Write the states of a run, then its end."""
         codec = CODECS[BACKFILL_STATES]
         fields = {"recorded_at": NOW_MICROS, "run": backfill.run}
         values = [
@@ -105,12 +105,12 @@ class MemorySegmenter:
         self.task.settle()
 
     def archive(self, key: str, version: int = 1) -> None:
-        """The segment is archived."""
+        """Archive the segment."""
         self.record_definition(key, "{}", version=version, action="ARCHIVED")
         self.task.settle()
 
     def track(self, user: str, name: str, at_ms: int, properties: object = None, **more: Any) -> None:
-        """One `BehaviourEvent`; `more` are fields of the record. Texts are taken as they are for JSON."""
+        """One `BehaviourEvent`; `more` are fields of the record. A text is used as JSON unchanged."""
         record = self._record(user, at_ms) | {
             "message_id": f"message-{next(self._numbers)}",
             "kind": "track",
@@ -156,27 +156,27 @@ class MemorySegmenter:
         self.task.feed(CLOCK, None, CODECS[CLOCK].encode(record))
 
     def restart(self) -> None:
-        """A new process: every state through its bytes, the definitions read anew, nothing else kept but what was written."""
+        """Start a new process: states are decoded from their bytes, definitions are read again, only written records remain."""
         written = self.task.outputs
         self.task = self.task.restart(describe(self._processor()))
         self.task.outputs = written
 
     def records(self, topic: str = MEMBERSHIP) -> list[dict[str, Any]]:
-        """What was written to a topic since last asked."""
+        """Return the records written to a topic since the last call."""
         return [CODECS[topic].decode(output.value) for output in self.task.take_outputs(topic)]
 
-    def changes(self) -> list[Seen]:
-        """The membership feed since last asked."""
+    def changes(self) -> list[FeedEntry]:
+        """Return the membership feed since the last call."""
         if self.delivers:
             self.deliver()
         return [_seen(record) for record in self.records()]
 
     def user_states(self) -> dict[bytes, UserState]:
-        """The states of users as stored."""
+        """Return the states of users as stored."""
         return {key: state for key, state in self.task.states().items() if isinstance(state, UserState)}
 
     def members(self, segment: str) -> set[str]:
-        """Who is in, by the states as stored."""
+        """Return the members, according to the stored states."""
         return {
             key.decode().partition("/")[2]
             for key, state in self.user_states().items()
@@ -184,13 +184,13 @@ class MemorySegmenter:
         }
 
     def deliver(self) -> None:
-        """Users and accounts hear of each other, until nobody has anything to say."""
-        while told := [*self.task.take_outputs(ACCOUNT_ANSWERS), *self.task.take_outputs(ACCOUNT_TALLIES)]:
-            for output in told:
+        """Process the records between users and accounts until there are none."""
+        while outputs := [*self.task.take_outputs(ACCOUNT_ANSWERS), *self.task.take_outputs(ACCOUNT_TALLIES)]:
+            for output in outputs:
                 self.task.feed(output.topic, output.key, output.value, output.headers)
 
     def _processor(self) -> Segmenter:
-        return Segmenter(_FORMATS, self.log, Counts(self.metrics), self.goes_by, lambda: NOW_MICROS)
+        return Segmenter(_FORMATS, self.log, Counts(self.metrics), self.stream_clock, lambda: NOW_MICROS)
 
     def _record(self, user: str, at_ms: int) -> dict[str, Any]:
         number = next(self._numbers)
@@ -208,8 +208,8 @@ class MemorySegmenter:
         self.task.feed(topic, record_key(self.workspace, user), CODECS[topic].encode(record), list(headers))
 
 
-def _seen(record: Mapping[str, Any]) -> Seen:
-    return Seen(
+def _seen(record: Mapping[str, Any]) -> FeedEntry:
+    return FeedEntry(
         record["user_id"],
         record["segment_key"],
         record["status"],

@@ -1,4 +1,4 @@
-"""What the users of an account do: everybody in it hears of it, nobody of half of it."""
+"""Conditions on accounts: each user of an account is evaluated with the answers of all users, or not at all."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from starling_common.settings import Clock
 from starling_common.topics import ACCOUNT_ANSWERS, ACCOUNT_TALLIES, MEMBERSHIP
 from starling_segmenter import accounts
-from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter, Seen
+from tests.unit.segmenter.segmenting import NOW_MICROS, FeedEntry, MemorySegmenter
 
 BOUGHT = {"event": "Buy", "within": "1s"}
 
@@ -31,23 +31,23 @@ def three(match: str = "any", where: object = None) -> MemorySegmenter:
     return segmenter
 
 
-def test_everybody_enters_when_one_does_it_and_leaves_at_the_instant_it_is_too_long_ago() -> None:
+def test_all_users_enter_after_one_event_and_leave_at_the_instant_at_which_it_leaves_the_window() -> None:
     segmenter = three()
     assert segmenter.changes() == []
     segmenter.track("ada", "Buy", 2_000)
-    assert sorted(segmenter.changes()) == [Seen(user, "team", "ENTERED", 1, 2_000, "EVENT") for user in ("ada", "bob", "eve")]
+    assert sorted(segmenter.changes()) == [FeedEntry(user, "team", "ENTERED", 1, 2_000, "EVENT") for user in ("ada", "bob", "eve")]
     segmenter.clock(60_000)
-    assert sorted(segmenter.changes()) == [Seen(user, "team", "EXITED", 2, 3_000, "TIMER") for user in ("ada", "bob", "eve")]
+    assert sorted(segmenter.changes()) == [FeedEntry(user, "team", "EXITED", 2, 3_000, "TIMER") for user in ("ada", "bob", "eve")]
 
 
-def test_what_is_announced_says_what_the_other_did() -> None:
+def test_a_change_has_the_cause_of_the_other_user() -> None:
     segmenter = three()
     segmenter.track("ada", "Buy", 2_000, message_id="m-7", correlation_id="request-7")
     segmenter.deliver()
-    told = {record["user_id"]: record for record in segmenter.records(MEMBERSHIP)}
+    changes = {record["user_id"]: record for record in segmenter.records(MEMBERSHIP)}
     for user in ("ada", "bob", "eve"):
-        assert told[user]["cause"] == {"kind": "EVENT", "message_id": "m-7", "event_name": "Buy"}
-        assert told[user]["correlation_id"] == "request-7"
+        assert changes[user]["cause"] == {"kind": "EVENT", "message_id": "m-7", "event_name": "Buy"}
+        assert changes[user]["correlation_id"] == "request-7"
 
 
 @pytest.mark.parametrize(("match", "expected"), [("all", {3}), ("any", {1, 2, 3}), ("none", {0})])
@@ -61,39 +61,39 @@ def test_any_all_and_none(match: str, expected: set[int]) -> None:
     assert (segmenter.members("team") == {"ada", "bob", "eve"}) is (3 in expected)
 
 
-def test_whoever_has_no_account_does_not_match_and_neither_do_strangers() -> None:
+def test_a_user_without_an_account_and_users_of_other_accounts_do_not_match() -> None:
     segmenter = three("none")
     joined(segmenter, "dan", group="other")
     segmenter.track("zoe", "Buy", 2_000)
     segmenter.changes()
     assert segmenter.members("team") == {"ada", "bob", "eve", "dan"}
     segmenter.track("dan", "Buy", 3_000)
-    assert segmenter.changes() == [Seen("dan", "team", "EXITED", 2, 3_000, "EVENT")]
+    assert segmenter.changes() == [FeedEntry("dan", "team", "EXITED", 2, 3_000, "EVENT")]
 
 
-def test_whoever_goes_to_another_account_is_counted_there_and_never_in_between() -> None:
+def test_a_user_who_changes_the_account_is_counted_in_one_of_them_at_each_instant() -> None:
     segmenter = three("any", {"event": "Buy"})
     joined(segmenter, "dan", group="other")
     segmenter.track("ada", "Buy", 2_000)
     assert len(segmenter.changes()) == 3
     joined(segmenter, "bob", group="other", at_ms=3_000)
-    assert segmenter.changes() == [Seen("bob", "team", "EXITED", 2, 3_000, "EVENT")]
+    assert segmenter.changes() == [FeedEntry("bob", "team", "EXITED", 2, 3_000, "EVENT")]
     joined(segmenter, "ada", group="other", at_ms=4_000)
     assert sorted(segmenter.changes()) == [
-        Seen("bob", "team", "ENTERED", 3, 4_000, "EVENT"),
-        Seen("dan", "team", "ENTERED", 1, 4_000, "EVENT"),
-        Seen("eve", "team", "EXITED", 2, 4_000, "EVENT"),
+        FeedEntry("bob", "team", "ENTERED", 3, 4_000, "EVENT"),
+        FeedEntry("dan", "team", "ENTERED", 1, 4_000, "EVENT"),
+        FeedEntry("eve", "team", "EXITED", 2, 4_000, "EVENT"),
     ]
     joined(segmenter, "ada", group=None, at_ms=5_000)
-    assert {seen[:3] for seen in segmenter.changes()} == {
+    assert {entry[:3] for entry in segmenter.changes()} == {
         ("ada", "team", "EXITED"),
         ("bob", "team", "EXITED"),
         ("dan", "team", "EXITED"),
     }
 
 
-def test_nothing_is_announced_before_the_account_has_answered() -> None:
-    """Not even what would be true of somebody alone: the others may say otherwise."""
+def test_nothing_is_emitted_before_the_account_has_answered() -> None:
+    """Not even a condition that the user fulfils alone: the others may contradict it."""
     segmenter = three("none", {"event": "Buy"})
     segmenter.track("ada", "Buy", 2_000)
     segmenter.changes()
@@ -101,49 +101,53 @@ def test_nothing_is_announced_before_the_account_has_answered() -> None:
     joined(segmenter, "zoe")
     segmenter.define("others", {"not": {"segment": "team"}})
     segmenter.define("quiet", account("none", {"event": "Look"}))
-    assert [seen for seen in segmenter.changes() if seen.user == "zoe"] == []
+    assert [entry for entry in segmenter.changes() if entry.user == "zoe"] == []
     segmenter.delivers = True
-    assert {seen[:3] for seen in segmenter.changes() if seen.user == "zoe"} == {
+    assert {entry[:3] for entry in segmenter.changes() if entry.user == "zoe"} == {
         ("zoe", "others", "ENTERED"),
         ("zoe", "quiet", "ENTERED"),
     }
 
 
-def test_the_past_counts_and_what_a_definition_brings_about_says_so() -> None:
+def test_history_counts_and_a_change_of_a_definition_has_that_cause() -> None:
     segmenter = MemorySegmenter()
     joined(segmenter, "ada", "bob")
     segmenter.track("ada", "Buy", 2_000)
     segmenter.restart()
     segmenter.define("team", account("any", {"event": "Buy"}))
-    assert sorted(segmenter.changes()) == [Seen(user, "team", "ENTERED", 1, 2_000, "DEFINITION") for user in ("ada", "bob")]
+    assert sorted(segmenter.changes()) == [FeedEntry(user, "team", "ENTERED", 1, 2_000, "DEFINITION") for user in ("ada", "bob")]
     segmenter.define("team", account("all", {"event": "Buy"}), version=2, action="REVISED")
-    assert sorted(segmenter.changes()) == [Seen(user, "team", "EXITED", 2, 2_000, "DEFINITION") for user in ("ada", "bob")]
+    assert sorted(segmenter.changes()) == [FeedEntry(user, "team", "EXITED", 2, 2_000, "DEFINITION") for user in ("ada", "bob")]
     segmenter.archive("team", version=2)
     segmenter.deliver()
     assert all(not isinstance(state, accounts.AccountState) for state in segmenter.task.states().values())
 
 
-def test_a_segment_inside_that_gets_another_meaning_changes_all_at_once() -> None:
+def test_a_new_version_of_a_segment_inside_the_condition_changes_all_users_at_once() -> None:
     segmenter = MemorySegmenter()
     joined(segmenter, "ada", "bob")
     segmenter.define("active", {"event": "Buy"})
     segmenter.define("team", account("any", {"segment": "active"}))
     segmenter.track("ada", "Buy", 2_000)
     segmenter.track("bob", "Look", 2_000)
-    assert {seen[:3] for seen in segmenter.changes() if seen.segment == "team"} == {(u, "team", "ENTERED") for u in ("ada", "bob")}
+    assert {entry[:3] for entry in segmenter.changes() if entry.segment == "team"} == {
+        (u, "team", "ENTERED") for u in ("ada", "bob")
+    }
     segmenter.define("active", {"event": "Look"}, version=2, action="REVISED")
-    assert {seen.segment for seen in segmenter.changes()} == {"active"}
+    assert {entry.segment for entry in segmenter.changes()} == {"active"}
     segmenter.define("active", {"event": "Nothing"}, version=3, action="REVISED")
-    assert {seen[:3] for seen in segmenter.changes() if seen.segment == "team"} == {(u, "team", "EXITED") for u in ("ada", "bob")}
+    assert {entry[:3] for entry in segmenter.changes() if entry.segment == "team"} == {
+        (u, "team", "EXITED") for u in ("ada", "bob")
+    }
 
 
 def test_lists_and_traits_inside_and_segments_built_on_it() -> None:
     segmenter = three("any", {"any": [{"list": "vips"}, {"trait": "plan", "op": "eq", "value": "pro"}]})
     segmenter.define("rest", {"all": [{"not": {"segment": "team"}}, {"event": "Look"}]})
     segmenter.track("bob", "Look", 2_000)
-    assert {seen[:3] for seen in segmenter.changes()} == {("bob", "rest", "ENTERED")}
+    assert {entry[:3] for entry in segmenter.changes()} == {("bob", "rest", "ENTERED")}
     segmenter.listed("ada", "vips")
-    assert {(*seen[:3], seen.cause) for seen in segmenter.changes()} == {
+    assert {(*entry[:3], entry.cause) for entry in segmenter.changes()} == {
         ("ada", "team", "ENTERED", "LIST"),
         ("bob", "team", "ENTERED", "LIST"),
         ("eve", "team", "ENTERED", "LIST"),
@@ -161,28 +165,30 @@ def test_paused_it_stays_as_it_is() -> None:
     segmenter.track("ada", "Buy", 2_000)
     assert segmenter.changes() == []
     segmenter.define("team", account("any", {"event": "Buy"}), action="RESUMED")
-    assert sorted(segmenter.changes()) == [Seen(user, "team", "ENTERED", 1, 2_000, "DEFINITION") for user in ("ada", "bob", "eve")]
+    assert sorted(segmenter.changes()) == [
+        FeedEntry(user, "team", "ENTERED", 1, 2_000, "DEFINITION") for user in ("ada", "bob", "eve")
+    ]
 
 
-def test_only_those_hear_of_it_for_whom_it_makes_a_difference() -> None:
+def test_only_users_for_whom_it_makes_a_difference_receive_a_tally() -> None:
     segmenter = three("any", {"event": "Buy"})
     segmenter.delivers = False
 
-    def told() -> list[str]:
+    def receivers() -> list[str]:
         segmenter.records(ACCOUNT_TALLIES)
         for output in segmenter.task.take_outputs(ACCOUNT_ANSWERS):
             segmenter.task.feed(output.topic, output.key, output.value, output.headers)
         return sorted(record["user_id"] for record in segmenter.records(ACCOUNT_TALLIES))
 
     segmenter.track("ada", "Buy", 2_000)
-    assert told() == ["bob", "eve"]
+    assert receivers() == ["bob", "eve"]
     segmenter.track("ada", "Buy", 3_000)
     assert segmenter.records(ACCOUNT_ANSWERS) == []
     segmenter.track("bob", "Buy", 4_000)  # for ada, any of the others now; for eve, all of them
-    assert told() == ["ada", "eve"]
+    assert receivers() == ["ada", "eve"]
 
 
-def test_an_event_of_a_user_without_account_or_without_such_a_segment_says_nothing_to_anybody() -> None:
+def test_a_user_without_an_account_or_without_such_a_segment_sends_nothing() -> None:
     segmenter = MemorySegmenter()
     segmenter.delivers = False
     joined(segmenter, "ada")
@@ -194,13 +200,13 @@ def test_an_event_of_a_user_without_account_or_without_such_a_segment_says_nothi
     assert segmenter.records(ACCOUNT_ANSWERS) == []
 
 
-def test_the_news_of_an_account_that_was_left_meanwhile_is_not_heard() -> None:
+def test_a_tally_of_an_account_that_the_user_has_left_is_ignored() -> None:
     segmenter = three("any", {"event": "Buy"})
     segmenter.delivers = False
     segmenter.track("ada", "Buy", 2_000)
     joined(segmenter, "bob", group="other", at_ms=2_500)
     segmenter.delivers = True
-    assert {seen[:3] for seen in segmenter.changes()} == {("ada", "team", "ENTERED"), ("eve", "team", "ENTERED")}
+    assert {entry[:3] for entry in segmenter.changes()} == {("ada", "team", "ENTERED"), ("eve", "team", "ENTERED")}
 
 
 def test_every_step_survives_a_restart() -> None:
@@ -214,7 +220,7 @@ def test_every_step_survives_a_restart() -> None:
     assert len(segmenter.changes()) == 3
     segmenter.restart()
     segmenter.clock(10_000)
-    assert sorted(segmenter.changes()) == [Seen(user, "team", "EXITED", 2, 3_000, "TIMER") for user in ("ada", "bob", "eve")]
+    assert sorted(segmenter.changes()) == [FeedEntry(user, "team", "EXITED", 2, 3_000, "TIMER") for user in ("ada", "bob", "eve")]
 
 
 def test_an_account_that_is_too_large_changes_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +229,7 @@ def test_an_account_that_is_too_large_changes_nothing_any_more(monkeypatch: pyte
     joined(segmenter, "zoe")
     segmenter.track("ada", "Buy", 2_000)
     joined(segmenter, "max")
-    assert [seen.user for seen in segmenter.changes()] == ["ada"]  # it knows of itself, and is not told of others
+    assert [entry.user for entry in segmenter.changes()] == ["ada"]  # her own event counts; she receives no tally
     assert [(refusal.code, refusal.record.key) for refusal in segmenter.task.refusals] == [("account_too_large", b"default/acme")]
 
 
@@ -233,11 +239,11 @@ def test_under_the_wall_clock_the_others_enter_at_the_same_instant() -> None:
     joined(segmenter, "ada", "bob", at_ms=NOW_MICROS // 1000)
     segmenter.deliver()
     segmenter.track("ada", "Buy", NOW_MICROS // 1000)
-    instants = {seen.effective_at for seen in segmenter.changes()}
+    instants = {entry.effective_at for entry in segmenter.changes()}
     assert len(instants) == 1
 
 
-def test_what_is_built_on_what_is_not_known_yet_waits_too() -> None:
+def test_a_segment_that_uses_a_segment_with_missing_answers_waits_too() -> None:
     segmenter = MemorySegmenter()
     joined(segmenter, "ada", "bob")
     segmenter.track("ada", "Buy", 2_000)
@@ -245,4 +251,4 @@ def test_what_is_built_on_what_is_not_known_yet_waits_too() -> None:
     for key, where in (("team", account("any", {"event": "Buy"})), ("loners", loners)):
         segmenter.record_definition(key, json.dumps({"key": key, "name": key, "where": where}))
     segmenter.task.settle()
-    assert {seen[:4] for seen in segmenter.changes()} == {(user, "team", "ENTERED", 1) for user in ("ada", "bob")}
+    assert {entry[:4] for entry in segmenter.changes()} == {(user, "team", "ENTERED", 1) for user in ("ada", "bob")}

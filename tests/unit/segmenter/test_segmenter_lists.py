@@ -1,8 +1,8 @@
-"""Uploaded lists: whoever is put on one enters what asks for it, whoever is taken off leaves, and the past counts."""
+"""Uploaded lists: users enter and leave segments with them, and earlier uploads count."""
 
 from starling_common.settings import Clock
 from starling_common.topics import MEMBERSHIP
-from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter, Seen
+from tests.unit.segmenter.segmenting import NOW_MICROS, FeedEntry, MemorySegmenter
 
 VIPS = {"list": "vips"}
 
@@ -37,7 +37,7 @@ def test_a_repeat_changes_nothing_not_even_the_state() -> None:
     assert segmenter.task.refusals == []
 
 
-def test_a_repeat_at_the_very_instant_at_which_a_window_passes_leaves_that_to_time() -> None:
+def test_a_repeat_at_the_instant_at_which_a_window_ends_leaves_the_exit_to_the_timer() -> None:
     segmenter = MemorySegmenter(Clock.WALL)
     segmenter.define("buyers", {"all": [VIPS, {"event": "Buy", "within": "1s"}]})
     segmenter.listed("ada", "vips", received_at=NOW_MICROS)
@@ -45,10 +45,10 @@ def test_a_repeat_at_the_very_instant_at_which_a_window_passes_leaves_that_to_ti
     segmenter.changes()
     segmenter.listed("ada", "vips", received_at=NOW_MICROS + 1_000_000)
     segmenter.clock(NOW_MICROS // 1000 + 1_000, received_at=NOW_MICROS + 1_000_001)
-    assert segmenter.changes() == [Seen("ada", "buyers", "EXITED", 2, NOW_MICROS // 1000 + 1_000, "TIMER")]
+    assert segmenter.changes() == [FeedEntry("ada", "buyers", "EXITED", 2, NOW_MICROS // 1000 + 1_000, "TIMER")]
 
 
-def test_a_list_that_was_uploaded_before_a_segment_asks_for_it_counts() -> None:
+def test_a_list_that_was_uploaded_before_the_segment_counts() -> None:
     segmenter = MemorySegmenter()
     segmenter.listed("ada", "vips")
     segmenter.listed("bob", "vips")
@@ -58,37 +58,37 @@ def test_a_list_that_was_uploaded_before_a_segment_asks_for_it_counts() -> None:
     segmenter.define("vips", VIPS)
     segmenter.define("others", {"not": VIPS})
     assert sorted(segmenter.changes()) == [
-        Seen("ada", "vips", "ENTERED", 1, 2_000, "DEFINITION"),
-        Seen("bob", "others", "ENTERED", 1, 2_000, "DEFINITION"),
-        Seen("eve", "others", "ENTERED", 1, 2_000, "DEFINITION"),
+        FeedEntry("ada", "vips", "ENTERED", 1, 2_000, "DEFINITION"),
+        FeedEntry("bob", "others", "ENTERED", 1, 2_000, "DEFINITION"),
+        FeedEntry("eve", "others", "ENTERED", 1, 2_000, "DEFINITION"),
     ]
 
 
-def test_whoever_is_put_on_a_list_is_known_from_then_on() -> None:
+def test_a_user_on_a_list_has_a_profile() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("everyone", {"everyone": True})
     segmenter.listed("a/b", "vips")
-    assert [seen[:3] for seen in segmenter.changes()] == [("a/b", "everyone", "ENTERED")]
+    assert [entry[:3] for entry in segmenter.changes()] == [("a/b", "everyone", "ENTERED")]
     assert segmenter.task.states().keys() == {b"default/a/b"}
 
 
-def test_a_list_among_other_conditions_and_in_a_segment_that_another_is_built_on() -> None:
+def test_a_list_among_other_conditions_and_in_a_segment_that_another_one_uses() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("buying-vips", {"all": [VIPS, {"event": "Buy", "within": "1s"}]})
     segmenter.define("win-back", {"all": [VIPS, {"not": {"segment": "buying-vips"}}]})
     segmenter.track("ada", "Buy", 1_000)
     segmenter.listed("ada", "vips")
-    assert segmenter.changes() == [Seen("ada", "buying-vips", "ENTERED", 1, 1_000, "LIST")]
+    assert segmenter.changes() == [FeedEntry("ada", "buying-vips", "ENTERED", 1, 1_000, "LIST")]
     segmenter.clock(5_000)
     assert segmenter.changes() == [
-        Seen("ada", "buying-vips", "EXITED", 2, 2_000, "TIMER"),
-        Seen("ada", "win-back", "ENTERED", 1, 2_000, "TIMER"),
+        FeedEntry("ada", "buying-vips", "EXITED", 2, 2_000, "TIMER"),
+        FeedEntry("ada", "win-back", "ENTERED", 1, 2_000, "TIMER"),
     ]
     segmenter.listed("ada", "vips", is_on=False)
-    assert segmenter.changes() == [Seen("ada", "win-back", "EXITED", 2, 5_000, "LIST")]
+    assert segmenter.changes() == [FeedEntry("ada", "win-back", "EXITED", 2, 5_000, "LIST")]
 
 
-def test_a_trait_that_is_not_there_is_held_since_the_user_was_put_on_a_list() -> None:
+def test_a_missing_trait_is_held_since_the_upload_that_created_the_profile() -> None:
     held = {"trait": "plan", "op": "missing", "held_for": "1h"}
     live, late = MemorySegmenter(Clock.WALL), MemorySegmenter(Clock.WALL)
     live.define("held", held)
@@ -99,5 +99,5 @@ def test_a_trait_that_is_not_there_is_held_since_the_user_was_put_on_a_list() ->
     late.define("held", held)
     for segmenter in (live, late):
         segmenter.task.advance(NOW_MICROS // 1000 + 3_700_000)
-    assert [seen[:5] for seen in late.changes()] == [seen[:5] for seen in live.changes()]
+    assert [entry[:5] for entry in late.changes()] == [entry[:5] for entry in live.changes()]
     assert len(late.members("held")) == 1

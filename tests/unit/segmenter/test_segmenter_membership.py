@@ -1,4 +1,4 @@
-"""What events, profiles, time and definitions make of memberships, and what the records say."""
+"""Membership changes by events, profiles, time and definitions, and the content of their records."""
 
 import json
 
@@ -6,7 +6,7 @@ from starling_common.outcome import Refused
 from starling_common.settings import Clock
 from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.values import deterministic_id
-from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter, Seen
+from tests.unit.segmenter.segmenting import NOW_MICROS, FeedEntry, MemorySegmenter
 
 DAY_MS = 86_400_000
 BUYERS = {"event": "Order Completed"}
@@ -14,16 +14,16 @@ TWICE_A_DAY = {"event": "Order Completed", "op": "gte", "value": 2, "within": "1
 NOT_BUYERS = {"not": BUYERS}
 
 
-def test_an_event_lets_in_and_time_lets_out_at_the_exact_instants() -> None:
+def test_an_event_causes_an_entry_and_time_an_exit_at_the_exact_instants() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("keen", TWICE_A_DAY)
     segmenter.track("u1", "Order Completed", 1000)
     segmenter.track("u1", "Order Completed", 2000)
-    assert segmenter.changes() == [Seen("u1", "keen", "ENTERED", 1, 2000, "EVENT")]
+    assert segmenter.changes() == [FeedEntry("u1", "keen", "ENTERED", 1, 2000, "EVENT")]
     segmenter.clock(DAY_MS + 999)
     assert segmenter.changes() == []
     segmenter.clock(DAY_MS + 1000)
-    assert segmenter.changes() == [Seen("u1", "keen", "EXITED", 2, DAY_MS + 1000, "TIMER")]
+    assert segmenter.changes() == [FeedEntry("u1", "keen", "EXITED", 2, DAY_MS + 1000, "TIMER")]
 
 
 def test_a_users_timers_fire_before_the_next_event_each_at_its_own_instant() -> None:
@@ -32,34 +32,37 @@ def test_a_users_timers_fire_before_the_next_event_each_at_its_own_instant() -> 
     segmenter.track("u1", "Order Completed", 1000)
     segmenter.track("u1", "Order Completed", 3 * DAY_MS)
     assert segmenter.changes() == [
-        Seen("u1", "today", "ENTERED", 1, 1000, "EVENT"),
-        Seen("u1", "today", "EXITED", 2, DAY_MS + 1000, "TIMER"),
-        Seen("u1", "today", "ENTERED", 3, 3 * DAY_MS, "EVENT"),
+        FeedEntry("u1", "today", "ENTERED", 1, 1000, "EVENT"),
+        FeedEntry("u1", "today", "EXITED", 2, DAY_MS + 1000, "TIMER"),
+        FeedEntry("u1", "today", "ENTERED", 3, 3 * DAY_MS, "EVENT"),
     ]
 
 
-def test_another_users_event_moves_time_for_all() -> None:
+def test_an_event_advances_stream_time_for_all_users() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("today", {"event": "Order Completed", "within": "1d"})
     segmenter.track("u1", "Order Completed", 1000)
     segmenter.track("u2", "Page Viewed", 3 * DAY_MS)
-    assert segmenter.changes()[1:] == [Seen("u1", "today", "EXITED", 2, DAY_MS + 1000, "TIMER")]
+    assert segmenter.changes()[1:] == [FeedEntry("u1", "today", "EXITED", 2, DAY_MS + 1000, "TIMER")]
 
 
-def test_a_profile_change_lets_in_and_out() -> None:
+def test_profile_changes_cause_entries_and_exits() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("pro", {"trait": "plan", "op": "eq", "value": "pro"})
     segmenter.identify("u1", {"plan": "pro"}, 1000)
     segmenter.identify("u1", {"plan": "free"}, 2000, change="COMPUTED")
-    assert segmenter.changes() == [Seen("u1", "pro", "ENTERED", 1, 1000, "EVENT"), Seen("u1", "pro", "EXITED", 2, 2000, "EVENT")]
+    assert segmenter.changes() == [
+        FeedEntry("u1", "pro", "ENTERED", 1, 1000, "EVENT"),
+        FeedEntry("u1", "pro", "EXITED", 2, 2000, "EVENT"),
+    ]
 
 
-def test_any_event_makes_a_profile_known() -> None:
+def test_any_event_creates_a_profile() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("all", {"everyone": True})
     segmenter.define("never-bought", NOT_BUYERS)
     segmenter.track("u1", "Page Viewed", 1000)
-    assert {(seen.segment, seen.status) for seen in segmenter.changes()} == {("all", "ENTERED"), ("never-bought", "ENTERED")}
+    assert {(entry.segment, entry.status) for entry in segmenter.changes()} == {("all", "ENTERED"), ("never-bought", "ENTERED")}
 
 
 def test_a_computed_trait_and_a_nested_segment() -> None:
@@ -68,10 +71,10 @@ def test_a_computed_trait_and_a_nested_segment() -> None:
     segmenter.define("active-vip", {"all": [{"segment": "vip"}, {"event": "Page Viewed", "within": "1d"}]})
     segmenter.track("u1", "Page Viewed", 1000)
     segmenter.identify("u1", {"computed": {"spent": 120}}, 2000)
-    assert [seen.segment for seen in segmenter.changes()] == ["vip", "active-vip"]
+    assert [entry.segment for entry in segmenter.changes()] == ["vip", "active-vip"]
 
 
-def test_the_record_says_everything_a_consumer_needs() -> None:
+def test_the_content_of_a_record() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("buyers", BUYERS, version=3, name="People who bought")
     segmenter.define("all", {"everyone": True})
@@ -98,7 +101,7 @@ def test_the_record_says_everything_a_consumer_needs() -> None:
     }
 
 
-def test_the_feed_and_its_state_hold_the_same_bytes_under_their_keys_and_headers() -> None:
+def test_the_feed_and_the_state_topic_contain_the_same_values_and_headers() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("buyers", BUYERS)
     segmenter.track("u/1", "Order Completed", 1000)
@@ -120,8 +123,8 @@ def test_the_memberships_are_those_after_each_change() -> None:
     segmenter.track("u1", "Order Completed", 1000)
     segmenter.records()
     segmenter.track("u1", "Order Completed", 3 * DAY_MS)
-    told = [(record["segment_key"], record["status"], record["memberships"]) for record in segmenter.records()]
-    assert told == [
+    changes = [(record["segment_key"], record["status"], record["memberships"]) for record in segmenter.records()]
+    assert changes == [
         ("today", "EXITED", ["ever"]),
         ("lapsed", "ENTERED", ["ever", "lapsed"]),
         ("today", "ENTERED", ["ever", "lapsed", "today"]),
@@ -129,7 +132,7 @@ def test_the_memberships_are_those_after_each_change() -> None:
     ]
 
 
-def test_what_time_does_carries_no_message_and_an_id_of_its_own() -> None:
+def test_a_change_by_a_timer_has_no_message_and_its_own_correlation_id() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("today", {"event": "Order Completed", "within": "1d"})
     segmenter.track("u1", "Order Completed", 1000)
@@ -149,7 +152,7 @@ def test_under_the_wall_clock_an_event_from_the_future_counts_when_its_time_come
     segmenter.track("u1", "Order Completed", now_ms + 60_000)
     assert segmenter.changes() == []
     segmenter.task.advance(now_ms + 60_000)
-    assert segmenter.changes() == [Seen("u1", "today", "ENTERED", 1, now_ms + 60_000, "TIMER")]
+    assert segmenter.changes() == [FeedEntry("u1", "today", "ENTERED", 1, now_ms + 60_000, "TIMER")]
 
 
 def test_workspaces_share_nothing() -> None:
@@ -164,7 +167,7 @@ def test_workspaces_share_nothing() -> None:
     assert (entered["workspace"], entered["segment_name"]) == ("other", "The others")
 
 
-def test_json_that_cannot_be_read_is_refused_before_anything_is_folded() -> None:
+def test_invalid_json_is_refused_before_anything_is_folded() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("shoes", {"event": "Viewed", "where": {"property": "kind", "op": "eq", "value": "shoes"}})
     segmenter.define("app", {"event": "Opened", "where": {"context": "app.name", "op": "eq", "value": "x"}})
@@ -175,14 +178,14 @@ def test_json_that_cannot_be_read_is_refused_before_anything_is_folded() -> None
     assert [refusal.code for refusal in segmenter.task.refusals] == ["bad_json"] * 4
     assert segmenter.task.states() == {}
     segmenter.track("u1", "Viewed", 2000, {"kind": "shoes"})
-    assert [seen.segment for seen in segmenter.changes()] == ["shoes"]
+    assert [entry.segment for entry in segmenter.changes()] == ["shoes"]
 
 
-def test_json_that_no_segment_asks_for_is_never_read() -> None:
+def test_json_that_no_segment_reads_is_never_parsed() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("all", {"everyone": True})
     segmenter.track("u1", "Viewed", 1000, "{")
-    assert [seen.segment for seen in segmenter.changes()] == ["all"]
+    assert [entry.segment for entry in segmenter.changes()] == ["all"]
 
 
 def test_merges_and_erasures_are_refused_as_not_yet() -> None:
@@ -192,26 +195,26 @@ def test_merges_and_erasures_are_refused_as_not_yet() -> None:
     assert [refusal.code for refusal in segmenter.task.refusals] == ["not_yet", "not_yet"]
 
 
-def test_bytes_that_are_no_record_go_to_the_dead_letters_and_the_next_record_counts() -> None:
+def test_undecodable_bytes_become_a_dead_letter_and_the_next_record_counts() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("buyers", BUYERS)
     segmenter.task.feed("events.behaviour", b"default/u1", b"\x00\x00\x00\x00\x01broken")
     segmenter.track("u1", "Order Completed", 1000)
     assert [refusal.code for refusal in segmenter.task.refusals] == ["broken_avro"]
-    assert [seen.status for seen in segmenter.changes()] == ["ENTERED"]
+    assert [entry.status for entry in segmenter.changes()] == ["ENTERED"]
     assert segmenter.refused == list[Refused]()
 
 
 def test_a_restart_changes_nothing() -> None:
     plain, restarted = MemorySegmenter(), MemorySegmenter()
-    told: dict[MemorySegmenter, list[Seen]] = {plain: [], restarted: []}
-    for segmenter in told:
+    feeds: dict[MemorySegmenter, list[FeedEntry]] = {plain: [], restarted: []}
+    for segmenter in feeds:
         segmenter.define("keen", TWICE_A_DAY)
         segmenter.define("never", NOT_BUYERS)
         for user, at_ms in (("u1", 1000), ("u2", 1500), ("u1", 2000), ("u2", DAY_MS + 1200), ("u1", 3 * DAY_MS)):
             segmenter.track(user, "Order Completed", at_ms)
-            told[segmenter] += segmenter.changes()
+            feeds[segmenter] += segmenter.changes()
             if segmenter is restarted:
                 segmenter.restart()
-    assert told[restarted] == told[plain] != []
+    assert feeds[restarted] == feeds[plain] != []
     assert plain.task.states() == restarted.task.states()

@@ -1,4 +1,4 @@
-"""What became of messages are events of their user: by which names, at which time, and at what cost."""
+"""Outcomes of messages as events of their recipients: names, times and cost."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from starling_common.message_events import EVENT_NAMES
 from starling_common.settings import Clock
 from starling_common.topics import DELIVERY
-from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter, Seen
+from tests.unit.segmenter.segmenting import NOW_MICROS, FeedEntry, MemorySegmenter
 
 NOW_MS = NOW_MICROS // 1000
 DAY_MS = 86_400_000
@@ -39,9 +39,9 @@ def test_each_outcome_is_an_event_of_its_name(outcome: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["RETRYING", "LOST"])
-def test_an_attempt_that_is_tried_again_is_no_outcome_and_what_nobody_knows_is_none_either(outcome: str) -> None:
+def test_a_retried_attempt_and_an_unknown_outcome_are_no_events(outcome: str) -> None:
     segmenter = MemorySegmenter()
-    segmenter.define("told", {"event": "Message *"})
+    segmenter.define("messaged", {"event": "Message *"})
     segmenter.define("known", {"everyone": True})
     segmenter.report("u1", outcome)
     assert (segmenter.changes(), segmenter.task.refusals, segmenter.task.states()) == ([], [], {})
@@ -64,30 +64,30 @@ def test_its_properties_are_those_of_the_report() -> None:
     for field, other in {"segment_key": None, "attempt": 1, "status_code": None, "detail": "no"}.items():
         segmenter.report("u1", "FAILED", **fits | {field: other})
     segmenter.report("u2", "FAILED", **fits)
-    assert [seen.user for seen in segmenter.changes()] == ["u2"]
+    assert [entry.user for entry in segmenter.changes()] == ["u2"]
 
 
-def test_every_event_is_one_of_them_too_unless_a_segment_leaves_them_out() -> None:
+def test_a_condition_on_every_event_includes_outcomes_unless_the_segment_excludes_them() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("anything", {"event": "*"})
     segmenter.define("own", {"event": "*", "where": {"property": "delivery_id", "op": "missing"}})
     segmenter.report("u1", "DELIVERED")
     segmenter.track("u2", "Page Viewed", 1000)
-    assert [seen[:2] for seen in segmenter.changes()] == [("u1", "anything"), ("u2", "anything"), ("u2", "own")]
+    assert [entry[:2] for entry in segmenter.changes()] == [("u1", "anything"), ("u2", "anything"), ("u2", "own")]
 
 
-def test_under_the_wall_clock_it_counts_when_the_channel_reported_it() -> None:
+def test_under_the_wall_clock_the_event_time_is_that_of_the_report() -> None:
     segmenter = MemorySegmenter(Clock.WALL)
     segmenter.define("lately", {**DELIVERED, "within": "1d"})
     segmenter.report("u1", "DELIVERED", NOW_MS, received_at=NOW_MICROS - 20 * 3_600_000_000)  # after twenty hours of retries
     segmenter.task.advance(NOW_MS + DAY_MS)
     assert segmenter.changes() == [
-        Seen("u1", "lately", "ENTERED", 1, NOW_MS, "EVENT"),
-        Seen("u1", "lately", "EXITED", 2, NOW_MS + DAY_MS, "TIMER"),
+        FeedEntry("u1", "lately", "ENTERED", 1, NOW_MS, "EVENT"),
+        FeedEntry("u1", "lately", "EXITED", 2, NOW_MS + DAY_MS, "TIMER"),
     ]
 
 
-def test_under_the_wall_clock_one_that_comes_late_counts_at_its_own_time() -> None:
+def test_under_the_wall_clock_a_late_outcome_counts_at_its_own_time() -> None:
     segmenter = MemorySegmenter(Clock.WALL)
     segmenter.define("lately", {**DELIVERED, "within": "1d"})
     segmenter.task.advance(NOW_MS)
@@ -95,13 +95,13 @@ def test_under_the_wall_clock_one_that_comes_late_counts_at_its_own_time() -> No
     segmenter.report("u2", "DELIVERED", NOW_MS - DAY_MS + 5)
     segmenter.task.advance(NOW_MS + DAY_MS)
     assert segmenter.changes() == [
-        Seen("u2", "lately", "ENTERED", 1, NOW_MS, "EVENT"),
-        Seen("u2", "lately", "EXITED", 2, NOW_MS + 5, "TIMER"),
+        FeedEntry("u2", "lately", "ENTERED", 1, NOW_MS, "EVENT"),
+        FeedEntry("u2", "lately", "EXITED", 2, NOW_MS + 5, "TIMER"),
     ]
 
 
 @pytest.mark.parametrize("begin_ms", [850_000_000_000, NOW_MS + 1000 * DAY_MS], ids=["the past", "the future"])
-def test_under_the_event_clock_it_counts_at_stream_time_and_does_not_move_it(begin_ms: int) -> None:
+def test_under_the_event_clock_the_event_time_is_stream_time_which_does_not_advance(begin_ms: int) -> None:
     segmenter = MemorySegmenter()
     segmenter.define("lately", {**DELIVERED, "within": "1d"})
     segmenter.track("u1", "Order Completed", begin_ms)
@@ -109,13 +109,13 @@ def test_under_the_event_clock_it_counts_at_stream_time_and_does_not_move_it(beg
     assert segmenter.task.stream_time_ms == begin_ms
     segmenter.clock(begin_ms + 2 * DAY_MS)
     assert segmenter.changes() == [
-        Seen("u1", "lately", "ENTERED", 1, begin_ms, "EVENT"),
-        Seen("u1", "lately", "EXITED", 2, begin_ms + DAY_MS, "TIMER"),
+        FeedEntry("u1", "lately", "ENTERED", 1, begin_ms, "EVENT"),
+        FeedEntry("u1", "lately", "EXITED", 2, begin_ms + DAY_MS, "TIMER"),
     ]
 
 
-def test_one_that_is_tried_again_by_the_worker_counts_at_stream_time_as_of_then() -> None:
-    """The value is decoded once, and folded as often as a unit of work is given up."""
+def test_a_repeated_unit_of_work_uses_the_stream_time_of_the_repetition() -> None:
+    """The value is decoded once, and folded again for each aborted unit of work."""
     segmenter = MemorySegmenter()
     segmenter.define("lately", {**DELIVERED, "within": "1d"})
     segmenter.report("u1", "DELIVERED")
@@ -126,10 +126,10 @@ def test_one_that_is_tried_again_by_the_worker_counts_at_stream_time_as_of_then(
     sealed = fold.step([record], rows)
     assert len(sealed.outputs) == 2  # the feed and its state topic
     segmenter.task._commit(sealed)
-    assert [seen[2:5] for seen in segmenter.changes()] == [("ENTERED", 3, 5 * DAY_MS)]
+    assert [entry[2:5] for entry in segmenter.changes()] == [("ENTERED", 3, 5 * DAY_MS)]
 
 
-def test_one_that_no_segment_asks_for_is_not_stored() -> None:
+def test_an_outcome_that_no_segment_refers_to_is_not_stored() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("failed", {"event": "Message Failed", "within": "9d"})
     segmenter.define("buyers", {"event": "Order Completed", "within": "9d"})
@@ -142,29 +142,29 @@ def test_one_that_no_segment_asks_for_is_not_stored() -> None:
     assert segmenter.task._rows.stored != before
 
 
-def test_somebody_nobody_heard_of_is_known_by_it() -> None:
-    """As by any event, whether or not a segment asks for it: who is known must not hang on what was defined."""
+def test_an_outcome_creates_the_profile_of_a_new_user() -> None:
+    """As any event does: the known users must not depend on the definitions."""
     segmenter = MemorySegmenter()
     segmenter.define("known", {"everyone": True})
     segmenter.report("u1", "DELIVERED")
-    assert [seen[:3] for seen in segmenter.changes()] == [("u1", "known", "ENTERED")]
+    assert [entry[:3] for entry in segmenter.changes()] == [("u1", "known", "ENTERED")]
 
 
-def test_what_a_segments_own_message_brought_about_changes_nothing_more() -> None:
+def test_the_message_about_a_change_causes_no_further_change() -> None:
     segmenter = MemorySegmenter()
-    segmenter.define("told", DELIVERED)
-    for _ in range(3):  # each change is told to a webhook, and that it was delivered comes back
-        segmenter.report("u1", "DELIVERED", segment_key="told")
-    assert [seen[:4] for seen in segmenter.changes()] == [("u1", "told", "ENTERED", 1)]
+    segmenter.define("messaged", DELIVERED)
+    for _ in range(3):  # each change is sent to a webhook, and its outcome comes back
+        segmenter.report("u1", "DELIVERED", segment_key="messaged")
+    assert [entry[:4] for entry in segmenter.changes()] == [("u1", "messaged", "ENTERED", 1)]
 
 
-def test_one_that_cannot_be_read_goes_to_the_dead_letters() -> None:
+def test_an_undecodable_outcome_becomes_a_dead_letter() -> None:
     segmenter = MemorySegmenter()
-    segmenter.define("told", DELIVERED)
+    segmenter.define("messaged", DELIVERED)
     segmenter.task.feed(DELIVERY, b"default/u1", b"\x00\x00\x00\x00\x01broken")
     segmenter.report("u1", "DELIVERED")
     assert [(refusal.record.topic, refusal.code) for refusal in segmenter.task.refusals] == [(DELIVERY, "broken_avro")]
-    assert segmenter.members("told") == {"u1"}
+    assert segmenter.members("messaged") == {"u1"}
 
 
 @pytest.mark.parametrize("clock", [Clock.EVENT, Clock.WALL])
@@ -180,22 +180,22 @@ def test_one_that_cannot_be_read_goes_to_the_dead_letters() -> None:
 )
 def test_history_before_the_definition_equals_live(clock: Clock, where: dict[str, Any]) -> None:
     early, late = MemorySegmenter(clock), MemorySegmenter(clock)
-    early.define("told", where)
+    early.define("messaged", where)
     for segmenter in (early, late):
         _live_through_ten_days(segmenter)
-    late.define("told", where)
-    assert early.members("told") == late.members("told") != set()
+    late.define("messaged", where)
+    assert early.members("messaged") == late.members("messaged") != set()
     end_ms = early.task.stream_time_ms
     early.changes(), late.changes()
     for segmenter in (early, late):
         segmenter.task.advance(end_ms + 9 * DAY_MS)
-    assert [seen._replace(sequence=0) for seen in early.changes()] == [seen._replace(sequence=0) for seen in late.changes()]
+    assert [entry._replace(sequence=0) for entry in early.changes()] == [entry._replace(sequence=0) for entry in late.changes()]
 
 
 def _live_through_ten_days(segmenter: MemorySegmenter) -> None:
-    """Receipts lie an hour apart, the events' own days a day apart."""
-    begin_ms = NOW_MS if segmenter.goes_by is Clock.WALL else 850_000_000_000
-    apart_ms = 3_600_000 if segmenter.goes_by is Clock.WALL else DAY_MS
+    """Receipts are an hour apart, event times a day."""
+    begin_ms = NOW_MS if segmenter.stream_clock is Clock.WALL else 850_000_000_000
+    apart_ms = 3_600_000 if segmenter.stream_clock is Clock.WALL else DAY_MS
     for number in range(10):
         wall_ms = NOW_MS + number * 3_600_000
         user, own_ms = f"u{number % 3}", begin_ms + number * apart_ms

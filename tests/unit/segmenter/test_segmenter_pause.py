@@ -1,13 +1,13 @@
-"""Paused segments: nobody enters or leaves, nothing is forgotten, and the difference is told when they go on."""
+"""Paused segments: members stay unchanged, nothing is lost, and resuming emits the net difference."""
 
-from tests.unit.segmenter.segmenting import MemorySegmenter, Seen
+from tests.unit.segmenter.segmenting import FeedEntry, MemorySegmenter
 
 DAY_MS = 86_400_000
 TODAY = {"event": "Buy", "within": "1d"}
 TWICE = {"event": "Buy", "op": "gte", "value": 2}
 
 
-def test_members_stay_as_they_are_and_the_net_difference_is_told_at_the_end() -> None:
+def test_members_stay_unchanged_and_the_net_difference_is_emitted_at_the_end() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("today", TODAY)
     segmenter.track("leaves", "Buy", 1_000)
@@ -21,19 +21,19 @@ def test_members_stay_as_they_are_and_the_net_difference_is_told_at_the_end() ->
     assert segmenter.changes() == []
     assert segmenter.members("today") == {"leaves", "stays"}
     segmenter.define("today", TODAY, action="RESUMED")
-    told = segmenter.changes()
-    assert sorted(told) == [
-        Seen("enters", "today", "ENTERED", 1, 2 * DAY_MS + 1, "DEFINITION"),
-        Seen("leaves", "today", "EXITED", 2, 2 * DAY_MS + 1, "DEFINITION"),
-        Seen("there and gone", "today", "ENTERED", 1, 2 * DAY_MS + 1, "DEFINITION"),
+    changes = segmenter.changes()
+    assert sorted(changes) == [
+        FeedEntry("enters", "today", "ENTERED", 1, 2 * DAY_MS + 1, "DEFINITION"),
+        FeedEntry("leaves", "today", "EXITED", 2, 2 * DAY_MS + 1, "DEFINITION"),
+        FeedEntry("there and gone", "today", "ENTERED", 1, 2 * DAY_MS + 1, "DEFINITION"),
     ]
-    segmenter.clock(4 * DAY_MS)  # timers go on where they were
-    assert {(seen.user, seen.effective_at, seen.cause) for seen in segmenter.changes()} == {
+    segmenter.clock(4 * DAY_MS)  # timers continue
+    assert {(entry.user, entry.effective_at, entry.cause) for entry in segmenter.changes()} == {
         (user, 3 * DAY_MS, "TIMER") for user in ("enters", "stays", "there and gone")
     }
 
 
-def test_whoever_came_and_went_during_the_pause_is_not_told_of() -> None:
+def test_a_user_who_entered_and_left_during_the_pause_has_no_changes() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("today", TODAY)
     segmenter.define("today", TODAY, action="PAUSED")
@@ -52,32 +52,32 @@ def test_history_of_before_and_during_the_pause_counts() -> None:
     segmenter.track("u1", "Buy", 2_000)
     assert segmenter.changes() == []
     segmenter.define("twice", TWICE, action="RESUMED")
-    assert segmenter.changes() == [Seen("u1", "twice", "ENTERED", 1, 2_000, "DEFINITION")]
+    assert segmenter.changes() == [FeedEntry("u1", "twice", "ENTERED", 1, 2_000, "DEFINITION")]
 
 
-def test_segments_built_on_a_paused_one_see_it_as_it_was() -> None:
+def test_segments_that_use_a_paused_one_see_unchanged_members() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("today", TODAY)
     segmenter.define("nested", {"all": [{"segment": "today"}, {"not": {"event": "Cancel"}}]})
     segmenter.track("u1", "Buy", 1_000)
-    assert [seen[:3] for seen in segmenter.changes()] == [("u1", "today", "ENTERED"), ("u1", "nested", "ENTERED")]
+    assert [entry[:3] for entry in segmenter.changes()] == [("u1", "today", "ENTERED"), ("u1", "nested", "ENTERED")]
     segmenter.define("today", TODAY, action="PAUSED")
     segmenter.clock(2 * DAY_MS)
     segmenter.track("u2", "Buy", 2 * DAY_MS)
     assert segmenter.changes() == []
-    segmenter.define("other", {"event": "Buy"})  # a switch for another's sake changes nothing here either
-    assert {seen.segment for seen in segmenter.changes()} == {"other"}
+    segmenter.define("other", {"event": "Buy"})  # a switch for another segment changes nothing here
+    assert {entry.segment for entry in segmenter.changes()} == {"other"}
     segmenter.track("u1", "Cancel", 2 * DAY_MS)
-    assert [seen[:3] for seen in segmenter.changes()] == [("u1", "nested", "EXITED")]  # what is not paused goes on
+    assert [entry[:3] for entry in segmenter.changes()] == [("u1", "nested", "EXITED")]  # it is not paused itself
     segmenter.define("today", TODAY, action="RESUMED")
-    assert sorted(seen[:3] for seen in segmenter.changes()) == [
+    assert sorted(entry[:3] for entry in segmenter.changes()) == [
         ("u1", "today", "EXITED"),
         ("u2", "nested", "ENTERED"),
         ("u2", "today", "ENTERED"),
     ]
 
 
-def test_a_paused_segment_that_is_revised_waits_with_its_new_version() -> None:
+def test_a_revised_paused_segment_stays_paused_with_its_new_version() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("s", TWICE)
     segmenter.track("u1", "Buy", 1_000)
@@ -85,20 +85,20 @@ def test_a_paused_segment_that_is_revised_waits_with_its_new_version() -> None:
     segmenter.define("s", {"event": "Buy"}, version=2, action="PAUSED")
     assert segmenter.changes() == []
     segmenter.define("s", {"event": "Buy"}, version=2, action="RESUMED")
-    assert segmenter.changes() == [Seen("u1", "s", "ENTERED", 1, 1_000, "DEFINITION")]
+    assert segmenter.changes() == [FeedEntry("u1", "s", "ENTERED", 1, 1_000, "DEFINITION")]
 
 
-def test_archiving_a_paused_segment_tells_its_members_exits() -> None:
+def test_archiving_a_paused_segment_emits_the_exits_of_its_members() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("s", {"event": "Buy"})
     segmenter.track("u1", "Buy", 1_000)
     segmenter.define("s", {"event": "Buy"}, action="PAUSED")
     segmenter.changes()
     segmenter.archive("s")
-    assert segmenter.changes() == [Seen("u1", "s", "EXITED", 2, 1_000, "DEFINITION")]
+    assert segmenter.changes() == [FeedEntry("u1", "s", "EXITED", 2, 1_000, "DEFINITION")]
 
 
-def test_progress_names_a_paused_segment_only_when_it_goes_on_and_the_set_has_another_name() -> None:
+def test_progress_lacks_a_paused_segment_and_the_set_has_another_name() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("s", {"event": "Buy"})
     names = [segmenter.log.current().name]

@@ -1,4 +1,4 @@
-"""What happens when definitions change: history first, the net difference announced, safe to break off and repeat."""
+"""Changes of definitions: history first, the net difference is emitted, an interrupted switch can be repeated."""
 
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from starling_segmenter.progress import ProgressReporter
 from starling_segmenter.states import State
 from starling_segments import LEAVES, Known, compile_plan, encode_state, parse_segment
 from starling_stream.model.processor import Unit
-from tests.unit.segmenter.segmenting import CODECS, NOW_MICROS, MemorySegmenter, Seen
+from tests.unit.segmenter.segmenting import CODECS, NOW_MICROS, FeedEntry, MemorySegmenter
 
 DAY_MS = 86_400_000
 BUYERS = {"event": "Order Completed"}
@@ -31,7 +31,7 @@ def _bought(segmenter: MemorySegmenter, *orders: tuple[str, int]) -> None:
         segmenter.track(user, "Order Completed", at_ms, {"revenue": 10})
 
 
-def _say_the_plan_was(segmenter: MemorySegmenter, name: bytes) -> None:
+def _set_plan(segmenter: MemorySegmenter, name: bytes) -> None:
     fold = segmenter.task._fold
     fold.reset(replace(fold.meta, plan=name))
 
@@ -42,41 +42,41 @@ def test_a_new_segment_counts_what_happened_before_it() -> None:
     segmenter.define("twice", TWICE)
     segmenter.define("spent", {"event": "Order Completed", "measure": {"sum": "revenue"}, "op": "gte", "value": 20})
     assert segmenter.changes() == [
-        Seen("u1", "twice", "ENTERED", 1, 3000, "DEFINITION"),
-        Seen("u1", "spent", "ENTERED", 1, 3000, "DEFINITION"),
+        FeedEntry("u1", "twice", "ENTERED", 1, 3000, "DEFINITION"),
+        FeedEntry("u1", "spent", "ENTERED", 1, 3000, "DEFINITION"),
     ]
     _bought(segmenter, ("u2", 4000))
-    assert [seen[:4] for seen in segmenter.changes()] == [("u2", "twice", "ENTERED", 1), ("u2", "spent", "ENTERED", 1)]
+    assert [entry[:4] for entry in segmenter.changes()] == [("u2", "twice", "ENTERED", 1), ("u2", "spent", "ENTERED", 1)]
 
 
-def test_a_new_window_runs_out_for_events_from_before_it() -> None:
+def test_a_new_window_ends_for_events_before_it() -> None:
     segmenter = MemorySegmenter()
     _bought(segmenter, ("u1", 1000))
     segmenter.define("today", TODAY)
     segmenter.clock(5 * DAY_MS)
     assert segmenter.changes() == [
-        Seen("u1", "today", "ENTERED", 1, 1000, "DEFINITION"),
-        Seen("u1", "today", "EXITED", 2, DAY_MS + 1000, "TIMER"),
+        FeedEntry("u1", "today", "ENTERED", 1, 1000, "DEFINITION"),
+        FeedEntry("u1", "today", "EXITED", 2, DAY_MS + 1000, "TIMER"),
     ]
 
 
-def test_events_of_before_that_are_out_of_the_window_do_not_count() -> None:
+def test_earlier_events_outside_the_window_do_not_count() -> None:
     segmenter = MemorySegmenter()
     _bought(segmenter, ("u1", 1000), ("u2", 3 * DAY_MS))
     segmenter.define("today", TODAY)
-    assert segmenter.changes() == [Seen("u2", "today", "ENTERED", 1, 3 * DAY_MS, "DEFINITION")]
+    assert segmenter.changes() == [FeedEntry("u2", "today", "ENTERED", 1, 3 * DAY_MS, "DEFINITION")]
 
 
-def test_an_event_from_the_future_waits_once_however_often_the_switch_is_repeated() -> None:
+def test_a_future_event_is_stored_once_however_often_the_switch_is_repeated() -> None:
     segmenter = MemorySegmenter(Clock.WALL)
     now_ms = NOW_MICROS // 1000
     _bought(segmenter, ("u1", now_ms + 60_000), ("u1", now_ms - 1000))
     segmenter.define("today-twice", {**TWICE, "within": "1d"})
-    _say_the_plan_was(segmenter, Definitions().name)
+    _set_plan(segmenter, Definitions().name)
     segmenter.task.settle()
     assert segmenter.changes() == []
     segmenter.task.advance(now_ms + 60_000)
-    assert segmenter.changes() == [Seen("u1", "today-twice", "ENTERED", 1, now_ms + 60_000, "TIMER")]
+    assert segmenter.changes() == [FeedEntry("u1", "today-twice", "ENTERED", 1, now_ms + 60_000, "TIMER")]
     state = segmenter.user_states()[b"default/u1"]
     assert state.waiting == []
     (kept,) = state.accumulators.by_leaf().values()
@@ -84,13 +84,13 @@ def test_an_event_from_the_future_waits_once_however_often_the_switch_is_repeate
     assert kept.value() == 2
 
 
-def test_members_of_both_versions_stay_and_are_not_announced() -> None:
+def test_members_of_both_versions_have_no_changes() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("keen", BUYERS)
     _bought(segmenter, ("u1", 1000), ("u1", 2000), ("u2", 3000))
     segmenter.changes()
     segmenter.define("keen", TWICE, version=2, action="REVISED")
-    assert segmenter.changes() == [Seen("u2", "keen", "EXITED", 2, 3000, "DEFINITION")]
+    assert segmenter.changes() == [FeedEntry("u2", "keen", "EXITED", 2, 3000, "DEFINITION")]
     _bought(segmenter, ("u2", 4000))
     (entered,) = segmenter.records()
     assert (entered["sequence"], entered["segment_version"]) == (3, 2)
@@ -106,7 +106,7 @@ def test_a_new_name_alone_switches_nothing_and_is_in_the_next_record() -> None:
     assert [record["segment_name"] for record in segmenter.records()] == ["Very keen"]
 
 
-def test_archiving_announces_an_exit_for_every_member_under_the_requests_id() -> None:
+def test_archiving_emits_an_exit_for_every_member_with_the_requests_id() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("keen", BUYERS, name="Keen")
     _bought(segmenter, ("u1", 1000), ("u2", 2000))
@@ -128,13 +128,13 @@ def test_timers_of_the_old_rules_that_fell_due_before_the_switch_fire_first() ->
     segmenter.define("today", TODAY)
     _bought(segmenter, ("u1", 1000))
     segmenter.changes()
-    # As after a kill: stream time was committed, the timers it made due have not had their turn yet.
+    # As after a kill: stream time was committed, and the timers that it made due have not fired.
     fold = segmenter.task._fold
     fold.reset(replace(fold.meta, stream_time_ms=3 * DAY_MS))
     segmenter.define("today", BUYERS, version=2, action="REVISED")
     assert segmenter.changes() == [
-        Seen("u1", "today", "EXITED", 2, DAY_MS + 1000, "TIMER"),
-        Seen("u1", "today", "ENTERED", 3, 3 * DAY_MS, "DEFINITION"),
+        FeedEntry("u1", "today", "EXITED", 2, DAY_MS + 1000, "TIMER"),
+        FeedEntry("u1", "today", "ENTERED", 3, 3 * DAY_MS, "DEFINITION"),
     ]
 
 
@@ -144,8 +144,8 @@ def test_progress_names_the_versions_in_force_after_a_switch_and_the_clocks_inst
     segmenter.records(PROGRESS)
     segmenter.define("keen", BUYERS, version=4)
     segmenter.clock(DAY_MS)
-    told = [(record["partition"], record["stream_time"], record["definitions"]) for record in segmenter.records(PROGRESS)]
-    assert told == [(0, 1000, {"default/keen": 4}), (0, DAY_MS, {"default/keen": 4})]
+    reports = [(record["partition"], record["stream_time"], record["definitions"]) for record in segmenter.records(PROGRESS)]
+    assert reports == [(0, 1000, {"default/keen": 4}), (0, DAY_MS, {"default/keen": 4})]
 
 
 def test_under_the_wall_clock_a_partition_reports_about_once_a_second() -> None:
@@ -170,29 +170,29 @@ def test_the_handlers_process_records_of_one_instant_in_the_order_of_history() -
     assert tuple(HANDLERS)[: len(PAST)] == PAST
 
 
-def test_a_switch_that_was_broken_off_is_repeated_with_the_same_result() -> None:
-    segmenter, broken_off = MemorySegmenter(), MemorySegmenter()
-    for each in (segmenter, broken_off):
+def test_an_interrupted_switch_is_repeated_with_the_same_result() -> None:
+    segmenter, interrupted = MemorySegmenter(), MemorySegmenter()
+    for each in (segmenter, interrupted):
         _bought(each, ("u1", 1000), ("u1", 2000), ("u2", 3000))
         each.define("twice", TWICE)
     committed = segmenter.user_states()
     # As a task that committed slices of a switch and was killed before the last: the rows are new, the plan is not.
-    _say_the_plan_was(broken_off, Definitions().name)
-    broken_off.changes()
-    broken_off.restart()
-    broken_off.task.settle()
-    assert broken_off.changes() == []
-    assert broken_off.task.states() == committed
-    assert broken_off.task.plan == segmenter.task.plan
+    _set_plan(interrupted, Definitions().name)
+    interrupted.changes()
+    interrupted.restart()
+    interrupted.task.settle()
+    assert interrupted.changes() == []
+    assert interrupted.task.states() == committed
+    assert interrupted.task.plan == segmenter.task.plan
 
 
-def test_a_plan_that_the_log_does_not_know_is_left_by_counting_all_history_anew() -> None:
+def test_after_an_unknown_plan_all_history_is_folded_again() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("twice", TWICE)
     _bought(segmenter, ("u1", 1000), ("u1", 2000), ("u2", 3000))
     segmenter.changes()
     members, kept = segmenter.members("twice"), [state.accumulators for state in segmenter.user_states().values()]
-    _say_the_plan_was(segmenter, b"of another life")
+    _set_plan(segmenter, b"of another life")
     segmenter.task.settle()
     assert segmenter.changes() == []
     assert segmenter.members("twice") == members == {"u1"}
@@ -200,9 +200,7 @@ def test_a_plan_that_the_log_does_not_know_is_left_by_counting_all_history_anew(
 
 
 def _run_a_release_with_other_leaves(segmenter: MemorySegmenter, monkeypatch: pytest.MonkeyPatch, renamed: Iterable[str]) -> None:
-    """The states as the release before it wrote them, those leaves under other identities. Of the past the topics have lost all
-    but the last two records.
-    """
+    """Give the leaf nodes other ids in the states, as an earlier release would; remove all but the last two past records."""
     rows = segmenter.task._rows.stored
     for key, state in segmenter.user_states().items():
         for leaf in renamed:
@@ -219,7 +217,7 @@ def _run_a_release_with_other_leaves(segmenter: MemorySegmenter, monkeypatch: py
     segmenter.task._processed = processed[-2:]
 
 
-def test_a_release_that_makes_other_leaves_folds_the_past_into_those_that_states_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_with_other_leaf_ids_folds_history_into_those_that_states_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     segmenter = MemorySegmenter()
     segmenter.define("twice", TWICE)
     segmenter.define("today", TODAY)
@@ -234,14 +232,14 @@ def test_a_release_that_makes_other_leaves_folds_the_past_into_those_that_states
     assert segmenter.changes() == []
     assert segmenter.members("today") == members == {"u1", "u2"}
     kept = {key.decode()[-2:]: state.accumulators.by_leaf() for key, state in segmenter.user_states().items()}
-    assert [kept[user][ever].value() for user in ("u1", "u2")] == [3, 2]  # more than the topics have still
+    assert [kept[user][ever].value() for user in ("u1", "u2")] == [3, 2]  # more than the topics still contain
     assert [kept[user][today].times for user in ("u1", "u2")] == [[4000], [5000]]
     assert all(set(leaves) == {ever, today} for leaves in kept.values())
     segmenter.clock(2 * DAY_MS)
-    assert [seen[:4] for seen in segmenter.changes()] == [("u1", "today", "EXITED", 2), ("u2", "today", "EXITED", 2)]
+    assert [entry[:4] for entry in segmenter.changes()] == [("u1", "today", "EXITED", 2), ("u2", "today", "EXITED", 2)]
 
 
-def test_such_a_switch_that_was_broken_off_is_repeated_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_switch_after_a_release_is_repeated_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     segmenter = MemorySegmenter()
     segmenter.define("twice", TWICE)
     _bought(segmenter, ("u1", 1000), ("u1", 2000), ("u1", 3000))
@@ -249,12 +247,12 @@ def test_such_a_switch_that_was_broken_off_is_repeated_with_the_same_result(monk
     _run_a_release_with_other_leaves(segmenter, monkeypatch, [leaf_of(TWICE)])
     segmenter.task.settle()
     committed, after = segmenter.user_states(), segmenter.task.plan
-    _say_the_plan_was(segmenter, before)
+    _set_plan(segmenter, before)
     segmenter.task.settle()
     assert (segmenter.user_states(), segmenter.task.plan) == (committed, after)
     _bought(segmenter, ("u1", 4000))
     (state,) = segmenter.user_states().values()
-    assert state.accumulators.get(leaf_of(TWICE)).value() == 3  # the two that the topic had, and one more
+    assert state.accumulators.get(leaf_of(TWICE)).value() == 3  # the two in the topic, and one more
 
 
 def leaf_of(where: object) -> str:
@@ -262,7 +260,7 @@ def leaf_of(where: object) -> str:
     return leaf
 
 
-def test_an_event_that_was_refused_is_no_history() -> None:
+def test_a_refused_event_is_no_history() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("shoes", {"event": "Viewed", "where": {"property": "kind", "op": "eq", "value": "shoes"}})
     segmenter.track("u1", "Viewed", 1000, "{")
@@ -274,7 +272,7 @@ def test_an_event_that_was_refused_is_no_history() -> None:
     assert "u1" in segmenter.members("views")
 
 
-def test_a_definition_that_cannot_be_read_leaves_the_last_good_one_in_force() -> None:
+def test_after_an_invalid_definition_the_last_valid_one_stays_in_force() -> None:
     segmenter = MemorySegmenter()
     segmenter.define("keen", BUYERS)
     segmenter.define("keen", {"event": "Order Completed", "op": "of_the_future"}, version=2, action="REVISED")
@@ -290,7 +288,7 @@ def test_a_definition_that_cannot_be_read_leaves_the_last_good_one_in_force() ->
     ["1" + "0" * 400, "9" * 5_000, "1e400", '"\\ud800"', "[" * 5_000 + "]" * 5_000, '"' + "x" * 262_144 + '"'],
     ids=["400 digits", "5,000 digits", "no double", "half a character", "nested", "large"],
 )
-def test_a_definition_out_of_bounds_is_refused_and_the_others_go_on(value: str) -> None:
+def test_a_definition_out_of_bounds_is_refused_and_the_others_take_effect(value: str) -> None:
     segmenter = MemorySegmenter()
     where = f'{{"event": "Order Completed", "where": {{"property": "v", "op": "in", "value": [{value}, 0]}}}}'
     segmenter.record_definition("huge", f'{{"key": "huge", "name": "Huge", "where": {where}}}')
@@ -314,7 +312,7 @@ def test_an_event_at_the_end_of_time_stops_nothing() -> None:
     assert "u1" not in segmenter.members("yesterday")
 
 
-def test_a_task_stops_when_definitions_cannot_come_in_any_more() -> None:
+def test_a_task_stops_when_definitions_can_no_longer_be_read() -> None:
     segmenter = MemorySegmenter()
     segmenter.log.problem = lambda: "the broker is gone"
     with pytest.raises(DefinitionsLost, match="the broker is gone"):

@@ -1,4 +1,4 @@
-"""What an operator is shown of a state."""
+"""States as `starling state inspect` shows them."""
 
 import json
 

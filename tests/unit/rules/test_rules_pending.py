@@ -1,4 +1,4 @@
-"""Which versions are in force while others wait: what is in force always goes together, and comes to the same in the end."""
+"""Versions in force beside pending ones: those in force are always consistent, and the result does not depend on the order."""
 
 import json
 import random
@@ -36,37 +36,37 @@ def after(*records: dict[str, Any]) -> Definitions:
         outcome = fold(definitions, record)
         assert isinstance(outcome, Done), outcome
         definitions = outcome.value
-        compile_rules(definitions, {})  # never raises: what is in force goes together
+        compile_rules(definitions, {})  # never raises: the segments in force are consistent
     return definitions
 
 
-def test_a_loop_between_what_is_in_force_and_what_waits_is_not_let_in() -> None:
+def test_a_cycle_between_a_version_in_force_and_a_pending_one_is_refused() -> None:
     records = [changed("y", A), changed("b", using("y")), changed("b", B, 2, "REVISED", waits=True)]
     definitions = after(*records, changed("y", using("b"), 2, "REVISED"))
     assert definitions.versions == {"w/y": 1, "w/b": 1}
     assert after(*records, changed("y", using("b"), 2, "REVISED"), backfilled(b=2)).versions == {"w/y": 2, "w/b": 2}
 
 
-def test_what_an_older_version_still_uses_is_archived_when_that_one_goes() -> None:
+def test_a_segment_that_an_older_version_uses_is_archived_after_that_version() -> None:
     records = [changed("y", A), changed("b", using("y")), changed("b", B, 2, "REVISED", waits=True)]
     archived = changed("y", A, action="ARCHIVED")
     assert after(*records, archived).versions == {"w/y": 1, "w/b": 1}
     assert after(*records, archived, backfilled(b=2)).versions == {"w/b": 2}
 
 
-def test_what_a_waiting_version_uses_cannot_be_archived() -> None:
+def test_a_segment_that_a_pending_version_uses_cannot_be_archived() -> None:
     definitions = after(changed("y", A), changed("b", using("y"), waits=True))
     outcome = fold(definitions, changed("y", A, action="ARCHIVED"))
     assert isinstance(outcome, Refused)
     assert outcome.code == "in_use"
 
 
-def test_a_version_that_waits_for_nothing_takes_the_place_of_one_that_waits() -> None:
+def test_a_version_without_a_backfill_replaces_a_pending_one() -> None:
     definitions = after(changed("b", A, waits=True), changed("b", B, 2, "REVISED"))
     assert (definitions.versions, definitions.awaited()) == ({"w/b": 2}, {})
 
 
-def test_new_words_do_not_end_the_waiting() -> None:
+def test_a_new_text_does_not_end_the_wait() -> None:
     definitions = after(changed("b", A, waits=True), changed("b", A, 1, "REVISED"))
     assert (definitions.versions, definitions.awaited()) == ({}, {"w/b": 1})
 
@@ -76,13 +76,13 @@ def test_an_unreadable_backfill_changes_nothing() -> None:
     assert isinstance(outcome, Refused)
 
 
-def test_only_the_last_runs_are_remembered() -> None:
+def test_only_the_last_runs_are_kept() -> None:
     definitions = after(*(backfilled(f"run-{number}") for number in range(MAX_BACKFILLS + 3)))
     assert [one.run for one in definitions.backfills] == [f"run-{number}" for number in range(3, MAX_BACKFILLS + 3)]
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_in_the_end_it_is_as_if_nobody_had_waited(seed: int) -> None:
+def test_the_result_is_that_of_definitions_without_backfills(seed: int) -> None:
     draw, keys = random.Random(seed), ["a", "b", "c", "d"]
     waiting, plain, versions = Definitions(), Definitions(), dict.fromkeys(keys, 0)
     for _ in range(25):
@@ -91,7 +91,7 @@ def test_in_the_end_it_is_as_if_nobody_had_waited(seed: int) -> None:
         versions[key] += 1
         record = changed(key, where, versions[key], "REVISED", waits=draw.random() < 0.5)
         outcome, other = fold(waiting, record), fold(plain, {**record, "awaits_backfill": False})
-        assert type(outcome) is type(other)  # what is refused does not depend on who waits
+        assert type(outcome) is type(other)  # refusals do not depend on pending versions
         waiting = outcome.value if isinstance(outcome, Done) else waiting
         plain = other.value if isinstance(other, Done) else plain
         compile_rules(waiting, {})
@@ -105,7 +105,7 @@ def test_in_the_end_it_is_as_if_nobody_had_waited(seed: int) -> None:
     assert last.value.pending == {}
 
 
-def test_the_records_of_what_is_in_force_make_it_anew() -> None:
+def test_the_fold_of_the_records_in_force_returns_the_same_set() -> None:
     definitions = after(changed("y", A), changed("b", using("y")), changed("a", using("b", "y")), changed("c", C, action="PAUSED"))
     assert after(*definitions.records("w")).name == definitions.name  # type: ignore[arg-type]
 
