@@ -130,10 +130,9 @@ def fold(definitions: Definitions, record: Record) -> Outcome[Definitions]:
             return Refused("unknown_action", f"{_name(record)}: unknown action {action!r}; this release may be too old for it")
 
 
-def newest_valid(definitions: Definitions, record: Record) -> Definitions:
-    """Return the definitions after one `DefinitionChanged`; a refused record changes nothing."""
-    outcome = fold(definitions, record)
-    return outcome.value if isinstance(outcome, Done) else definitions
+def fold_topic(definitions: Definitions, _key: bytes, record: Record | None) -> Outcome[Definitions]:
+    """As `fold`, for a `FoldedTopic`."""
+    return Skipped("a tombstone") if record is None else fold(definitions, record)
 
 
 def _defined(definitions: Definitions, record: Record) -> Outcome[Definitions]:

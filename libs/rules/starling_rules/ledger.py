@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from starling_common.outcome import Done, Outcome, Skipped
 from starling_common.wire import Record
 from starling_rules.backfills import Backfill, Part
 
@@ -103,6 +104,11 @@ def applied(runs: Mapping[str, Run], record: Record) -> Mapping[str, Run]:
         if known is None or known.part is None or share.part is not None:  # an abandoned worker may still report
             run = replace(run, shares={**run.shares, share.number: share})
     return {**runs, name: replace(run, recorded_at=max(run.recorded_at, record["recorded_at"]))}
+
+
+def fold_topic(runs: Mapping[str, Run], _key: bytes, record: Record | None) -> Outcome[Mapping[str, Run]]:
+    """As `applied`, for a `FoldedTopic`."""
+    return Skipped("a tombstone") if record is None else Done(applied(runs, record))
 
 
 def unfinished(runs: Iterable[Run]) -> Run | None:

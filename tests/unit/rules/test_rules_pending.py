@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from starling_common.outcome import Done, Refused
+from starling_common.outcome import Done, Refused, Skipped
 from starling_common.read_models import BACKFILL
 from starling_rules.backfills import EVERYWHERE, MAX_BACKFILLS, Backfill, Part, to_json
-from starling_rules.definitions import Definitions, fold, newest_valid
+from starling_rules.definitions import Definitions, fold, fold_topic
 from starling_rules.rules import compile_rules
 
 A, B, C = {"event": "A"}, {"event": "B"}, {"event": "C"}
@@ -110,6 +110,7 @@ def test_the_fold_of_the_records_in_force_returns_the_same_set() -> None:
     assert after(*definitions.records("w")).name == definitions.name  # type: ignore[arg-type]
 
 
-def test_a_refused_record_leaves_the_definitions_as_they_were() -> None:
+def test_the_fold_of_the_topic_skips_tombstones() -> None:
     definitions = after(changed("buyers", A))
-    assert newest_valid(definitions, {**changed("other", A), "document": "{"}) is definitions
+    assert isinstance(fold_topic(definitions, b"w/buyers", None), Skipped)
+    assert fold_topic(definitions, b"w/other", changed("other", A)) == fold(definitions, changed("other", A))

@@ -11,13 +11,14 @@ from starling_api.backfills.process import LocalProcess
 from starling_api.backfills.runner import Runner, Submitter
 from starling_api.backfills.topics import BackfillTopics
 from starling_api.settings import ApiSettings
+from starling_common.folded_topic import FoldedTopic
 from starling_common.kafka import BrokerUnavailable
 from starling_common.logs import log
-from starling_common.topic_views import TopicFold
 from starling_common.topics import BACKFILLS, SEGMENT_DEFINITIONS
 from starling_common.wire import Registry, RegistryUnavailable, SchemaMissing
-from starling_rules.definitions import Definitions, newest_valid
-from starling_rules.ledger import Run, applied
+from starling_rules import definitions, ledger
+from starling_rules.definitions import Definitions
+from starling_rules.ledger import Run
 
 _JOB: Final = "starling-backfill"
 _AGAIN_SECONDS: Final = 5.0
@@ -32,8 +33,8 @@ class BackfillSide:
         self._registry = registry
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="backfills", daemon=True)
-        self._definitions: TopicFold[Definitions] | None = None
-        self._runs: TopicFold[Mapping[str, Run]] | None = None
+        self._definitions: FoldedTopic[Definitions] | None = None
+        self._runs: FoldedTopic[Mapping[str, Run]] | None = None
         self._runner: Runner | None = None
 
     def start(self) -> None:
@@ -69,14 +70,14 @@ class BackfillSide:
                     self._runner.start()
                 return
 
-    def _started(self) -> tuple[TopicFold[Definitions], TopicFold[Mapping[str, Run]]]:
-        brokers, codec, no_runs = self._settings.kafka.brokers, self._registry.codec, dict[str, Run]()
-        definition = codec(SEGMENT_DEFINITIONS, "DefinitionChanged")
-        definitions = TopicFold(brokers, SEGMENT_DEFINITIONS, definition, Definitions(), newest_valid, skips_undecodable=True)
-        runs = TopicFold[Mapping[str, Run]](brokers, BACKFILLS, codec(BACKFILLS, "BackfillReported"), no_runs, applied)
-        definitions.start()
+    def _started(self) -> tuple[FoldedTopic[Definitions], FoldedTopic[Mapping[str, Run]]]:
+        brokers, codec = self._settings.kafka.brokers, self._registry.codec
+        definition, report = codec(SEGMENT_DEFINITIONS, "DefinitionChanged"), codec(BACKFILLS, "BackfillReported")
+        segments = FoldedTopic((brokers, SEGMENT_DEFINITIONS), definition, Definitions(), definitions.fold_topic)
+        runs = FoldedTopic[Mapping[str, Run]]((brokers, BACKFILLS), report, {}, ledger.fold_topic)
+        segments.start()
         runs.start()
-        return definitions, runs
+        return segments, runs
 
     def _newest(self) -> Run | None:
         return max(self.runs().values(), key=lambda run: run.started_at, default=None)

@@ -1,21 +1,25 @@
 """Adapter: the segments and the runs of the backfill, as their topics contain them."""
 
 from collections.abc import Mapping
+from typing import Final
 
-from starling_common.topic_views import TopicFold
+from starling_common.folded_topic import FoldedTopic
 from starling_common.topics import BACKFILLS, SEGMENT_DEFINITIONS
 from starling_common.wire import Codec
-from starling_rules.definitions import Definitions, newest_valid
-from starling_rules.ledger import Run, applied
+from starling_rules import definitions as segments
+from starling_rules import ledger
+from starling_rules.definitions import Definitions
+from starling_rules.ledger import Run
+
+_TIMEOUT_SECONDS: Final = 30.0
 
 
 class BackfillTopics:
     """Reads `segments.definitions` and `segments.backfills`, each in a thread of its own."""
 
     def __init__(self, brokers: str, definitions: Codec, backfills: Codec) -> None:
-        empty, no_runs = Definitions(), dict[str, Run]()
-        self._definitions = TopicFold(brokers, SEGMENT_DEFINITIONS, definitions, empty, newest_valid, skips_undecodable=True)
-        self._runs = TopicFold[Mapping[str, Run]](brokers, BACKFILLS, backfills, no_runs, applied)
+        self._definitions = FoldedTopic((brokers, SEGMENT_DEFINITIONS), definitions, Definitions(), segments.fold_topic)
+        self._runs = FoldedTopic[Mapping[str, Run]]((brokers, BACKFILLS), backfills, {}, ledger.fold_topic)
 
     def start(self) -> None:
         """Read the present records. Raises: BrokerUnavailable."""
@@ -29,8 +33,8 @@ class BackfillTopics:
 
     def refresh(self) -> None:
         """Read the records that were written before this call. Raises: BrokerUnavailable."""
-        self._definitions.refresh()
-        self._runs.refresh()
+        self._definitions.refresh(_TIMEOUT_SECONDS)
+        self._runs.refresh(_TIMEOUT_SECONDS)
 
     def definitions(self) -> Definitions:
         """Return the segments, as the segmenter reads them."""
