@@ -11,7 +11,7 @@ import time
 
 from starling_common.settings import Clock
 from starling_items.enrich import Product
-from starling_items.work import Rules
+from starling_items.work import StageDependencies
 from starling_normalizer.agents import Normalizer, NormalizerDependencies, normalizer_service
 from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, received
 from starling_stream.testing import Fed, MemoryTask
@@ -58,9 +58,9 @@ def main(count: int, users: int) -> dict[str, object]:
     """Feed everything in units of work; the time is that of the units alone."""
     feed = items(count, users)
     catalog = {("default", f"sku-{number}"): Product("shoes", 42.5, None, "Trail runner") for number in range(500)}
-    rules = Rules(Clock.WALL, lambda workspace, product_id: catalog.get((workspace, product_id)))
+    stage_dependencies = StageDependencies(Clock.WALL, lambda workspace, product_id: catalog.get((workspace, product_id)))
     normalizer = Normalizer(
-        local_codecs(), rules, NormalizerDependencies(lambda _topic, _outcome: None, lambda: RECEIVED_MS, lambda: None)
+        local_codecs(), stage_dependencies, NormalizerDependencies(lambda _topic, _outcome: None, lambda: RECEIVED_MS, lambda: None)
     )
     task = MemoryTask(normalizer_service(normalizer, Clock.WALL))
     durations, cpu_began = [], time.process_time()

@@ -11,7 +11,7 @@ from starling_common.topics import AGGREGATES, BEHAVIOUR, INGEST_TOPICS, OUTCOME
 from starling_common.wire import Item, Registry, schema_text
 from starling_items.enrich import Product
 from starling_items.profile import Profile
-from starling_items.work import Rules
+from starling_items.work import StageDependencies
 from starling_normalizer.agents import Normalizer, NormalizerDependencies, normalizer_service
 from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, received
 from starling_spark.kafka.codec import TopicSchema, Wire
@@ -47,9 +47,9 @@ class Past:
     now_micros: int = RECEIVED_MS * 1000
 
     def __post_init__(self) -> None:
-        rules = Rules(self.clock, lambda workspace, product_id: self.catalog.get((workspace, product_id)))
+        stage_dependencies = StageDependencies(self.clock, lambda workspace, product_id: self.catalog.get((workspace, product_id)))
         dependencies = NormalizerDependencies(lambda *_: None, lambda: RECEIVED_MS, lambda: None)
-        service = normalizer_service(Normalizer(CODECS, rules, dependencies), self.clock)
+        service = normalizer_service(Normalizer(CODECS, stage_dependencies, dependencies), self.clock)
         self._tasks: list[MemoryTask[Profile]] = [MemoryTask(service, number) for number in range(PARTITIONS)]
         self._offsets: dict[tuple[str, int], int] = {}
 

@@ -13,13 +13,13 @@ from starling_common.settings import Clock
 from starling_common.topics import BEHAVIOUR, INGEST_TOPICS, PROFILE
 from starling_items.item import Track
 from starling_items.pipeline import STAGES, Stages, Step
-from starling_items.work import Rules, Work
+from starling_items.work import StageDependencies, Work
 from starling_spark.history.past import corrected_rows
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.reprocess import commands, job
+from starling_spark.jobs.reprocess.context import RunContext, Tables
 from starling_spark.jobs.reprocess.folding import Making
 from starling_spark.jobs.reprocess.job import NotAllowed, ReprocessingNotFound, begun, reprocess, switched
-from starling_spark.jobs.reprocess.place import Place, Tables
 from starling_spark.jobs.reprocess.plan import Plan
 from starling_spark.jobs.reprocess.settings import ReprocessSettings
 from starling_spark.kafka.sources import RECORDS
@@ -42,20 +42,20 @@ def past() -> Past:
 
 
 @pytest.fixture
-def place(spark: SparkSession, past: Past, tmp_path: Path) -> Iterator[Place]:
+def place(spark: SparkSession, past: Past, tmp_path: Path) -> Iterator[RunContext]:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     lake = Lake(spark, f"r{uuid.uuid4().hex[:10]}")
     LakeWriter(lake, USED, Source(registry(), WIRE.registry_url)).write(spark.createDataFrame(past.records, RECORDS))
     own = {"clock": Clock.EVENT, "reprocess_partitions_at_once": 1, "reprocess_settle_seconds": 0}
-    yield Place(spark, WIRE, ReprocessSettings(**{**lake_settings(tmp_path).model_dump(), **own}), lake)
+    yield RunContext(spark, WIRE, ReprocessSettings(**{**lake_settings(tmp_path).model_dump(), **own}), lake)
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Chatham")
 
 
-def planned(place: Place, name: str) -> Callable[[], Plan]:
+def planned(place: RunContext, name: str) -> Callable[[], Plan]:
     return lambda: job.planned(place, name, "then")
 
 
-def test_the_life_of_a_reprocessing(place: Place, past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_life_of_a_reprocessing(place: RunContext, past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
     """One test, for each table costs a second. What was received in the last three hours came too late for it."""
     late_ms = past.now_micros // 1000 - 3 * 3_600_000
     monkeypatch.setattr(job, "first_missing", lambda _place, taken: dict.fromkeys({number for _, number in taken}, late_ms))
@@ -89,10 +89,10 @@ def test_the_life_of_a_reprocessing(place: Place, past: Past, monkeypatch: pytes
     _put_in_force(place, done)
 
 
-def _change_a_rule(place: Place) -> None:
+def _change_a_rule(place: RunContext) -> None:
     """From now on a page is refused, and what somebody bought has its own name."""
 
-    def renamed(work: Work, _: Rules) -> Step:
+    def renamed(work: Work, _: StageDependencies) -> Step:
         if isinstance(work.item, Track):
             work.item.event = "Bought"
             return work
@@ -115,7 +115,7 @@ def _change_a_rule(place: Place) -> None:
     assert WIRE.codec("ingest.page").decode(bytes(kept["value"]))["kind"] == "page"
 
 
-def _put_in_force(place: Place, plan: Plan) -> None:
+def _put_in_force(place: RunContext, plan: Plan) -> None:
     own = place.lake.rows("behaviour_events").count()
     assert switched(place, "summer") is None
     now = event_rows(place.lake, "behaviour_events")

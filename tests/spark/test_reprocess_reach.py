@@ -16,7 +16,7 @@ from starling_common.settings import Kafka
 from starling_common.topics import AGGREGATES, BEHAVIOUR, PRODUCTS
 from starling_items.enrich import Product
 from starling_spark.jobs.reprocess.catalog import products_now
-from starling_spark.jobs.reprocess.place import REACHED, Place
+from starling_spark.jobs.reprocess.context import REACHED, RunContext
 from starling_spark.jobs.reprocess.reach import first_missing
 from starling_spark.jobs.reprocess.settings import ReprocessSettings
 from starling_spark.kafka.codec import Wire
@@ -30,7 +30,7 @@ TOPICS = (*REACHED, PRODUCTS)
 
 
 @pytest.fixture
-def place(spark: SparkSession, stack: Stack, tmp_path: Path) -> Iterator[Place]:
+def place(spark: SparkSession, stack: Stack, tmp_path: Path) -> Iterator[RunContext]:
     prefix = f"t{uuid.uuid4().hex[:10]}."
     own = {
         "kafka": Kafka(brokers=stack.brokers), "lake_topic_prefix": prefix, "reprocess_normalizer_group": f"{prefix}normalizer",
@@ -42,12 +42,12 @@ def place(spark: SparkSession, stack: Stack, tmp_path: Path) -> Iterator[Place]:
         future.result()
     settings = ReprocessSettings(**{**lake_settings(tmp_path).model_dump(), **own})
     carried = tuple(replace(one, topic=prefix + one.topic) for one in WIRE.schemas)
-    yield Place(spark, Wire(WIRE.registry_url, carried), settings, Lake(spark, "of_nothing"))
+    yield RunContext(spark, Wire(WIRE.registry_url, carried), settings, Lake(spark, "of_nothing"))
     for future in admin.delete_topics([prefix + topic for topic in TOPICS], operation_timeout=30).values():
         future.result()
 
 
-def test_what_is_missing_says_up_to_when_all_is_at_hand(place: Place) -> None:
+def test_what_is_missing_says_up_to_when_all_is_at_hand(place: RunContext) -> None:
     producer = Producer(producer_config(place.settings.kafka.brokers))
     given = [(TRACK, 0, 1000), (TRACK, 0, 2000), (TRACK, 0, 3000), (PAGE, 1, 5000), (PAGE, 1, 6000), (PAGE, 2, 7000)]
     for topic, partition, at_ms in given:
@@ -68,7 +68,7 @@ def test_what_is_missing_says_up_to_when_all_is_at_hand(place: Place) -> None:
     _the_catalog_is_read_as_it_is_now(place, producer)
 
 
-def _the_catalog_is_read_as_it_is_now(place: Place, producer: Producer) -> None:
+def _the_catalog_is_read_as_it_is_now(place: RunContext, producer: Producer) -> None:
     def listed(price: float) -> bytes:
         return CODECS[PRODUCTS].encode({"workspace": "w", "product_id": "p", "category": "hats", "price": price, "listed_at": 1})
 
@@ -84,7 +84,7 @@ def _the_catalog_is_read_as_it_is_now(place: Place, producer: Producer) -> None:
     assert products_now(place) == {b"w/p": Product("hats", 3.0, None, None)}
 
 
-def _normalized(place: Place, *offsets: TopicPartition) -> None:
+def _normalized(place: RunContext, *offsets: TopicPartition) -> None:
     consumer = Consumer(consumer_config(place.settings.kafka.brokers, place.settings.reprocess_normalizer_group))
     consumer.commit(offsets=list(offsets), asynchronous=False)
     consumer.close()

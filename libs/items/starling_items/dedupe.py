@@ -11,7 +11,7 @@ MAX_SEEN: Final = 4_096
 """Most ids kept for one profile, about 60 KB. Only an automated sender exceeds it in 24 hours; the oldest ids are dropped."""
 
 
-class Seen(msgspec.Struct, array_like=True):
+class SeenMessages(msgspec.Struct, array_like=True):
     """Hashes of message ids, in the order in which they were seen.
 
     `ages` are milliseconds after `since_ms`, which keeps an entry near 14 bytes when it is stored.
@@ -26,13 +26,13 @@ def message_hash(message_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(message_id.encode(), digest_size=8).digest(), "big")
 
 
-def is_duplicate(seen: Seen, message: int, now_ms: int) -> bool:
+def is_duplicate(seen: SeenMessages, message: int, now_ms: int) -> bool:
     """Return whether the id was seen less than 24 hours before `now_ms`, a stream time."""
     age = seen.ages.get(message)
     return age is not None and now_ms - (seen.since_ms + age) < WINDOW_MS
 
 
-def remember(seen: Seen, message: int, now_ms: int) -> None:
+def remember(seen: SeenMessages, message: int, now_ms: int) -> None:
     """Record the id as seen at `now_ms`; drop ids beyond the window and the limit. Changes `seen` in place."""
     ages = seen.ages
     ages.pop(message, None)

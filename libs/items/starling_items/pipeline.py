@@ -20,10 +20,10 @@ from starling_items.enrich import join_products
 from starling_items.events import behaviour_event, profile_changed
 from starling_items.item import Group, Identify, Track, View, check_id_length, check_item, packed_text, read_item
 from starling_items.profile import Profile, add_anonymous_id, merge_traits
-from starling_items.work import Rules, Work
+from starling_items.work import StageDependencies, Work
 
 Step: TypeAlias = Work | Skipped | Refused
-Stage: TypeAlias = Callable[[Work, Rules], Step]
+Stage: TypeAlias = Callable[[Work, StageDependencies], Step]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,17 @@ def placeless(record: Mapping[str, Any]) -> Refused | None:
     return Refused("bad_received_at", f"received_at: {record['received_at']} is no valid time: write microseconds since 1970")
 
 
-def run(stages: tuple[Stage, ...], work: Work, rules: Rules) -> Step:
+def run(stages: tuple[Stage, ...], work: Work, dependencies: StageDependencies) -> Step:
     """Run the stages; return the work after the last one, or the result of the stage that ended processing."""
     step: Step = work
     for stage in stages:
-        step = stage(work, rules)
+        step = stage(work, dependencies)
         if step is not work:
             break
     return step
 
 
-def parse_item(work: Work, _rules: Rules) -> Step:
+def parse_item(work: Work, _dependencies: StageDependencies) -> Step:
     """Parse the item (JSON or Protocol Buffers) as a typed call. The ids of the user are in the record itself."""
     received = work.received
     if received["kind"] not in INGEST_KINDS:
@@ -80,7 +80,7 @@ def parse_item(work: Work, _rules: Rules) -> Step:
     return work
 
 
-def validate(work: Work, _rules: Rules) -> Step:
+def validate(work: Work, _dependencies: StageDependencies) -> Step:
     """Check the required ids and the rules of the call's kind."""
     received = work.received
     work.profile_id = received["user_id"] or received["anonymous_id"] or ""
@@ -94,14 +94,14 @@ def validate(work: Work, _rules: Rules) -> Step:
     return check_item(work.item, work.profile_id) or work
 
 
-def date(work: Work, rules: Rules) -> Step:
+def date(work: Work, dependencies: StageDependencies) -> Step:
     """Compute the event time."""
     item, received = work.item, work.received
     moment = event_time(
         item.own_timestamp(),
         item.sent_at or received["sent_at"],
         received["received_at"] // 1000,
-        as_sent=received["imported"] or rules.clock is Clock.EVENT,
+        as_sent=received["imported"] or dependencies.clock is Clock.EVENT,
     )
     if isinstance(moment, Refused):
         return moment
@@ -109,7 +109,7 @@ def date(work: Work, rules: Rules) -> Step:
     return work
 
 
-def identify_profile(work: Work, _rules: Rules) -> Step:
+def identify_profile(work: Work, _dependencies: StageDependencies) -> Step:
     """Refuse a record whose key is not that of its user, because the key selects the profile."""
     expected = record_key(work.received["workspace"], work.profile_id)
     if work.key != expected:
@@ -117,7 +117,7 @@ def identify_profile(work: Work, _rules: Rules) -> Step:
     return work
 
 
-def deduplicate(work: Work, _rules: Rules) -> Step:
+def deduplicate(work: Work, _dependencies: StageDependencies) -> Step:
     """Skip a record whose message id the profile received in the last 24 hours."""
     work.message = message_hash(work.received["message_id"])
     if is_duplicate(work.profile.seen, work.message, work.stream_time_ms):
@@ -125,7 +125,7 @@ def deduplicate(work: Work, _rules: Rules) -> Step:
     return work
 
 
-def fold_profile(work: Work, _rules: Rules) -> Step:
+def fold_profile(work: Work, _dependencies: StageDependencies) -> Step:
     """Apply the call to the profile. No other stage changes the profile, and a refused call does not change it."""
     profile, item, received = work.profile, work.item, work.received
     if isinstance(item, Identify):
@@ -141,17 +141,17 @@ def fold_profile(work: Work, _rules: Rules) -> Step:
     return work
 
 
-def enrich(work: Work, rules: Rules) -> Step:
+def enrich(work: Work, dependencies: StageDependencies) -> Step:
     """Add the name of a page as a property, and join the product catalog."""
     item = work.item
     if isinstance(item, Track | View):
         workspace = work.received["workspace"]
-        find = partial(rules.find_product, workspace)
+        find = partial(dependencies.find_product, workspace)
         work.properties, work.products = join_products(item.own_properties(), find)
     return work
 
 
-def write(work: Work, _rules: Rules) -> Step:
+def write(work: Work, _dependencies: StageDependencies) -> Step:
     """Build the output record and select its topic."""
     make = behaviour_event if isinstance(work.item, Track | View) else profile_changed
     work.topic, work.event = make(work)
@@ -163,14 +163,14 @@ FOLD: Final[tuple[Stage, ...]] = (identify_profile, deduplicate, fold_profile, e
 STAGES: Final = Stages(READ, FOLD)
 
 
-def read_received(received: dict[str, Any], rules: Rules, stages: Stages = STAGES) -> Read:
+def read_received(received: dict[str, Any], dependencies: StageDependencies, stages: Stages = STAGES) -> Read:
     """Run the first half. A refused record has no event time and does not advance stream time."""
     work = Work(received)
-    step = run(stages.read, work, rules)
+    step = run(stages.read, work, dependencies)
     return Read(work, step if isinstance(step, Refused) else None)
 
 
-def fold_read(read: Read, profile: Profile, rules: Rules, stages: Stages = STAGES) -> Step:
+def fold_read(read: Read, profile: Profile, dependencies: StageDependencies, stages: Stages = STAGES) -> Step:
     """Run the second half, which changes the profile if it returns the work. The caller has set `key` and `stream_time_ms`."""
     read.work.profile = profile
-    return read.refused or run(stages.fold, read.work, rules)
+    return read.refused or run(stages.fold, read.work, dependencies)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from starling_common.outcome import Refused, Skipped
-from starling_items.dedupe import Seen
+from starling_items.dedupe import SeenMessages
 from starling_items.item import RESERVED_TRAIT, Json
 
 MAX_ANONYMOUS_IDS: Final = 100
@@ -38,7 +38,7 @@ class Profile(msgspec.Struct, array_like=True):
     traits_json: str = "{}"
     anonymous_ids: list[str] = []
     group_id: str | None = None
-    seen: Seen = msgspec.field(default_factory=Seen)
+    seen: SeenMessages = msgspec.field(default_factory=SeenMessages)
     computations: dict[str, Computation] = {}
 
 

@@ -1,4 +1,4 @@
-"""Pure core: the state of a record in the pipeline, and the rules of the pipeline."""
+"""Pure core: the state of a record in the pipeline, and the dependencies of its stages."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from starling_items.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """The rules that apply to every record. The arguments of `find_product` are a workspace and a product id."""
+class StageDependencies:
+    """The dependencies of all stages. The arguments of `find_product` are a workspace and a product id."""
 
     clock: Clock
     find_product: Callable[[str, str], Product | None]

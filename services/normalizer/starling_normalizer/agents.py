@@ -13,7 +13,7 @@ from starling_items import events
 from starling_items.computed import fold_computed
 from starling_items.pipeline import fold_read, placeless, read_received
 from starling_items.profile import Profile, decode_profile, encode_profile
-from starling_items.work import Rules, Work
+from starling_items.work import StageDependencies, Work
 from starling_stream.model.processor import Decoded, Inbound, Service, Unit, WithoutPlan
 
 STAGE = "normalizer"
@@ -41,10 +41,12 @@ class CatalogLost(Exception):
 class Normalizer(WithoutPlan[Profile]):
     """A `Processor`: an `IngestReceived` yields at most one event and exactly one `IngestOutcome`; also applies computed traits."""
 
-    def __init__(self, codecs: Mapping[str, Codec], rules: Rules, dependencies: NormalizerDependencies) -> None:
+    def __init__(
+        self, codecs: Mapping[str, Codec], stage_dependencies: StageDependencies, dependencies: NormalizerDependencies
+    ) -> None:
         """`codecs` maps every input and output topic to its codec."""
         self._codecs = codecs
-        self._rules = rules
+        self._stage_dependencies = stage_dependencies
         self._count = dependencies.count
         self._now_ms = dependencies.now_ms
         self._problem = dependencies.problem
@@ -57,7 +59,7 @@ class Normalizer(WithoutPlan[Profile]):
             raise DecodeError(problem.code, problem.message)
         if topic == AGGREGATES:
             return Decoded(record, record["received_at"], None)
-        read = read_received(record, self._rules)
+        read = read_received(record, self._stage_dependencies)
         return Decoded(read, record["received_at"], None if read.refused else read.work.event_time_ms)
 
     def encode_state(self, state: Profile) -> bytes:
@@ -78,7 +80,7 @@ class Normalizer(WithoutPlan[Profile]):
     def _process_item(self, record: Inbound, unit: Unit[Profile]) -> None:
         work = record.value.work
         work.key, work.stream_time_ms = record.key, unit.stream_time_ms
-        step = fold_read(record.value, unit.get(record.key) or Profile(), self._rules)
+        step = fold_read(record.value, unit.get(record.key) or Profile(), self._stage_dependencies)
         origin, now_ms = events.Origin(record.topic, record.partition, record.offset), self._now_ms()
         headers = _headers(record, work.received)
         match step:

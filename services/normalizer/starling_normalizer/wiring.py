@@ -9,7 +9,7 @@ from starling_common.metrics import Metrics
 from starling_common.topics import BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_catalogue
 from starling_common.wire import Codec, Registry
 from starling_items.profile import Profile
-from starling_items.work import Rules
+from starling_items.work import StageDependencies
 from starling_normalizer.agents import INPUTS, Normalizer, NormalizerDependencies, normalizer_service
 from starling_normalizer.catalog import Catalog
 from starling_normalizer.settings import Settings
@@ -28,7 +28,7 @@ def open_service(settings: Settings) -> Iterator[Service[Profile]]:
     try:
         codecs = {topic: codec(topic) for topic in (*INPUTS, BEHAVIOUR, PROFILE, OUTCOMES)}
         dependencies = NormalizerDependencies(_counter(Metrics()), wall_clock_ms, catalog.problem)
-        yield normalizer_service(Normalizer(codecs, Rules(settings.clock, catalog.find), dependencies), settings.clock)
+        yield normalizer_service(Normalizer(codecs, StageDependencies(settings.clock, catalog.find), dependencies), settings.clock)
     finally:
         catalog.stop()
 

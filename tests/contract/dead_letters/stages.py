@@ -24,7 +24,7 @@ from starling_delivery.dispatch import Dispatcher
 from starling_delivery.outbox import Outbox
 from starling_delivery.policy import Schedule
 from starling_delivery.settings import Settings
-from starling_items.work import Rules
+from starling_items.work import StageDependencies
 from starling_normalizer.agents import Normalizer, NormalizerDependencies, normalizer_service
 from starling_projector.agents import Parts, Projector
 from starling_projector.dead_letters import DeadLetters
@@ -154,8 +154,8 @@ def _stream(service: Service[Any], topic: str) -> Refuse:
 def normalizer() -> Refuse:
     codecs = {topic: codec_of(topic) for topic in load_catalogue().topics}
     dependencies = NormalizerDependencies(lambda _topic, _outcome: None, wall_clock_ms, lambda: None)
-    rules = Rules(Clock.WALL, lambda _workspace, _product: None)
-    return _stream(normalizer_service(Normalizer(codecs, rules, dependencies), Clock.WALL), "ingest.track")
+    stage_dependencies = StageDependencies(Clock.WALL, lambda _workspace, _product: None)
+    return _stream(normalizer_service(Normalizer(codecs, stage_dependencies, dependencies), Clock.WALL), "ingest.track")
 
 
 def segmenter() -> Refuse:

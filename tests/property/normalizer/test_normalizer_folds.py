@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starling_common.outcome import Refused
-from starling_items.dedupe import MAX_SEEN, WINDOW_MS, Seen, is_duplicate, message_hash, remember
+from starling_items.dedupe import MAX_SEEN, WINDOW_MS, SeenMessages, is_duplicate, message_hash, remember
 from starling_items.profile import merge_traits
 
 HOUR_MS = 3_600_000
@@ -23,7 +23,7 @@ sightings = st.lists(
 
 @given(sightings, st.sampled_from([0, 852_076_800_000, 1_767_225_600_000]))
 def test_a_message_is_a_duplicate_within_24_hours_of_its_last_acceptance(steps: list[tuple[str, int]], now_ms: int) -> None:
-    seen = Seen()
+    seen = SeenMessages()
     accepted: list[tuple[str, int]] = []
     for message, passed_ms in steps:
         now_ms += passed_ms
@@ -39,7 +39,7 @@ def test_a_message_is_a_duplicate_within_24_hours_of_its_last_acceptance(steps: 
 @settings(max_examples=20)
 @given(st.integers(1, 200), st.integers(0, 3))
 def test_memory_is_bounded_and_the_latest_are_remembered(more: int, step_ms: int) -> None:
-    seen = Seen()
+    seen = SeenMessages()
     for number in range(MAX_SEEN + more):
         remember(seen, number, number * step_ms)
     now_ms = (MAX_SEEN + more) * step_ms

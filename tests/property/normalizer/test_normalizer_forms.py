@@ -20,10 +20,12 @@ from starling_ingest.accept import ParsedBody, accept_batch, accept_single, body
 from starling_ingest.messages import accept_batch_message, accept_single_message, message_write_key
 from starling_items.enrich import Product
 from starling_items.pipeline import FOLD, READ, run
-from starling_items.work import Rules, Work
+from starling_items.work import StageDependencies, Work
 from starling_normalizer.testing import key_of, received
 
-RULES = Rules(Clock.WALL, lambda _workspace, product_id: Product("shoes", 42.5, None, None) if product_id == "sku-1" else None)
+RULES = StageDependencies(
+    Clock.WALL, lambda _workspace, product_id: Product("shoes", 42.5, None, None) if product_id == "sku-1" else None
+)
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 # A message's number is a double: neither more digits than that, nor a difference between 5 and 5.0.

@@ -10,7 +10,7 @@ from starling_common.settings import Clock
 from starling_common.topics import BEHAVIOUR, INGEST_KINDS, OUTCOMES, PROFILE
 from starling_items.enrich import Product
 from starling_items.profile import Profile
-from starling_items.work import Rules
+from starling_items.work import StageDependencies
 from starling_normalizer.agents import Normalizer, NormalizerDependencies, normalizer_service
 from starling_normalizer.testing import key_of, local_codecs, received
 from starling_stream.testing import Fed, MemoryTask
@@ -85,9 +85,11 @@ def arrivals(draw: st.DrawFn) -> Fed:
 
 
 def new_task(clock: Clock) -> MemoryTask[Profile]:
-    rules = Rules(clock, lambda _workspace, product_id: Product("shoes", 1.5, None, None) if product_id == "sku-1" else None)
+    stage_dependencies = StageDependencies(
+        clock, lambda _workspace, product_id: Product("shoes", 1.5, None, None) if product_id == "sku-1" else None
+    )
     dependencies = NormalizerDependencies(lambda _topic, _outcome: None, lambda: 0, lambda: None)
-    return MemoryTask(normalizer_service(Normalizer(CODECS, rules, dependencies), clock))
+    return MemoryTask(normalizer_service(Normalizer(CODECS, stage_dependencies, dependencies), clock))
 
 
 def check_journal(task: MemoryTask[Profile], fed: Fed) -> list[tuple[str, bytes, bytes]]:

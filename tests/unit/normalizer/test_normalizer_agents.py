@@ -13,7 +13,7 @@ from starling_common.values import MAX_ID_BYTES, deterministic_id
 from starling_items.dedupe import WINDOW_MS
 from starling_items.enrich import Product
 from starling_items.profile import MAX_TRAITS_BYTES, Profile
-from starling_items.work import Rules
+from starling_items.work import StageDependencies
 from starling_normalizer.agents import CatalogLost, Normalizer, NormalizerDependencies, normalizer_service
 from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, received
 from starling_stream.testing import MemoryTask
@@ -29,13 +29,13 @@ class Bench:
         self.codecs = local_codecs()
         self.counted: list[tuple[str, str]] = []
         catalog = {("default", "sku-1"): Product("shoes", 42.5, None, "Trail runner")}
-        rules = Rules(clock, lambda workspace, product_id: catalog.get((workspace, product_id)))
+        stage_dependencies = StageDependencies(clock, lambda workspace, product_id: catalog.get((workspace, product_id)))
         self.problem: str | None = None
         count = self.counted.append
         world = NormalizerDependencies(
             lambda topic, outcome: count((topic, outcome)), lambda: RECEIVED_MS + 9, lambda: self.problem
         )
-        normalizer = Normalizer(self.codecs, rules, world)
+        normalizer = Normalizer(self.codecs, stage_dependencies, world)
         self.task: MemoryTask[Profile] = MemoryTask(normalizer_service(normalizer, clock))
 
     def send(self, kind: str, item: dict[str, Any] | str, **fields: Any) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from starling_common.outcome import Refused, Skipped
-from starling_items.dedupe import Seen
+from starling_items.dedupe import SeenMessages
 from starling_items.profile import (
     MAX_ANONYMOUS_ID_BYTES,
     MAX_ANONYMOUS_IDS,
@@ -25,7 +25,7 @@ def test_the_stored_form_gives_back_the_profile() -> None:
         traits_json='{"plan":"pro"}',
         anonymous_ids=["a-1", "a-2"],
         group_id="acme",
-        seen=Seen(17, {2**64 - 1: 0, 5: 8}),
+        seen=SeenMessages(17, {2**64 - 1: 0, 5: 8}),
         computations={"vip": Computation(2, 1_767_225_600_000)},
     )
     assert decode_profile(encode_profile(profile)) == profile
@@ -35,7 +35,9 @@ def test_the_stored_form_gives_back_the_profile() -> None:
 def test_the_stored_form_of_today_stays_readable() -> None:
     # Bytes as version 1 wrote them: whoever changes the layout must keep reading these.
     stored = bytes.fromhex("0195ae7b22706c616e223a2270726f227d91a3612d31a461636d65921181050881a37669709202cd03e8")
-    assert decode_profile(stored) == Profile('{"plan":"pro"}', ["a-1"], "acme", Seen(17, {5: 8}), {"vip": Computation(2, 1000)})
+    assert decode_profile(stored) == Profile(
+        '{"plan":"pro"}', ["a-1"], "acme", SeenMessages(17, {5: 8}), {"vip": Computation(2, 1000)}
+    )
 
 
 @pytest.mark.parametrize("data", [b"", b"\x02\x90", b"\x01", b"\x01\xc1", b"\x01\x91\x05"])

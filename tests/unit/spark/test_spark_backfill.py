@@ -73,7 +73,7 @@ def _happen(segmenter: MemorySegmenter, draw: random.Random, times: int, begin_m
 
 
 def _planned(segmenter: MemorySegmenter) -> Run:
-    waiting = wanted(segmenter.log.current(), segmenter.goes_by)
+    waiting = wanted(segmenter.log.current(), segmenter.stream_clock)
     assert waiting is not None
     inputs = {topic: offset for topic, offset in segmenter.task.positions().items() if topic in PAST}
     share = Share(0, "planned", inputs, segmenter.task.stream_time_ms, 0, 0)

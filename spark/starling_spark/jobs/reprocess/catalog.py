@@ -5,15 +5,15 @@ from pyspark.sql.window import Window
 
 from starling_common.topics import PRODUCTS
 from starling_items.enrich import Product
-from starling_spark.jobs.reprocess.place import Place
+from starling_spark.jobs.reprocess.context import RunContext
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.kafka.sources import kafka_past
 
 
-def products_now(place: Place) -> dict[bytes, Product]:
+def products_now(context: RunContext) -> dict[bytes, Product]:
     """Return the products by record key (`workspace/product_id`). An unreadable record leaves the product unchanged."""
-    topic = place.topic(PRODUCTS)
-    found = decoded(kafka_past(place.spark, place.settings.kafka.brokers, [topic]), Reading.plain(place.wire, topic))
+    topic = context.topic(PRODUCTS)
+    found = decoded(kafka_past(context.spark, context.settings.kafka.brokers, [topic]), Reading.plain(context.wire, topic))
     readable = found.where("value IS NULL OR record IS NOT NULL")  # a record without a value deletes the product
     newest = functions.row_number().over(Window.partitionBy("key").orderBy(functions.desc("offset")))
     last = readable.withColumn("newest", newest).where("newest = 1 AND value IS NOT NULL")

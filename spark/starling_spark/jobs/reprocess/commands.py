@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from starling_common.instants import format_instant
 from starling_spark.jobs.reprocess.catalog import products_now
 from starling_spark.jobs.reprocess.comparing import difference, table
+from starling_spark.jobs.reprocess.context import RunContext, Tables
 from starling_spark.jobs.reprocess.folding import Making
 from starling_spark.jobs.reprocess.job import NotAllowed, ReprocessingNotFound, begun, planned, reprocess, switched
-from starling_spark.jobs.reprocess.place import Place, Tables
 from starling_spark.jobs.reprocess.plan import Catalog, Plan
 from starling_spark.jobs.reprocess.plan import table as plan_table
 from starling_spark.lakehouse import in_force
@@ -29,53 +29,53 @@ CommandResult = tuple[str, int]
 """The output text, and the exit code."""
 
 
-def run(place: Place, given: Words) -> CommandResult:
+def run(context: RunContext, given: Words) -> CommandResult:
     """Make or continue a reprocessing, and print each step. Raises: ReprocessingNotFound, NotAllowed."""
-    plan = begun(place, lambda: planned(place, given.name, given.catalog), given.name, overwrite=given.overwrite)
+    plan = begun(context, lambda: planned(context, given.name, given.catalog), given.name, overwrite=given.overwrite)
     _print_progress(plan)
-    made = reprocess(place, plan, Making(place.settings.clock, products_now(place)), _print_progress)
+    made = reprocess(context, plan, Making(context.settings.clock, products_now(context)), _print_progress)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in made.totals().items())
     return f"{made.name}: {counts}, received up to {format_instant(max(made.cut.values(), default=0) // 1000)}\n", 0
 
 
-def diff(place: Place, given: Words) -> CommandResult:
+def diff(context: RunContext, given: Words) -> CommandResult:
     """Compare the event tables of a reprocessing with the lake's own. Raises: ReprocessingNotFound."""
-    tables, plan = Tables(place, given.name), _plan(place, given.name)
+    tables, plan = Tables(context, given.name), _plan(context, given.name)
     found = [
-        difference(name, place.lake.rows(name), tables.lake.rows(name), plan.cut)
+        difference(name, context.lake.rows(name), tables.lake.rows(name), plan.cut)
         for name in EVENT_TABLES.values()
-        if place.lake.exists(name)
+        if context.lake.exists(name)
     ]
     return table(found), 0 if all(one.is_none for one in found) else 1
 
 
-def switch(place: Place, given: Words) -> CommandResult:
+def switch(context: RunContext, given: Words) -> CommandResult:
     """Put corrected tables in force, or the lake's own. Raises: ReprocessingNotFound, NotAllowed."""
-    before = switched(place, None if given.live else given.name)
+    before = switched(context, None if given.live else given.name)
     back = "--live" if before is None else before.name
     return f"in force: {'the events as they were made live' if given.live else given.name}; back by `switch {back}`\n", 0
 
 
-def listed(place: Place, _given: Words) -> CommandResult:
+def listed(context: RunContext, _given: Words) -> CommandResult:
     """List all reprocessings."""
-    now = in_force.corrected(place.lake)
-    found = [Tables(place, name).plan() for name in place.lake.siblings()]
+    now = in_force.corrected(context.lake)
+    found = [Tables(context, name).plan() for name in context.lake.siblings()]
     text = plan_table([one for one in found if one is not None], None if now is None else now.name)
     return text if any(found) else "none\n", 0
 
 
-def remove(place: Place, given: Words) -> CommandResult:
+def remove(context: RunContext, given: Words) -> CommandResult:
     """Delete a reprocessing that is not in force. Raises: ReprocessingNotFound, NotAllowed."""
-    now = in_force.corrected(place.lake)
+    now = in_force.corrected(context.lake)
     if now is not None and now.name == given.name:
         raise NotAllowed(f"{given.name} is in force: switch to another one first")
-    _plan(place, given.name)
-    Tables(place, given.name).remove()
+    _plan(context, given.name)
+    Tables(context, given.name).remove()
     return f"removed: {given.name}\n", 0
 
 
-def _plan(place: Place, name: str) -> Plan:
-    plan = Tables(place, name).plan()
+def _plan(context: RunContext, name: str) -> Plan:
+    plan = Tables(context, name).plan()
     if plan is None:
         raise ReprocessingNotFound(f"there is no reprocessing {name!r}; `list` shows all")
     return plan

@@ -15,7 +15,7 @@ from starling_items.enrich import Product
 from starling_items.events import Fields
 from starling_items.pipeline import STAGES, Stages, fold_read, placeless, read_received
 from starling_items.profile import Profile
-from starling_items.work import Rules, Work
+from starling_items.work import StageDependencies, Work
 
 ACCEPTED, DUPLICATE, REFUSED, UNCHANGED = "accepted", "duplicate", "refused", "unchanged"
 OUTCOMES: Final = (ACCEPTED, DUPLICATE, REFUSED, UNCHANGED)
@@ -50,7 +50,7 @@ def event_time_ms(row: Row, making: Making) -> int | None:
     item = row["item"]
     if item is None or not row["origin_key"] or placeless(item) is not None:
         return None
-    read = read_received(item, _rules(row, making), making.stages)
+    read = read_received(item, _stage_dependencies(row, making), making.stages)
     return None if read.refused else read.work.event_time_ms
 
 
@@ -72,10 +72,10 @@ def _made_of_item(row: Row, key: bytes, profile: Profile, making: Making) -> Mad
     problem = placeless(row["item"])
     if problem is not None:
         return _refused(problem)
-    rules = _rules(row, making)
-    read = read_received(row["item"], rules, making.stages)
+    stage_dependencies = _stage_dependencies(row, making)
+    read = read_received(row["item"], stage_dependencies, making.stages)
     read.work.key, read.work.stream_time_ms = key, row["stream_ms"]
-    match fold_read(read, profile, rules, making.stages):
+    match fold_read(read, profile, stage_dependencies, making.stages):
         case Work() as work:
             return _accepted(work.event, is_behaviour=work.topic == BEHAVIOUR)
         case Skipped():
@@ -110,10 +110,10 @@ def _refused(why: Refused) -> Made:
     return Made(REFUSED, refused=why)
 
 
-def _rules(row: Row, making: Making) -> Rules:
+def _stage_dependencies(row: Row, making: Making) -> StageDependencies:
     own = {one["product_id"]: Product(one["category"], one["price"], one["brand"], one["name"]) for one in row["products"] or ()}
 
     def find(workspace: str, product_id: str) -> Product | None:
         return own.get(product_id) or making.products.get(record_key(workspace, product_id))
 
-    return Rules(making.clock, find)
+    return StageDependencies(making.clock, find)

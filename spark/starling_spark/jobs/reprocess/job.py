@@ -16,8 +16,8 @@ from starling_common.logs import log
 from starling_common.settings import Clock
 from starling_common.topics import INGEST_TOPICS
 from starling_spark.jobs.reprocess import raw
+from starling_spark.jobs.reprocess.context import RunContext, Tables
 from starling_spark.jobs.reprocess.folding import Making
-from starling_spark.jobs.reprocess.place import Place, Tables
 from starling_spark.jobs.reprocess.plan import Catalog, Plan, cut_of, groups, rules_hash
 from starling_spark.jobs.reprocess.reach import first_missing
 from starling_spark.jobs.reprocess.results import Ask, origin_columns, results, with_instants
@@ -40,32 +40,32 @@ class NotAllowed(Exception):
     """The command would damage existing tables; the text names the cure."""
 
 
-def planned(place: Place, name: str, catalog: Catalog) -> Plan:
+def planned(context: RunContext, name: str, catalog: Catalog) -> Plan:
     """Return a plan: the snapshots to read, and the instant up to which each partition is complete.
 
     Raises: ReprocessingNotFound, KafkaException.
     """
     now_ms = wall_clock_ms()
-    before_ms = now_ms - round(place.settings.reprocess_settle_seconds * 1000)
-    found = place.lake.reached(ITEMS, before_ms) if place.lake.exists(ITEMS) else None
+    before_ms = now_ms - round(context.settings.reprocess_settle_seconds * 1000)
+    found = context.lake.reached(ITEMS, before_ms) if context.lake.exists(ITEMS) else None
     if found is None:
-        raise ReprocessingNotFound(f"the lake has no items older than {place.settings.reprocess_settle_seconds:g} s: wait")
+        raise ReprocessingNotFound(f"the lake has no items older than {context.settings.reprocess_settle_seconds:g} s: wait")
     snapshots, taken = {ITEMS: found[0]}, dict(found[1])
     for table in (EVENTS, CHANGES):
-        newest = place.lake.reached(table) if place.lake.exists(table) else None
+        newest = context.lake.reached(table) if context.lake.exists(table) else None
         if newest is not None:
             snapshots[table] = newest[0]
             taken |= newest[1]
     # After the items: a batch is in their table first, and what is refused of it comes then.
-    refused = place.lake.snapshot(QUARANTINE) if place.lake.exists(QUARANTINE) else None
+    refused = context.lake.snapshot(QUARANTINE) if context.lake.exists(QUARANTINE) else None
     snapshots |= {} if refused is None else {QUARANTINE: refused}
-    cut = cut_of(first_missing(place, taken), before_ms)
+    cut = cut_of(first_missing(context, taken), before_ms)
     return Plan(name=name, rules=rules(), catalog=catalog, begun_at_ms=now_ms, snapshots=snapshots, cut=cut)
 
 
-def begun(place: Place, wanted: Callable[[], Plan], name: str, *, overwrite: bool) -> Plan:
+def begun(context: RunContext, wanted: Callable[[], Plan], name: str, *, overwrite: bool) -> Plan:
     """Return the plan of an unfinished run, or a new one with empty tables. Raises: NotAllowed."""
-    tables, now = Tables(place, name), in_force.corrected(place.lake)
+    tables, now = Tables(context, name), in_force.corrected(context.lake)
     existing = tables.plan()
     if existing is not None and not overwrite:
         if existing.is_done:
@@ -80,14 +80,16 @@ def begun(place: Place, wanted: Callable[[], Plan], name: str, *, overwrite: boo
     return made
 
 
-def reprocess(place: Place, plan: Plan, making: Making, on_progress: Callable[[Plan], None] = lambda _: None) -> Plan:
+def reprocess(context: RunContext, plan: Plan, making: Making, on_progress: Callable[[Plan], None] = lambda _: None) -> Plan:
     """Fold the unfinished partitions; `on_progress` is called after each step. Raises: the error of a failed task."""
-    tables, products = Tables(place, plan.name), place.spark.sparkContext.broadcast(dict(making.products))
+    tables, products = Tables(context, plan.name), context.spark.sparkContext.broadcast(dict(making.products))
     bare = replace(making, products={})
     try:
-        for some in groups(plan.left(), place.settings.reprocess_partitions_at_once):
+        for some in groups(plan.left(), context.settings.reprocess_partitions_at_once):
             began = time.monotonic()
-            counts = _written(tables, _made(place, plan, some, making.clock, lambda: replace(bare, products=products.value)), some)
+            counts = _written(
+                tables, _made(context, plan, some, making.clock, lambda: replace(bare, products=products.value)), some
+            )
             plan = plan.with_done(counts)
             tables.write_plan(plan)
             log(__name__).info(
@@ -99,47 +101,47 @@ def reprocess(place: Place, plan: Plan, making: Making, on_progress: Callable[[P
         products.destroy()
 
 
-def switched(place: Place, name: str | None) -> Corrected | None:
+def switched(context: RunContext, name: str | None) -> Corrected | None:
     """Put corrected tables in force, or the lake's own, and return the former ones. Raises: ReprocessingNotFound, NotAllowed."""
-    before = in_force.corrected(place.lake)
+    before = in_force.corrected(context.lake)
     if name is None:
-        in_force.switch(place.lake, None)
+        in_force.switch(context.lake, None)
         return before
-    plan = Tables(place, name).plan()
+    plan = Tables(context, name).plan()
     if plan is None:
         raise ReprocessingNotFound(f"there is no reprocessing {name!r}")
     if not plan.is_done:
         raise NotAllowed(f"{name} is not finished: `starling reprocess --into {name}` goes on with it")
-    in_force.switch(place.lake, Corrected(name, dict(plan.cut)))
+    in_force.switch(context.lake, Corrected(name, dict(plan.cut)))
     return before
 
 
-def normalizer_inputs(place: Place, plan: Plan) -> DataFrame:
+def normalizer_inputs(context: RunContext, plan: Plan) -> DataFrame:
     """Return `raw.raw_columns` of all inputs of the normalizer up to the cut."""
-    prefix, of = place.settings.lake_topic_prefix, plan.snapshots
-    found = [raw.items(place.lake.rows(ITEMS, of[ITEMS]), prefix)]
+    prefix, of = context.settings.lake_topic_prefix, plan.snapshots
+    found = [raw.items(context.lake.rows(ITEMS, of[ITEMS]), prefix)]
     if QUARANTINE in of:
-        found.append(raw.quarantined(_read_again(place, of[QUARANTINE]), prefix))
+        found.append(raw.quarantined(_read_again(context, of[QUARANTINE]), prefix))
     if CHANGES in of:
-        found.append(raw.computed(place.lake.rows(CHANGES, of[CHANGES])))
+        found.append(raw.computed(context.lake.rows(CHANGES, of[CHANGES])))
     given = raw.up_to(reduce(DataFrame.unionByName, found), plan.cut)
-    return raw.with_products(given, place.lake.rows(EVENTS, of[EVENTS])) if EVENTS in of and plan.catalog == "then" else given
+    return raw.with_products(given, context.lake.rows(EVENTS, of[EVENTS])) if EVENTS in of and plan.catalog == "then" else given
 
 
-def _read_again(place: Place, snapshot: int) -> DataFrame:
-    topics = [place.topic(topic) for topic in INGEST_TOPICS]
-    refused = place.lake.rows(QUARANTINE, snapshot).where(functions.col("origin_topic").isin(*topics))
+def _read_again(context: RunContext, snapshot: int) -> DataFrame:
+    topics = [context.topic(topic) for topic in INGEST_TOPICS]
+    refused = context.lake.rows(QUARANTINE, snapshot).where(functions.col("origin_topic").isin(*topics))
     records = refused.selectExpr(
         "origin_topic AS topic", "origin_partition AS partition", "origin_offset AS offset",
         "unix_millis(origin_timestamp) AS timestamp_ms", "origin_key AS key", "value", "headers",
     )  # fmt: skip
-    return decoded(records, Reading.plain(place.wire, topics[0]))
+    return decoded(records, Reading.plain(context.wire, topics[0]))
 
 
-def _made(place: Place, plan: Plan, partitions: list[int], clock: Clock, making: Ask) -> DataFrame:
-    given = normalizer_inputs(place, plan).where(functions.col("origin_partition").isin(*partitions))
+def _made(context: RunContext, plan: Plan, partitions: list[int], clock: Clock, making: Ask) -> DataFrame:
+    given = normalizer_inputs(context, plan).where(functions.col("origin_partition").isin(*partitions))
     instants = with_instants(given, making) if clock is Clock.EVENT else given
-    return results(raw.of_users(raw.timed(instants, clock)), place.wire, making)
+    return results(raw.of_users(raw.timed(instants, clock)), context.wire, making)
 
 
 def _written(tables: Tables, made: DataFrame, partitions: list[int]) -> dict[int, dict[str, int]]:

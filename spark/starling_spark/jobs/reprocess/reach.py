@@ -9,7 +9,7 @@ from pyspark.sql import functions
 
 from starling_common.kafka import committed, consumer_config, partitions_of, watermarks
 from starling_common.topics import INGEST_TOPICS
-from starling_spark.jobs.reprocess.place import REACHED, Place
+from starling_spark.jobs.reprocess.context import REACHED, RunContext
 from starling_spark.kafka.sources import kafka_past
 from starling_spark.lakehouse.in_force import EVENT_TABLES
 from starling_spark.lakehouse.positions import Position
@@ -19,28 +19,28 @@ Ends = Mapping[tuple[str, int], int]
 _TIMEOUT_SECONDS: Final = 30.0
 
 
-def first_missing(place: Place, taken: Position) -> dict[int, int | None]:
+def first_missing(context: RunContext, taken: Position) -> dict[int, int | None]:
     """Partition -> when the first record was received (epoch ms) that the lake or the normalizer lacks; None: there is none.
 
     `taken`: the position up to which the lake has items and events.
     Reads the ends of the topics, from there on. Raises: KafkaException.
     """
-    starts = _starts(place, taken)
-    topics = [place.topic(topic) for topic in REACHED]
-    found = kafka_past(place.spark, place.settings.kafka.brokers, topics, _as_json(starts))
+    starts = _starts(context, taken)
+    topics = [context.topic(topic) for topic in REACHED]
+    found = kafka_past(context.spark, context.settings.kafka.brokers, topics, _as_json(starts))
     firsts = found.groupBy("partition").agg(functions.min("timestamp_ms").alias("first")).collect()
     first = {row["partition"]: row["first"] for row in firsts}
-    ingest = {place.topic(topic) for topic in INGEST_TOPICS}
+    ingest = {context.topic(topic) for topic in INGEST_TOPICS}
     return {partition: first.get(partition) for topic, partition in starts if topic in ingest}
 
 
-def _starts(place: Place, lake: Position) -> dict[tuple[str, int], int]:
+def _starts(context: RunContext, lake: Position) -> dict[tuple[str, int], int]:
     """The first offset of each partition that is not taken by the lake, or not by the normalizer."""
-    consumer = Consumer(consumer_config(place.settings.kafka.brokers, place.settings.reprocess_normalizer_group))
+    consumer = Consumer(consumer_config(context.settings.kafka.brokers, context.settings.reprocess_normalizer_group))
     try:
         starts: dict[tuple[str, int], int] = {}
         for topic in REACHED:
-            name = place.topic(topic)
+            name = context.topic(topic)
             parts = [TopicPartition(name, number) for number in _partitions(consumer, name)]
             read = {} if topic in EVENT_TABLES else _committed(consumer, parts)
             for part in parts:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from starling_common.topics import load_catalogue
 from starling_common.wire import Registry
-from starling_spark.jobs.reprocess.place import CARRIED, Place
+from starling_spark.jobs.reprocess.context import CARRIED, RunContext
 from starling_spark.jobs.reprocess.settings import ReprocessSettings
 from starling_spark.kafka.codec import Wire, topic_schemas
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config, local_warehouse
@@ -14,7 +14,7 @@ from starling_spark.session.spark import open_session
 
 
 @contextmanager
-def opened(settings: ReprocessSettings) -> Iterator[Place]:
+def opened(settings: ReprocessSettings) -> Iterator[RunContext]:
     """Yield the context of a run.
 
     Raises: WarehouseInUse when another reprocessing runs, JarMissing, RegistryUnavailable, SchemaMissing.
@@ -24,7 +24,7 @@ def opened(settings: ReprocessSettings) -> Iterator[Place]:
         wire = reprocess_wire(settings)
         spark = open_session("reprocess", settings, iceberg_config(settings))
         try:
-            yield Place(spark, wire, settings, Lake(spark, settings.lake_namespace))
+            yield RunContext(spark, wire, settings, Lake(spark, settings.lake_namespace))
         finally:
             spark.stop()
 

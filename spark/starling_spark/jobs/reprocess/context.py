@@ -31,7 +31,7 @@ _PROPERTIES: Final = MappingProxyType({**PROPERTIES, "write.distribution-mode": 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunContext:
     """The context of a run."""
 
     spark: SparkSession
@@ -47,11 +47,11 @@ class Place:
 class Tables:
     """The tables of one reprocessing: the event tables, a quarantine, and its plan."""
 
-    def __init__(self, place: Place, name: str) -> None:
-        self._spark = place.spark
-        self._wire = place.wire
-        self._prefix = place.settings.lake_topic_prefix
-        self.lake = place.lake.sibling(name, _PROPERTIES)
+    def __init__(self, context: RunContext, name: str) -> None:
+        self._spark = context.spark
+        self._wire = context.wire
+        self._prefix = context.settings.lake_topic_prefix
+        self.lake = context.lake.sibling(name, _PROPERTIES)
 
     def plan(self) -> Plan | None:
         """Return the plan; None: the reprocessing does not exist."""
