@@ -12,6 +12,8 @@ from starling_common.wire import DecodeError
 from starling_stream.model.processor import Decoded, Inbound
 
 _TIMEOUT_SECONDS: Final = 30.0
+_SILENCE_SECONDS: Final = 300.0
+"""Time without a record after which the task fails: a restart of the broker is shorter."""
 
 _new = tuple.__new__
 
@@ -54,7 +56,7 @@ class PastReader:
             begins, _ = watermarks(consumer, *place, _TIMEOUT_SECONDS)
             if is_there and begins > first:
                 raise PastGone(f"{place[0]} {partition} starts at {begins}, after {first}: restart the job to read the lake")
-            for messages in read_range(consumer, {place: first or OFFSET_BEGINNING}, {place: until}):
+            for messages in read_range(consumer, {place: first or OFFSET_BEGINNING}, {place: until}, _SILENCE_SECONDS):
                 yield from self._decoded(topic, partition, messages)
                 self._on_read(len(messages))
         finally:
