@@ -128,7 +128,7 @@ class MemoryProducer:
 
     letters: list[Letter] = field(default_factory=list)
 
-    def produce(self, topic: str, value: bytes, key: bytes, *, on_delivery: object, headers: Headers, timestamp: int = -1) -> None:
+    def produce(self, topic: str, value: bytes, key: bytes, *, headers: Headers, timestamp: int = -1, **_more: object) -> None:
         if topic.endswith(".dlq"):
             self.letters.append(_letter(value, key, headers, timestamp))
 
@@ -228,7 +228,7 @@ class _Consumer:
     def __init__(self, message: Inbound, stopping: asyncio.Event) -> None:
         self.message, self.stopping = message, stopping
 
-    def subscribe(self, _topics: object, on_assign: object) -> None:
+    def subscribe(self, _topics: object, **_more: object) -> None:
         return None
 
     def consume(self, _most: int, _seconds: float) -> list[Inbound]:

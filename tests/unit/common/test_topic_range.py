@@ -84,6 +84,11 @@ def test_the_markers_of_a_transaction_before_the_end_are_passed() -> None:
     assert read(consumer, {0: 5}) == [[(0, 5)]]
 
 
+def test_a_record_after_a_gap_over_the_end_is_not_part_of_it() -> None:
+    consumer = MemoryConsumer([Read(0, 0)], [Read(0, 5)])
+    assert read(consumer, {0: 0}, {0: 3}) == [[(0, 0)]]
+
+
 def test_an_earlier_end_of_the_partition_does_not_end_the_range() -> None:
     """A record may become visible later, when its transaction is committed."""
     consumer = MemoryConsumer([Read(0, 0), end(0, 1)], [Read(0, 1)])
