@@ -175,7 +175,7 @@ class Load:
     def flush(self) -> None:
         while self._producer.flush(1) > 0:
             pass
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(_PAUSE_SECONDS)  # sleep: the pause between two records
 
     def _delivered(self, error: Any, _message: Any) -> None:
         if error is not None:
@@ -198,7 +198,7 @@ class Load:
             for _ in range(int(self._rate * _TURN_SECONDS / 5)):
                 self.write(self.maker.behaviour())
             self._producer.poll(0)
-            time.sleep(_TURN_SECONDS / 5)
+            time.sleep(_TURN_SECONDS / 5)  # sleep: the rate of the load
 
     def _profile_turn(self) -> None:
         for _ in range(max(1, int(self._rate * _TURN_SECONDS / 8))):

@@ -70,9 +70,9 @@ def cassandra_slow(world: World, dice: Random) -> str:
     with node.lock:
         while time.monotonic() < deadline and not world.over.is_set():
             node.pause()
-            time.sleep(0.4)
+            time.sleep(0.4)  # sleep: a slice without the node
             node.resume()
-            time.sleep(0.05)
+            time.sleep(0.05)  # sleep: a slice with the node
     return "a ninth of its time for 10 s"
 
 

@@ -40,7 +40,7 @@ def measured(made: World) -> list[dict[str, Any]]:
     joins = _window(made, "a worker joins", newcomer.wait_ready)
     leaves = _window(made, "it leaves for good", lambda: _leave(newcomer, for_good=True))
     made.workers.added("w2").wait_ready()
-    time.sleep(_CALM_SECONDS)
+    time.sleep(_CALM_SECONDS)  # sleep: the measured window
     stops = _window(made, "it stops as for a restart, and does not come back", lambda: _leave(newcomer, for_good=False))
     killed = made.workers.slots["w1"]
     dies = _window(made, "another is killed and comes back", killed.kill)
@@ -53,7 +53,7 @@ def measured(made: World) -> list[dict[str, Any]]:
 def _window(made: World, name: str, change: Callable[[], None]) -> Window:
     before, began = _owners(made), time.time() * 1000
     change()
-    time.sleep(_CALM_SECONDS)
+    time.sleep(_CALM_SECONDS)  # sleep: the measured window
     return Window(name, began, time.time() * 1000, before, _owners(made))
 
 
@@ -108,7 +108,7 @@ def _spread(figures: list[float]) -> dict[str, int] | None:
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="starling-scaling-") as temporary:
         with world(Path(temporary), 1, Scale(workers=2, rate=600, users=300), PARTS) as made:
-            time.sleep(8)
+            time.sleep(8)  # sleep: load before the first window
             rows = measured(made)
         for row in rows:
             sys.stdout.write(json.dumps(row) + "\n")

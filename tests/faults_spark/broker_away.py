@@ -26,7 +26,7 @@ RECORDS = 2_000
 def shut_down(broker: Server, seconds: float) -> None:
     """Gone, and nobody listens."""
     broker.stop()
-    time.sleep(seconds)
+    time.sleep(seconds)  # sleep: the duration of the outage
     broker.start()
     broker.wait_ready()
 
@@ -34,7 +34,7 @@ def shut_down(broker: Server, seconds: float) -> None:
 def hang(broker: Server, seconds: float) -> None:
     """It holds its connections and does not answer."""
     broker.pause()
-    time.sleep(seconds)
+    time.sleep(seconds)  # sleep: the duration of the outage
     broker.resume()
     broker.wait_ready()
 

@@ -66,7 +66,7 @@ def kill_often(start: Start, kills: int, chance: random.Random, between: Callabl
     for number in range(kills):
         ready = number % 3 > 0
         with start(ready) as service:
-            time.sleep(chance.uniform(0.0, 8.0) if ready else chance.uniform(5.0, 25.0))
+            time.sleep(chance.uniform(0.0, 8.0) if ready else chance.uniform(5.0, 25.0))  # sleep: a random instant of the kill
             service.kill()
         say(f"kill {number + 1} of {kills}")
         between(number)

@@ -92,7 +92,7 @@ def kill_many_times(instance: Instance, kills: int, seed: int) -> list[Any]:
                 world.change()
             if dice.random() < 0.1:
                 instance.advance(world.newest_ms())
-            time.sleep(dice.uniform(0, 1))
+            time.sleep(dice.uniform(0, 1))  # sleep: a random instant of the kill
         instance.kill()
         say(f"kill {number + 1}: {len(world.events)} events, {len(world.documents)} traits")
     instance.start()

@@ -21,6 +21,7 @@ class MemoryBackingStore:
         self.write_seconds = 0.0
         self.due_seconds = 0.0
         self.reads = 0
+        self.refused = 0
         self._rows: dict[tuple[PartitionCopy, bytes], tuple[int, bytes]] = {}
         self._dues: dict[tuple[PartitionCopy, int, bytes], tuple[int, bool]] = {}
         self._checkpoints: dict[PartitionCopy, tuple[int, Checkpoint]] = {}
@@ -36,7 +37,7 @@ class MemoryBackingStore:
         self._checkpoints.setdefault(copy, (-1, Checkpoint(copy.incarnation, None, b"", 0)))
 
     def write(self, copy: PartitionCopy, writes: Sequence[StateWrite]) -> None:
-        time.sleep(self.write_seconds)
+        time.sleep(self.write_seconds)  # sleep: the duration of a write
         for write in writes:
             self._respond()
             if self.writes_left is not None:
@@ -65,7 +66,7 @@ class MemoryBackingStore:
 
     def due(self, copy: PartitionCopy, bucket: int, slots: tuple[int, int]) -> Iterator[Sequence[bytes]]:
         self._respond()
-        time.sleep(self.due_seconds)
+        time.sleep(self.due_seconds)  # sleep: the duration of a query
         first, last = slots
         yield [
             key
@@ -93,4 +94,5 @@ class MemoryBackingStore:
 
     def _respond(self) -> None:
         if self.unavailable:
+            self.refused += 1
             raise BackingStoreUnavailable("unavailable")

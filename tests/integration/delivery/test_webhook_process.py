@@ -103,6 +103,16 @@ class World:
         finally:
             consumer.close()
 
+    def has_read_all(self) -> bool:
+        """Return whether the process has committed the last membership change."""
+        place = TopicPartition(self.topic("membership"), 0)
+        consumer = Consumer(consumer_config(self.stack.brokers, self.prefix))
+        try:
+            [committed] = consumer.committed([place], timeout=30)
+            return bool(committed.offset == consumer.get_watermark_offsets(place, timeout=30)[1])
+        finally:
+            consumer.close()
+
     def outcomes(self) -> list[str]:
         return [record["outcome"] for record in self.records("outcome")]
 
@@ -217,12 +227,12 @@ def test_an_endpoint_that_is_gone_is_switched_off_for_good(world: World, receive
         wait_for(lambda: world.outcomes() == ["FAILED"])
         world.change("bob")
         world.change("cyd")
-        time.sleep(1.0)
+        wait_for(world.has_read_all)
     last = world.records("definitions")[-1]
     assert (last["action"], json.loads(last["document"])["disabled"]) == ("DISABLED", True)
     with world.process():
         world.change("dan")
-        time.sleep(1.0)
+        wait_for(world.has_read_all)
     assert receiver.calls == []
 
 

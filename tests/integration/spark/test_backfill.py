@@ -124,7 +124,7 @@ def test_backfilled_beside_live_events_and_through_a_kill_equals_there_from_the_
     try:
         place = f"{world.workspace}/past-often"
         first = backfill.start()
-        wait_until(lambda: backfill.partitions_done(place) > 0 or first.poll() is not None, "a first part", said=backfill.said)
+        wait_until(lambda: backfill.partitions_done(place) > 0 or first.poll() is not None, "a first part", details=backfill.said)
         assert first.poll() is None, backfill.said()
         first.kill()
         first.wait()
@@ -139,7 +139,7 @@ def test_backfilled_beside_live_events_and_through_a_kill_equals_there_from_the_
     (run,) = [run for run in backfill.runs.values() if place in run.definitions]
     assert (run.state, run.percent) == ("done", 100.0)
     assert 0 < done_before < len(run.shares)
-    wait_until(lambda: not differences(world), "the same members", said=lambda: differences(world))
+    wait_until(lambda: not differences(world), "the same members", details=lambda: differences(world))
     assert all(members(world, "past").values())
     for key in segments("past"):
         told: dict[str, list[tuple[int, str]]] = {}

@@ -160,7 +160,7 @@ def test_killed_amid_late_events_and_a_change_it_ends_as_if_all_had_come_at_once
     instance.settle()
     more(60)
     instance.define("spent", SPENT_30D, 2, "REVISED")
-    time.sleep(chance.random())
+    time.sleep(chance.random())  # sleep: a random instant of the kill
     instance.kill()
     more(60)
     instance.start()

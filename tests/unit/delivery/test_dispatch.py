@@ -26,7 +26,7 @@ class Scripted:
     async def send(self, message: Message) -> Answer:
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # sleep: the duration of an attempt
         self.under_way -= 1
         self.sent.append(message.delivery_id)
         return self.answers.get(message.target_key, Delivered(200))

@@ -53,10 +53,12 @@ class _Few:
         self.are_small = are_small
         self.count = count
         self.folded = 0
+        self.turns = 0
         self.all_folded = asyncio.Event()
 
     def adopt(self, tasks: Sequence[Any]) -> None:
-        """No plan."""
+        """No plan; once a turn."""
+        self.turns += 1
 
     def next_to_switch(self, tasks: Sequence[Any]) -> None:
         """No task."""
@@ -104,9 +106,11 @@ def test_a_small_batch_is_folded_once_the_last_one_is_committed(are_small: bool,
         await runner.assigned([0], (), Membership("g", 1, "m", None))
         running = asyncio.create_task(runner.run())
         await asyncio.to_thread(broker.begun.wait, 30)
-        for _ in range(20):
-            runner.wake()
-            await asyncio.sleep(0.005)
+        for _ in range(3):
+            before = batches.turns
+            while batches.turns == before and batches.folded == 1:
+                runner.wake()
+                await asyncio.sleep(0.001)
         meanwhile = batches.folded
         broker.done.set()
         await batches.all_folded.wait()
