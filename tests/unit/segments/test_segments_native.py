@@ -11,7 +11,7 @@ from pathlib import Path
 import starling_segments
 
 LIBRARY = Path(starling_segments.__file__).parent.parent
-NATIVE = runpy.run_path(str(LIBRARY.parent / "local" / "compile_native.py"))
+NATIVE = runpy.run_path(str(LIBRARY.parent.parent / "apps" / "local" / "compile_native.py"))
 CASES = Path(__file__).parent / "test_segments_cases.py"
 
 
