@@ -103,7 +103,6 @@ ALLOWED: Final[Mapping[str, str]] = {
     "testing.py:cassandra_port": _ADDRESS,
     "testing.py:api_url": _ADDRESS,
     "testing.py:embedded": _ADDRESS,
-    "testing.py:until_markers_are_written": _ADDRESS,
     "testing.py:local_codecs": _ADDRESS,
     "testing.py:take_outputs": "the test driver of a stateful service, for the authors of services",
     "testing.py:restart": "the test driver of a stateful service, for the authors of services",
@@ -123,8 +122,6 @@ ALLOWED: Final[Mapping[str, str]] = {
     # to be removed by the next change of the package
     "expected.py:expected_trait": _OTHER_CHANGE,
     "backing_store.py:NEVER_SLOT": _OTHER_CHANGE,
-    "ports.py:RecordSource": _OTHER_CHANGE,
-    "plan.py:account_answers": _OTHER_CHANGE,
 }  # fmt: skip
 """`file:name` -> the reason why it stays. The directory is left out: a module that moves keeps its entry."""
 
