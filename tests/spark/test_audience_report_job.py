@@ -14,7 +14,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from starling_api.http.pagination import PageOf
-from starling_api.reports.audience_report import AskedReport, Reports
+from starling_api.reports.audience_report import ReportRequest as RowRequest
+from starling_api.reports.audience_report import Reports
 from starling_api.reports.store import CassandraReports
 from starling_common.database import Database
 from starling_common.instants import parse_instant
@@ -89,7 +90,7 @@ class Place:
         assert self._producer.flush(30) == 0
 
     def asked(self, show: str, workspace: str = "w") -> dict[str, Any]:
-        return Reports(CassandraReports(self.database)).page(workspace, AskedReport(show, None, None, None), PageOf(100, None))
+        return Reports(CassandraReports(self.database)).page(workspace, RowRequest(show, None, None, None), PageOf(100, None))
 
     def source(self, spark: SparkSession) -> feed.FeedSource:
         return feed.FeedSource(spark, self.stack.brokers, report_wire(self.settings), self.lake)

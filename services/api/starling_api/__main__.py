@@ -11,7 +11,7 @@ from starling_common.logs import configure_logs
 
 
 async def run(settings: ApiSettings) -> None:
-    """Serves until SIGTERM or SIGINT."""
+    """Serve requests until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -19,7 +19,7 @@ async def run(settings: ApiSettings) -> None:
 
 
 def main() -> int:
-    """Runs one process."""
+    """Run one API process and return its exit code."""
     settings = ApiSettings()
     configure_logs(SERVICE, settings.log_level)
     asyncio.run(run(settings))

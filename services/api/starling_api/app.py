@@ -1,4 +1,4 @@
-"""Edge: the HTTP app. Knows HTTP and nothing else."""
+"""Edge: the HTTP application: routers, middleware and the OpenAPI document."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -10,35 +10,36 @@ from starling_api.backfills.routes import backfill_router
 from starling_api.definitions.kinds import SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes
 from starling_api.feed.routes import feed_router
-from starling_api.http.about import about_routes
 from starling_api.http.auth import Role
 from starling_api.http.dependencies import Services
-from starling_api.http.later import later_routes
+from starling_api.http.not_implemented import planned_routes
 from starling_api.http.openapi import openapi_document
 from starling_api.http.paths import EncodedSlashes
 from starling_api.http.problems import answer_errors
+from starling_api.http.system import system_routes
 from starling_api.http.telemetry import Telemetry
 from starling_api.lists.routes import list_router
-from starling_api.preview.routes import trial_router
+from starling_api.preview.routes import preview_router
 from starling_api.reports.routes import report_router
-from starling_api.reports.view_routes import materialised_router
+from starling_api.reports.view_routes import view_router
 from starling_api.users.export_routes import export_router
 from starling_api.users.routes import segment_router, user_router
 from starling_common.metrics import Metrics
 
 _DESCRIPTION: Final = """\
-Send `Authorization: Bearer <token>`. A viewer reads. A marketer also writes segments, computed traits and lists. An admin does all.
+Send `Authorization: Bearer <token>`. A viewer reads. A marketer also writes segments, computed traits and lists. An admin may
+call everything.
 
 Every error is `application/problem+json` with a stable `code` and a `message`. Lists are pages: pass `next_cursor` as `cursor`
-until it is null. `as_of` is the stream time that an answer reflects. A write takes `Idempotency-Key`, so that it is safe to
-repeat, and `If-Match` with the ETag of the resource, so that no change is lost.
+until it is null. `as_of` is the stream time that an answer reflects. A write accepts `Idempotency-Key`, which makes it safe to
+repeat, and `If-Match` with the ETag of the resource, which prevents lost updates.
 """
 
 
 def build_app(
     services: Services, metrics: Metrics, ready: Callable[[], Mapping[str, str | None]], cors_origins: Sequence[str] = ()
 ) -> FastAPI:
-    """One app per call; nothing is opened. `ready`: name of a check -> what is wrong, or None."""
+    """Return a new application without open connections. `ready` returns name of a check -> error message, or None."""
     app = FastAPI(
         title="Starling",
         version="1",
@@ -50,23 +51,23 @@ def build_app(
     )
     app.state.services = services
     routers = (
-        about_routes(metrics.registry, ready),
+        system_routes(metrics.registry, ready),
         definition_routes(SEGMENTS, "/v1/segments", Role.MARKETER),
         batch_routes(Role.MARKETER),
         lifecycle_routes(SEGMENTS, "/v1/segments", Role.MARKETER),
         definition_routes(TRAITS, "/v1/computed-traits", Role.MARKETER),
-        # A webhook sends what is known about people to an address: not a marketer's decision.
+        # A webhook sends personal data to an external address, so it needs an admin.
         definition_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
         segment_router,
         user_router,
         feed_router,
         list_router,
-        materialised_router,
+        view_router,
         report_router,
-        trial_router,
+        preview_router,
         export_router,
         backfill_router,
-        later_routes(),
+        planned_routes(),
     )
     for router in routers:
         app.include_router(router)

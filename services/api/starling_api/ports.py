@@ -1,4 +1,4 @@
-"""What the core needs from the world, in its own words. Every method may raise the `…Unavailable` of its store."""
+"""The ports of the core: stores, read models and states. Every method may raise the `…Unavailable` error of its store."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,42 +7,42 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from starling_api.definitions.definition import Change, Definition
 
 NowMicros: TypeAlias = Callable[[], int]
-Pause: TypeAlias = Callable[[float], None]
+Sleep: TypeAlias = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The newest change of a key, and whether it is known to be published."""
+    """The newest change of a key. `published`: whether the broker has acknowledged it."""
 
     change: Change
     published: bool
 
 
 class Claims(Protocol):
-    """The command side's memory. Of two who claim after the same change, one is told False."""
+    """The newest change of every key. Of two concurrent claims after the same change, one returns False."""
 
     def newest(self, workspace: str, kind: str, key: str) -> Claim | None:
-        """None while nobody ever used the key."""
+        """Return the newest claim; None for a key that was never used."""
 
     def claim(self, change: Change, after: Change | None) -> bool:
-        """Make this the newest change, if `after` (None: nothing) still is."""
+        """Make this the newest change if `after` (None: no change) still is the newest. Return whether it did."""
 
     def withdraw(self, change: Change, before: Change | None) -> None:
-        """Take a claim back, if it still is the newest and unpublished: `before` (None: nothing) is the newest again."""
+        """Restore `before` (None: no change) as the newest change, if `change` still is the newest and unpublished."""
 
     def mark_published(self, change: Change) -> None:
-        """The broker has it."""
+        """Record that the broker has acknowledged the change."""
 
     def unpublished(self) -> Sequence[Change]:
-        """What was claimed and is not known to be published."""
+        """Return the claimed changes without an acknowledgement of the broker."""
 
 
 Publish: TypeAlias = Callable[[Change, str | None], None]
-"""Writes a change to its kind's topic, with the caller's trace context; returns once the broker has it."""
+"""Writes a change to the topic of its kind, with the caller's trace context. Returns once the broker has acknowledged it."""
 
 
 class InForce(NamedTuple):
-    """One definition of one workspace, in short."""
+    """The key, version and status of one definition, without its document."""
 
     workspace: str
     key: str
@@ -54,17 +54,17 @@ class DefinitionReader(Protocol):
     """The read model of definitions."""
 
     def definition(self, workspace: str, kind: str, key: str) -> Definition | None:
-        """The newest state that the read model shows."""
+        """Return the newest state in the read model; None for an unknown key."""
 
     def definitions(self, workspace: str, kind: str, after: str = "", most: int | None = None) -> Sequence[Definition]:
-        """Archived ones too, by key."""
+        """Return the definitions of a kind, archived ones included, sorted by key."""
 
     def everywhere(self, kind: str) -> Sequence[InForce]:
-        """What every workspace has of a kind, without the documents; archived ones too."""
+        """Return the definitions of a kind in all workspaces, archived ones included, without their documents."""
 
 
 class Stored(NamedTuple):
-    """An answer to a write. `body` is JSON text; `status` 0: the request is still at work."""
+    """The stored response to a write. `body` is JSON text; `status` 0: the request is still in progress."""
 
     status: int
     body: str
@@ -72,20 +72,20 @@ class Stored(NamedTuple):
 
 
 class Answers(Protocol):
-    """Answers kept by idempotency key."""
+    """The stored responses by idempotency key."""
 
     def reserve(self, workspace: str, idempotency_key: str, fingerprint: str) -> tuple[str, Stored] | None:
-        """None: it is ours to answer. Else the fingerprint and the answer of the first request with that key."""
+        """Return None if the key is new and now reserved, else fingerprint and response of the first request with that key."""
 
-    def keep(self, workspace: str, idempotency_key: str, fingerprint: str, answer: Stored) -> None:
-        """The answer, for a day."""
+    def store(self, workspace: str, idempotency_key: str, fingerprint: str, answer: Stored) -> None:
+        """Store the response for a day."""
 
     def release(self, workspace: str, idempotency_key: str) -> None:
-        """It came to nothing: the next request with that key is the first."""
+        """Delete the reservation after a failure; the next request with that key is the first again."""
 
 
 class MemberRow(NamedTuple):
-    """One member. `bucket` and `user_id` are the place in the order of members."""
+    """One member. Members are sorted by (`bucket`, `user_id`)."""
 
     bucket: int
     user_id: str
@@ -94,7 +94,7 @@ class MemberRow(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """One segment that a user is in."""
+    """One segment of which a user is a member."""
 
     segment_key: str
     segment_version: int
@@ -103,7 +103,7 @@ class Membership(NamedTuple):
 
 
 class PastMembership(NamedTuple):
-    """One segment that a user is or was in, by the last change. `status`: ENTERED or EXITED."""
+    """The last membership change of a user in one segment. `status`: ENTERED or EXITED."""
 
     segment_key: str
     segment_version: int
@@ -113,7 +113,7 @@ class PastMembership(NamedTuple):
 
 
 class Day(NamedTuple):
-    """Entries and exits on one day, in days since 1970-01-01 (UTC)."""
+    """Entries and exits of one day. Units: `day` counts days since 1970-01-01 (UTC)."""
 
     day: int
     entered: int
@@ -121,7 +121,7 @@ class Day(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What is known about one user."""
+    """The profile of one user."""
 
     user_id: str
     anonymous_ids: Sequence[str]
@@ -130,8 +130,8 @@ class Profile(NamedTuple):
     updated_at_ms: int
 
 
-class Reported(NamedTuple):
-    """How far one partition of the segmenter is, as far as the read models show it."""
+class ReportedProgress(NamedTuple):
+    """The progress of one segmenter partition in the read models. `definitions`: workspace/key -> version in force there."""
 
     stream_time_ms: int
     definitions: Mapping[str, int]
@@ -148,7 +148,7 @@ class Version(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """One thing that a user did, or that became of a message to them. `details`: properties and context."""
+    """One event or delivery outcome of a user. `details`: properties and context."""
 
     event_time_ms: int
     event_id: str
@@ -161,50 +161,50 @@ class EventRow(NamedTuple):
 
 
 class AudienceReader(Protocol):
-    """The read models of members, users and progress."""
+    """The read models of members, users and segmenter progress."""
 
-    def progress(self) -> Mapping[int, Reported]:
-        """By partition."""
+    def progress(self) -> Mapping[int, ReportedProgress]:
+        """Return the progress by partition number."""
 
     def versions(self, workspace: str, kind: str, key: str, after: tuple[int, int], most: int) -> Sequence[Version]:
-        """The oldest first; `after`: version and time of recording."""
+        """Return the changes after (version, recording time), the oldest first."""
 
     def members(self, workspace: str, segment_key: str, after: tuple[int, str], most: int) -> Sequence[MemberRow]:
-        """By bucket and user id."""
+        """Return the members after (bucket, user id), in that order."""
 
     def counts(self, workspace: str, segment_key: str) -> tuple[int, int]:
-        """Entries and exits, of all time."""
+        """Return the total entries and the total exits."""
 
     def sizes(self, workspace: str, keys: Sequence[str]) -> Sequence[int]:
-        """The number of members of each segment."""
+        """Return the number of members of each segment, in the order of `keys`."""
 
     def days(self, workspace: str, segment_key: str) -> Sequence[Day]:
-        """Days on which somebody entered or left, in order."""
+        """Return the days with at least one entry or exit, in order."""
 
     def memberships(self, workspace: str, users: Sequence[str]) -> Sequence[Sequence[Membership]]:
-        """For each user the segments they are in, by key."""
+        """Return for each user the current memberships, sorted by segment key."""
 
     def past_memberships(self, workspace: str, user_id: str) -> Sequence[PastMembership]:
-        """The segments that a user is or was in, by key."""
+        """Return the current and the former memberships of a user, sorted by segment key."""
 
     def profile(self, workspace: str, user_id: str) -> Profile | None:
-        """None for somebody never heard of."""
+        """Return the profile; None for an unknown user."""
 
     def events(self, workspace: str, user_id: str, before: tuple[int, str], most: int) -> Sequence[EventRow]:
-        """The newest first; `before`: time and event id."""
+        """Return the events before (time, event id), the newest first."""
 
 
 class Slice(NamedTuple):
-    """A share of all users that depends on nothing but a hash of their keys: as good as drawn by lot."""
+    """One partition and bucket of the states. A hash of the user's key selects it, so its users are a random sample."""
 
     partition: int
     bucket: int
 
 
-class Standing(NamedTuple):
-    """How far the states of one partition are. `plan`: name of the segments in force there (`plan_name`).
+class PartitionProgress(NamedTuple):
+    """The progress of the states of one partition. `plan`: fingerprint of the segments in force there (`plan_name`).
 
-    `whole`: everything committed is seen; else what was committed after `stream_time_ms` may be missing.
+    `whole`: the snapshot has every committed change; else changes committed after `stream_time_ms` may be missing.
     """
 
     stream_time_ms: int
@@ -213,36 +213,36 @@ class Standing(NamedTuple):
 
 
 class Snapshot(Protocol):
-    """The states of users at one moment, as the segmenter encoded them."""
+    """The states of users at one moment, in the segmenter's encoding."""
 
     @property
-    def partitions(self) -> Mapping[int, Standing]:
-        """Of those looked at."""
+    def partitions(self) -> Mapping[int, PartitionProgress]:
+        """Return the progress of the partitions in this snapshot."""
 
     def slices(self) -> list[Slice]:
-        """All that there are."""
+        """Return every slice of the snapshot's partitions."""
 
     def users(self, slices: Sequence[Slice], workspace: str) -> list[list[tuple[str, bytes]]]:
-        """For each slice (user id, state) of the workspace's users in it."""
+        """Return for each slice the (user id, state) pairs of the workspace."""
 
     def some(self, workspace: str, users: Sequence[str]) -> Mapping[str, tuple[int, bytes]]:
-        """Partition and state of those who are known."""
+        """Return user id -> (partition, state) for the users that have a state."""
 
 
 class StateReader(Protocol):
-    """The states that the segmenter keeps."""
+    """The states of the segmenter."""
 
-    def everybody(self) -> Snapshot | None:
-        """None: no segmenter has ever kept a state."""
+    def all_partitions(self) -> Snapshot | None:
+        """Return a snapshot of every partition; None if no segmenter has written a state yet."""
 
     def partition_of(self, workspace: str, user_id: str) -> Snapshot | None:
-        """Of the partition that a user is in, and of no other."""
+        """Return a snapshot of the partition of one user; None if no segmenter has written a state yet."""
 
 
 class PastEvent(NamedTuple):
-    """An event as a segment sees it; without `properties` and `context` when nobody asked for them.
+    """One event as input of a segment. `properties` and `context` are empty if they were not requested.
 
-    `is_outcome`: it is what became of a message, reported at `received_at_micros`.
+    `is_outcome`: the event is a delivery outcome, reported at `received_at_micros`.
     """
 
     name: str
@@ -254,14 +254,14 @@ class PastEvent(NamedTuple):
 
 
 class UserPast(NamedTuple):
-    """What a user did, in the order in which it came. `cut`: there is more, and older, than was read."""
+    """The events of a user in order of arrival. `cut`: older events exist that were not read."""
 
     events: Sequence[PastEvent]
     cut: bool
 
 
 class PastReader(Protocol):
-    """The read model of what users did."""
+    """The read model of user events."""
 
     def pasts(self, workspace: str, users: Sequence[str], since_ms: int, *, inside: bool) -> Sequence[UserPast]:
-        """For each user what happened after `since_ms`; `inside`: with properties and context."""
+        """Return for each user the events after `since_ms`. `inside`: with properties and context."""

@@ -1,4 +1,4 @@
-"""What an operator may turn, read from STARLING_*."""
+"""Settings of the API, read from `STARLING_…` environment variables."""
 
 from typing import Annotated, Literal
 
@@ -17,11 +17,11 @@ class ApiSettings(ServiceSettings):
     timezones: Annotated[
         str,
         Field(
-            description="workspace=IANA time zone, comma separated, for segments that name none; UTC if not listed",
+            description="workspace=IANA time zone, comma separated: default of segments without a time zone; else UTC",
             examples=["default=Asia/Tokyo,shop=Europe/Berlin"],
         ),
     ] = ""
-    cors_origins: Annotated[str, Field(description="origins that a browser may call from, comma separated; empty: none")] = ""
+    cors_origins: Annotated[str, Field(description="browser origins that may call the API, comma separated; empty: none")] = ""
     profile_partitions: Annotated[
         int | None,
         Field(
@@ -36,7 +36,7 @@ class ApiSettings(ServiceSettings):
     ] = 30
     feed_streams: Annotated[int, Field(ge=1, le=1000, description="clients that may follow the feed live at the same time")] = 32
     feed_heartbeat_seconds: Annotated[
-        float, Field(gt=0, le=300, description="time between two heartbeats on a live feed without changes")
+        float, Field(gt=0, le=300, description="interval of heartbeat comments on a live feed without changes")
     ] = 15
     backfill_from_records: Annotated[
         int,

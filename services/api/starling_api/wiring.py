@@ -1,4 +1,4 @@
-"""Settings -> the app and what it stands on; the only module that knows both."""
+"""Builds the app and its dependencies from the settings. No other module imports both."""
 
 import asyncio
 import threading
@@ -10,12 +10,12 @@ from fastapi import FastAPI
 from granian.constants import Interfaces
 
 from starling_api.app import build_app
-from starling_api.backfills.backfills import Backfills, Waits
-from starling_api.backfills.wiring import BackfillSide
+from starling_api.backfills.backfills import BackfillPolicy, Backfills
+from starling_api.backfills.wiring import BackfillService
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.in_force import Definitions
 from starling_api.definitions.publisher import Publisher
-from starling_api.definitions.repository import CassandraAnswers, CassandraClaims, CassandraDefinitions
+from starling_api.definitions.repository import CassandraClaims, CassandraDefinitions, CassandraResponses
 from starling_api.feed.reader import TopicFeed
 from starling_api.feed.streams import Streams
 from starling_api.http.auth import Tokens
@@ -24,12 +24,12 @@ from starling_api.lists.lists import Lists
 from starling_api.lists.publisher import ListFeed
 from starling_api.lists.store import CassandraLists
 from starling_api.preview.past_reader import CassandraPasts
-from starling_api.preview.previews import Trials
+from starling_api.preview.previews import Previews
 from starling_api.preview.state_reader import SegmenterStates
 from starling_api.reports.audience_report import Reports
 from starling_api.reports.store import CassandraReports
 from starling_api.reports.view_store import CassandraViews
-from starling_api.reports.views import Materialised
+from starling_api.reports.views import MaterialisedViews
 from starling_api.settings import ApiSettings
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
@@ -46,12 +46,12 @@ from starling_common.topics import load_catalogue
 from starling_common.wire import Registry, RegistryUnavailable, SchemaMissing
 
 _SWEEP_SECONDS = 30.0
-"""How often we look for changes whose author died between claiming and publishing."""
+"""Interval of the search for claims whose process died before it published them."""
 
 
 @dataclass
 class Api:
-    """One API process: the server, the sweep beside it, and the database session."""
+    """One API process: the HTTP server, the thread that completes abandoned changes, and the connections."""
 
     app: FastAPI
     settings: ApiSettings
@@ -60,11 +60,11 @@ class Api:
     feed: TopicFeed
     streams: Streams
     states: SegmenterStates
-    backfill: BackfillSide
+    backfill: BackfillService
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Answers until `stop` is set; requests at work are finished."""
+        """Serve requests until `stop` is set, then finish the requests in progress and close every connection."""
         anyio.to_thread.current_default_thread_limiter().total_tokens = self.settings.threads
         http = self.settings.http
         server = http_server(self.app, http, Interfaces.ASGINL)
@@ -97,7 +97,7 @@ class Api:
 
 
 def build_api(settings: ApiSettings) -> Api:
-    """Opens nothing yet. Raises: ValueError when the tokens or the time zones cannot be read."""
+    """Return an API process that has no open connection yet. Raises: ValueError for invalid tokens or time zones."""
     database, metrics = Database(settings.cassandra), Metrics()
     definitions = CassandraDefinitions(database)
     registry = Registry(settings.registry.url)
@@ -105,32 +105,34 @@ def build_api(settings: ApiSettings) -> Api:
     streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds)
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
     audience, states = CassandraAudience(database), SegmenterStates(database, settings.kafka.brokers, registry)
-    backfill = BackfillSide(settings, registry)
-    waits = Waits(settings.backfill_from_records, backfill.topics.largest_past, Definitions(definitions), audience, partitions)
-    publisher = Publisher(settings.kafka.brokers, registry, waits.awaits_backfill)
-    backfills = Backfills(backfill.runs, backfill.topics.ask, wall_clock_micros)
+    backfill = BackfillService(settings, registry)
+    policy = BackfillPolicy(
+        settings.backfill_from_records, backfill.topics.largest_partition, Definitions(definitions), audience, partitions
+    )
+    publisher = Publisher(settings.kafka.brokers, registry, policy.awaits_backfill)
+    backfills = Backfills(backfill.runs, backfill.topics.publish, wall_clock_micros)
     queries = Queries(definitions, audience, partitions, backfills.of_segment)
     list_store = CassandraLists(database)
     zone_of = Timezones(settings.timezones).of
     commands = Commands(
-        CassandraClaims(database), definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_held, zone_of
+        CassandraClaims(database), definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_stopped, zone_of
     )
     services = Services(
         commands=commands,
         queries=queries,
-        answers=CassandraAnswers(database),
+        answers=CassandraResponses(database),
         tokens=Tokens(settings.tokens.get_secret_value()),
-        lists=Lists(list_store, ListFeed(settings.kafka.brokers, registry, partitions).tell, wall_clock_micros),
+        lists=Lists(list_store, ListFeed(settings.kafka.brokers, registry, partitions).publish, wall_clock_micros),
         feed=feed,
         streams=streams,
-        materialised=Materialised(CassandraViews(database)),
+        materialised_views=MaterialisedViews(CassandraViews(database)),
         reports=Reports(CassandraReports(database)),
-        trials=Trials(Definitions(definitions), audience, states, CassandraPasts(database), settings.clock),
+        previews=Previews(Definitions(definitions), audience, states, CassandraPasts(database), settings.clock),
         exports=Exports(queries, list_store, states),
         backfills=backfills,
         body_timeout_seconds=settings.body_timeout_seconds,
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
-    # Without the broker everything can still be read: only the database decides whether requests may come.
+    # Reads need the database alone, so an unreachable broker must not take the process out of the load balancer.
     app = build_app(services, metrics, lambda: {"database": database.problem()}, origins)
     return Api(app, settings, commands, database, feed, streams, states, backfill)

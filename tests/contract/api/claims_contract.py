@@ -16,7 +16,7 @@ def first_change(workspace: str, where: Mapping[str, Any]) -> Change:
 
 
 class ClaimsContract:
-    def test_a_key_nobody_used_has_no_claim(self, claims: Claims, workspace: str) -> None:
+    def test_an_unused_key_has_no_claim(self, claims: Claims, workspace: str) -> None:
         assert claims.newest(workspace, "segment", "vip") is None
 
     def test_of_two_first_claims_one_wins(self, claims: Claims, workspace: str) -> None:
@@ -50,7 +50,7 @@ class ClaimsContract:
         assert found is not None
         assert (found.change, found.published) == (second, False)
 
-    def test_a_withdrawn_claim_leaves_what_was_before_it(self, claims: Claims, workspace: str) -> None:
+    def test_a_withdrawn_claim_restores_the_one_before_it(self, claims: Claims, workspace: str) -> None:
         author = Author(Workspace(workspace), "marketer-1", "correlation-1")
         first = first_change(workspace, {"everyone": True})
         claims.claim(first, None)
@@ -66,7 +66,7 @@ class ClaimsContract:
         assert (found.change, found.published) == (first, True)
         assert claims.claim(second, first)
 
-    def test_what_is_published_or_superseded_is_not_withdrawn(self, claims: Claims, workspace: str) -> None:
+    def test_a_published_or_superseded_claim_is_not_withdrawn(self, claims: Claims, workspace: str) -> None:
         author = Author(Workspace(workspace), "marketer-1", "correlation-1")
         first = first_change(workspace, {"everyone": True})
         claims.claim(first, None)
@@ -81,27 +81,27 @@ class ClaimsContract:
         assert found is not None
         assert (found.change, found.published) == (second, True)
 
-    def test_workspaces_and_kinds_do_not_meet(self, claims: Claims, workspace: str) -> None:
+    def test_workspaces_and_kinds_are_separate(self, claims: Claims, workspace: str) -> None:
         claims.claim(first_change(workspace, {"everyone": True}), None)
         assert claims.newest(f"{workspace}x", "segment", "vip") is None
         assert claims.newest(workspace, "webhook", "vip") is None
 
 
 class AnswersContract:
-    def test_the_first_reserves_and_the_second_sees_it_at_work(self, answers: Answers, workspace: str) -> None:
+    def test_the_second_request_sees_the_reservation_of_the_first(self, answers: Answers, workspace: str) -> None:
         assert answers.reserve(workspace, "k", "print") is None
         assert answers.reserve(workspace, "k", "other") == ("print", Stored(0, "", None))
 
-    def test_what_is_kept_is_seen(self, answers: Answers, workspace: str) -> None:
+    def test_a_stored_response_is_found(self, answers: Answers, workspace: str) -> None:
         answers.reserve(workspace, "k", "print")
-        answers.keep(workspace, "k", "print", Stored(201, '{"a": "Ü"}', '"1"'))
+        answers.store(workspace, "k", "print", Stored(201, '{"a": "Ü"}', '"1"'))
         assert answers.reserve(workspace, "k", "print") == ("print", Stored(201, '{"a": "Ü"}', '"1"'))
 
-    def test_what_is_released_is_free(self, answers: Answers, workspace: str) -> None:
+    def test_a_released_key_is_free(self, answers: Answers, workspace: str) -> None:
         answers.reserve(workspace, "k", "print")
         answers.release(workspace, "k")
         assert answers.reserve(workspace, "k", "other") is None
 
-    def test_keys_of_another_workspace_are_others(self, answers: Answers, workspace: str) -> None:
+    def test_keys_of_workspaces_are_separate(self, answers: Answers, workspace: str) -> None:
         answers.reserve(workspace, "k", "print")
         assert answers.reserve(f"{workspace}x", "k", "print") is None

@@ -23,7 +23,7 @@ POOL = [f"t{uuid.uuid4().hex[:12]}" for _ in range(100)]
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One workspace's view of the API, as admin unless told otherwise."""
+    """One workspace's view of the API, as admin by default."""
 
     workspace: str
     url: str
@@ -54,7 +54,7 @@ def projector(stack: Stack, own_cassandra: Cassandra, tmp_path_factory: pytest.T
     group = f"test-{uuid.uuid4().hex}"
     environment = {**replace(stack, cassandra=own_cassandra).environment(), "STARLING_GROUP": group}
     with running("starling_projector", environment, tmp_path_factory.mktemp("projector") / "log") as service:
-        # What other tests left in the topics comes first; whoever reads their own writes at once must not wait for that.
+        # The topics have records of earlier tests, which a test that reads its own writes must not wait for.
         for name in ("projector", "projector-events"):
             _catch_up(stack, group + name.removeprefix("projector"), stage(name).inputs)
         yield service

@@ -63,7 +63,7 @@ HISTORY = [
 ]
 
 
-def test_a_user_is_known_by_profile_and_segments(client: Client, log: Log) -> None:
+def test_a_user_has_a_profile_and_segments(client: Client, log: Log) -> None:
     user = "a/b c@ü"
     log.profile(user, {"plan": "pro", "computed": {"ltv": 5}})
     for segment, sequence in (("a", 1), ("b", 1), ("b", 2), ("c", 5)):
@@ -74,17 +74,17 @@ def test_a_user_is_known_by_profile_and_segments(client: Client, log: Log) -> No
     assert (profile["user_id"], profile["anonymous_ids"], profile["group_id"]) == (user, ["cookie-1"], None)
     eventually(lambda: [one["segment"] for one in pages(client, f"{path}/segments", 1)] == ["a", "c"])
     assert pages(client, f"{path}/segments", 1)[1]["sequence"] == 5
-    body = {"users": [user, "nobody"], "segments": ["a", "b"]}
+    body = {"users": [user, "unknown"], "segments": ["a", "b"]}
     found = client.call("POST", "/v1/memberships/lookup", body).json()
-    assert found["memberships"] == {user: ["a"], "nobody": []}
+    assert found["memberships"] == {user: ["a"], "unknown": []}
 
 
-def test_a_segment_gets_active_once_every_partition_works_by_it(client: Client, log: Log, vip: dict[str, Any]) -> None:
+def test_a_segment_becomes_active_once_every_partition_applies_it(client: Client, log: Log, vip: dict[str, Any]) -> None:
     assert vip["status"] == "backfilling"
     log.change("ada", "vip", 1)
     log.progress({"vip": 1}, stream_time_ms=5_000)
     eventually(lambda: client.call("GET", "/v1/segments/vip").json()["status"] == "active")
-    # Active never comes before the members that it reports_to_account of.
+    # A segment is active only after its members are readable.
     assert [member["user_id"] for member in pages(client, "/v1/segments/vip/members", 10)] == ["ada"]
     for path in ("", "/vip", "/vip/members", "/vip/size"):
         assert client.call("GET", f"/v1/segments{path}").json()["as_of"] == "1970-01-01T00:00:05.000Z"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from starling_api.definitions.repository import CassandraAnswers, CassandraClaims
+from starling_api.definitions.repository import CassandraClaims, CassandraResponses
 from starling_common.database import Database
 from tests.contract.api.claims_contract import AnswersContract, ClaimsContract
 
@@ -15,5 +15,5 @@ class TestCassandraClaims(ClaimsContract):
 
 class TestCassandraAnswers(AnswersContract):
     @pytest.fixture
-    def answers(self, database: Database) -> CassandraAnswers:
-        return CassandraAnswers(database)
+    def answers(self, database: Database) -> CassandraResponses:
+        return CassandraResponses(database)

@@ -69,7 +69,7 @@ def test_pages_hold_every_change_once_and_in_sequence(client: Client, another: C
     assert len(client.call("GET", f"/v1/feed?cursor={start}&limit=7").json()["items"]) == 7  # as other lists have it
 
 
-def test_what_a_transaction_took_back_is_not_there(client: Client, stack: Stack, log: Log, start: str) -> None:
+def test_records_of_an_aborted_transaction_are_absent(client: Client, stack: Stack, log: Log, start: str) -> None:
     producer = Producer(producer_config(stack.brokers, **{"transactional.id": f"test-{uuid.uuid4().hex}"}))
     producer.init_transactions(30)
     for sequence, ends in ((1, producer.abort_transaction), (1, producer.commit_transaction), (2, producer.abort_transaction)):
@@ -84,10 +84,10 @@ def test_what_a_transaction_took_back_is_not_there(client: Client, stack: Stack,
     assert read(client, end) == ([], end)
 
 
-def test_bad_asks_are_told(client: Client) -> None:
+def test_invalid_requests_are_refused(client: Client) -> None:
     assert is_problem(client.call("GET", "/v1/feed?after=nonsense"), 400, "bad_cursor")
     assert is_problem(client.call("GET", "/v1/feed?limit=0"), 400, "bad_parameter")
-    assert is_problem(client.call("GET", "/v1/feed", role="nobody"), 401, "unauthorized")
+    assert is_problem(client.call("GET", "/v1/feed", role="unknown"), 401, "unauthorized")
     live = {"Accept": "text/event-stream", "Last-Event-ID": "nonsense"}
     assert is_problem(client.call("GET", "/v1/feed", **live), 400, "bad_cursor")
 
@@ -120,7 +120,7 @@ def follow(url: str, workspace: str, query: str = "", **headers: str) -> Any:
     return httpx.stream("GET", f"{url}/v1/feed{query}", headers=headers, timeout=60, trust_env=False)
 
 
-def test_a_live_feed_tells_changes_as_they_come_and_resumes(client: Client, log: Log, start: str) -> None:
+def test_a_live_feed_sends_changes_and_resumes(client: Client, log: Log, start: str) -> None:
     log.change("ada", "vip", 1)
     with follow(client.url, client.workspace, f"?after={start}&segment=vip") as answer:
         live = Live(answer)
@@ -143,14 +143,14 @@ def small(api_environment: dict[str, str], log_path: Path) -> Iterator[Any]:
         yield service
 
 
-def test_streams_are_bounded_and_end_when_the_process_is_told_to(client: Client, log: Log, small: Any) -> None:
+def test_streams_are_bounded_and_end_with_the_process(client: Client, log: Log, small: Any) -> None:
     with follow(small.url, client.workspace, "?after=latest") as answer:
         live = Live(answer)
         live.wait_for(": heartbeat")
         with follow(small.url, client.workspace, "?after=latest") as refused:
             refused.read()
             assert is_problem(refused, 503, "too_many_streams")
-    with closing(follow_when_free(small.url, client.workspace)) as answer:  # whoever goes makes room
+    with closing(follow_when_free(small.url, client.workspace)) as answer:  # a disconnected client releases its stream
         live = Live(answer)
         log.change("ada", "vip", 1)
         assert live.next()["user_id"] == "ada"

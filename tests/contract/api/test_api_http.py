@@ -8,7 +8,7 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 
-from starling_api.http.later import LATER
+from starling_api.http.not_implemented import PLANNED
 from starling_common.instants import wall_clock_micros
 from starling_common.kafka import producer_config
 from starling_common.topics import SEGMENT_DEFINITIONS
@@ -61,7 +61,7 @@ def test_the_life_of_a_segment(client: Client, stack: Stack) -> None:
     assert versions["items"][0]["actor"].startswith("marketer-")
 
 
-def test_a_segment_is_paused_and_goes_on(client: Client, stack: Stack) -> None:
+def test_a_segment_is_paused_and_resumed(client: Client, stack: Stack) -> None:
     seen = client.call("POST", "/v1/segments", BUYERS).headers["etag"]
     assert is_problem(client.call("POST", "/v1/segments/buyers/pause", role="viewer"), 403, "forbidden")
     paused = client.call("POST", "/v1/segments/buyers/pause", role="marketer", If_Match=seen, Idempotency_Key="once")
@@ -76,7 +76,7 @@ def test_a_segment_is_paused_and_goes_on(client: Client, stack: Stack) -> None:
     assert (resumed.status_code, resumed.json()["status"]) == (200, "backfilling")
     actions = [record["action"] for record in published(stack, "segments.definitions", client.workspace)]
     assert actions == ["DEFINED", "PAUSED", "PAUSED", "RESUMED"]
-    assert is_problem(client.call("POST", "/v1/segments/nobody/pause"), 404, "unknown_segment")
+    assert is_problem(client.call("POST", "/v1/segments/unknown/pause"), 404, "unknown_segment")
 
 
 def test_a_batch_is_applied_as_a_whole(client: Client, stack: Stack) -> None:
@@ -138,14 +138,14 @@ def deep(levels: int) -> dict[str, Any]:
         pytest.param("empty_group", "/where/all", {"where": {"all": []}}, id="empty_group"),
         pytest.param("too_deep", "/where" + "/not" * 16, {"where": deep(17)}, id="too_deep"),
         pytest.param("too_wide", "/where/all", {"where": {"all": [BUY] * 65}}, id="too_wide"),
-        pytest.param("unknown_segment", "/where/segment", {"where": {"segment": "nobody"}}, id="unknown_segment"),
+        pytest.param("unknown_segment", "/where/segment", {"where": {"segment": "unknown"}}, id="unknown_segment"),
         pytest.param("unknown_trait", "/where/trait", {"where": {"trait": "computed.ltv", "op": "exists"}}, id="unknown_trait"),
         pytest.param("cycle", "/where/segment", {"where": {"segment": "mine"}}, id="cycle"),
         pytest.param("bad_key", "/key", {"key": "No Key"}, id="bad_key"),
         pytest.param("key_taken", "/key", {"key": "taken"}, id="key_taken"),
     ],
 )
-def test_each_fault_of_a_definition_is_answered_and_nothing_is_stored(
+def test_each_error_of_a_definition_is_reported_and_nothing_is_stored(
     client: Client, code: str, pointer: str, change: dict[str, Any]
 ) -> None:
     client.call("POST", "/v1/segments", {"key": "taken", "name": "Taken", "where": EVERYONE})
@@ -154,7 +154,7 @@ def test_each_fault_of_a_definition_is_answered_and_nothing_is_stored(
     assert [one["key"] for one in client.call("GET", "/v1/segments").json()["items"]] == ["taken"]
 
 
-def test_all_faults_come_at_once(client: Client) -> None:
+def test_all_errors_of_a_body_are_reported_together(client: Client) -> None:
     conditions = [{"trait": "a", "op": "like", "value": 1}, {"all": []}, {"list": "vips"}]
     bad = {"key": "X", "where": {"any": conditions}, "extra": 1}
     assert {code for _, code in faults(client.call("POST", "/v1/segments", bad))} >= {
@@ -182,7 +182,7 @@ def test_a_cycle_through_another_segment_is_named(client: Client) -> None:
         pytest.param(b'{"key": "\xff"}', id="not UTF-8"),
     ],
 )
-def test_what_is_no_json_is_said_to_be_none(client: Client, body: bytes) -> None:
+def test_a_body_without_json_is_refused(client: Client, body: bytes) -> None:
     assert is_problem(client.call("POST", "/v1/segments", body), 400, "not_json")
 
 
@@ -196,7 +196,7 @@ def test_what_is_no_json_is_said_to_be_none(client: Client, body: bytes) -> None
         pytest.param(b'{"where": {"value": "%s"}}' % (b"x" * 262_144), "", "too_large", id="large"),
     ],
 )
-def test_what_is_out_of_bounds_is_said_with_its_place(client: Client, body: bytes, pointer: str, code: str) -> None:
+def test_a_value_out_of_bounds_is_reported_with_its_pointer(client: Client, body: bytes, pointer: str, code: str) -> None:
     for path in ("/v1/segments", "/v1/segments/preview", "/v1/computed-traits", "/v1/webhooks"):
         assert faults(client.call("POST", path, body)) == {(pointer, code)}
 
@@ -218,12 +218,12 @@ def test_a_definition_from_elsewhere_that_cannot_be_read_hides_no_other(client: 
 
 
 @pytest.mark.parametrize("body", [b"null", b"[]", b'"text"', b"5", b"{}"])
-def test_json_that_is_no_definition_is_refused(client: Client, body: bytes) -> None:
+def test_json_without_a_definition_is_refused(client: Client, body: bytes) -> None:
     for path in ("/v1/segments", "/v1/computed-traits", "/v1/webhooks"):
         assert faults(client.call("POST", path, body))
 
 
-def test_a_body_has_a_greatest_size(client: Client) -> None:
+def test_a_body_has_a_maximum_size(client: Client) -> None:
     assert is_problem(client.call("POST", "/v1/segments", b" " * 1_048_577), 413, "too_large")
 
 
@@ -247,7 +247,7 @@ def test_workspaces_do_not_see_one_another(client: Client, another: Client) -> N
     assert another.call("POST", "/v1/segments", BUYERS).status_code == 201
 
 
-def test_an_idempotency_key_gives_one_answer(client: Client, stack: Stack) -> None:
+def test_an_idempotency_key_has_one_response(client: Client, stack: Stack) -> None:
     first = client.call("POST", "/v1/segments", BUYERS, Idempotency_Key="k1")
     again = client.call("POST", "/v1/segments", BUYERS, Idempotency_Key="k1")
     assert (first.status_code, again.status_code) == (201, 201)
@@ -262,7 +262,7 @@ def test_an_idempotency_key_gives_one_answer(client: Client, stack: Stack) -> No
     assert len(secrets) == 1
 
 
-def test_of_many_who_write_at_once_each_version_goes_to_one(client: Client, stack: Stack) -> None:
+def test_of_concurrent_writes_one_gets_each_version(client: Client, stack: Stack) -> None:
     seen = client.call("POST", "/v1/segments", BUYERS).headers["etag"]
     answers: list[httpx.Response] = []
 
@@ -279,7 +279,7 @@ def test_of_many_who_write_at_once_each_version_goes_to_one(client: Client, stac
     assert [record["version"] for record in published(stack, "segments.definitions", client.workspace)] == [1, 2]
 
 
-def test_of_many_who_define_one_key_at_once_one_does(client: Client) -> None:
+def test_of_concurrent_creations_of_a_key_one_succeeds(client: Client) -> None:
     answers: list[httpx.Response] = []
     threads = [
         threading.Thread(target=lambda n=number: answers.append(client.call("POST", "/v1/segments", {**BUYERS, "name": f"{n}"})))
@@ -337,8 +337,8 @@ def test_the_life_of_a_webhook(client: Client, stack: Stack) -> None:
     assert client.call("DELETE", "/v1/webhooks/shop").status_code == 204
 
 
-@pytest.mark.parametrize("later", LATER, ids=lambda one: f"{one.method} {one.path}")
-def test_what_is_not_built_says_so(client: Client, later: Any) -> None:
+@pytest.mark.parametrize("later", PLANNED, ids=lambda one: f"{one.method} {one.path}")
+def test_a_planned_operation_returns_501(client: Client, later: Any) -> None:
     path = later.path.replace("{key}", "vip").replace("{user_id:id}", "ada")
     answer = client.call(later.method, path, {} if later.method in {"POST", "PUT"} else None)
     assert is_problem(answer, 501, "not_yet")
@@ -354,7 +354,7 @@ def test_other_paths_and_methods_are_problems_too(client: Client) -> None:
     assert is_problem(client.call("DELETE", "/v1/users/a%2Fsegments"), 501, "not_yet")
     for path in ("", "/size", "/members", "/versions", "/history"):
         assert is_problem(client.call("GET", f"/v1/segments/nobody{path}"), 404, "unknown_segment")
-    assert is_problem(client.call("GET", "/v1/users/nobody"), 404, "unknown_user")
-    assert is_problem(client.call("PUT", "/v1/segments/nobody", BUYERS | {"key": "nobody"}), 404, "unknown_segment")
-    assert is_problem(client.call("DELETE", "/v1/segments/nobody"), 404, "unknown_segment")
-    assert is_problem(client.call("DELETE", "/v1/segments/nobody", If_Match="latest"), 400, "bad_if_match")
+    assert is_problem(client.call("GET", "/v1/users/unknown"), 404, "unknown_user")
+    assert is_problem(client.call("PUT", "/v1/segments/unknown", BUYERS | {"key": "unknown"}), 404, "unknown_segment")
+    assert is_problem(client.call("DELETE", "/v1/segments/unknown"), 404, "unknown_segment")
+    assert is_problem(client.call("DELETE", "/v1/segments/unknown", If_Match="latest"), 400, "bad_if_match")

@@ -22,8 +22,8 @@ def on_list(client: Client, key: str = "vips", limit: int = 1000) -> list[str]:
     return sorted(item["user_id"] for item in pages(client, f"/v1/lists/{key}/members", limit))
 
 
-def told(stack: Stack, workspace: str, topic: str = "lists.membership") -> list[tuple[int, bytes, dict[str, Any]]]:
-    """Partition, key and record of what is in a topic for a workspace."""
+def read_records(stack: Stack, workspace: str, topic: str = "lists.membership") -> list[tuple[int, bytes, dict[str, Any]]]:
+    """Return (partition, key, record) of every record of a workspace in a topic."""
     codec = Registry(stack.registry_url).codec(topic, load_catalogue().topics[topic].schema)
     consumer = Consumer(consumer_config(stack.brokers, f"test-{uuid.uuid4().hex}", **{"enable.partition.eof": True}))
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
@@ -62,13 +62,16 @@ def test_the_life_of_a_list(client: Client, stack: Stack) -> None:
     for method in ("GET", "PUT", "POST", "DELETE"):
         body = None if method == "GET" else {"users": ["ada"]}
         assert is_problem(client.call(method, "/v1/lists/vips/members", body), 409, "archived")
-        assert is_problem(client.call(method, "/v1/lists/nobody/members", body), 404, "unknown_list")
+        assert is_problem(client.call(method, "/v1/lists/unknown/members", body), 404, "unknown_list")
     assert is_problem(client.call("PUT", "/v1/lists/vips", {}), 409, "archived")
     assert [one["action"] for one in published(stack, "lists.definitions", client.workspace)] == ["DEFINED", "REVISED", "ARCHIVED"]
-    assert {record["user_id"]: record["on_list"] for _, _, record in told(stack, client.workspace)} == {"ada": False, "bob": False}
+    assert {record["user_id"]: record["on_list"] for _, _, record in read_records(stack, client.workspace)} == {
+        "ada": False,
+        "bob": False,
+    }
 
 
-def test_members_are_replaced_added_and_taken_off(client: Client, another: Client, stack: Stack) -> None:
+def test_members_are_replaced_added_and_removed(client: Client, another: Client, stack: Stack) -> None:
     for one in (client, another):
         one.call("PUT", "/v1/lists/vips", {})
     users = [f"user/{number} ü" for number in range(40)]
@@ -77,33 +80,33 @@ def test_members_are_replaced_added_and_taken_off(client: Client, another: Clien
     for limit in (7, 1000):
         assert on_list(client, limit=limit) == sorted(users)
     assert client.call("POST", "/v1/lists/vips/members", b'eve\r\n"a,b"\r\n', content_type="text/csv").json()["users"] == 2
-    assert client.call("DELETE", "/v1/lists/vips/members", {"users": [users[0], "nobody"]}).status_code == 200
+    assert client.call("DELETE", "/v1/lists/vips/members", {"users": [users[0], "unknown"]}).status_code == 200
     assert on_list(client) == sorted([*users[1:], "eve", "a,b"])
     client.call("PUT", "/v1/lists/vips/members", "\n".join(users[:3]).encode(), content_type="text/csv; charset=utf-8")
     assert on_list(client) == sorted(users[:3])
     assert on_list(another) == []
-    records = told(stack, client.workspace)
+    records = read_records(stack, client.workspace)
     last = {record["user_id"]: record["on_list"] for _, _, record in records}
     assert {user for user, is_on in last.items() if is_on} == set(users[:3])
-    assert last.keys() == {*users, "eve", "a,b", "nobody"}
+    assert last.keys() == {*users, "eve", "a,b", "unknown"}
     assert records[0][2]["list_key"] == "vips"
     assert "up-1" in {record["correlation_id"] for _, _, record in records}
     assert all(key == f"{client.workspace}/{record['user_id']}/vips".encode() for _, key, record in records)
 
 
-def test_a_record_lies_where_the_users_events_do(client: Client, stack: Stack) -> None:
+def test_a_record_is_in_the_partition_of_the_users_events(client: Client, stack: Stack) -> None:
     log = Log(stack.brokers, Registry(stack.registry_url), client.workspace)
     users = [f"user-{number}" for number in range(30)]
     for user in users:
         log.profile(user, {})
     client.call("PUT", "/v1/lists/vips", {})
     client.call("PUT", "/v1/lists/vips/members", {"users": users})
-    there = {record["user_id"]: partition for partition, _, record in told(stack, client.workspace, "events.profile")}
-    here = {record["user_id"]: partition for partition, _, record in told(stack, client.workspace)}
+    there = {record["user_id"]: partition for partition, _, record in read_records(stack, client.workspace, "events.profile")}
+    here = {record["user_id"]: partition for partition, _, record in read_records(stack, client.workspace)}
     assert here == there
 
 
-def test_bad_uploads_change_nothing(client: Client) -> None:
+def test_invalid_uploads_have_no_effect(client: Client) -> None:
     client.call("PUT", "/v1/lists/vips", {})
     client.call("PUT", "/v1/lists/vips/members", {"users": ["ada"]})
     assert faults(client.call("PUT", "/v1/lists/vips/members", {"users": ["bob", 1, ""]})) == {
@@ -117,7 +120,7 @@ def test_bad_uploads_change_nothing(client: Client) -> None:
     assert on_list(client) == ["ada"]
 
 
-def test_an_upload_is_done_once_for_one_idempotency_key(client: Client) -> None:
+def test_an_upload_is_applied_once_for_one_idempotency_key(client: Client) -> None:
     client.call("PUT", "/v1/lists/vips", {})
     first = client.call("POST", "/v1/lists/vips/members", {"users": ["ada"]}, Idempotency_Key="k")
     client.call("DELETE", "/v1/lists/vips/members", {"users": ["ada"]})
@@ -128,7 +131,7 @@ def test_an_upload_is_done_once_for_one_idempotency_key(client: Client) -> None:
     assert is_problem(other, 422, "idempotency_key_reused")
 
 
-def test_a_list_is_dropped_once_for_one_idempotency_key(client: Client) -> None:
+def test_a_list_is_deleted_once_for_one_idempotency_key(client: Client) -> None:
     for key in ("vips", "press"):
         client.call("PUT", f"/v1/lists/{key}", {})
     for _ in range(2):
@@ -137,7 +140,7 @@ def test_a_list_is_dropped_once_for_one_idempotency_key(client: Client) -> None:
     assert client.call("GET", "/v1/lists/press").json()["status"] == "active"
 
 
-def test_many_are_taken_in_chunks(client: Client) -> None:
+def test_a_large_upload_is_applied_in_chunks(client: Client) -> None:
     client.call("PUT", "/v1/lists/vips", {})
     users = [f"user-{number}" for number in range(12_000)]
     assert client.call("PUT", "/v1/lists/vips/members", {"users": users}).json()["users"] == 12_000

@@ -38,7 +38,7 @@ def openapi(http: httpx.Client) -> dict[str, Any]:
     return document
 
 
-def test_every_call_of_the_contract_is_there_and_needs_a_token(openapi: dict[str, Any]) -> None:
+def test_every_operation_of_the_contract_exists_and_needs_a_token(openapi: dict[str, Any]) -> None:
     assert openapi["openapi"].startswith("3.1")
     promised = set(re.findall(r"(GET|POST|PUT|DELETE) (\S+)", CONTRACT_CALLS))
     found = {(verb.upper(), path) for path, item in openapi["paths"].items() for verb in item}
@@ -57,7 +57,7 @@ def answer_schema(openapi: dict[str, Any], method: str, path: str, status: int) 
     return {**content["schema"], "components": openapi["components"]}
 
 
-def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict[str, Any]) -> None:
+def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) -> None:
     segment = {"key": "vip", "name": "VIP", "where": {"everyone": True}}
     calls: list[tuple[str, str, str, Any, int]] = [
         ("POST", "/v1/segments", "/v1/segments", segment, 201),
@@ -73,14 +73,14 @@ def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict
         ("POST", "/v1/segments/preview", "/v1/segments/preview", {"where": {"everyone": True}}, 200),
         ("POST", "/v1/segments/preview", "/v1/segments/preview", {"where": {"event": "A", "op": "nope"}}, 422),
         ("POST", "/v1/segments/{key}/diff", "/v1/segments/vip/diff", {"where": {"event": "Buy"}}, 200),
-        ("POST", "/v1/segments/{key}/diff", "/v1/segments/nobody/diff", {"where": {"event": "Buy"}}, 404),
+        ("POST", "/v1/segments/{key}/diff", "/v1/segments/unknown/diff", {"where": {"event": "Buy"}}, 404),
         ("GET", "/v1/users/{user_id}/explain/{key}", "/v1/users/ada/explain/vip", None, 404),
         ("GET", "/v1/users/{user_id}/export", "/v1/users/ada/export", None, 200),
         ("GET", "/v1/users/{user_id}/segments", "/v1/users/ada/segments", None, 200),
         ("GET", "/v1/users/{user_id}/events", "/v1/users/ada/events", None, 200),
         ("GET", "/v1/feed", "/v1/feed?limit=3", None, 200),
         ("GET", "/v1/backfills", "/v1/backfills", None, 200),
-        ("POST", "/v1/backfills/{run}/{action}", "/v1/backfills/nobody/pause", None, 404),
+        ("POST", "/v1/backfills/{run}/{action}", "/v1/backfills/unknown/pause", None, 404),
         ("POST", "/v1/memberships/lookup", "/v1/memberships/lookup", {"users": ["ada"]}, 200),
         ("POST", "/v1/computed-traits", "/v1/computed-traits", {"key": "n", "event": "Buy"}, 201),
         ("POST", "/v1/computed-traits", "/v1/computed-traits", RETURN_RATE, 201),
@@ -88,7 +88,7 @@ def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict
         ("POST", "/v1/webhooks", "/v1/webhooks", {"key": "w", "url": "http://a.example"}, 201),
         ("GET", "/v1/webhooks", "/v1/webhooks", None, 200),
         ("POST", "/v1/segments", "/v1/segments", segment, 422),
-        ("GET", "/v1/segments/{key}", "/v1/segments/nobody", None, 404),
+        ("GET", "/v1/segments/{key}", "/v1/segments/unknown", None, 404),
         ("GET", "/v1/views/{name}", "/v1/views/nothing", None, 404),
         ("PUT", "/v1/lists/{key}", "/v1/lists/fair-2026", {}, 201),
         ("PUT", "/v1/lists/{key}", "/v1/lists/fair-2026", {}, 200),
@@ -101,14 +101,14 @@ def test_answers_have_the_shapes_that_are_promised(client: Client, openapi: dict
         jsonschema.Draft202012Validator(answer_schema(openapi, method, template, status)).validate(answer.json())
 
 
-def test_the_promised_body_accepts_a_segment_and_refuses_a_broken_one(openapi: dict[str, Any]) -> None:
+def test_the_schema_of_a_segment_refuses_an_invalid_one(openapi: dict[str, Any]) -> None:
     schema = openapi["paths"]["/v1/segments"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     check = jsonschema.Draft202012Validator({**schema, "components": openapi["components"]})
     assert check.is_valid({"key": "vip", "name": "VIP", "where": {"event": "Buy", "within": "30d"}})
     assert not check.is_valid({"key": "vip", "name": "VIP", "where": {"all": []}})
 
 
-def test_the_schema_of_the_language_is_there_for_editors(http: httpx.Client) -> None:
+def test_the_schema_of_the_language_is_served(http: httpx.Client) -> None:
     answer = http.get("/v1/segment-schema.json")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/schema+json")
     assert answer.json() == json_schema()
@@ -128,7 +128,7 @@ def test_pages_without_a_token(http: httpx.Client) -> None:
     assert 'starling_api_requests_total{method="GET",route="/v1/segments",status="401"}' in http.get("/metrics").text
 
 
-def test_it_stops_when_asked_and_refuses_bad_tokens(api_environment: dict[str, str], log_path: Path) -> None:
+def test_it_stops_on_sigterm_and_refuses_invalid_tokens(api_environment: dict[str, str], log_path: Path) -> None:
     with running("starling_api", api_environment, log_path) as service:
         assert service.stop() == 0
     with running("starling_api", {**api_environment, "STARLING_TOKENS": "a=boss:acme"}, log_path, ready=False) as broken:
@@ -136,7 +136,7 @@ def test_it_stops_when_asked_and_refuses_bad_tokens(api_environment: dict[str, s
     assert "token 1: expected" in log_path.read_text()
 
 
-def test_without_its_stores_it_lives_and_says_what_is_missing(api_environment: dict[str, str], log_path: Path) -> None:
+def test_without_its_stores_it_runs_and_names_the_missing_ones(api_environment: dict[str, str], log_path: Path) -> None:
     environment = {**api_environment, "STARLING_CASSANDRA__PORT": "9", "STARLING_KAFKA__BROKERS": "127.0.0.1:9"}
     with running("starling_api", environment, log_path, ready=False) as service:
         eventually(lambda: _is_alive(service))

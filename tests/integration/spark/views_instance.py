@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from starling_api.http.pagination import PageOf
 from starling_api.reports.view_store import CassandraViews
-from starling_api.reports.views import Asked, Materialised
+from starling_api.reports.views import MaterialisedViews, ViewRequest
 from starling_common.database import Database
 from starling_common.kafka import consumer_config, producer_config
 from starling_common.settings import Cassandra
@@ -127,10 +127,10 @@ class ViewsInstance:
     def asked(self) -> tuple[Rows, str | None]:
         """All rows of the workspace and `as_of`, as the API gives them."""
         database = Database(self.cassandra)
-        views, rows, cursor = Materialised(CassandraViews(database)), {}, None
+        views, rows, cursor = MaterialisedViews(CassandraViews(database)), {}, None
         try:
             while True:
-                page = views.page("w", "sales_by_product_region", Asked(None, None, {}), PageOf(1000, cursor))
+                page = views.page("w", "sales_by_product_region", ViewRequest(None, None, {}), PageOf(1000, cursor))
                 for one in page["items"]:
                     rows[one["window_start"], one["product_id"], one["region"]] = (one["revenue"], one["quantity"])
                 cursor = page["next_cursor"]

@@ -10,7 +10,7 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
-from starling_api.preview.explanation import in_words
+from starling_api.preview.explanation import explanation_json
 from starling_common.outcome import Refused
 from starling_rules.events import parse_object
 from starling_segments import (
@@ -190,7 +190,7 @@ class User:
         for key in self.segments:
             explanation = self.evaluator.explain(self.state, key, self.now)
             assert explanation["tree"]["truth"] is explanation["member"] is (key in self.members()), wheres[key]
-            answer = in_words(explanation, {"where": wheres[key]})
+            answer = explanation_json(explanation, {"where": wheres[key]})
             json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()
 
     def previewed(self, key: str) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starling_api.ports import PastEvent, UserPast
-from starling_api.preview.sampling import Candidate, Questions
+from starling_api.preview.sampling import Candidate, CandidateEvaluator
 from starling_common.settings import Clock
 from starling_segments import (
     Known,
@@ -71,8 +71,8 @@ def tried(person: Folded, where: Any, replaces: str | None, now: int, clock: Clo
     past = required_history(preview, kept, now)
     if limitations(preview, kept, past, FOR_EVER_MS):
         return None
-    questions = Questions("acme", preview, {0: now}, {0: past}, Read(person), clock)
-    ((_, found, limits),) = questions.ask([Candidate("u", 0, encode_state(person.state))])
+    evaluator = CandidateEvaluator("acme", preview, {0: now}, {0: past}, Read(person), clock)
+    ((_, found, limits),) = evaluator.evaluate([Candidate("u", 0, encode_state(person.state))])
     assert not limits
     return found
 

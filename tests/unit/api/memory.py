@@ -10,11 +10,11 @@ from starling_api.backfills.backfills import Backfills
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Change, Definition
 from starling_api.definitions.in_force import Definitions
-from starling_api.feed.changes import Seen, Span
+from starling_api.feed.changes import FeedStep, Span
 from starling_api.feed.streams import Streams
 from starling_api.http.auth import Tokens
 from starling_api.http.dependencies import Services
-from starling_api.lists.lists import ListRow, Lists, Told
+from starling_api.lists.lists import ListChange, ListRow, Lists
 from starling_api.ports import (
     Claim,
     Day,
@@ -24,13 +24,13 @@ from starling_api.ports import (
     Membership,
     PastMembership,
     Profile,
-    Reported,
+    ReportedProgress,
     Stored,
     Version,
 )
-from starling_api.preview.previews import Trials
+from starling_api.preview.previews import Previews
 from starling_api.reports.audience_report import ReportRow, ReportRun, Reports
-from starling_api.reports.views import Materialised, ViewEntry, ViewRow
+from starling_api.reports.views import MaterialisedViews, ViewEntry, ViewRow
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
 from starling_common.kafka import BrokerUnavailable
@@ -131,7 +131,7 @@ class MemoryAnswers:
             self.kept[workspace, idempotency_key] = (fingerprint, Stored(0, "", None))
         return found
 
-    def keep(self, workspace: str, idempotency_key: str, fingerprint: str, answer: Stored) -> None:
+    def store(self, workspace: str, idempotency_key: str, fingerprint: str, answer: Stored) -> None:
         self.kept[workspace, idempotency_key] = (fingerprint, answer)
 
     def release(self, workspace: str, idempotency_key: str) -> None:
@@ -142,7 +142,7 @@ class MemoryAudience:
     """What the projector would have written; tests put it in by hand."""
 
     def __init__(self) -> None:
-        self.reported: dict[int, Reported] = {}
+        self.reported: dict[int, ReportedProgress] = {}
         self.member_rows: list[MemberRow] = []
         self.day_rows: list[Day] = []
         self.user_rows: dict[str, list[Membership]] = {}
@@ -150,7 +150,7 @@ class MemoryAudience:
         self.event_rows: dict[str, list[EventRow]] = {}
         self.profiles: dict[str, Profile] = {}
 
-    def progress(self) -> Mapping[int, Reported]:
+    def progress(self) -> Mapping[int, ReportedProgress]:
         return self.reported
 
     def versions(self, _workspace: str, _kind: str, _key: str, _after: tuple[int, int], _most: int) -> Sequence[Version]:
@@ -233,12 +233,12 @@ class MemoryFollower:
     workspace: str
     at: dict[int, int]
 
-    def take(self, most: int, _wait_seconds: float) -> Sequence[Seen]:
-        found: list[Seen] = []
+    def take(self, most: int, _wait_seconds: float) -> Sequence[FeedStep]:
+        found: list[FeedStep] = []
         for number, offset in self.at.items() if not self.feed.silent else ():
             for place, kept in enumerate(self.feed.partitions[number][offset : offset + most - len(found)], offset):
                 record = kept[1] if kept is not None and kept[0] == self.workspace else None
-                found.append(Seen(number, place + 1, record))
+                found.append(FeedStep(number, place + 1, record))
                 self.at[number] = place + 1
         return found
 
@@ -261,7 +261,7 @@ class MemoryDefinitions:
 
 @dataclass
 class World:
-    """All stores, a clock that moves only when somebody waits, and a projector that can be slow."""
+    """All stores, a clock that moves only when the code sleeps, and a projector that can be slow."""
 
     claims: MemoryClaims = field(default_factory=MemoryClaims)
     reader: MemoryDefinitions = field(default_factory=MemoryDefinitions)
@@ -272,23 +272,23 @@ class World:
     list_store: MemoryLists = field(default_factory=MemoryLists)
     states: MemoryStates = field(default_factory=MemoryStates)
     pasts: MemoryPasts = field(default_factory=MemoryPasts)
-    lots: random.Random = field(default_factory=lambda: random.Random(7))
-    told: list[Told] = field(default_factory=list)
+    rng: random.Random = field(default_factory=lambda: random.Random(7))
+    list_changes: list[ListChange] = field(default_factory=list)
     published: list[Change] = field(default_factory=list)
     runs: dict[str, Run] = field(default_factory=dict)
-    asked: list[Record] = field(default_factory=list)
+    backfill_requests: list[Record] = field(default_factory=list)
     views: "MemoryViews" = field(default_factory=MemoryViews)
     micros: int = 1_000_000_000
     broker_is_down: bool = False
     projector_is_down: bool = False
-    on_pause: Callable[[], None] = lambda: None
+    on_sleep: Callable[[], None] = lambda: None
     slept_seconds: float = 0.0
     timezones: str = ""
 
     @property
     def commands(self) -> Commands:
         zone_of = Timezones(self.timezones).of
-        return Commands(self.claims, self.reader, self.publish, lambda: self.micros, self.pause, self.queries.is_held, zone_of)
+        return Commands(self.claims, self.reader, self.publish, lambda: self.micros, self.sleep, self.queries.is_stopped, zone_of)
 
     @property
     def queries(self) -> Queries:
@@ -296,30 +296,30 @@ class World:
 
     @property
     def backfills(self) -> Backfills:
-        return Backfills(lambda: self.runs, self.asked.append, lambda: self.micros)
+        return Backfills(lambda: self.runs, self.backfill_requests.append, lambda: self.micros)
 
     @property
     def lists(self) -> Lists:
-        return Lists(self.list_store, self.tell, lambda: self.micros)
+        return Lists(self.list_store, self.publish_list_change, lambda: self.micros)
 
     @property
-    def trials(self) -> Trials:
-        return Trials(Definitions(self.reader), self.audience, self.states, self.pasts, Clock.EVENT, self.lots)
+    def previews(self) -> Previews:
+        return Previews(Definitions(self.reader), self.audience, self.states, self.pasts, Clock.EVENT, self.rng)
 
     @property
     def exports(self) -> Exports:
         return Exports(self.queries, self.list_store, self.states)
 
-    def tell(self, told: Told) -> None:
+    def publish_list_change(self, change: ListChange) -> None:
         if self.broker_is_down:
             raise BrokerUnavailable("the broker is down")
-        self.told.append(told)
+        self.list_changes.append(change)
 
     @property
     def services(self) -> Services:
         tokens = Tokens("see=viewer:acme,make=marketer:acme,rule=admin:acme")
-        feeding = (self.lists, self.feed, Streams(2, 0.01), Materialised(self.views), Reports(self.reports))
-        return Services(self.commands, self.queries, self.answers, tokens, *feeding, self.trials, self.exports, self.backfills)
+        feeding = (self.lists, self.feed, Streams(2, 0.01), MaterialisedViews(self.views), Reports(self.reports))
+        return Services(self.commands, self.queries, self.answers, tokens, *feeding, self.previews, self.exports, self.backfills)
 
     def publish(self, change: Change, _traceparent: str | None) -> None:
         if self.broker_is_down:
@@ -328,7 +328,7 @@ class World:
         if not self.projector_is_down:
             self.reader.shown[change.workspace, change.kind, change.key] = change.definition()
 
-    def pause(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.slept_seconds += seconds
         self.micros += int(seconds * 1_000_000)
-        self.on_pause()
+        self.on_sleep()

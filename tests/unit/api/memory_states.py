@@ -4,28 +4,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from starling_api.ports import PastEvent, Slice, Standing, UserPast
+from starling_api.ports import PartitionProgress, PastEvent, Slice, UserPast
 
 
 @dataclass
 class MemoryStates:
     """States by user, spread over slices as the real ones are: by a hash."""
 
-    standing: Standing = field(default_factory=lambda: Standing(0, b"", whole=True))
+    progress: PartitionProgress = field(default_factory=lambda: PartitionProgress(0, b"", whole=True))
     users_of: dict[str, dict[str, bytes]] = field(default_factory=dict)
     """Workspace -> user -> state."""
     buckets: int = 16
     never_kept: bool = False
 
-    def everybody(self) -> "MemoryStates | None":
+    def all_partitions(self) -> "MemoryStates | None":
         return None if self.never_kept else self
 
     def partition_of(self, _workspace: str, _user_id: str) -> "MemoryStates | None":
-        return self.everybody()
+        return self.all_partitions()
 
     @property
-    def partitions(self) -> Mapping[int, Standing]:
-        return {0: self.standing}
+    def partitions(self) -> Mapping[int, PartitionProgress]:
+        return {0: self.progress}
 
     def slices(self) -> list[Slice]:
         return [Slice(0, bucket) for bucket in range(self.buckets)]

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from starling_api.app import build_app
 from starling_api.http.reference import reference_page
-from starling_api.ports import Day, EventRow, MemberRow, Membership, Reported
+from starling_api.ports import Day, EventRow, MemberRow, Membership, ReportedProgress
 from starling_common.cassandra import DatabaseUnavailable
 from starling_common.metrics import Metrics
 from tests.unit.api.memory import World
@@ -31,19 +31,19 @@ def call(world: World, method: str, path: str, *, origins: Sequence[str] = (), r
     return asyncio.run(ask())
 
 
-def test_a_crash_tells_its_correlation_id_and_nothing_else() -> None:
+def test_a_failure_reveals_only_its_correlation_id() -> None:
     world = World()
     world.audience.progress = lambda: 1 / 0  # type: ignore[method-assign,return-value,assignment]
     with capture_logs() as logged:
         answer = call(world, "GET", "/v1/segments", headers={"X-Correlation-Id": "abc-1"})
-    assert [entry["event"] for entry in logged] == ["crashed", "answered"]
+    assert [entry["event"] for entry in logged] == ["request_failed", "request_answered"]
     assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
     assert answer.headers["x-correlation-id"] == "abc-1"
     assert "abc-1" in answer.json()["message"]
     assert "ZeroDivision" not in answer.text
 
 
-def test_a_store_that_is_away_is_503_and_worth_another_try() -> None:
+def test_an_unavailable_store_is_503_with_retry_after() -> None:
     world = World()
 
     def away(*_: object) -> None:
@@ -54,13 +54,13 @@ def test_a_store_that_is_away_is_503_and_worth_another_try() -> None:
     assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "unavailable", "1")
 
 
-def test_a_broker_that_is_away_refuses_writes_only() -> None:
+def test_an_unavailable_broker_refuses_writes_only() -> None:
     world = World(broker_is_down=True)
     assert call(world, "POST", "/v1/segments", json=SEGMENT).status_code == 503
     assert call(world, "GET", "/v1/segments").status_code == 200
 
 
-def test_other_origins_are_let_in_only_when_named() -> None:
+def test_other_origins_are_accepted_only_if_configured() -> None:
     elsewhere = {"Origin": "https://console.example", "Access-Control-Request-Method": "GET"}
     assert "access-control-allow-origin" not in call(World(), "OPTIONS", "/v1/segments", headers=elsewhere).headers
     answer = call(World(), "OPTIONS", "/v1/segments", headers=elsewhere, origins=["https://console.example"])
@@ -73,7 +73,7 @@ def test_other_origins_are_let_in_only_when_named() -> None:
     )
 
 
-def test_the_first_write_after_a_lost_answer_gets_the_same_one() -> None:
+def test_a_repetition_after_a_lost_response_gets_the_same_one() -> None:
     world = World()
     answers = [call(world, "POST", "/v1/segments", json=SEGMENT, headers={"Idempotency-Key": "k"}) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [201, 201]
@@ -92,8 +92,8 @@ def test_the_first_write_after_a_lost_answer_gets_the_same_one() -> None:
         ("see", "GET", "/v1/webhooks", 200),
         ("make", "DELETE", "/v1/users/ada", 403),
         ("rule", "DELETE", "/v1/users/ada", 501),
-        ("nobody", "GET", "/v1/segments", 401),
-        ("nobody", "GET", "/v1/feed", 401),
+        ("unknown", "GET", "/v1/segments", 401),
+        ("unknown", "GET", "/v1/feed", 401),
     ],
 )
 def test_roles(role: str, method: str, path: str, status: int) -> None:
@@ -128,7 +128,7 @@ HUGE = {
         ("PUT", "/v1/lists/l", '{"name": %s}', "/name"),
     ],
 )
-def test_a_value_that_nothing_can_hold_is_refused_with_its_place_and_its_cure(
+def test_a_value_out_of_bounds_is_refused_with_pointer_and_cure(
     method: str, path: str, document: str, pointer: str, value: str, code: str
 ) -> None:
     world = defined()
@@ -141,7 +141,7 @@ def test_a_value_that_nothing_can_hold_is_refused_with_its_place_and_its_cure(
     assert len(world.claims.newest_claims) == 1
 
 
-def test_a_definition_has_a_greatest_size_with_what_the_server_adds() -> None:
+def test_the_size_limit_of_a_definition_includes_the_defaults() -> None:
     world = World()
 
     def document(room: int) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def test_a_definition_has_a_greatest_size_with_what_the_server_adds() -> None:
 
 
 @pytest.mark.parametrize(("path", "document"), [("/v1/segments/vip", SEGMENT), ("/v1/lists/l", {})])
-def test_a_name_and_a_description_have_a_greatest_length(path: str, document: dict[str, Any]) -> None:
+def test_a_name_and_a_description_have_a_maximum_length(path: str, document: dict[str, Any]) -> None:
     world = defined()
     for more, pointer in (({"name": "x" * 201}, "/name"), ({"description": "é" * 2_049}, "/description")):
         refused = call(world, "PUT", path, json={**document, **more})
@@ -175,10 +175,10 @@ def defined() -> World:
 def test_the_status_and_as_of_follow_the_slowest_partition() -> None:
     world = defined()
     assert call(world, "GET", "/v1/segments/vip").json()["status"] == "backfilling"
-    world.audience.reported = {0: Reported(5_000, {"acme/vip": 1}), 1: Reported(3_000, {"acme/vip": 1})}
+    world.audience.reported = {0: ReportedProgress(5_000, {"acme/vip": 1}), 1: ReportedProgress(3_000, {"acme/vip": 1})}
     assert call(world, "GET", "/v1/segments/vip").json()["status"] == "active"
     assert call(world, "GET", "/v1/segments").json()["as_of"] == "1970-01-01T00:00:03.000Z"
-    world.audience.reported[0] = Reported(0, {})  # nothing has come there yet
+    world.audience.reported[0] = ReportedProgress(0, {})  # nothing has come there yet
     assert call(world, "GET", "/v1/segments").json()["as_of"] == "1970-01-01T00:00:03.000Z"
 
 
@@ -228,13 +228,13 @@ def test_many_users_are_looked_up_at_once() -> None:
         ({"user": ["u"]}, ["/user", "/users"]),
     ],
 )
-def test_a_bad_look_up_is_told_where(body: Any, pointers: list[str]) -> None:
+def test_an_invalid_look_up_is_refused_with_its_pointers(body: Any, pointers: list[str]) -> None:
     answer = call(World(), "POST", "/v1/memberships/lookup", json=body)
     assert answer.status_code == 422
     assert [fault["pointer"] for fault in answer.json()["errors"]] == pointers
 
 
-def test_a_user_id_may_hold_slashes_and_anything_else() -> None:
+def test_a_user_id_may_have_slashes_and_any_other_character() -> None:
     world = World()
     world.audience.user_rows = {"a/b ü": [Membership("vip", 1, 0, 1)]}
     page = call(world, "GET", "/v1/users/a%2Fb%20%C3%BC/segments").json()
@@ -253,10 +253,10 @@ def test_events_come_the_newest_first_and_in_pages() -> None:
     rest = call(world, "GET", "/v1/users/a%2Fb/events", params={"cursor": first["next_cursor"]}).json()
     assert [one["event_id"] for one in rest["items"]] == ["a"]
     assert rest["next_cursor"] is None
-    assert call(world, "GET", "/v1/users/nobody/events").json()["items"] == []
+    assert call(world, "GET", "/v1/users/unknown/events").json()["items"] == []
 
 
-def test_the_reference_shows_every_call_and_escapes_what_it_shows() -> None:
+def test_the_reference_has_every_operation_and_escapes_its_texts() -> None:
     operation = {"tags": ["<t>"], "summary": "<script>", "responses": {"200": {"description": "&"}}}
     page = reference_page({"paths": {"/x/<y>": {"get": operation}}})
     assert "<script>" not in page
@@ -264,18 +264,18 @@ def test_the_reference_shows_every_call_and_escapes_what_it_shows() -> None:
     assert "http" not in page.replace("application", "")  # it works where there is no internet
 
 
-def test_a_definition_says_which_stream_time_its_status_reflects() -> None:
+def test_a_definition_states_the_stream_time_of_its_status() -> None:
     world = World()
     made = call(world, "POST", "/v1/segments", json=SEGMENT).json()
     path = f"/v1/segments/{made['key']}"
     assert call(world, "GET", path).json() == {**made, "used_by": [], "as_of": None}
-    world.audience.reported = {0: Reported(5_000, {}), 1: Reported(6_000, {})}
+    world.audience.reported = {0: ReportedProgress(5_000, {}), 1: ReportedProgress(6_000, {})}
     read = call(world, "GET", path).json()
     assert read["as_of"] == "1970-01-01T00:00:05.000Z"
     assert call(world, "PUT", path, json=read).json() == made  # what is read can be sent back
 
 
-def test_what_is_built_on_a_definition_is_told_with_it() -> None:
+def test_a_definition_lists_the_segments_that_use_it() -> None:
     world = World()
     call(world, "POST", "/v1/segments", json=SEGMENT)
     call(world, "POST", "/v1/computed-traits", json={"key": "ltv", "event": "Buy"})

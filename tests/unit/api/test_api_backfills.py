@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from starling_api.backfills.backfills import Waits
-from starling_api.backfills.kubernetes import JobShape, KubernetesJob
+from starling_api.backfills.backfills import BackfillPolicy
+from starling_api.backfills.kubernetes import JobSpec, KubernetesJob
 from starling_api.backfills.runner import Runner, is_needed
 from starling_api.definitions.definition import Author
 from starling_api.definitions.in_force import Definitions as Known
 from starling_api.definitions.kinds import SEGMENTS
-from starling_api.ports import Reported
+from starling_api.ports import ReportedProgress
 from starling_common.values import Workspace
 from starling_rules.definitions import Definitions, fold
 from starling_rules.ledger import CANCELLED, DONE, PAUSED, RUNNING, Run, Share, applied, report
@@ -35,7 +35,7 @@ ADMIN = Author(Workspace("acme"), "admin", "request-1")
 HALF = (Share(0, RUNNING, {}, 0, 60, 100), Share(1, "planned", {}, 0, 0, 20))
 
 
-def test_a_segment_says_how_far_its_backfill_is_while_it_waits() -> None:
+def test_a_waiting_segment_states_the_progress_of_its_backfill() -> None:
     world = World()
     world.commands.define(SEGMENTS, ADMIN, BUYERS)
     world.runs["run-1"] = run_of(*HALF, buyers=1)
@@ -45,18 +45,18 @@ def test_a_segment_says_how_far_its_backfill_is_while_it_waits() -> None:
     assert (shown["status"], backfill["state"], backfill["percent"]) == ("backfilling", "running", 50.0)
     assert (backfill["records_done"], backfill["records_total"], backfill["started_at"]) == (60, 120, "1970-01-01T00:16:40.000Z")
     assert backfill["estimated_end"] == "1970-01-01T00:18:40.000Z"
-    world.audience.reported = {number: Reported(0, {"acme/buyers": 1}) for number in range(2)}
+    world.audience.reported = {number: ReportedProgress(0, {"acme/buyers": 1}) for number in range(2)}
     assert "backfill" not in call(world, "GET", "/v1/segments/buyers").json()
 
 
-def test_runs_are_listed_and_turned_by_an_admin_of_a_workspace_that_they_concern() -> None:
+def test_runs_are_listed_and_controlled_by_an_admin_of_their_workspace() -> None:
     world = World()
     world.runs["run-1"] = run_of(*HALF, buyers=1)
     (listed,) = call(world, "GET", "/v1/backfills", role="see").json()["items"]
     assert (listed["run"], listed["segments"], listed["asked"]) == ("run-1", {"buyers": 1}, "running")
     assert call(world, "POST", "/v1/backfills/run-1/pause", role="make").status_code == 403
     assert call(world, "POST", "/v1/backfills/run-1/pause").json()["asked"] == "paused"
-    assert [(one["run"], one["kind"], one["state"]) for one in world.asked] == [("run-1", "asked", PAUSED)]
+    assert [(one["run"], one["kind"], one["state"]) for one in world.backfill_requests] == [("run-1", "asked", PAUSED)]
     assert call(world, "POST", "/v1/backfills/run-1/stop").status_code == 400
     assert call(world, "POST", "/v1/backfills/run-2/pause").json()["code"] == "unknown_backfill"
     world.runs["run-1"] = replace(run_of(state=DONE), definitions={"acme/buyers": 1})
@@ -66,43 +66,43 @@ def test_runs_are_listed_and_turned_by_an_admin_of_a_workspace_that_they_concern
     assert call(world, "POST", "/v1/backfills/run-1/pause").status_code == 404
 
 
-def test_a_run_is_turned_once_for_one_idempotency_key() -> None:
+def test_a_run_is_controlled_once_for_one_idempotency_key() -> None:
     world = World()
     world.runs["run-1"] = run_of(*HALF, buyers=1)
     first, again = (call(world, "POST", "/v1/backfills/run-1/pause", headers={"Idempotency-Key": "k"}) for _ in range(2))
     assert (first.status_code, again.content) == (200, first.content)
-    assert len(world.asked) == 1
+    assert len(world.backfill_requests) == 1
     other = call(world, "POST", "/v1/backfills/run-1/cancel", headers={"Idempotency-Key": "k"})
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
 
 
-def waits(world: World, from_records: int, past: int) -> Waits:
-    return Waits(from_records, lambda: past, Known(world.reader), world.audience, 2)
+def waits(world: World, from_records: int, past: int) -> BackfillPolicy:
+    return BackfillPolicy(from_records, lambda: past, Known(world.reader), world.audience, 2)
 
 
 @pytest.mark.parametrize(("from_records", "past", "awaits"), [(0, 9, False), (10, 9, False), (10, 10, True)])
-def test_only_a_long_past_is_waited_for(from_records: int, past: int, awaits: bool) -> None:
+def test_only_a_long_history_needs_a_backfill(from_records: int, past: int, awaits: bool) -> None:
     world = World()
     world.commands.define(SEGMENTS, ADMIN, BUYERS)
     assert waits(world, from_records, past).awaits_backfill(world.published[0]) is awaits
 
 
-def test_what_all_states_keep_already_is_not_waited_for() -> None:
+def test_aggregates_of_all_states_need_no_backfill() -> None:
     world = World()
     world.commands.define(SEGMENTS, ADMIN, BUYERS)
     world.commands.define(SEGMENTS, ADMIN, {"key": "often", "name": "Often", "where": {**BUYERS["where"], "op": "gte", "value": 2}})  # type: ignore[dict-item]
     world.commands.define(SEGMENTS, ADMIN, {"key": "lately", "name": "Lately", "where": LATELY})
     often, lately = world.published[1:]
     decide = waits(world, 1, 1)
-    assert decide.awaits_backfill(often)  # nobody works by the buyers yet
-    world.audience.reported = {number: Reported(0, {"acme/buyers": 1}) for number in range(2)}
+    assert decide.awaits_backfill(often)  # no partition applies the buyers yet
+    world.audience.reported = {number: ReportedProgress(0, {"acme/buyers": 1}) for number in range(2)}
     assert not decide.awaits_backfill(often)
     assert decide.awaits_backfill(lately)
-    world.commands.hold(SEGMENTS, ADMIN, "lately", None)
+    world.commands.pause(SEGMENTS, ADMIN, "lately", None)
     assert not decide.awaits_backfill(world.published[-1])
 
 
-def test_a_worker_that_was_given_up_takes_nothing_back() -> None:
+def test_a_partition_that_reported_an_old_version_needs_a_backfill() -> None:
     run = run_of(*HALF, buyers=1)
     done = {**report(run, "partition", DONE, 2, replace(HALF[0], records_done=100)), "users": 7, "first": 3, "end": 10}
     late = report(run, "partition", RUNNING, 3, HALF[0])
@@ -134,36 +134,36 @@ def waiting() -> Definitions:
     return outcome.value  # type: ignore[union-attr]
 
 
-def test_one_job_at_a_time_and_patience_after_failures() -> None:
+def test_one_job_at_a_time_and_a_delay_after_failures() -> None:
     submitter = Submitted()
     runner = Runner(submitter, waiting, lambda: None)
-    runner.look(0.0)
+    runner.check(0.0)
     assert submitter.starts == 1
     submitter.running = True
-    runner.look(1.0)
+    runner.check(1.0)
     assert submitter.starts == 1
     submitter.running, submitter.failed = False, True
-    runner.look(2.0)
-    runner.look(3.0)
+    runner.check(2.0)
+    runner.check(3.0)
     assert submitter.starts == 1
-    runner.look(8.0)
+    runner.check(8.0)
     assert submitter.starts == 2
-    runner.look(9.0)
-    runner.look(15.0)
+    runner.check(9.0)
+    runner.check(15.0)
     assert submitter.starts == 2  # twice in a row: longer
-    runner.look(40.0)
+    runner.check(40.0)
     assert submitter.starts == 3
     runner.stop()
 
 
-def test_nothing_is_started_where_nobody_waits_or_somebody_said_no() -> None:
+def test_no_job_is_started_without_a_waiting_segment_or_after_a_cancellation() -> None:
     assert is_needed(waiting(), None)
     assert not is_needed(Definitions(), None)
     assert not is_needed(waiting(), replace(run_of(buyers=1), requested=CANCELLED))
     assert is_needed(waiting(), replace(run_of(buyers=2), requested=CANCELLED))
 
 
-SHAPE = JobShape("starling-backfill", "shop", "starling:1", {"STARLING_CLOCK": "wall"}, ("starling",), ("starling-secrets",))
+SHAPE = JobSpec("starling-backfill", "shop", "starling:1", {"STARLING_CLOCK": "wall"}, ("starling",), ("starling-secrets",))
 
 
 class Cluster(BaseHTTPRequestHandler):

@@ -8,7 +8,7 @@ from starling_api.definitions.batches import INTENT
 from starling_api.definitions.commands import ABANDONED_MICROS
 from starling_api.definitions.definition import Change
 from starling_api.definitions.kinds import SEGMENTS
-from starling_api.http.errors import AtWork
+from starling_api.http.errors import ResourceBusy
 from starling_common.kafka import BrokerUnavailable
 from tests.unit.api.memory import AUTHOR, MemoryClaims, World
 from tests.unit.api.test_api_app import call
@@ -34,7 +34,7 @@ def state(world: World) -> dict[str, tuple[int, Any]]:
     """Version and condition of each key, as claimed and published; claims and read model must agree."""
     claimed = {key: claim for (_, kind, key), claim in world.claims.newest_claims.items() if kind == SEGMENTS.name}
     assert all(claim.published for claim in claimed.values())
-    assert {kind for _, kind, _ in world.claims.newest_claims} == {SEGMENTS.name}  # no intent is left behind
+    assert {kind for _, kind, _ in world.claims.newest_claims} == {SEGMENTS.name}  # the intent is withdrawn
     shown = {one.key: (one.version, one.document["where"]) for one in world.reader.definitions("acme", SEGMENTS.name)}
     assert shown == {key: (claim.change.version, claim.change.document["where"]) for key, claim in claimed.items()}
     return shown
@@ -56,7 +56,7 @@ def test_a_batch_creates_and_changes() -> None:
     assert len(world.published) == 5
 
 
-def test_a_segment_can_use_one_before_it_and_none_after_it() -> None:
+def test_a_segment_can_use_an_earlier_one_of_its_batch_only() -> None:
     world = World()
     base, built = segment("base"), segment("built", {"segment": "base"})
     refused = call(world, "POST", "/v1/segments:batch", json={"segments": [built, base]})
@@ -78,7 +78,7 @@ def test_a_segment_can_use_one_before_it_and_none_after_it() -> None:
         ([segment(f"s{number}") for number in range(101)], 422, {"/segments"}),
     ],
 )
-def test_nothing_is_written_when_one_is_refused(segments: list[Any], status: int, pointers: set[str] | None) -> None:
+def test_a_refused_segment_prevents_the_whole_batch(segments: list[Any], status: int, pointers: set[str] | None) -> None:
     world = filled()
     world.commands.define(SEGMENTS, AUTHOR, segment("gone"))
     world.commands.archive(SEGMENTS, AUTHOR, "gone", None)
@@ -130,7 +130,7 @@ def dies(_: Change) -> None:
 
 @pytest.mark.parametrize("found_by", ["sweep", "next writer"])
 @pytest.mark.parametrize("number", range(7))
-def test_a_batch_whose_process_dies_is_finished_or_taken_back(number: int, found_by: str) -> None:
+def test_a_batch_whose_process_dies_is_completed_or_withdrawn(number: int, found_by: str) -> None:
     """Writes: the intent, three claims, three marks that a change is published."""
     world = filled()
     world.claims = Interrupting(world.claims, number, dies)
@@ -139,13 +139,13 @@ def test_a_batch_whose_process_dies_is_finished_or_taken_back(number: int, found
     world.micros += ABANDONED_MICROS + 1
     if found_by == "next writer":
         for key in ("b", "a"):
-            world.commands.hold(SEGMENTS, AUTHOR, key, None)
+            world.commands.pause(SEGMENTS, AUTHOR, key, None)
     world.commands.finish_abandoned()
     assert state(world) == (NONE if number < 4 else ALL)
 
 
 @pytest.mark.parametrize("number", range(1, 4))
-def test_a_batch_that_loses_a_race_starts_over(number: int) -> None:
+def test_a_batch_that_loses_a_race_is_planned_again(number: int) -> None:
     world = filled()
 
     def rename(_: Change) -> None:
@@ -160,7 +160,7 @@ def test_a_batch_that_loses_a_race_starts_over(number: int) -> None:
     assert [change.key for change in world.published if change.document["name"] == "Renamed"] == ["b"]
 
 
-def test_a_broker_that_is_away_delays_all_of_it() -> None:
+def test_an_unavailable_broker_delays_the_whole_batch() -> None:
     world = filled()
     world.broker_is_down = True
     with pytest.raises(BrokerUnavailable):
@@ -171,16 +171,16 @@ def test_a_broker_that_is_away_delays_all_of_it() -> None:
     assert state(world) == ALL
 
 
-def test_a_batch_that_takes_too_long_is_taken_back() -> None:
+def test_a_batch_that_takes_too_long_is_withdrawn() -> None:
     world = filled()
     slow = Interrupting(world.claims, 3, lambda _: setattr(world, "micros", world.micros + ABANDONED_MICROS))
     world.claims = slow
-    with pytest.raises(AtWork):
+    with pytest.raises(ResourceBusy):
         world.commands.apply(AUTHOR, BATCH)
     assert state(world) == NONE
 
 
-def test_the_intent_is_seen_by_no_reader() -> None:
+def test_no_reader_sees_the_intent() -> None:
     world = filled()
     world.claims = Interrupting(world.claims, 2, dies)
     with pytest.raises(Died):

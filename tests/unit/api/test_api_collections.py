@@ -65,7 +65,7 @@ def test_segments_are_filtered_and_sorted_on_every_page(query: dict[str, Any], e
     assert walked == expected
 
 
-def test_the_filter_knows_archived_and_paused_ones() -> None:
+def test_the_filter_finds_archived_and_paused_segments() -> None:
     world = filled()
     call(world, "DELETE", "/v1/segments/a")
     call(world, "POST", "/v1/segments/b/pause")
@@ -80,7 +80,7 @@ def test_an_unknown_filter_is_a_bad_request(query: dict[str, str]) -> None:
     assert call(World(), "GET", "/v1/segments", params=query).status_code == 400
 
 
-def test_a_cursor_is_good_for_its_own_order_only() -> None:
+def test_a_cursor_is_valid_for_its_own_order_only() -> None:
     world = filled()
     cursor = call(world, "GET", "/v1/segments", params={"limit": 1, "sort": "name"}).json()["next_cursor"]
     assert call(world, "GET", "/v1/segments", params={"cursor": cursor}).json()["code"] == "bad_cursor"
@@ -103,7 +103,7 @@ def test_lists_are_listed() -> None:
 
 
 @pytest.mark.parametrize("path", KINDS)
-def test_labels_are_kept_and_are_no_part_of_the_meaning(path: str) -> None:
+def test_labels_are_stored_and_make_no_new_version(path: str) -> None:
     world = World()
     made = call(world, "POST", path, json={**KINDS[path], **LABELS}).json()
     assert {field: made[field] for field in LABELS} == LABELS
@@ -118,7 +118,7 @@ def test_labels_are_kept_and_are_no_part_of_the_meaning(path: str) -> None:
 @pytest.mark.parametrize(
     "labels", [{"tags": "a"}, {"tags": [""]}, {"tags": [1]}, {"tags": ["x" * 65]}, {"tags": ["x"] * 33}, {"owner": ""}]
 )
-def test_labels_that_are_none_are_refused(path: str, labels: dict[str, Any]) -> None:
+def test_invalid_labels_are_refused(path: str, labels: dict[str, Any]) -> None:
     refused = call(World(), "POST", path, json={**KINDS[path], **labels})
     assert refused.status_code == 422
     assert [error["pointer"] for error in refused.json()["errors"]] == [f"/{next(iter(labels))}"]
@@ -129,7 +129,7 @@ def snapshot(world: World) -> tuple[Any, ...]:
         len(world.published),
         dict(world.claims.newest_claims),
         dict(world.list_store.kept),
-        list(world.told),
+        list(world.list_changes),
         dict(world.answers.kept),
     )
 
@@ -138,7 +138,7 @@ WRITES: list[tuple[str, str, Any, int]] = [
     ("POST", "/v1/segments", {"key": "new", "name": "New", "where": {"everyone": True}}, 201),
     ("POST", "/v1/segments", SEGMENT, 422),
     ("PUT", "/v1/segments/vip", {"name": "Other", "where": {"event": "Buy"}}, 200),
-    ("PUT", "/v1/segments/nobody", {"name": "Other", "where": {"event": "Buy"}}, 404),
+    ("PUT", "/v1/segments/unknown", {"name": "Other", "where": {"event": "Buy"}}, 404),
     ("POST", "/v1/segments/vip/pause", None, 200),
     ("POST", "/v1/segments/vip/resume", None, 200),
     ("DELETE", "/v1/segments/vip", None, 204),
@@ -154,7 +154,7 @@ WRITES: list[tuple[str, str, Any, int]] = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "status"), WRITES, ids=lambda value: str(value)[:40])
-def test_a_dry_run_answers_and_changes_nothing(method: str, path: str, body: Any, status: int) -> None:
+def test_a_dry_run_responds_without_an_effect(method: str, path: str, body: Any, status: int) -> None:
     world = World()
     call(world, "POST", "/v1/segments", json=SEGMENT)
     call(world, "PUT", "/v1/lists/fair")

@@ -1,11 +1,11 @@
-"""Everything known of one user, and of nobody else."""
+"""The export of all data of one user."""
 
 from typing import Any
 
 from starling_api.ports import EventRow, PastMembership, Profile
 from tests.unit.api.memory import World
 from tests.unit.api.test_api_app import call
-from tests.unit.api.test_api_trials import BUYERS, shop
+from tests.unit.api.test_api_previews import BUYERS, shop
 
 
 def export(world: World, user: str, status: int = 200, role: str = "rule") -> Any:
@@ -14,7 +14,7 @@ def export(world: World, user: str, status: int = 200, role: str = "rule") -> An
     return answer.json()
 
 
-def test_it_holds_what_every_store_knows() -> None:
+def test_an_export_has_the_data_of_every_store() -> None:
     world = shop(buyers=BUYERS).world
     world.audience.profiles["u1"] = Profile("u1", ["anon"], {"plan": "pro"}, "acme-inc", 1_000)
     world.audience.past_rows["u1"] = [
@@ -38,7 +38,7 @@ def test_it_holds_what_every_store_knows() -> None:
     assert other["state"]["memberships"] == {"buyers": True}
 
 
-def test_only_admins_may_and_nobody_unknown_is_there() -> None:
+def test_an_export_needs_an_admin_and_a_known_user() -> None:
     world = shop().world
     assert export(world, "u1", 403, role="make")["code"] == "forbidden"
-    assert export(world, "nobody", 404)["code"] == "unknown_user"
+    assert export(world, "unknown", 404)["code"] == "unknown_user"

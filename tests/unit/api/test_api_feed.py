@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from starling_api.feed import changes as feed_module
-from starling_api.feed.changes import Asked, Page, Span, cursor_of, follow, read_page, starting
+from starling_api.feed.changes import FeedRequest, Page, Span, cursor_of, follow, read_page, starting
 from starling_api.feed.streams import EventStream, Streams
 from starling_api.http.errors import BadRequest, CursorExpired, TooManyStreams
 from starling_api.http.pagination import make_cursor
@@ -24,8 +24,8 @@ def change(user: str, segment: str = "vip", sequence: int = 1) -> dict[str, Any]
     }  # fmt: skip
 
 
-def asked(after: str | None = None, *segments: str, limit: int = 2) -> Asked:
-    return Asked("acme", frozenset(segments), after, limit)
+def asked(after: str | None = None, *segments: str, limit: int = 2) -> FeedRequest:
+    return FeedRequest("acme", frozenset(segments), after, limit)
 
 
 def filled() -> MemoryFeed:
@@ -53,14 +53,14 @@ def test_pages_hold_every_change_once_and_in_sequence(limit: int) -> None:
         assert [sequence for one, sequence in seen if one == user] == [1, 2, 3, 4, 5]
 
 
-def test_a_page_says_what_a_webhook_would() -> None:
+def test_a_page_has_the_records_of_a_webhook() -> None:
     (page,) = walk(filled(), limit=100)
     assert page.changes[0]["effective_at"] == "1970-01-01T00:00:01.000Z"
     assert page.changes[0]["received_at"] == "1970-01-01T00:00:03.000Z"
     assert page.changes[0]["traits"] == {"plan": "pro"}
 
 
-def test_segments_are_picked_and_the_place_moves_on_all_the_same() -> None:
+def test_a_filter_of_segments_advances_the_cursor() -> None:
     feed = filled()
     (page,) = walk(feed, "new", "none", limit=100)
     assert {one["segment_key"] for one in page.changes} == {"new"}
@@ -83,7 +83,7 @@ def test_a_page_scans_a_bounded_number_of_records(monkeypatch: pytest.MonkeyPatc
     assert any(not page.changes for page in pages)  # an empty page goes on
 
 
-def test_a_page_of_others_records_is_cut_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_other_workspaces_records_is_empty_with_a_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "MAX_SCANNED", 4)
     feed = MemoryFeed()
     feed.partitions[0].extend([("other", change("eve"))] * 20 + [("acme", change("ada"))])
@@ -102,32 +102,32 @@ def test_a_page_of_others_records_is_cut_and_goes_on(monkeypatch: pytest.MonkeyP
         (cursor_of((7,)), (7, 0)),  # a partition that was added later
     ],
 )
-def test_where_a_reader_begins(after: str | None, position: tuple[int, ...]) -> None:
+def test_the_first_position_of_a_reader(after: str | None, position: tuple[int, ...]) -> None:
     assert starting(after, SPANS) == position
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "%", cursor_of((7, 2)) + "A", cursor_of((1, 2, 3)), make_cursor("members", (1, 2)),
                                     make_cursor("feed", ("5", 0)), make_cursor("feed", (True, 0))])  # fmt: skip
-def test_what_is_no_cursor_of_the_feed_is_refused(cursor: str) -> None:
+def test_an_invalid_cursor_of_the_feed_is_refused(cursor: str) -> None:
     with pytest.raises(BadRequest) as refused:
         starting(cursor, SPANS)
     assert refused.value.code == "bad_cursor"
 
 
 @pytest.mark.parametrize("position", [(4, 0), (11, 0), (5, 4)])
-def test_a_place_that_is_not_kept_is_said_to_be_gone(position: tuple[int, ...]) -> None:
+def test_a_deleted_position_is_reported_as_gone(position: tuple[int, ...]) -> None:
     with pytest.raises(CursorExpired):
         starting(cursor_of(position), SPANS)
 
 
-def test_a_broker_that_hands_nothing_out_is_away() -> None:
+def test_a_broker_without_records_counts_as_unavailable() -> None:
     feed = filled()
     feed.silent = True
     with pytest.raises(BrokerUnavailable):
         read_page(feed, asked())
 
 
-def test_following_gives_each_change_with_the_cursor_after_it() -> None:
+def test_following_yields_each_change_with_its_cursor() -> None:
     feed = filled()
     batches = follow(feed, asked(limit=100), (0, 0))
     events = next(batches)
@@ -144,7 +144,7 @@ def walk_from(feed: MemoryFeed, cursor: str) -> list[Page]:
     return [read_page(feed, asked(cursor, limit=100))]
 
 
-def test_streams_are_bounded_give_signs_of_life_and_end() -> None:
+def test_streams_are_bounded_send_heartbeats_and_end() -> None:
     closed: list[str] = []
 
     def batches() -> Any:
@@ -189,7 +189,7 @@ async def _run(stream: EventStream, streams: Streams) -> list[str]:
     return sent
 
 
-def test_a_stream_whose_source_breaks_ends_quietly() -> None:
+def test_a_stream_ends_without_an_exception_when_its_source_fails() -> None:
     def batches() -> Any:
         yield [("c1", {})]
         raise BrokerUnavailable("gone")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_api.http.errors import AtWork, BadRequest, TooLarge
+from starling_api.http.errors import BadRequest, ResourceBusy, TooLarge
 from starling_api.http.pagination import PageOf
 from starling_api.lists import lists as lists_module
 from starling_api.lists import uploads
@@ -30,13 +30,13 @@ def on_list(world: World, key: str = "vips") -> set[str]:
     return {user for _, k, user in world.list_store.kept if k == key}
 
 
-def told(world: World) -> dict[str, bool]:
-    """What somebody knows who reads the topic."""
-    return {user: one.on_list for one in world.told for user in one.users}
+def published(world: World) -> dict[str, bool]:
+    """Return user -> whether the last record of the topic has the user on the list."""
+    return {user: one.on_list for one in world.list_changes for user in one.users}
 
 
 @given(st.lists(st.text(min_size=1, max_size=20).filter(lambda text: len(text.encode("utf-8", "ignore")) > 0)), st.integers(1, 9))
-def test_json_is_read_piece_by_piece_as_a_whole(users: list[str], piece: int) -> None:
+def test_streamed_json_equals_decoded_json(users: list[str], piece: int) -> None:
     body = json.dumps({"users": users}, indent=piece % 3, ensure_ascii=piece % 2 == 0).encode()
     assert list(json_users(_Pieces(body, piece))) == users
 
@@ -63,11 +63,11 @@ class _Pieces(io.BytesIO):
     [
         ("ada\nbob\n", ["ada", "bob"]),
         ("\ufeffada\r\n\r\n bob ", ["ada", "bob"]),
-        ('"a,b"\n"say ""hi"""', ["a,b", 'say "hi"']),
+        ('"a,b"\n"my ""hi"""', ["a,b", 'my "hi"']),
         ("", []),
     ],
 )
-def test_csv_is_an_id_a_line(body: str, found: list[str]) -> None:
+def test_csv_has_one_id_in_each_row(body: str, found: list[str]) -> None:
     assert ids(body, as_csv=True) == found
 
 
@@ -88,7 +88,7 @@ def test_csv_is_an_id_a_line(body: str, found: list[str]) -> None:
         (json.dumps({"users": ["x" * 1025]}), "/users/0"),
     ],
 )
-def test_another_shape_is_told_where(body: str, pointer: str) -> None:
+def test_another_structure_is_refused_with_its_pointer(body: str, pointer: str) -> None:
     with pytest.raises(DefinitionRefused) as refused:
         ids(body)
     assert refused.value.errors[0].pointer == pointer
@@ -101,14 +101,14 @@ def test_another_shape_is_told_where(body: str, pointer: str) -> None:
         b'{"users": ["\xff"]}', "nonsense", '{"users": [ada]}',
     ],
 )  # fmt: skip
-def test_what_is_no_json_is_refused(body: str | bytes) -> None:
+def test_invalid_json_is_refused(body: str | bytes) -> None:
     with pytest.raises(BadRequest) as refused:
         ids(body)
     assert refused.value.code == "not_json"
 
 
 @pytest.mark.parametrize("body", [b"ada,bob\n", b"\xff\n", b'"ada\n'])
-def test_what_is_no_list_of_ids_as_csv_is_refused(body: bytes) -> None:
+def test_invalid_csv_is_refused(body: bytes) -> None:
     with pytest.raises((BadRequest, DefinitionRefused)):
         ids(body, as_csv=True)
 
@@ -129,7 +129,7 @@ def test_a_refused_csv_names_its_row(body: bytes, named: str) -> None:
     assert named in [fault.pointer for fault in faults] or str(refused.value).startswith(named)
 
 
-def test_faults_are_told_together_and_the_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_reported_together_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DefinitionRefused) as refused:
         ids(json.dumps({"users": ["", "ada", 7]}))
     assert [fault.pointer for fault in refused.value.errors] == ["/users/0", "/users/2"]
@@ -144,23 +144,23 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists_module, "CHUNK", 2)
 
 
-def test_the_topic_says_what_the_table_has() -> None:
+def test_topic_and_table_have_the_same_members() -> None:
     world = World()
     assert world.lists.replace(AUTHOR, "vips", iter(["a", "b", "c", "dd", "ee"])) == 5
     world.micros += 1
     assert world.lists.add(AUTHOR, "vips", ["f", "a"]) == 2
-    assert world.lists.remove(AUTHOR, "vips", ["b", "nobody"]) == 2
+    assert world.lists.remove(AUTHOR, "vips", ["b", "unknown"]) == 2
     world.micros += 1
     world.lists.replace(AUTHOR, "vips", ["c", "new", "f"])
-    assert on_list(world) == {"c", "new", "f"} == {user for user, is_on in told(world).items() if is_on}
-    assert max(len(one.users) for one in world.told) == 2  # never more in memory
+    assert on_list(world) == {"c", "new", "f"} == {user for user, is_on in published(world).items() if is_on}
+    assert max(len(one.users) for one in world.list_changes) == 2  # never more in memory
     world.micros += 1
     world.lists.replace(AUTHOR, "vips", [])
     assert on_list(world) == set()
-    assert not any(told(world).values())
+    assert not any(published(world).values())
 
 
-def test_an_upload_that_broke_off_is_made_whole_by_the_next() -> None:
+def test_a_repetition_completes_an_interrupted_upload() -> None:
     world = World()
     world.lists.replace(AUTHOR, "vips", ["a", "b", "c"])
 
@@ -172,20 +172,20 @@ def test_an_upload_that_broke_off_is_made_whole_by_the_next() -> None:
     world.micros += 1
     with pytest.raises(BrokerUnavailable):
         world.lists.replace(AUTHOR, "vips", broken())
-    # Whoever the topic has on the list the table has too: else nobody would ever take them off.
-    assert {user for user, is_on in told(world).items() if is_on} <= on_list(world)
+    # The table has every member of the topic, else a replacement could not remove them.
+    assert {user for user, is_on in published(world).items() if is_on} <= on_list(world)
     world.broker_is_down = False
     world.micros += 1
     world.lists.replace(AUTHOR, "vips", ["x"])
-    assert on_list(world) == {"x"} == {user for user, is_on in told(world).items() if is_on}
+    assert on_list(world) == {"x"} == {user for user, is_on in published(world).items() if is_on}
 
 
-def test_one_request_a_list_at_a_time() -> None:
+def test_one_request_at_a_time_writes_a_list() -> None:
     world = World()
 
     def meanwhile() -> Any:
         yield "a"
-        with pytest.raises(AtWork):
+        with pytest.raises(ResourceBusy):
             world.lists.add(AUTHOR, "vips", ["b"])
         world.lists.add(AUTHOR, "other", ["b"])
 

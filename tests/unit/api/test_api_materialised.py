@@ -1,4 +1,4 @@
-"""Questions to a materialised view, over HTTP, on rows in memory."""
+"""Reads of a materialised view, over HTTP, on rows in memory."""
 
 import json
 from typing import Any
@@ -48,7 +48,7 @@ def asked(world: World, query: str) -> list[float]:
         cursor = f"&cursor={answer['next_cursor']}"
 
 
-def test_a_row_says_its_window_its_dimensions_and_its_sums() -> None:
+def test_a_row_has_its_window_its_dimensions_and_its_sums() -> None:
     answer = call(sales(), "GET", "/v1/views/sales?limit=1", role="see").json()
     assert answer == {
         "view": "sales",
@@ -91,7 +91,7 @@ def test_pages_and_filters(query: str, expected: list[float]) -> None:
         ("/v1/views/sales?limit=0", 400, "bad_parameter"),
     ],
 )
-def test_what_makes_no_sense_is_told(path: str, status: int, code: str) -> None:
+def test_an_invalid_parameter_is_refused(path: str, status: int, code: str) -> None:
     answer: Any = call(sales(), "GET", path)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 

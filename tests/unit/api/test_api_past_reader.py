@@ -1,4 +1,4 @@
-"""What the read model tells of users, as segments see it: in the order in which it came."""
+"""Events from the read model as input of segments, in order of arrival."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,18 +34,18 @@ def pasts(*rows: dict[str, Any]) -> Sequence[PastEvent]:
     return events
 
 
-def test_what_became_of_messages_is_among_it_in_its_place_by_when_it_was_reported() -> None:
-    told = pasts(
+def test_outcomes_are_ordered_by_the_time_of_their_report() -> None:
+    found = pasts(
         row("delivery", "Message Delivered", 9 * MINUTE_MS, 1 * MINUTE_MS, '{"properties":{"attempt":3},"context":{}}'),
         row("track", "Page Viewed", 5 * MINUTE_MS, 5 * MINUTE_MS),
         row("track", "Order Completed", 1 * MINUTE_MS, 1 * MINUTE_MS),
     )
-    assert [event.name for event in told] == ["Order Completed", "Page Viewed", "Message Delivered"]
-    assert told[2] == PastEvent("Message Delivered", 9 * MINUTE_MS, {"attempt": 3}, {}, 9 * MINUTE_MS * 1000, is_outcome=True)
-    assert not told[0].is_outcome
+    assert [event.name for event in found] == ["Order Completed", "Page Viewed", "Message Delivered"]
+    assert found[2] == PastEvent("Message Delivered", 9 * MINUTE_MS, {"attempt": 3}, {}, 9 * MINUTE_MS * 1000, is_outcome=True)
+    assert not found[0].is_outcome
 
 
-def test_an_attempt_that_is_tried_again_is_no_outcome() -> None:
+def test_a_retried_attempt_is_no_outcome() -> None:
     assert pasts(row("delivery", "Message Retrying", 9, 1)) == []
-    told = pasts(row("track", "Message Retrying", 9, 1))  # somebody's own event of that name is one
-    assert [event.name for event in told] == ["Message Retrying"]
+    found = pasts(row("track", "Message Retrying", 9, 1))  # a tracked event with the name of an outcome is an event
+    assert [event.name for event in found] == ["Message Retrying"]

@@ -40,7 +40,7 @@ def test_allow_names_every_method_of_a_path(path: str, allowed: str) -> None:
 
 
 @pytest.mark.parametrize("user", ["a/b", "a/segments", "50%", "%2F", "%252F", "a b ü", "a?b", "a#b"])
-def test_a_user_id_holds_any_character(user: str) -> None:
+def test_a_user_id_may_have_any_character(user: str) -> None:
     world = World()
     world.audience.user_rows = {user: [Membership("vip", 1, 0, 1)]}
     encoded = "".join(chr(byte) if byte < 128 and chr(byte).isalnum() else f"%{byte:02X}" for byte in user.encode())
@@ -65,19 +65,19 @@ NESTED = "W1tb" * 3000
         ("/v1/feed", "feed", [(2**63, 0), (-1, 0)]),
     ],
 )
-def test_a_cursor_that_is_not_ours_is_a_bad_request(path: str, name: str, positions: list[tuple[object, ...]]) -> None:
+def test_a_foreign_cursor_is_a_bad_request(path: str, name: str, positions: list[tuple[object, ...]]) -> None:
     world = defined()
     for cursor in (NESTED, *(make_cursor(name, position) for position in positions)):
         answer = call(world, "GET", path, params={"cursor": cursor})
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor")
 
 
-def test_a_cursor_at_the_end_of_its_range_is_good() -> None:
+def test_a_cursor_at_the_end_of_its_range_is_valid() -> None:
     world = defined()
     position = (2**31 - 1, 2**63 - 1)
     assert call(world, "GET", "/v1/segments/vip/versions", params={"cursor": make_cursor("versions of vip", position)}).is_success
 
 
-def test_crashes_and_refusals_have_the_shape_of_a_problem() -> None:
+def test_failures_and_refusals_are_problems() -> None:
     refused = call(World(), "POST", "/v1/segments", json={**SEGMENT, "where": {"all": []}})
     assert refused.json().keys() >= {"type", "title", "status", "detail", "code", "message", "success", "errors"}

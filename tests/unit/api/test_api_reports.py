@@ -1,4 +1,4 @@
-"""Questions to the audience report, over HTTP, on rows in memory."""
+"""Requests to the audience report, over HTTP, on rows in memory."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def asked(world: World, query: str) -> list[tuple[str, Any]]:
         cursor = f"&cursor={answer['next_cursor']}"
 
 
-def test_a_report_says_what_it_is_of() -> None:
+def test_a_report_states_its_time_zone_and_counts() -> None:
     assert call(reported(), "GET", "/v1/reports/audience?show=overlap", role="see").json() == {
         "report": "audience",
         "show": "overlap",
@@ -75,7 +75,7 @@ def test_pages_and_filters(query: str, expected: list[tuple[str, int]]) -> None:
         ("cursor=x", 400, "bad_cursor"),
     ],
 )
-def test_what_makes_no_sense_is_told(query: str, status: int, code: str) -> None:
+def test_an_invalid_parameter_is_refused(query: str, status: int, code: str) -> None:
     answer: Any = call(reported(), "GET", f"/v1/reports/audience?{query}")
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
@@ -85,7 +85,7 @@ def test_before_the_first_report_there_is_none() -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_report")
 
 
-def test_a_report_that_is_replaced_while_it_is_read_is_read_anew() -> None:
+def test_a_report_replaced_during_the_read_is_read_again() -> None:
     world = reported()
     world.reports.kept["acme", 8, "days"] = [ReportRow("buyers", "2023-11-16", {"day": "2023-11-16", "size": 9, "entries": 0})]
 

@@ -12,7 +12,7 @@ from starling_api.definitions.definition import Definition, plain_status, segmen
 from starling_api.definitions.kinds import TRAITS, new_secret, read_trait, read_webhook
 from starling_api.http.auth import Role, Tokens
 from starling_api.http.bodies import body_schemas
-from starling_api.http.errors import AtWork, BadRequest, IdempotencyKeyReused
+from starling_api.http.errors import BadRequest, IdempotencyKeyReused, ResourceBusy
 from starling_api.http.idempotency import answer_once
 from starling_api.http.pagination import PageOf, cut, make_cursor
 from starling_api.ports import Stored
@@ -27,7 +27,7 @@ KNOWN = Known(segments={"vips": frozenset()}, taken_keys=frozenset({"old"}))
 @pytest.mark.parametrize(
     ("stored", "in_force", "status"),
     [
-        pytest.param("defined", {}, "backfilling", id="nobody has reported"),
+        pytest.param("defined", {}, "backfilling", id="no report"),
         pytest.param("defined", {0: 3}, "backfilling", id="one partition has not reported"),
         pytest.param("defined", {0: 3, 1: None}, "backfilling", id="one does not know the segment"),
         pytest.param("defined", {0: 3, 1: 2}, "backfilling", id="one is at the version before"),
@@ -37,7 +37,7 @@ KNOWN = Known(segments={"vips": frozenset()}, taken_keys=frozenset({"old"}))
         pytest.param("paused", {}, "paused", id="paused stays paused"),
     ],
 )
-def test_a_segment_is_active_once_every_partition_works_by_it(stored: str, in_force: dict[int, int | None], status: str) -> None:
+def test_a_segment_is_active_once_every_partition_applies_it(stored: str, in_force: dict[int, int | None], status: str) -> None:
     assert segment_status(Definition("segment", "vip", 3, stored, {}, 0, 0), in_force, partitions=2) == status
 
 
@@ -62,7 +62,7 @@ WEBHOOK = {"key": "shop", "url": "https://shop.example/hook", "secret": SECRET}
     [
         pytest.param({"key": None}, "", "missing_field", id="no key"),
         pytest.param({"key": "Shop"}, "/key", "bad_key", id="capital letter"),
-        pytest.param({"key": "old"}, "/key", "key_taken", id="key of somebody else"),
+        pytest.param({"key": "old"}, "/key", "key_taken", id="key in use"),
         pytest.param({"url": None}, "", "missing_field", id="no address"),
         pytest.param({"url": "ftp://shop.example"}, "/url", "wrong_type", id="another protocol"),
         pytest.param({"url": "https://"}, "/url", "wrong_type", id="no host"),
@@ -85,7 +85,7 @@ WEBHOOK = {"key": "shop", "url": "https://shop.example/hook", "secret": SECRET}
         pytest.param({"secret": "whsec_" + base64.b64encode(b"short").decode()}, "/secret", "wrong_type", id="too short"),
         pytest.param({"secret": "whsec_!!!"}, "/secret", "wrong_type", id="no base64"),
         pytest.param({"segments": []}, "/segments", "wrong_type", id="no segment at all"),
-        pytest.param({"segments": ["vips", "nobody"]}, "/segments/1", "unknown_segment", id="a segment that is not there"),
+        pytest.param({"segments": ["vips", "unknown"]}, "/segments/1", "unknown_segment", id="a segment that is not there"),
         pytest.param({"segments": [["vips"]]}, "/segments/0", "unknown_segment", id="a list in the list"),
         pytest.param({"events": ["opened"]}, "/events", "wrong_type", id="an event that does not exist"),
         pytest.param({"events": []}, "/events", "wrong_type", id="no event"),
@@ -93,13 +93,13 @@ WEBHOOK = {"key": "shop", "url": "https://shop.example/hook", "secret": SECRET}
         pytest.param({"a/b~c": 1}, "/a~1b~0c", "unknown_field", id="a field of another product"),
     ],
 )
-def test_each_fault_of_a_webhook_is_named(change: dict[str, Any], pointer: str, code: str) -> None:
+def test_each_error_of_a_webhook_is_reported(change: dict[str, Any], pointer: str, code: str) -> None:
     with pytest.raises(DefinitionRefused) as refused:
         read_webhook({**WEBHOOK, **change}, KNOWN)
     assert [(fault.pointer, fault.code) for fault in refused.value.errors] == [(pointer, code)]
 
 
-def test_a_url_that_is_refused_is_told_why() -> None:
+def test_a_refused_url_has_its_reason() -> None:
     with pytest.raises(DefinitionRefused) as refused:
         read_webhook({**WEBHOOK, "url": "https://a..b/"}, KNOWN)
     [fault] = refused.value.errors
@@ -110,7 +110,7 @@ def test_a_url_that_is_refused_is_told_why() -> None:
 @pytest.mark.parametrize(
     "url", ["https://bücher.example/x", "http://my_service:8080", "https://[2001:db8::1]:8443/x?y=z", "https://shop.example./"]
 )
-def test_hosts_that_can_be_looked_up_are_kept_as_they_came(url: str) -> None:
+def test_valid_hosts_are_stored_unchanged(url: str) -> None:
     assert read_webhook({**WEBHOOK, "url": url}, KNOWN)["url"] == url
 
 
@@ -140,7 +140,7 @@ def test_a_webhook_has_defaults() -> None:
         pytest.param({"op": "gte"}, "/op", "unknown_field", id="a condition is no measure"),
     ],
 )
-def test_each_fault_of_a_computed_trait_is_named(change: dict[str, Any], pointer: str, code: str) -> None:
+def test_each_error_of_a_computed_trait_is_reported(change: dict[str, Any], pointer: str, code: str) -> None:
     with pytest.raises(DefinitionRefused) as refused:
         read_trait({"key": "ltv", "event": "Order Completed", **change}, KNOWN)
     assert (pointer, code) in [(fault.pointer, fault.code) for fault in refused.value.errors]
@@ -164,20 +164,20 @@ def test_every_measure_and_window_can_be_a_computed_trait(document: dict[str, An
     Draft202012Validator(TRAIT_BODY).validate({"key": "t", **document})
 
 
-def test_the_promised_body_of_a_computed_trait_refuses_a_broken_one() -> None:
+def test_the_schema_of_a_computed_trait_refuses_an_invalid_one() -> None:
     check = Draft202012Validator(TRAIT_BODY)
     assert check.is_valid({"key": "t", "event": "Buy"})
     for broken in ({}, {"within": "soon"}, {"op": "gte"}, {"measure": {"median": "x"}}, {"within": "1d", "calendar": "today"}):
         assert not check.is_valid({"key": "t", **({"event": "Buy"} if broken else {}), **broken})
 
 
-def test_all_faults_of_a_computed_trait_come_at_once() -> None:
+def test_all_errors_of_a_computed_trait_are_reported_together() -> None:
     with pytest.raises(DefinitionRefused) as refused:
         read_trait({"key": "old", "name": 5, "event": "Buy", "within": "x"}, KNOWN)
     assert [fault.code for fault in refused.value.errors] == ["key_taken", "wrong_type", "bad_duration"]
 
 
-def test_what_is_no_object_is_refused() -> None:
+def test_a_document_that_is_not_an_object_is_refused() -> None:
     for read in (read_trait, read_webhook):
         nonsense: object
         for nonsense in ([], "text", 5, None):
@@ -185,7 +185,7 @@ def test_what_is_no_object_is_refused() -> None:
                 read(nonsense, KNOWN)
 
 
-def test_tokens_say_who_one_is_but_names_do_not_say_the_token() -> None:
+def test_tokens_identify_callers_and_names_do_not_reveal_tokens() -> None:
     tokens = Tokens("abc123=viewer:acme, def=admin:other")
     caller = tokens.caller("abc123")
     assert caller is not None
@@ -196,14 +196,14 @@ def test_tokens_say_who_one_is_but_names_do_not_say_the_token() -> None:
 
 
 @pytest.mark.parametrize("text", ["abc", "abc=viewer", "abc=boss:acme", "abc=VIEWER:acme", "abc=viewer:Acme", "=viewer:acme"])
-def test_a_bad_token_setting_is_refused_without_showing_it(text: str) -> None:
+def test_an_invalid_token_setting_is_refused_without_its_token(text: str) -> None:
     with pytest.raises(ValueError, match="token 2") as refused:
         Tokens(f"good=viewer:acme,{text}")
     assert "abc" not in str(refused.value)
 
 
 @given(st.lists(st.text(max_size=3), unique=True, max_size=8).map(sorted), st.integers(1, 4))
-def test_pages_put_together_are_the_whole_list(rows: list[str], limit: int) -> None:
+def test_pages_together_are_the_whole_list(rows: list[str], limit: int) -> None:
     seen: list[str] = []
     cursor: str | None = None
     while True:
@@ -230,13 +230,13 @@ def test_pages_put_together_are_the_whole_list(rows: list[str], limit: int) -> N
         pytest.param(make_cursor("rows", ("a", "b")), id="too long"),
     ],
 )
-def test_a_cursor_that_is_not_ours_is_refused(cursor: str) -> None:
+def test_a_foreign_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(BadRequest) as refused:
         PageOf(10, cursor).after("rows", ("",))
     assert refused.value.code == "bad_cursor"
 
 
-def test_the_first_answer_is_given_again() -> None:
+def test_a_repetition_returns_the_first_response() -> None:
     answers, given = MemoryAnswers(), []
 
     def act() -> Stored:
@@ -251,7 +251,7 @@ def test_the_first_answer_is_given_again() -> None:
     assert answer_once(answers, "others", "k", "another print", act).status == 201
 
 
-def test_what_failed_may_be_tried_again_with_the_same_key() -> None:
+def test_a_failed_request_can_be_repeated_with_the_same_key() -> None:
     answers = MemoryAnswers()
 
     def fail() -> Stored:
@@ -262,11 +262,11 @@ def test_what_failed_may_be_tried_again_with_the_same_key() -> None:
     assert answer_once(answers, "acme", "k", "corrected", lambda: Stored(204, "", None)).status == 204
 
 
-def test_the_same_key_while_the_first_is_at_work_is_asked_to_wait() -> None:
+def test_a_concurrent_request_with_the_same_key_is_refused() -> None:
     answers = MemoryAnswers()
 
     def act() -> Stored:
-        with pytest.raises(AtWork):
+        with pytest.raises(ResourceBusy):
             answer_once(answers, "acme", "k", "print", lambda: Stored(201, "", None))
         return Stored(201, "mine", None)
 

@@ -8,8 +8,8 @@ import pytest
 from starling_api.definitions.commands import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS
 from starling_api.definitions.definition import archived, revised
 from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
-from starling_api.http.errors import Archived, AtWork, InUse, NotFound, ReadOnly, VersionConflict
-from starling_api.ports import Reported
+from starling_api.http.errors import Archived, InUse, NotFound, ReadOnly, ResourceBusy, VersionConflict
+from starling_api.ports import ReportedProgress
 from starling_common.kafka import BrokerUnavailable
 from starling_common.timezones import Timezones
 from starling_segments import DefinitionRefused
@@ -35,18 +35,18 @@ def test_defining_claims_publishes_and_shows() -> None:
     assert world.slept_seconds == 0
 
 
-def test_a_slow_read_model_is_waited_for_but_not_for_ever() -> None:
+def test_a_write_waits_a_limited_time_for_the_read_model() -> None:
     world = World(projector_is_down=True)
     made = world.commands.define(SEGMENTS, AUTHOR, BUYERS)
     assert made.version == 1
     assert world.slept_seconds >= READ_YOUR_WRITES_SECONDS
 
 
-def test_pausing_and_resuming_are_changes_that_are_made_once() -> None:
+def test_repeated_pauses_and_resumptions_have_no_effect() -> None:
     world = World()
     commands = world.commands
     commands.define(SEGMENTS, AUTHOR, BUYERS)
-    for turn, status in ((commands.hold, "paused"), (commands.resume, "defined")):
+    for turn, status in ((commands.pause, "paused"), (commands.resume, "defined")):
         if_match: int | None = world.published[-1].recorded_at_micros
         for _ in range(2):
             turned = turn(SEGMENTS, AUTHOR, "buyers", if_match)
@@ -55,39 +55,39 @@ def test_pausing_and_resuming_are_changes_that_are_made_once() -> None:
     assert [change.action for change in world.published] == ["DEFINED", "PAUSED", "RESUMED"]
     assert world.published[1].document == world.published[0].document
     with pytest.raises(VersionConflict):
-        commands.hold(SEGMENTS, AUTHOR, "buyers", 7)
+        commands.pause(SEGMENTS, AUTHOR, "buyers", 7)
     with pytest.raises(NotFound):
-        commands.resume(SEGMENTS, AUTHOR, "nobody", None)
+        commands.resume(SEGMENTS, AUTHOR, "unknown", None)
     commands.archive(SEGMENTS, AUTHOR, "buyers", None)
-    for turn in (commands.hold, commands.resume):
+    for turn in (commands.pause, commands.resume):
         with pytest.raises(Archived):
             turn(SEGMENTS, AUTHOR, "buyers", None)
 
 
-def test_a_pause_is_answered_once_nobody_evaluates_the_segment_any_more() -> None:
+def test_a_pause_waits_until_no_partition_evaluates_the_segment() -> None:
     world = World()
     world.commands.define(SEGMENTS, AUTHOR, BUYERS)
-    world.audience.reported = {0: Reported(1, {"acme/buyers": 1}), 1: Reported(1, {})}
+    world.audience.reported = {0: ReportedProgress(1, {"acme/buyers": 1}), 1: ReportedProgress(1, {})}
     pauses: list[bool] = []
 
     def take_over() -> None:
         pauses.append(True)
         if len(pauses) == 3:
-            world.audience.reported[0] = Reported(2, {})
+            world.audience.reported[0] = ReportedProgress(2, {})
 
-    world.on_pause = take_over
-    assert world.commands.hold(SEGMENTS, AUTHOR, "buyers", None).status == "paused"
+    world.on_sleep = take_over
+    assert world.commands.pause(SEGMENTS, AUTHOR, "buyers", None).status == "paused"
     assert len(pauses) == 3
-    world.audience.reported[0] = Reported(1, {"acme/buyers": 1})  # a segmenter that is away is not waited for for ever
+    world.audience.reported[0] = ReportedProgress(1, {"acme/buyers": 1})  # a segmenter that is away is not waited for for ever
     before = world.slept_seconds
-    world.commands.hold(SEGMENTS, AUTHOR, "buyers", None)
+    world.commands.pause(SEGMENTS, AUTHOR, "buyers", None)
     assert world.slept_seconds - before >= READ_YOUR_WRITES_SECONDS
 
 
 def test_a_paused_segment_stays_paused_when_it_is_revised() -> None:
     world = World()
     world.commands.define(SEGMENTS, AUTHOR, BUYERS)
-    world.commands.hold(SEGMENTS, AUTHOR, "buyers", None)
+    world.commands.pause(SEGMENTS, AUTHOR, "buyers", None)
     new = world.commands.revise(SEGMENTS, AUTHOR, "buyers", segment("buyers", {"everyone": True}), None)
     assert (new.version, new.status) == (2, "paused")
     assert world.published[-1].action == "PAUSED"
@@ -112,7 +112,7 @@ def test_only_a_changed_meaning_makes_a_new_version(change: dict[str, Any], vers
     assert world.published[1].recorded_at_micros > world.published[0].recorded_at_micros
 
 
-def test_saying_the_same_again_publishes_nothing() -> None:
+def test_an_equal_document_is_not_published() -> None:
     world = World()
     made = world.commands.define(SEGMENTS, AUTHOR, BUYERS)
     sent_back = {**world.queries.definition(SEGMENTS, "acme", "buyers")[1], "size": 5, "backfill": {}, "status": "active"}
@@ -121,7 +121,7 @@ def test_saying_the_same_again_publishes_nothing() -> None:
 
 
 @pytest.mark.parametrize("change", [{"where": {"everyone": True}}, {"name": "Loyal buyers"}, {"description": "They come back"}])
-def test_of_two_who_saw_the_same_revision_the_second_loses(change: dict[str, Any]) -> None:
+def test_the_second_write_of_the_same_revision_is_refused(change: dict[str, Any]) -> None:
     world = World()
     seen = world.commands.define(SEGMENTS, AUTHOR, BUYERS).revision
     newer = world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, **change}, if_match=seen).revision
@@ -129,7 +129,7 @@ def test_of_two_who_saw_the_same_revision_the_second_loses(change: dict[str, Any
     with pytest.raises(VersionConflict) as conflict:
         world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "name": "Others"}, if_match=seen)
     assert conflict.value.revision == newer
-    for turn in (world.commands.archive, world.commands.hold, world.commands.resume):
+    for turn in (world.commands.archive, world.commands.pause, world.commands.resume):
         with pytest.raises(VersionConflict):
             turn(SEGMENTS, AUTHOR, "buyers", seen)
 
@@ -139,7 +139,7 @@ def test_every_change_moves_the_revision_and_only_a_new_meaning_the_version() ->
     commands = world.commands
     seen = [commands.define(SEGMENTS, AUTHOR, BUYERS)]
     seen.append(commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "name": "Loyal"}, None))
-    seen.append(commands.hold(SEGMENTS, AUTHOR, "buyers", None))
+    seen.append(commands.pause(SEGMENTS, AUTHOR, "buyers", None))
     seen.append(commands.resume(SEGMENTS, AUTHOR, "buyers", None))
     seen.append(commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "where": {"everyone": True}}, None))
     assert [one.version for one in seen] == [1, 1, 1, 1, 2]
@@ -153,7 +153,7 @@ def test_every_change_moves_the_revision_and_only_a_new_meaning_the_version() ->
         ("updated_at", "2020-01-01"),
     ],
 )  # fmt: skip
-def test_a_changed_read_only_field_is_refused_by_name(field: str, value: object) -> None:
+def test_a_changed_read_only_field_is_refused_with_its_pointer(field: str, value: object) -> None:
     world = World()
     world.commands.define(SEGMENTS, AUTHOR, BUYERS)
     read = world.queries.definition(SEGMENTS, "acme", "buyers")[1]
@@ -164,7 +164,7 @@ def test_a_changed_read_only_field_is_refused_by_name(field: str, value: object)
 
 
 def test_a_webhook_that_was_disabled_can_be_read_edited_and_sent_back() -> None:
-    """Delivery disables it in the topic, past the claims: the revision that is read must be the one that is compared."""
+    """Delivery disables it in the topic, past the claims: the comparison must use the revision of the read model."""
     world = World()
     made = world.commands.define(WEBHOOKS, AUTHOR, {"key": "shop", "url": "https://shop.example/hook"})
     later = made.recorded_at_micros + 60_000_000
@@ -187,7 +187,7 @@ def test_a_race_without_if_match_is_run_again() -> None:
     claim = world.claims.claim
     raced: list[Any] = []
 
-    def claim_after_somebody_else(change: Any, after: Any) -> bool:
+    def claim_after_another_request(change: Any, after: Any) -> bool:
         if not raced:
             raced.append(change)
             other = revised(after, AUTHOR, {**after.document, "where": {"everyone": True}}, SEGMENTS.meaning, world.micros)
@@ -196,7 +196,7 @@ def test_a_race_without_if_match_is_run_again() -> None:
             world.claims.mark_published(other)
         return claim(change, after)
 
-    world.claims.claim = claim_after_somebody_else  # type: ignore[method-assign]
+    world.claims.claim = claim_after_another_request  # type: ignore[method-assign]
     made = world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "timezone": "Asia/Tokyo"}, None)
     assert made.version == 3
     assert [change.version for change in world.published] == [1, 2, 3]
@@ -220,7 +220,7 @@ def test_a_key_that_the_read_model_does_not_show_yet_is_taken_too(name: str) -> 
     assert codes(refused) == [("/key", "key_taken")]
 
 
-def test_archiving_twice_says_it_once_and_what_is_archived_stays() -> None:
+def test_archiving_twice_publishes_once_and_an_archived_key_stays_archived() -> None:
     world = World()
     world.commands.define(SEGMENTS, AUTHOR, BUYERS)
     for _ in range(2):
@@ -230,7 +230,7 @@ def test_archiving_twice_says_it_once_and_what_is_archived_stays() -> None:
         world.commands.revise(SEGMENTS, AUTHOR, "buyers", BUYERS, None)
 
 
-def test_what_others_use_cannot_be_archived() -> None:
+def test_a_used_definition_cannot_be_archived() -> None:
     world = World()
     world.commands.define(TRAITS, AUTHOR, {"key": "ltv", "event": "Order Completed", "measure": {"sum": "revenue"}})
     world.commands.define(SEGMENTS, AUTHOR, BUYERS)
@@ -244,7 +244,7 @@ def test_what_others_use_cannot_be_archived() -> None:
     world.commands.archive(SEGMENTS, AUTHOR, "buyers", None)
 
 
-def test_references_are_checked_against_what_is_there() -> None:
+def test_references_to_unknown_keys_are_refused() -> None:
     world = World()
     where = {"all": [{"segment": "buyers"}, {"trait": "computed.ltv", "op": "exists"}]}
     with pytest.raises(DefinitionRefused) as refused:
@@ -262,7 +262,7 @@ def test_a_cycle_through_others_is_refused() -> None:
     assert "vips" in str(refused.value)
 
 
-def test_nothing_is_claimed_for_what_is_refused() -> None:
+def test_a_refused_document_is_not_claimed() -> None:
     world = World()
     with pytest.raises(DefinitionRefused):
         world.commands.define(SEGMENTS, AUTHOR, segment("buyers", {"all": []}))
@@ -277,16 +277,16 @@ def test_a_key_in_the_document_must_be_that_of_the_path() -> None:
     assert codes(refused) == [("/key", "bad_key")]
 
 
-def test_what_is_not_there_is_not_found() -> None:
+def test_an_unknown_key_is_not_found() -> None:
     for act in (
-        lambda: World().commands.revise(SEGMENTS, AUTHOR, "nobody", BUYERS, None),
-        lambda: World().commands.archive(TRAITS, AUTHOR, "nobody", None),
+        lambda: World().commands.revise(SEGMENTS, AUTHOR, "unknown", BUYERS, None),
+        lambda: World().commands.archive(TRAITS, AUTHOR, "unknown", None),
     ):
         with pytest.raises(NotFound):
             act()
 
 
-def test_a_change_whose_author_died_is_published_by_the_sweep_and_only_once_old() -> None:
+def test_the_sweep_publishes_an_abandoned_change_after_its_time_out() -> None:
     world = World(broker_is_down=True)
     with pytest.raises(BrokerUnavailable):
         world.commands.define(SEGMENTS, AUTHOR, BUYERS)
@@ -298,19 +298,19 @@ def test_a_change_whose_author_died_is_published_by_the_sweep_and_only_once_old(
     assert world.commands.finish_abandoned() == 0
 
 
-def test_while_a_change_is_not_published_the_next_one_waits_its_turn() -> None:
+def test_a_change_waits_until_the_one_before_it_is_published() -> None:
     world = World(broker_is_down=True)
     with pytest.raises(BrokerUnavailable):
         world.commands.define(SEGMENTS, AUTHOR, BUYERS)
     world.broker_is_down = False
-    with pytest.raises(AtWork):
+    with pytest.raises(ResourceBusy):
         world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "where": {"everyone": True}}, None)
     world.micros += ABANDONED_MICROS
     world.commands.revise(SEGMENTS, AUTHOR, "buyers", {**BUYERS, "where": {"everyone": True}}, None)
     assert [(change.action, change.version) for change in world.published] == [("DEFINED", 1), ("REVISED", 2)]
 
 
-def test_a_definition_whose_answer_was_lost_can_be_sent_again() -> None:
+def test_a_definition_whose_response_was_lost_can_be_repeated() -> None:
     world = World(broker_is_down=True)
     webhook = {"key": "shop", "url": "https://shop.example/hook"}
     with pytest.raises(BrokerUnavailable):
@@ -322,7 +322,7 @@ def test_a_definition_whose_answer_was_lost_can_be_sent_again() -> None:
     assert len(world.published) == 1
 
 
-def test_a_webhook_keeps_its_secret_and_comes_back_from_being_disabled() -> None:
+def test_a_revised_webhook_keeps_its_secret_and_is_enabled_again() -> None:
     world = World()
     webhook = {"key": "shop", "url": "https://shop.example/hook"}
     made = world.commands.define(WEBHOOKS, AUTHOR, webhook)
@@ -351,7 +351,7 @@ def test_true_instead_of_one_is_a_change_of_meaning() -> None:
     assert len(world.published) == 2
 
 
-def test_true_instead_of_one_is_no_definition_sent_again() -> None:
+def test_true_instead_of_one_is_no_repetition() -> None:
     world = World(broker_is_down=True)
     where = {"trait": "vip", "op": "eq", "value": 1}
     with pytest.raises(BrokerUnavailable):
@@ -363,7 +363,7 @@ def test_true_instead_of_one_is_no_definition_sent_again() -> None:
     assert codes(refused) == [("/key", "key_taken")]
 
 
-def test_a_segment_may_ask_for_a_list_that_is_there() -> None:
+def test_a_segment_may_use_a_known_list() -> None:
     world = World()
     with pytest.raises(DefinitionRefused) as refused:
         world.commands.define(SEGMENTS, AUTHOR, segment("vips", {"list": "vips"}))
@@ -389,6 +389,6 @@ def test_a_segment_without_a_time_zone_gets_its_workspaces() -> None:
 
 
 @pytest.mark.parametrize("text", ["Europe/Berlin", "acme=Mars/Olympus", "acme=../etc/passwd", "Acme=UTC", "acme=UTC=UTC"])
-def test_time_zones_that_cannot_be_read_keep_the_service_from_starting(text: str) -> None:
+def test_invalid_time_zones_prevent_the_start(text: str) -> None:
     with pytest.raises(ValueError, match="expected workspace=zone"):
         Timezones(f"shop=UTC,{text}")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from starling_api.definitions.kinds import LISTS, SEGMENTS, read_trait
-from starling_api.http.later import LATER
-from starling_api.preview.request import asked_segment
+from starling_api.http.not_implemented import PLANNED
+from starling_api.preview.request import requested_segment
 from starling_segments import Known, parse_segment
 from starling_segments.parse.conditions import LEAF_READERS
 from tests.unit.api.memory import AUTHOR, World
@@ -37,7 +37,7 @@ def test_every_preview_of_the_marketers_guide_is_accepted() -> None:
     asked = blocks("docs/how-to/marketer.md", "preview")
     assert asked
     for document in asked:
-        assert asked_segment(document, Known())
+        assert requested_segment(document, Known())
 
 
 def test_every_computed_trait_of_the_marketers_guide_is_accepted() -> None:
@@ -47,7 +47,7 @@ def test_every_computed_trait_of_the_marketers_guide_is_accepted() -> None:
 
 def test_every_call_that_answers_501_is_told() -> None:
     told = (ROOT / "docs/reference/not-yet.md").read_text()
-    missing = [one for one in LATER if f"`{one.method} {one.path.replace(':id', '')}`" not in told]
+    missing = [one for one in PLANNED if f"`{one.method} {one.path.replace(':id', '')}`" not in told]
     assert missing == []
 
 

@@ -1,1 +1,1 @@
-"""Backfills: how a new segment gets its history from a Spark job, and how far the job is."""
+"""Backfills: Spark jobs that compute the history of new segments: their submission, progress and routes."""

@@ -1,4 +1,4 @@
-"""Core: which new segments wait for Spark to gather their past, how far that is, and what can be asked of it."""
+"""Core: backfills: which segments need one, their progress, and the requests to pause, resume or cancel one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import Any, Final
 from starling_api.definitions.definition import Change, used_lists, used_traits
 from starling_api.definitions.in_force import Definitions
 from starling_api.http.errors import BackfillEnded, NotFound
-from starling_api.ports import AudienceReader, Reported
+from starling_api.ports import AudienceReader, ReportedProgress
 from starling_common.instants import format_instant
 from starling_common.read_models import SEGMENT
 from starling_common.wire import Record
@@ -16,47 +16,47 @@ from starling_segments import InvalidPlan, Known, compile_preview, parse_segment
 
 Document = dict[str, Any]
 
-_ASKED_BY: Final = {"pause": PAUSED, "resume": RUNNING, "cancel": CANCELLED}
+_STATE_AFTER: Final = {"pause": PAUSED, "resume": RUNNING, "cancel": CANCELLED}
 _NEW_MEANING: Final = frozenset({"DEFINED", "REVISED"})
 
 
 @dataclass(frozen=True, slots=True)
 class Backfills:
-    """`runs`: what is known of them; `ask`: tells the job, and returns once the broker has it."""
+    """The backfill runs. `runs`: returns the known runs by name; `publish`: publishes a request and awaits its acknowledgement."""
 
     runs: Callable[[], Mapping[str, Run]]
-    ask: Callable[[Record], None]
+    publish: Callable[[Record], None]
     now_micros: Callable[[], int]
 
     def of_segment(self, workspace: str, key: str, version: int) -> Document | None:
-        """How far the newest backfill for that version is; None when there was none."""
+        """Return the progress of the newest backfill of that version; None without one."""
         run = of_segment(self.runs().values(), f"{workspace}/{key}", version)
-        return None if run is None else self._shown(run)
+        return None if run is None else self._progress(run)
 
     def all(self, workspace: str) -> Document:
-        """The runs that concern the workspace, the newest first."""
+        """Return the runs with segments of the workspace, the newest first."""
         concerned = [run for run in self.runs().values() if _concerns(run, workspace)]
         concerned.sort(key=lambda run: run.started_at, reverse=True)
         return {"items": [self._listed(run, workspace) for run in concerned]}
 
-    def turn(self, workspace: str, name: str, what: str, *, dry_run: bool = False) -> Document:
-        """Ask a run to `pause`, `resume` or `cancel`; it does so between two partitions. Raises: NotFound, Conflict."""
+    def control(self, workspace: str, name: str, action: str, *, dry_run: bool = False) -> Document:
+        """Request a run to `pause`, `resume` or `cancel`, which it does between two partitions. Raises: NotFound, BackfillEnded."""
         run = self.runs().get(name)
         if run is None or not _concerns(run, workspace):
             raise NotFound("backfill", name)
-        asked = _ASKED_BY[what]
-        if run.state == DONE or (run.state in ENDED and asked != RUNNING):
+        requested = _STATE_AFTER[action]
+        if run.state == DONE or (run.state in ENDED and requested != RUNNING):
             raise BackfillEnded(f"the backfill {name!r} is {run.state}")
         if not dry_run:
-            self.ask(report(run, REQUEST, asked, self.now_micros()))
-        return self._listed(replace(run, requested=asked), workspace)
+            self.publish(report(run, REQUEST, requested, self.now_micros()))
+        return self._listed(replace(run, requested=requested), workspace)
 
     def _listed(self, run: Run, workspace: str) -> Document:
-        mine = f"{workspace}/"
-        segments = {place.removeprefix(mine): version for place, version in run.definitions.items() if place.startswith(mine)}
-        return {"run": run.name, "segments": segments, "asked": run.requested} | self._shown(run)
+        prefix = f"{workspace}/"
+        segments = {name.removeprefix(prefix): version for name, version in run.definitions.items() if name.startswith(prefix)}
+        return {"run": run.name, "segments": segments, "asked": run.requested} | self._progress(run)
 
-    def _shown(self, run: Run) -> Document:
+    def _progress(self, run: Run) -> Document:
         end = run.estimated_end(self.now_micros())
         return {
             "run": run.name,
@@ -71,40 +71,41 @@ class Backfills:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """Says which changes of segments have to wait for a backfill. `from_records` 0: none. `largest_past`: records of the
-    largest partition of events; may raise BrokerUnavailable.
+class BackfillPolicy:
+    """Decides which changes of segments wait for a backfill. `from_records` 0: none.
+
+    `largest_partition`: returns the number of records in the largest partition of events; may raise BrokerUnavailable.
     """
 
     from_records: int
-    largest_past: Callable[[], int]
+    largest_partition: Callable[[], int]
     definitions: Definitions
     audience: AudienceReader
     partitions: int
 
     def awaits_backfill(self, change: Change) -> bool:
-        """Whether it asks for what no state keeps, of a past that is too long for the segmenter to stand still for."""
+        """Return whether the change needs aggregates that no state has, over a history too long for the segmenter to replay."""
         if not self.from_records or change.kind != SEGMENT or change.action not in _NEW_MEANING:
             return False
-        return self.largest_past() >= self.from_records and self._asks_for_more(change)
+        return self.largest_partition() >= self.from_records and self._needs_new_aggregates(change)
 
-    def _asks_for_more(self, change: Change) -> bool:
-        here = self.definitions.running(change.workspace).segments
-        others = {key: segment for key, segment in here.items() if key != change.key}
+    def _needs_new_aggregates(self, change: Change) -> bool:
+        in_force = self.definitions.running(change.workspace).segments
+        others = {key: segment for key, segment in in_force.items() if key != change.key}
         uses = {key: segment.uses for key, segment in others.items()}
         known = Known(uses, used_traits(change.document), lists=used_lists(change.document), accounts=True)
         segment = parse_segment(change.document, known)
-        told = self.audience.progress()
-        # Only the leaves of what every partition works by are kept everywhere; another version of the same segment is, too.
-        kept = [one for key, one in here.items() if self._is_active(told, f"{change.workspace}/{key}", one.version)]
+        progress = self.audience.progress()
+        # Every state has the aggregates of the segments that all partitions apply, an earlier version of this segment included.
+        active = [one for key, one in in_force.items() if self._is_active(progress, f"{change.workspace}/{key}", one.version)]
         try:
-            return not compile_preview(segment, others, None, frozenset()).leaves <= stored_leaves(kept)
+            return not compile_preview(segment, others, None, frozenset()).leaves <= stored_leaves(active)
         except InvalidPlan:
-            return True  # what it is built on, or what one of them is, has not been taken over everywhere
+            return True  # a segment that it uses is not active in every partition
 
-    def _is_active(self, told: Mapping[int, Reported], place: str, version: int) -> bool:
-        return len(told) >= self.partitions and all(one.definitions.get(place) == version for one in told.values())
+    def _is_active(self, progress: Mapping[int, ReportedProgress], name: str, version: int) -> bool:
+        return len(progress) >= self.partitions and all(one.definitions.get(name) == version for one in progress.values())
 
 
 def _concerns(run: Run, workspace: str) -> bool:
-    return any(place.startswith(f"{workspace}/") for place in run.definitions)
+    return any(name.startswith(f"{workspace}/") for name in run.definitions)

@@ -11,8 +11,8 @@ _NOT_FOUND: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
-class JobShape:
-    """What the job's pod is made of. `environment` is written out, `secrets` and `config_maps` are taken over whole."""
+class JobSpec:
+    """The pod of the job. Every entry of `secrets` and `config_maps` becomes an environment variable, beside `environment`."""
 
     name: str
     namespace: str
@@ -25,8 +25,8 @@ class JobShape:
     memory: str = "3Gi"
 
 
-def job_body(shape: JobShape) -> client.V1Job:
-    """The Job. Its name is always the same, so that there is never a second one beside it."""
+def job_body(shape: JobSpec) -> client.V1Job:
+    """Return the Job. Its fixed name prevents two concurrent jobs."""
     sources = [client.V1EnvFromSource(config_map_ref=client.V1ConfigMapEnvSource(name=name)) for name in shape.config_maps]
     sources += [client.V1EnvFromSource(secret_ref=client.V1SecretEnvSource(name=name)) for name in shape.secrets]
     container = client.V1Container(
@@ -52,31 +52,31 @@ def job_body(shape: JobShape) -> client.V1Job:
 
 
 class KubernetesJob:
-    """A `Submitter`. What ended is deleted before the next is made."""
+    """A `Submitter`. It deletes a finished job before it creates the next one."""
 
-    def __init__(self, api: client.BatchV1Api, shape: JobShape) -> None:
+    def __init__(self, api: client.BatchV1Api, shape: JobSpec) -> None:
         self._api = api
         self._shape = shape
 
     def is_running(self) -> bool:
-        """Whether there is one that has not ended. Raises: OSError."""
+        """Return whether a job exists that has not ended. Raises: OSError."""
         found = self._found()
         return found is not None and not _ended(found)
 
     def has_failed(self) -> bool:
-        """Whether the last one failed as often as it may. Raises: OSError."""
+        """Return whether the last job failed after all its retries. Raises: OSError."""
         found = self._found()
         return found is not None and _has(found, "Failed")
 
     def start(self) -> None:
-        """Make one; another API process may have been faster. Raises: OSError."""
+        """Create a job, unless another API process has created one. Raises: OSError."""
         shape = self._shape
         if self._found() is not None:
             self._tried(lambda: self._api.delete_namespaced_job(shape.name, shape.namespace, propagation_policy="Foreground"))
         self._tried(lambda: self._api.create_namespaced_job(shape.namespace, job_body(shape)))
 
     def stop(self) -> None:
-        """It lives on without us."""
+        """Do nothing: the job is independent of the API process."""
 
     def _found(self) -> Any:
         return self._tried(lambda: self._api.read_namespaced_job(self._shape.name, self._shape.namespace))

@@ -6,33 +6,33 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-# Behind the live traffic: what is left of the processors is its. At a niceness of 10 it took a fifth of the segmenter's rate.
+# The lowest priority gives the live services precedence. At a niceness of 10 the job reduced the segmenter's rate by a fifth.
 COMMAND: Final = ("nice", "-n", "19", sys.executable, "-m", "starling_spark.jobs.backfill")
 
 
 class LocalProcess:
-    """A `Submitter`. The job goes by the API's own environment, with another name and port."""
+    """A `Submitter`. The job inherits the environment of the API, with another instance id."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """`environment`: what is different for the job."""
+        """`environment`: variables that differ from those of the API."""
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
     def is_running(self) -> bool:
-        """Whether it is at work."""
+        """Return whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def has_failed(self) -> bool:
-        """Whether it ended with another code than 0."""
+        """Return whether the process ended with another exit code than 0."""
         return self._process is not None and self._process.poll() not in {None, 0}
 
     def start(self) -> None:
-        """Start it. Raises: OSError."""
+        """Start the process. Raises: OSError."""
         environment = {**os.environ, "STARLING_INSTANCE_ID": "backfill", **self._environment}
         self._process = subprocess.Popen(COMMAND, env=environment)
 
     def stop(self) -> None:
-        """It is gone on with when the API is back."""
+        """End the process. The run continues when the API starts again."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:

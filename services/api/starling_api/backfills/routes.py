@@ -8,15 +8,15 @@ from fastapi.responses import JSONResponse
 from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import answered
 from starling_api.http.auth import Role
-from starling_api.http.dependencies import UsedServices, Viewer, Write, order_by
-from starling_api.http.models import BackfillListView, BackfillRunView
+from starling_api.http.dependencies import UsedServices, Viewer, Write, unversioned_write_by
+from starling_api.http.models import BackfillListModel, BackfillRunModel
 from starling_api.http.problems import problems
 from starling_api.ports import Stored
 
 backfill_router = APIRouter(prefix="/v1/backfills", tags=["backfills"], responses=problems(401, 403, 500, 503))
 
-_READ: dict[int | str, dict[str, Any]] = {200: {"model": BackfillListView}}
-_CONTROL: dict[int | str, dict[str, Any]] = {200: {"model": BackfillRunView}, **problems(400, 404, 409, 422)}
+_READ: dict[int | str, dict[str, Any]] = {200: {"model": BackfillListModel}}
+_CONTROL: dict[int | str, dict[str, Any]] = {200: {"model": BackfillRunModel}, **problems(400, 404, 409, 422)}
 
 
 @backfill_router.get("", operation_id="list_backfills", summary="List backfills", responses=_READ)
@@ -32,12 +32,13 @@ def control_backfill(
     run: str,
     action: Literal["pause", "resume", "cancel"],
     services: UsedServices,
-    write: Annotated[Write, Depends(order_by(Role.ADMIN))],
+    write: Annotated[Write, Depends(unversioned_write_by(Role.ADMIN))],
 ) -> Response:
-    """The job acts on it between two partitions. A cancelled run can be resumed, and starts over. An admin is needed, for a run can
-    have segments of several workspaces."""
+    """The job applies the request between two partitions. A cancelled run can be resumed and starts again. Needs the role admin,
+    because a run can have segments of several workspaces.
+    """
 
     def act() -> Stored:
-        return Stored(200, to_json(services.backfills.turn(write.author.workspace, run, action, dry_run=write.dry_run)), None)
+        return Stored(200, to_json(services.backfills.control(write.author.workspace, run, action, dry_run=write.dry_run)), None)
 
     return answered(services, write, act)

@@ -1,4 +1,4 @@
-"""Adapter: how much past there is, and what is asked of a backfill. Safe for use by several threads."""
+"""Adapter: the size of the event history, and the requests to backfill runs. Thread-safe."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ _FRESH_SECONDS: Final = 10.0
 
 
 class BackfillTopics:
-    """Opens nothing; the first question does."""
+    """Connects at the first call."""
 
     def __init__(self, brokers: str, registry: Registry) -> None:
         self._brokers = brokers
@@ -29,15 +29,15 @@ class BackfillTopics:
         self._producer: Producer | None = None
         self._largest: tuple[float, int] | None = None
 
-    def largest_past(self) -> int:
-        """Records in the largest partition of `events.behaviour`, by offsets. Raises: BrokerUnavailable."""
+    def largest_partition(self) -> int:
+        """Return the number of records in the largest partition of `events.behaviour`, by offsets. Raises: BrokerUnavailable."""
         with self._lock:
             if self._largest is None or time.monotonic() - self._largest[0] > _FRESH_SECONDS:
-                self._largest = (time.monotonic(), self._asked_for_largest())
+                self._largest = (time.monotonic(), self._read_largest())
             return self._largest[1]
 
-    def ask(self, record: Record) -> None:
-        """Write one `BackfillReported`. Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
+    def publish(self, record: Record) -> None:
+        """Publish one `BackfillReported`. Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
         with self._lock:
             if self._producer is None:
                 self._producer = Producer(producer_config(self._brokers, **{"linger.ms": 0}))
@@ -46,7 +46,7 @@ class BackfillTopics:
         headers = record_headers(deterministic_id("backfill", record["run"]), SERVICE)
         produce_and_wait(producer, BACKFILLS, key=report_key(record), value=value, headers=headers)
 
-    def _asked_for_largest(self) -> int:
+    def _read_largest(self) -> int:
         consumer = Consumer(consumer_config(self._brokers, "starling-api-backfill"))
         try:
             found = spans(consumer, BEHAVIOUR, _TIMEOUT_SECONDS)

@@ -1,4 +1,4 @@
-"""Wiring: what the API has to do with the backfill, from its settings. Opens nothing before `start`."""
+"""Wiring: the backfill components of the API, from its settings. They connect at `start`."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Final
 
 from kubernetes import client, config
 
-from starling_api.backfills.kubernetes import JobShape, KubernetesJob
+from starling_api.backfills.kubernetes import JobSpec, KubernetesJob
 from starling_api.backfills.process import LocalProcess
 from starling_api.backfills.runner import Runner, Submitter
 from starling_api.backfills.topics import BackfillTopics
@@ -21,11 +21,11 @@ from starling_rules.definitions import Definitions
 from starling_rules.ledger import Run
 
 _JOB: Final = "starling-backfill"
-_AGAIN_SECONDS: Final = 5.0
+_RETRY_SECONDS: Final = 5.0
 
 
-class BackfillSide:
-    """Follows the runs, and starts jobs where the settings say so. Without the broker nothing is known of them."""
+class BackfillService:
+    """Follows the backfill runs and submits jobs according to the settings. No runs are known while the broker is unreachable."""
 
     def __init__(self, settings: ApiSettings, registry: Registry) -> None:
         self.topics = BackfillTopics(settings.kafka.brokers, registry)
@@ -38,14 +38,14 @@ class BackfillSide:
         self._runner: Runner | None = None
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start to follow the topics."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop following, and whatever job cannot live alone."""
+        """Stop to follow the topics, and end a job that depends on this process."""
         self._stopping.set()
         if self._thread.ident is not None:
-            self._thread.join(timeout=2)  # it may be waiting for a broker that is away; it ends with the process
+            self._thread.join(timeout=2)  # it may wait for an unreachable broker and then ends with the process
         if self._runner is not None:
             self._runner.stop()
         for view in (self._definitions, self._runs):
@@ -53,7 +53,7 @@ class BackfillSide:
                 view.stop()
 
     def runs(self) -> Mapping[str, Run]:
-        """What is known of the runs; nothing at first, or while the broker is away."""
+        """Return the runs by name; empty until the broker has been read."""
         return {} if self._runs is None else self._runs.value()
 
     def _follow(self) -> None:
@@ -62,7 +62,7 @@ class BackfillSide:
                 self._definitions, self._runs = self._started()
             except (BrokerUnavailable, RegistryUnavailable, SchemaMissing) as error:
                 log(__name__).warning("backfills_not_followed", error=str(error))
-                self._stopping.wait(_AGAIN_SECONDS)
+                self._stopping.wait(_RETRY_SECONDS)
             else:
                 submitter = submitter_of(self._settings)
                 if submitter is not None and not self._stopping.is_set():
@@ -84,23 +84,23 @@ class BackfillSide:
 
 
 def submitter_of(settings: ApiSettings) -> Submitter | None:
-    """Where the settings say that jobs run; None: somebody else starts them."""
+    """Return the submitter of the settings; None if an operator starts the jobs."""
     if settings.backfill_runner == "process":
         return LocalProcess({})
     if settings.backfill_runner == "kubernetes":
         config.load_incluster_config()  # type: ignore[no-untyped-call]
-        return KubernetesJob(client.BatchV1Api(), _shape(settings))
+        return KubernetesJob(client.BatchV1Api(), _job_spec(settings))
     return None
 
 
-def _shape(settings: ApiSettings) -> JobShape:
+def _job_spec(settings: ApiSettings) -> JobSpec:
     http = settings.http
     environment = {
         "STARLING_INSTANCE_ID": "backfill",
         "STARLING_HTTP__PORT": str(http.port),
         "STARLING_CLOCK": settings.clock.value,
     }
-    return JobShape(
+    return JobSpec(
         name=_JOB,
         namespace=settings.backfill_namespace,
         image=settings.backfill_image,

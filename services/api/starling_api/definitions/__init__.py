@@ -1,1 +1,1 @@
-"""Definitions of segments, computed traits and webhooks: versions, commands, the claims behind a write, and their routes."""
+"""Definitions of segments, computed traits, webhooks and lists: versions, commands, claims and routes."""

@@ -1,7 +1,7 @@
-"""Core: many segments in one write, all or none.
+"""Core: atomic writes of many segments.
 
-An intent is claimed first: it holds every change and the change before it. Then the keys are claimed in order. The first change is
-published when all are claimed. The claim of the last key states how far an abandoned batch got.
+The intent is claimed first. It contains every change and the change before it. Then the keys are claimed in order. The first
+change is published after all keys are claimed. The claim of the last key decides whether an abandoned batch is completed.
 """
 
 import uuid
@@ -13,11 +13,11 @@ from starling_api.definitions.definition import Author, Change, Definition
 from starling_api.ports import Claims, Publish
 
 INTENT: Final = "batch"
-"""The kind of an intent among the claims."""
+"""The kind of the claim that stores an intent."""
 
 
 class Step(NamedTuple):
-    """One planned change of a batch. `change` None: the definition stays as it is."""
+    """One planned change of a batch. `change` None: the definition does not change."""
 
     before: Change | None
     change: Change | None
@@ -26,14 +26,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The changes of one batch, in order, each with the change before it."""
+    """The changes of one batch in order, each with the change before it (None: a new key)."""
 
     intent: Change
     changes: Sequence[tuple[Change, Change | None]]
 
 
 def batch_of(author: Author, steps: Sequence[Step], now_micros: int) -> Batch:
-    """The batch of the steps that change something."""
+    """Return the batch of the steps with a change."""
     changes = [(step.change, step.before) for step in steps if step.change is not None]
     pairs = [{"change": asdict(one), "before": None if before is None else asdict(before)} for one, before in changes]
     intent = Change(
@@ -52,30 +52,30 @@ def batch_of(author: Author, steps: Sequence[Step], now_micros: int) -> Batch:
 
 
 def batch_in(intent: Change) -> Batch:
-    """The inverse: the batch of an intent that was read."""
+    """Return the batch of a stored intent: the inverse of `batch_of`."""
     found = ((Change(**one["change"]), one["before"]) for one in intent.document["changes"])
     return Batch(intent, [(change, None if before is None else Change(**before)) for change, before in found])
 
 
 def claim_all(claims: Claims, batch: Batch) -> bool:
-    """Claim the intent and every change; False, and nothing claimed, when another request was first with one of them."""
+    """Claim the intent and every change. Return False, without a claim, if a concurrent request claimed one of the keys."""
     claims.claim(batch.intent, None)
-    for place, (change, before) in enumerate(batch.changes):
+    for number, (change, before) in enumerate(batch.changes):
         if not claims.claim(change, before):
-            withdraw(claims, batch, place)
+            withdraw(claims, batch, number)
             return False
     return True
 
 
 def withdraw(claims: Claims, batch: Batch, most: int) -> None:
-    """Take back the first claims, the last one first, and the intent."""
+    """Withdraw the first `most` claims in reverse order, then the intent."""
     for change, before in reversed(batch.changes[:most]):
         claims.withdraw(change, before)
     claims.withdraw(batch.intent, None)
 
 
 def publish_all(claims: Claims, publish: Publish, batch: Batch, traceparent: str | None) -> None:
-    """Publish every change in order; the intent is done after the last."""
+    """Publish every change in order, then withdraw the intent."""
     for change, _ in batch.changes:
         newest = claims.newest(change.workspace, change.kind, change.key)
         if newest is not None and newest.change.event_id == change.event_id and not newest.published:
@@ -85,10 +85,10 @@ def publish_all(claims: Claims, publish: Publish, batch: Batch, traceparent: str
 
 
 def resolve(claims: Claims, publish: Publish, batch: Batch) -> None:
-    """Finish or take back a batch whose author died.
+    """Complete or revert a batch whose process died.
 
-    Keys are claimed in order, and published in order once all are claimed. So a claim of the last key means that all are claimed.
-    Without it either not all were claimed, or all are published; what is claimed and unpublished is taken back.
+    Keys are claimed in order and published in order after the last claim. A claim of the last key thus means that all are claimed.
+    Without it, either some keys are unclaimed or all changes are published; unpublished claims are withdrawn.
     """
     last, _ = batch.changes[-1]
     newest = claims.newest(last.workspace, last.kind, last.key)
@@ -100,3 +100,8 @@ def resolve(claims: Claims, publish: Publish, batch: Batch) -> None:
         if found is not None and found.change.event_id == change.event_id and not found.published:
             claims.withdraw(change, before)
     claims.withdraw(batch.intent, None)
+
+
+def prefixed(pointer: str, index: int) -> str:
+    """Return the JSON pointer into the body of the batch."""
+    return f"/segments/{index}{pointer}"

@@ -1,4 +1,4 @@
-"""Core: the commands. Claim the change, publish it, wait until the read model shows it."""
+"""Core: the write operations on definitions. Each claims its change, publishes it, and waits for the read model."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -25,40 +25,40 @@ from starling_api.definitions.definition import (
     users_of,
 )
 from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, Document, Kind, new_secret
-from starling_api.http.errors import Archived, AtWork, InUse, NotFound, ReadOnly, VersionConflict
-from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Pause, Publish
+from starling_api.http.errors import Archived, InUse, NotFound, ReadOnly, ResourceBusy, VersionConflict
+from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Publish, Sleep
 from starling_common.read_models import ARCHIVED
 from starling_common.timezones import DEFAULT
 from starling_segments import DefinitionRefused, FieldError, Known, check_bounds
 
 READ_YOUR_WRITES_SECONDS: Final = 3.0
-"""How long an answer waits for the read model; then it is given all the same, for the change is made."""
+"""Maximum wait for the read model. The response is sent after it in any case, because the change is published."""
 
 ABANDONED_MICROS: Final = 15_000_000
-"""A claim this old that is not published has lost its author; the publisher gives up well before (see publisher.py)."""
+"""Age at which an unpublished claim counts as abandoned. The publisher's time-out is well below it (publisher.py)."""
 
-_PAUSE_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.02
 _ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """What one can do with definitions. Every command may raise the `…Unavailable` of a store, and can then be repeated."""
+    """The write operations on definitions. Each may raise the `…Unavailable` error of a store and can then be repeated."""
 
     claims: Claims
     reader: DefinitionReader
     publish: Publish
     now_micros: NowMicros
-    pause: Pause
-    is_held: Callable[[str, str], bool]
-    """Whether a segment (workspace, key) is not evaluated any more."""
+    sleep: Sleep
+    is_stopped: Callable[[str, str], bool]
+    """Returns whether no partition evaluates the segment (workspace, key) any more."""
     zone_of: Callable[[str], str] = lambda _workspace: DEFAULT
-    """The time zone of a workspace's segments that name none. It becomes part of the document."""
+    """Returns the default time zone of a workspace's segments. It is stored in the document."""
     is_dry: bool = False
-    """Commands check everything and answer, and change nothing."""
+    """True: validate and return the result without an effect."""
 
     def define(self, kind: Kind, author: Author, document: object) -> Definition:
-        """The first version. Raises: DefinitionRefused (key_taken among its faults), AtWork."""
+        """Create a definition and return its first version. Raises: DefinitionRefused (also `key_taken`), ResourceBusy."""
         known = self._known(kind, author, except_key=None)
         kept = _read(kind, _with_secret(kind, document, None), known)
         change = defined(kind.name, author, kept, self.now_micros())
@@ -66,13 +66,13 @@ class Commands:
             return self._carry_out(change, author)
         found = self._settled(kind, author, kept["key"])
         if found is not None and not found.published and _repeats(found.change, change, kind):
-            return found.change.definition()  # a first try got as far as its claim, and is finished now
+            return found.change.definition()  # an earlier attempt of the same request was claimed and is published now
         raise DefinitionRefused((FieldError("/key", "key_taken", f"{kept['key']!r} is or was in use", "a key never used before"),))
 
     def revise(self, kind: Kind, author: Author, key: str, document: object, if_match: int | None) -> Definition:
-        """A new version, or new words for the same one; nothing when nothing changed.
+        """Change a definition and return it. A changed meaning makes a new version; an equal document has no effect.
 
-        Raises: NotFound, Archived, VersionConflict, ReadOnly, DefinitionRefused, AtWork.
+        Raises: NotFound, Archived, VersionConflict, ReadOnly, DefinitionRefused, ResourceBusy.
         """
         for _ in range(_ATTEMPTS):
             before, current = self._newest(kind, author, key, if_match)
@@ -85,18 +85,18 @@ class Commands:
             change = after(current, revised(before, author, kept, kind.meaning, self.now_micros()))
             if self._claim(change, before):
                 return self._carry_out(change, author)
-        raise AtWork(f"other requests keep changing {key!r}: send the request again")
+        raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
 
     def put(self, kind: Kind, author: Author, key: str, document: object, if_match: int | None) -> tuple[bool, Definition]:
-        """Define or revise, whichever it takes; whether it was made new. Raises: as both."""
+        """Create or change a definition. Return (created, definition). Raises: the errors of `define` and `revise`."""
         if if_match is None and self._settled(kind, author, key) is None:
             return True, self.define(kind, author, _with_key(document, key))
         return False, self.revise(kind, author, key, document, if_match)
 
     def apply(self, author: Author, documents: Sequence[object]) -> list[Definition]:
-        """Create or change many segments, all or none; a segment can use one that comes before it.
+        """Create or change many segments atomically and return them. A segment may use an earlier one of the same batch.
 
-        Raises: DefinitionRefused with the errors of all of them, Archived, ReadOnly, AtWork.
+        Raises: DefinitionRefused with the errors of all segments, Archived, ReadOnly, ResourceBusy.
         """
         for _ in range(_ATTEMPTS):
             started_micros = self.now_micros()
@@ -107,26 +107,26 @@ class Commands:
             if not claim_all(self.claims, batch):
                 continue
             if self.now_micros() - started_micros > ABANDONED_MICROS // 2:
-                # Another process takes this batch for abandoned soon, and must not find it half published.
+                # Another process treats this batch as abandoned soon, and must not find it partly published.
                 withdraw(self.claims, batch, len(batch.changes))
-                raise AtWork("the database is too slow for so many segments: send fewer of them")
+                raise ResourceBusy("the database is too slow for a batch of this size: send fewer segments")
             publish_all(self.claims, self.publish, batch, author.traceparent)
             self._wait(lambda changes=batch.changes: all(self._is_shown(change) for change, _ in changes))  # type: ignore[misc]
             return [step.definition for step in steps]
-        raise AtWork("other requests keep changing these segments: send the request again")
+        raise ResourceBusy("other requests keep changing these segments: send the request again")
 
     def _planned(self, author: Author, documents: Sequence[object]) -> list[Step]:
         known = self._known(SEGMENTS, author, except_key=None)
         steps: list[Step] = []
         errors: list[FieldError] = []
-        for place, document in enumerate(documents):
+        for index, document in enumerate(documents):
             try:
                 step = self._step(author, document, known, {step.definition.key for step in steps})
             except DefinitionRefused as refused:
-                errors += [replace(one, pointer=f"/segments/{place}{one.pointer}") for one in refused.errors]
+                errors += [replace(one, pointer=f"/segments/{index}{one.pointer}") for one in refused.errors]
                 continue
             except ReadOnly as refused:
-                raise ReadOnly([replace(one, pointer=f"/segments/{place}{one.pointer}") for one in refused.errors]) from refused
+                raise ReadOnly([replace(one, pointer=f"/segments/{index}{one.pointer}") for one in refused.errors]) from refused
             steps.append(step)
             key, used = step.definition.key, used_segments(step.definition.document)
             known = replace(known, segments={**known.segments, key: used}, taken_keys=known.taken_keys | {key})
@@ -150,22 +150,22 @@ class Commands:
         change = after(current, revised(before, author, kept, SEGMENTS.meaning, self.now_micros()))
         return Step(before, change, change.definition())
 
-    def hold(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
-        """Stop evaluating, and wait until that is so; a second time changes nothing.
+    def pause(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
+        """Pause a segment and wait until no partition evaluates it. A paused segment stays unchanged.
 
-        Raises: NotFound, Archived, VersionConflict, AtWork.
+        Raises: NotFound, Archived, VersionConflict, ResourceBusy.
         """
-        held = self._turn(kind, author, key, if_match, to_pause=True)
+        paused_definition = self._set_paused(kind, author, key, if_match, to_pause=True)
         if not self.is_dry:
-            self._wait(lambda: self.is_held(author.workspace, key))
-        return held
+            self._wait(lambda: self.is_stopped(author.workspace, key))
+        return paused_definition
 
     def resume(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
-        """Go on evaluating; what is not paused stays as it is. Raises: NotFound, Archived, VersionConflict, AtWork."""
-        return self._turn(kind, author, key, if_match, to_pause=False)
+        """Resume a paused segment. Raises: NotFound, Archived, VersionConflict, ResourceBusy."""
+        return self._set_paused(kind, author, key, if_match, to_pause=False)
 
     def archive(self, kind: Kind, author: Author, key: str, if_match: int | None) -> None:
-        """The end of a definition; a second time changes nothing. Raises: NotFound, VersionConflict, InUse, AtWork."""
+        """Archive a definition. A repetition has no effect. Raises: NotFound, VersionConflict, InUse, ResourceBusy."""
         for _ in range(_ATTEMPTS):
             before, current = self._newest(kind, author, key, if_match)
             if before.action == "ARCHIVED":
@@ -176,14 +176,14 @@ class Commands:
             if self._claim(change, before):
                 self._carry_out(change, author)
                 return
-        raise AtWork(f"other requests keep changing {key!r}: send the request again")
+        raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
 
     def known(self, kind: Kind, author: Author, except_key: str | None = None) -> Known:
-        """What a definition of that kind may refer to now."""
+        """Return the keys to which a definition of that kind may refer."""
         return self._known(kind, author, except_key)
 
     def finish_abandoned(self) -> int:
-        """Publish what was claimed by somebody who then died. Gives how many."""
+        """Publish or revert the changes whose process died after the claim. Return their number."""
         oldest_micros = self.now_micros() - ABANDONED_MICROS
         unpublished = self.claims.unpublished()
         batches = [batch_in(change) for change in unpublished if change.kind == INTENT]
@@ -200,7 +200,7 @@ class Commands:
             finished += 1
         return finished
 
-    def _turn(self, kind: Kind, author: Author, key: str, if_match: int | None, *, to_pause: bool) -> Definition:
+    def _set_paused(self, kind: Kind, author: Author, key: str, if_match: int | None, *, to_pause: bool) -> Definition:
         for _ in range(_ATTEMPTS):
             before, current = self._newest(kind, author, key, if_match)
             if before.action == "ARCHIVED":
@@ -210,10 +210,10 @@ class Commands:
             change = after(current, (paused if to_pause else resumed)(before, author, self.now_micros()))
             if self._claim(change, before):
                 return self._carry_out(change, author)
-        raise AtWork(f"other requests keep changing {key!r}: send the request again")
+        raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
 
     def _newest(self, kind: Kind, author: Author, key: str, if_match: int | None) -> tuple[Change, Definition]:
-        """The newest change that was claimed, and the definition: another service can have published a later change of it."""
+        """Return the newest claimed change and the current definition, which another service may have changed later."""
         claim = self._settled(kind, author, key)
         if claim is None:
             raise NotFound(kind.title, key)
@@ -225,7 +225,7 @@ class Commands:
         return claim.change, current
 
     def _settled(self, kind: Kind, author: Author, key: str) -> Claim | None:
-        """The newest claim, published: changes of one key are published in the order in which they are claimed."""
+        """Return the newest claim once it is published. Changes of one key are published in the order of their claims."""
         deadline_micros = self.now_micros() + int(READ_YOUR_WRITES_SECONDS * 1_000_000)
         while True:
             claim = self.claims.newest(author.workspace, kind.name, key)
@@ -237,11 +237,11 @@ class Commands:
                 self._finish(claim.change, author.traceparent)
                 return claim
             if self.now_micros() > deadline_micros:
-                raise AtWork(f"another request is changing {key!r}: send the request again in a few seconds")
-            self.pause(_PAUSE_SECONDS)
+                raise ResourceBusy(f"another request is changing {key!r}: send the request again in a few seconds")
+            self.sleep(_POLL_SECONDS)
 
     def _resolved(self, change: Change) -> bool:
-        """Whether an abandoned change was part of a batch, which now is finished or taken back."""
+        """Return whether an abandoned change was part of a batch, after completing or reverting that batch."""
         batches = (batch_in(one) for one in self.claims.unpublished() if one.kind == INTENT)
         found = next((one for one in batches if change.event_id in {part.event_id for part, _ in one.changes}), None)
         if found is not None:
@@ -249,7 +249,7 @@ class Commands:
         return found is not None
 
     def dry(self) -> "Commands":
-        """The same commands without effect."""
+        """Return the same commands without an effect."""
         return replace(self, is_dry=True)
 
     def _claim(self, change: Change, before: Change | None) -> bool:
@@ -267,7 +267,7 @@ class Commands:
     def _wait(self, is_so: Callable[[], bool]) -> None:
         deadline_micros = self.now_micros() + int(READ_YOUR_WRITES_SECONDS * 1_000_000)
         while not is_so() and self.now_micros() < deadline_micros:
-            self.pause(_PAUSE_SECONDS)
+            self.sleep(_POLL_SECONDS)
 
     def _finish(self, change: Change, traceparent: str | None) -> None:
         self.publish(change, traceparent)
@@ -298,14 +298,14 @@ class Commands:
 
 
 def _read(kind: Kind, document: object, known: Known) -> Document:
-    """The document to keep. Its defaults are filled in, so that it may be larger than the one that was sent."""
+    """Return the document to store. Its defaults are filled in, so it may be larger than the request."""
     kept = kind.read(document, known)
     check_bounds(kept)
     return kept
 
 
 def _with_key(document: object, key: str) -> object:
-    """The key of the path holds; one in the document that says otherwise is a fault."""
+    """Return the document with the key of the path. Raises: DefinitionRefused if the document has another key."""
     if not isinstance(document, Mapping):
         return document
     if document.get("key", key) != key:
@@ -314,7 +314,7 @@ def _with_key(document: object, key: str) -> object:
 
 
 def _with_secret(kind: Kind, document: object, before: Change | None) -> object:
-    """Where a kind has a secret and none is given: the one it had, or a new one."""
+    """Return the document with a secret. A kind with secrets keeps its previous one, or gets a new one."""
     if kind.hidden is None or not isinstance(document, Mapping) or document.get(kind.hidden) is not None:
         return document
     kept: Any = new_secret(secrets.token_bytes(32)) if before is None else before.document[kind.hidden]
@@ -322,7 +322,7 @@ def _with_secret(kind: Kind, document: object, before: Change | None) -> object:
 
 
 def _repeats(found: Change, change: Change, kind: Kind) -> bool:
-    # A secret of our own making differs from one try to the next.
+    # A generated secret differs between attempts of the same request.
     return found.action == "DEFINED" and all(
         is_same(found.document.get(field), value) for field, value in change.document.items() if field != kind.hidden
     )

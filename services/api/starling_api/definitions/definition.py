@@ -1,4 +1,4 @@
-"""Pure core: what a definition is, and the rules of its versions and of its status."""
+"""Pure core: definitions, their changes, versions and statuses."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ PAUSED_ACTION: Final = "PAUSED"
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """On whose behalf something happens. `name` tells tokens apart without telling the token."""
+    """The caller of a write. `name` identifies the token without containing it."""
 
     workspace: Workspace
     name: str
@@ -28,7 +28,7 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The newest state of one definition. Times are wall clock, epoch microseconds; `status` as in the read models."""
+    """The newest state of one definition. Units: times are wall clock in epoch microseconds. `status`: as in the read models."""
 
     kind: str
     key: str
@@ -40,13 +40,13 @@ class Definition:
 
     @property
     def revision(self) -> int:
-        """The number of the newest change. Changes of one key are never recorded at the same microsecond, so its time will do."""
+        """Return the recording time of the newest change, which is unique and increasing within a key."""
         return self.recorded_at_micros
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one definition: what is claimed, published and kept. Source: schemas/avro/DefinitionChanged.avsc."""
+    """One change of one definition, as it is claimed and published. Source: schemas/avro/DefinitionChanged.avsc."""
 
     workspace: str
     kind: str
@@ -61,13 +61,13 @@ class Change:
 
     @property
     def event_id(self) -> str:
-        """The same for the same change, for ever."""
+        """Return the deterministic id of the change."""
         return deterministic_id(
             "definition", self.workspace, self.kind, self.key, self.version, self.action, self.recorded_at_micros
         )
 
     def definition(self) -> Definition:
-        """The definition after this change. Raises: UnknownAction."""
+        """Return the definition after this change. Raises: UnknownAction."""
         return Definition(
             self.kind,
             self.key,
@@ -79,7 +79,7 @@ class Change:
         )
 
     def record(self, document_json: str) -> Record:
-        """The record for the definitions topic."""
+        """Return the record for the definitions topic."""
         return {
             "recorded_at": self.recorded_at_micros,
             "event_id": self.event_id,
@@ -95,7 +95,7 @@ class Change:
 
 
 def defined(kind: str, author: Author, document: Mapping[str, Any], now_micros: int) -> Change:
-    """The first change of a key."""
+    """Return the first change of a key."""
     return Change(
         workspace=author.workspace,
         kind=kind,
@@ -111,9 +111,9 @@ def defined(kind: str, author: Author, document: Mapping[str, Any], now_micros: 
 
 
 def revised(before: Change, author: Author, document: Mapping[str, Any], meaning: frozenset[str], now_micros: int) -> Change:
-    """A new version when one of the fields in `meaning` changed, else the same version with other words.
+    """Return the change to a new document. The version grows if one of the fields in `meaning` differs.
 
-    What is paused stays paused.
+    A paused definition stays paused.
     """
     changed = any(not is_same(before.document.get(field), document.get(field)) for field in meaning)
     action = PAUSED_ACTION if before.action == PAUSED_ACTION else "REVISED"
@@ -121,22 +121,22 @@ def revised(before: Change, author: Author, document: Mapping[str, Any], meaning
 
 
 def paused(before: Change, author: Author, now_micros: int) -> Change:
-    """As it is, but not evaluated any more."""
+    """Return the change that pauses a definition."""
     return _next(before, author, PAUSED_ACTION, now_micros, (before.version, before.document))
 
 
 def resumed(before: Change, author: Author, now_micros: int) -> Change:
-    """Evaluated again."""
+    """Return the change that resumes a definition."""
     return _next(before, author, "RESUMED", now_micros, (before.version, before.document))
 
 
 def archived(before: Change, author: Author, now_micros: int) -> Change:
-    """The last change of a key."""
+    """Return the change that archives a definition, the last one of its key."""
     return _next(before, author, "ARCHIVED", now_micros, (before.version, before.document))
 
 
 def after(current: Definition, change: Change) -> Change:
-    """The same change, recorded after the one that the definition is from."""
+    """Return the change with a recording time later than that of the current definition."""
     return replace(change, recorded_at_micros=max(change.recorded_at_micros, current.recorded_at_micros + 1))
 
 
@@ -151,13 +151,13 @@ def _next(before: Change, author: Author, action: str, now_micros: int, what: tu
         actor=author.name,
         correlation_id=author.correlation_id,
         created_at_micros=before.created_at_micros,
-        # One more at least: the order of changes must not depend on which machine's clock is ahead.
+        # The recording time strictly increases within a key, independent of clock differences between machines.
         recorded_at_micros=max(now_micros, before.recorded_at_micros + 1),
     )
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same. To Python 1 and true are equal; to the segment language they are not."""
+    """Return whether two JSON values are equal. Unlike in Python, 1 and true differ, as in the segment language."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
@@ -165,9 +165,9 @@ _IN_FORCE: Final = frozenset({"active", "backfilling"})
 
 
 def refuse_read_only(document: object, current: Definition) -> None:
-    """Compares the stored read-only fields of a body with the definition. Fields that change on their own are not compared:
-    `as_of`, `size`, `used_by`, `backfill`, and whether a segment is still backfilling.
+    """Compare the read-only fields of a body with the definition.
 
+    Derived fields are not compared: `as_of`, `size`, `used_by`, `backfill`, and whether a segment is still backfilling.
     Raises: ReadOnly with every field that differs.
     """
     if not isinstance(document, Mapping):
@@ -193,9 +193,9 @@ def refuse_read_only(document: object, current: Definition) -> None:
 
 
 def segment_status(definition: Definition, in_force: Mapping[int, int | None], partitions: int) -> str:
-    """`active` once every partition of the segmenter works by this version; until then `backfilling`.
+    """Return `active` if every segmenter partition applies this version, else `backfilling`.
 
-    Shape: `in_force` maps a partition that has reported to the version it works by (None: it does not know the segment).
+    Shape: `in_force` maps each reporting partition to the version that it applies (None: the segment is unknown there).
     """
     if definition.status != DEFINED:
         return definition.status
@@ -204,12 +204,12 @@ def segment_status(definition: Definition, in_force: Mapping[int, int | None], p
 
 
 def plain_status(definition: Definition) -> str:
-    """The status of what no segmenter has to take over."""
+    """Return the status of a definition that the segmenter does not evaluate."""
     return "active" if definition.status == DEFINED else definition.status
 
 
 def references(document: object, field: str) -> frozenset[str]:
-    """Every text under `field`, however deep: the segments (`segment`) or traits (`trait`) that a condition uses."""
+    """Return every text under `field` at any depth: the segments (`segment`) or traits (`trait`) of a condition."""
     if isinstance(document, Mapping):
         here = frozenset({document[field]}) if isinstance(document.get(field), str) else frozenset[str]()
         return here.union(*(references(part, field) for part in document.values()))
@@ -219,7 +219,7 @@ def references(document: object, field: str) -> frozenset[str]:
 
 
 def used_lists(document: Mapping[str, Any]) -> frozenset[str]:
-    """Keys of the uploaded lists that a segment's condition names."""
+    """Return the keys of the uploaded lists in a segment's condition."""
     return references(document.get("where"), "list")
 
 
@@ -227,12 +227,12 @@ _COMPUTED: Final = "computed."
 
 
 def used_segments(document: Mapping[str, Any]) -> frozenset[str]:
-    """Keys of the segments that a segment's condition names."""
+    """Return the keys of the segments in a segment's condition."""
     return references(document.get("where"), "segment")
 
 
 def used_traits(document: Mapping[str, Any]) -> frozenset[str]:
-    """Keys of the computed traits that a segment's condition names; a path below the key counts as the key."""
+    """Return the keys of the computed traits in a segment's condition. A path below a key counts as the key."""
     paths = references(document.get("where"), "trait")
     return frozenset(path.removeprefix(_COMPUTED).partition(".")[0] for path in paths if path.startswith(_COMPUTED))
 
@@ -242,9 +242,9 @@ USES: Final[Mapping[str, Callable[[Mapping[str, Any]], frozenset[str]]]] = {
     COMPUTED_TRAIT: used_traits,
     LIST: used_lists,
 }
-"""Kind -> the keys of that kind that a segment's document names."""
+"""Kind -> function that returns the keys of that kind in a segment's document."""
 
 
 def users_of(kind: str, key: str, segments: Iterable[Definition]) -> list[str]:
-    """Keys of the segments that are built on this definition; the archived ones do not count."""
+    """Return the keys of the segments that use this definition, without archived segments."""
     return [one.key for one in segments if one.status != ARCHIVED and key in USES[kind](one.document)]

@@ -1,11 +1,11 @@
-"""Core: the segments in force, read as the segmenter reads them, and what each partition's states keep of the past for them."""
+"""Core: the segments in force, parsed as by the segmenter, and the aggregates that each partition's states have for them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starling_api.definitions.definition import Definition, used_lists, used_segments, used_traits
-from starling_api.ports import DefinitionReader, InForce, Reported, Standing
+from starling_api.ports import DefinitionReader, InForce, PartitionProgress, ReportedProgress
 from starling_common.read_models import ARCHIVED, PAUSED, SEGMENT
 from starling_common.values import parts_of, plan_name
 from starling_segments import LEAVES, DefinitionRefused, InvalidPlan, Known, Segment, parse_segment, stored_leaves
@@ -13,29 +13,30 @@ from starling_segments import LEAVES, DefinitionRefused, InvalidPlan, Known, Seg
 
 @dataclass(frozen=True)
 class Running:
-    """The segments of one workspace. `paused`: those whose truth stands still."""
+    """The segments of one workspace. `paused`: keys of the segments whose members stay unchanged."""
 
     workspace: str
     segments: Mapping[str, Segment]
     paused: frozenset[str]
     _leaves: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
 
-    def kept(self, standing: Standing, reported: Reported | None, name: bytes) -> frozenset[str]:
-        """What all states of a partition keep (`stored_leaves`). `name`: of all segments in force, in all workspaces.
+    def maintained(self, progress: PartitionProgress, reported: ReportedProgress | None, name: bytes) -> frozenset[str]:
+        """Return the leaf nodes whose aggregates every state of a partition has (`stored_leaves`).
 
-        Either the partition goes by just these definitions; or it has reported, before its states were seen whole, that
-        it goes by a version that is still the newest, and its states have the leaves that this program knows.
+        `name`: fingerprint of the segments in force in all workspaces. A partition with the same fingerprint has the leaf
+        nodes of all segments. Else the segments count whose newest version the partition reported before the snapshot,
+        if the snapshot is whole and its states have this program's format of leaf nodes.
         """
-        if standing.plan == name:
+        if progress.plan == name:
             return self._leaves_of(frozenset(self.segments))
-        if not standing.whole or reported is None or parts_of(standing.plan)[1] != parts_of(name)[1]:
+        if not progress.whole or reported is None or parts_of(progress.plan)[1] != parts_of(name)[1]:
             return frozenset()
-        told = reported.definitions
-        current = (key for key, one in self.segments.items() if told.get(f"{self.workspace}/{key}") == one.version)
+        applied = reported.definitions
+        current = (key for key, one in self.segments.items() if applied.get(f"{self.workspace}/{key}") == one.version)
         return self._leaves_of(frozenset(current))
 
     def _leaves_of(self, keys: frozenset[str]) -> frozenset[str]:
-        # Compiling hundreds of segments takes longer than asking hundreds of users.
+        # Cached: compiling hundreds of segments takes longer than evaluating hundreds of users.
         found = self._leaves.get(keys)
         if found is None:
             found = self._leaves[keys] = _kept([self.segments[key] for key in sorted(keys)])
@@ -44,23 +45,23 @@ class Running:
 
 @dataclass
 class Definitions:
-    """Asks the read model for what is in force. Safe for use by several threads: at worst something is read twice."""
+    """Reads the segments in force from the read model. Thread-safe; concurrent calls may parse the same segments twice."""
 
     reader: DefinitionReader
-    _at_hand: dict[str, tuple[Any, Running]] = field(default_factory=dict)
+    _cache: dict[str, tuple[Any, Running]] = field(default_factory=dict)
 
     def running(self, workspace: str) -> Running:
-        """One workspace's segments; those that this version of the program cannot read are left out, as by the segmenter."""
+        """Return one workspace's segments. Documents that this version cannot parse are left out, as by the segmenter."""
         found = [one for one in self.reader.definitions(workspace, SEGMENT) if one.status != ARCHIVED]
         signature = [(one.key, one.version, one.status, one.recorded_at_micros) for one in found]
-        known = self._at_hand.get(workspace)
+        known = self._cache.get(workspace)
         if known is None or known[0] != signature:
             paused = frozenset(one.key for one in found if one.status == PAUSED)
-            known = self._at_hand[workspace] = signature, Running(workspace, _parsed(found), paused)
+            known = self._cache[workspace] = signature, Running(workspace, _parsed(found), paused)
         return known[1]
 
     def name(self) -> bytes:
-        """The name of all that is in force, everywhere."""
+        """Return the fingerprint of the segments in force in all workspaces."""
         return plan_name(_in_force(self.reader.everywhere(SEGMENT)), LEAVES)
 
 
@@ -72,7 +73,7 @@ def _kept(segments: Sequence[Segment]) -> frozenset[str]:
     try:
         return stored_leaves(segments)
     except InvalidPlan:
-        return frozenset()  # a segment's base has not been taken over where it has: nothing is known to be kept
+        return frozenset()  # a segment uses one that is not in force here yet, so no aggregate is guaranteed
 
 
 def _parsed(definitions: Sequence[Definition]) -> dict[str, Segment]:
@@ -80,10 +81,10 @@ def _parsed(definitions: Sequence[Definition]) -> dict[str, Segment]:
     parsed: dict[str, Segment] = {}
     for one in definitions:
         others = {key: used for key, used in uses.items() if key != one.key}
-        # It was accepted once, so what it mentions is taken as known.
+        # The document was accepted before, so its references count as known.
         known = Known(others, used_traits(one.document), lists=used_lists(one.document), accounts=True)
         try:
             parsed[one.key] = replace(parse_segment(one.document, known), version=one.version)
         except DefinitionRefused:
-            continue  # the segmenter leaves it out as well
+            continue  # the segmenter leaves it out too
     return parsed

@@ -1,4 +1,4 @@
-"""Pure core: the kinds of definitions. One entry each: where its changes go, what its meaning is, how it is read."""
+"""Pure core: the kinds of definitions: topic, meaningful fields and validation of each."""
 
 import base64
 import binascii
@@ -21,18 +21,19 @@ READ_ONLY: Final = frozenset({
     "version", "revision", "status", "created_at", "updated_at", "used_by", "as_of", "size", "backfill",
     "disabled", "disabled_because",
 })  # fmt: skip
-"""Fields of an answer that only the server writes. They are removed from a body; `refuse_read_only` has compared them before."""
+"""Response fields that only the server writes. They are removed from a body after `refuse_read_only` has compared them."""
 
 WEBHOOK_EVENTS: Final = ("entered", "exited")
 MAX_URL_CHARACTERS: Final = 2000
-_SECRET_MARK: Final = "whsec_"  # noqa: S105 - what every secret begins with
+_SECRET_MARK: Final = "whsec_"  # noqa: S105 - the public prefix of every secret
 _KEY = re.compile(KEY_PATTERN[:-1] + r"\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of definition. `read` gives the document to keep, and raises DefinitionRefused
-    with all faults. `hidden`: the field that only the answer to its creation shows."""
+    """One kind of definition. `meaning`: the fields whose change makes a new version. `hidden`: the field that only the response
+    to the creation contains. `read` returns the document to store and raises DefinitionRefused with all errors.
+    """
 
     name: str
     title: str
@@ -43,7 +44,7 @@ class Kind:
 
 
 def read_segment(document: object, known: Known) -> Document:
-    """A segment as the language has it, with its defaults filled in."""
+    """Return the document of a segment with its defaults filled in. Raises: DefinitionRefused."""
     given = _writable(document)
     segment = parse_segment(given, known)
     return {
@@ -57,21 +58,24 @@ def read_segment(document: object, known: Known) -> Document:
 
 
 def read_trait(document: object, known: Known) -> Document:
-    """`{key, name?, timezone?, event, where?, measure?, a window?}`; a ratio has no event of its own."""
+    """Return the document of a computed trait: `{key, name?, timezone?, event, where?, measure?, a window?}`.
+
+    A ratio has no event of its own. Raises: DefinitionRefused.
+    """
     given = _object(document)
-    faults = _key_faults(given, known) + _name_faults(given)
-    faults += _label_faults(given)
-    apart = {"key", "name"} | LABELS
-    said = {field: value for field, value in given.items() if field not in apart and value is not None}
-    measured = {field: value for field, value in said.items() if field != "timezone"}
-    timezone = said.get("timezone") or known.timezone
+    faults = _key_errors(given, known) + _name_errors(given)
+    faults += _label_errors(given)
+    own = {"key", "name"} | LABELS
+    present = {field: value for field, value in given.items() if field not in own and value is not None}
+    measured = {field: value for field, value in present.items() if field != "timezone"}
+    timezone = present.get("timezone") or known.timezone
     try:
         parse_measure(measured, timezone)
     except DefinitionRefused as refused:
         faults += refused.errors
     _finish(faults)
-    # UTC unsaid stays unsaid, as in the documents of before there was a choice: they mean the same.
-    zoned = {} if "timezone" not in said and timezone == "UTC" else {"timezone": timezone}
+    # An implicit UTC is not stored, so that documents without a time zone stay equal.
+    zoned = {} if "timezone" not in present and timezone == "UTC" else {"timezone": timezone}
     return {
         "key": given["key"],
         "name": given.get("name") or given["key"],
@@ -83,12 +87,15 @@ def read_trait(document: object, known: Known) -> Document:
 
 
 def read_webhook(document: object, known: Known) -> Document:
-    """`{key, url, secret, segments?, events?}`; who calls has put in a secret where none was given."""
+    """Return the document of a webhook: `{key, url, secret, segments?, events?}`. The caller has added a missing secret.
+
+    Raises: DefinitionRefused.
+    """
     given = _object(document)
-    faults = _key_faults(given, known) + _url_faults(given) + _secret_faults(given) + _segments_faults(given, known)
-    faults += _events_faults(given)
-    faults += _unknown_faults(given, WEBHOOKS.title, frozenset({"key", "url", "secret", "segments", "events"}) | LABELS)
-    faults += _label_faults(given)
+    faults = _key_errors(given, known) + _url_errors(given) + _secret_errors(given) + _segments_errors(given, known)
+    faults += _events_errors(given)
+    faults += _unknown_field_errors(given, WEBHOOKS.title, frozenset({"key", "url", "secret", "segments", "events"}) | LABELS)
+    faults += _label_errors(given)
     _finish(faults)
     return {
         "key": given["key"],
@@ -101,21 +108,21 @@ def read_webhook(document: object, known: Known) -> Document:
 
 
 def read_list(document: object, known: Known) -> Document:
-    """`{key, name?, description?}`; who is on it is uploaded apart."""
+    """Return the document of a list: `{key, name?, description?}`. Members are uploaded separately. Raises: DefinitionRefused."""
     given = _object(document)
-    faults = _key_faults(given, known) + _name_faults(given)
+    faults = _key_errors(given, known) + _name_errors(given)
     description = given.get("description")
     if not isinstance(description, str | None):
         faults += (FieldError("/description", "wrong_type", "it is not a text", "a text, or null"),)
     elif description is not None:
         faults += description_errors(description)
-    faults += _unknown_faults(given, LISTS.title, frozenset({"key", "name", "description"}) | LABELS) + _label_faults(given)
+    faults += _unknown_field_errors(given, LISTS.title, frozenset({"key", "name", "description"}) | LABELS) + _label_errors(given)
     _finish(faults)
     return {"key": given["key"], "name": given.get("name") or given["key"], "description": description or "", **_labels(given)}
 
 
 def new_secret(random_bytes: bytes) -> str:
-    """A secret as Standard Webhooks writes it. Shape: 24 to 64 random bytes."""
+    """Return a secret in the format of Standard Webhooks. Shape: 24 to 64 random bytes."""
     return _SECRET_MARK + base64.b64encode(random_bytes).decode()
 
 
@@ -147,7 +154,7 @@ def _object(document: object) -> Document:
     return given
 
 
-def _key_faults(given: Document, known: Known) -> tuple[FieldError, ...]:
+def _key_errors(given: Document, known: Known) -> tuple[FieldError, ...]:
     key = given.get("key")
     if key is None:
         return (FieldError("", "missing_field", "it has no key", f'"key": {KEY_PATTERN}'),)
@@ -159,17 +166,17 @@ def _key_faults(given: Document, known: Known) -> tuple[FieldError, ...]:
 
 
 def _labels(given: Document) -> Document:
-    """Tags and owner, where they are given."""
+    """Return the non-empty tags and owner."""
     return {field: given[field] for field in ("tags", "owner") if given.get(field)}
 
 
-def _label_faults(given: Document) -> tuple[FieldError, ...]:
+def _label_errors(given: Document) -> tuple[FieldError, ...]:
     reading = Validation(Known())
     read_labels(given, Location(reading))
     return tuple(reading.errors)
 
 
-def _unknown_faults(given: Document, title: str, allowed: frozenset[str]) -> tuple[FieldError, ...]:
+def _unknown_field_errors(given: Document, title: str, allowed: frozenset[str]) -> tuple[FieldError, ...]:
     expected = "one of " + ", ".join(sorted(allowed))
     return tuple(
         FieldError(f"/{_escaped(field)}", "unknown_field", f"{field!r} is not a field of a {title}", expected)
@@ -178,14 +185,14 @@ def _unknown_faults(given: Document, title: str, allowed: frozenset[str]) -> tup
     )
 
 
-def _name_faults(given: Document) -> tuple[FieldError, ...]:
+def _name_errors(given: Document) -> tuple[FieldError, ...]:
     name = given.get("name")
     if name is None or (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS):
         return ()
     return (FieldError("/name", "wrong_type", "it is not a name", f"text of 1 to {MAX_NAME_CHARACTERS} characters"),)
 
 
-def _url_faults(given: Document) -> tuple[FieldError, ...]:
+def _url_errors(given: Document) -> tuple[FieldError, ...]:
     url = given.get("url")
     expected = (
         f"an http or https URL of at most {MAX_URL_CHARACTERS} characters, without user name and password, such as "
@@ -199,7 +206,7 @@ def _url_faults(given: Document) -> tuple[FieldError, ...]:
 
 def _why_not_callable(url: object) -> str | None:
     if not isinstance(url, str):
-        return "it is no text"
+        return "it is not a text"
     if len(url) > MAX_URL_CHARACTERS:
         return f"it has {len(url)} characters"
     try:
@@ -209,31 +216,31 @@ def _why_not_callable(url: object) -> str | None:
     return "it contains a user name or a password" if address.has_credentials else None
 
 
-def _secret_faults(given: Document) -> tuple[FieldError, ...]:
+def _secret_errors(given: Document) -> tuple[FieldError, ...]:
     secret = given.get("secret")
     if isinstance(secret, str) and secret.startswith(_SECRET_MARK):
         try:
             if 24 <= len(base64.b64decode(secret.removeprefix(_SECRET_MARK), validate=True)) <= 64:
                 return ()
         except (binascii.Error, ValueError):
-            pass  # not base64: no secret
+            pass  # not base64, so not a secret
     return (FieldError("/secret", "wrong_type", "it is not a secret", "whsec_ and the base64 of 24 to 64 random bytes, or null"),)
 
 
-def _segments_faults(given: Document, known: Known) -> tuple[FieldError, ...]:
+def _segments_errors(given: Document, known: Known) -> tuple[FieldError, ...]:
     segments = given.get("segments")
     if segments is None:
         return ()
     if not isinstance(segments, list) or not segments:
         return (FieldError("/segments", "wrong_type", "it is not a list of segments", "a list of keys, or null for every segment"),)
     return tuple(
-        FieldError(f"/segments/{place}", "unknown_segment", f"there is no segment {key!r}", "the key of a segment")
-        for place, key in enumerate(segments)
+        FieldError(f"/segments/{index}", "unknown_segment", f"there is no segment {key!r}", "the key of a segment")
+        for index, key in enumerate(segments)
         if not isinstance(key, str) or key not in known.segments
     )
 
 
-def _events_faults(given: Document) -> tuple[FieldError, ...]:
+def _events_errors(given: Document) -> tuple[FieldError, ...]:
     events = given.get("events")
     if events is None or (isinstance(events, list) and events and all(event in WEBHOOK_EVENTS for event in events)):
         return ()

@@ -1,4 +1,4 @@
-"""Adapter: definitions to their topics. Safe for use by several threads."""
+"""Adapter: publishes definitions to their topics. Thread-safe."""
 
 import threading
 from collections.abc import Callable
@@ -19,14 +19,14 @@ SERVICE: Final = "api"
 _TOPICS: Final = {kind.name: kind.topic for kind in (SEGMENTS, TRAITS, WEBHOOKS, LISTS)}
 
 _GIVE_UP_MS: Final = 5000
-"""Well below the age at which another process publishes a claim for us (service.py), so that ours cannot come after theirs."""
+"""Time-out of a publish. It is well below `ABANDONED_MICROS` (commands.py), at which another process publishes the claim."""
 
 
 class Publisher:
-    """Writes definitions with acks=all."""
+    """Publishes definitions with acks=all."""
 
     def __init__(self, brokers: str, registry: Registry, awaits_backfill: Callable[[Change], bool]) -> None:
-        """Opens nothing; the first change does. `awaits_backfill`: whether a change takes effect only after one."""
+        """Connect at the first change. `awaits_backfill`: whether a change takes effect only after a backfill."""
         self._config = producer_config(brokers, **{"linger.ms": 0, "message.timeout.ms": _GIVE_UP_MS})
         self._registry = registry
         self._awaits_backfill = awaits_backfill
@@ -35,7 +35,7 @@ class Publisher:
         self._codecs: dict[str, Codec] = {}
 
     def publish(self, change: Change, traceparent: str | None) -> None:
-        """Returns once the broker has it. Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
+        """Publish a change and wait for the acknowledgement. Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
         topic = _TOPICS[change.kind]
         record = {**change.record(to_json(change.document)), "awaits_backfill": self._awaits_backfill(change)}
         with self._lock:

@@ -1,4 +1,4 @@
-"""Adapter: definitions, claims and answers in Cassandra. Every method raises DatabaseUnavailable when there is no answer."""
+"""Adapter: definitions, claims and stored responses in Cassandra. Every method may raise DatabaseUnavailable."""
 
 import json
 from collections.abc import Sequence
@@ -52,17 +52,17 @@ class CassandraDefinitions:
         self._database = database
 
     def definition(self, workspace: str, kind: str, key: str) -> Definition | None:
-        """The newest state that the projector has written."""
+        """Return the newest state that the projector has written; None for an unknown key."""
         rows = self._database.read(_DEFINITION, (workspace, kind, key))
         return _definition(rows[0]) if rows else None
 
     def definitions(self, workspace: str, kind: str, after: str = "", most: int | None = None) -> Sequence[Definition]:
-        """By key; archived ones too."""
+        """Return the definitions sorted by key, archived ones included."""
         rows = self._database.read(_DEFINITIONS, (workspace, kind, after))
         return [found for row in rows if (found := _definition(row)) is not None][:most]
 
     def everywhere(self, kind: str) -> Sequence[InForce]:
-        """Reads the whole table, a few words a definition."""
+        """Return the definitions of all workspaces. Scans the table without the documents."""
         rows = self._database.read(_EVERYWHERE)
         return [
             InForce(row["workspace"], row["key"], row["version"], row["status"])
@@ -72,47 +72,47 @@ class CassandraDefinitions:
 
 
 class CassandraClaims:
-    """The newest change of each key, by lightweight transactions."""
+    """The newest change of each key, updated by lightweight transactions."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def newest(self, workspace: str, kind: str, key: str) -> Claim | None:
-        """Sees every claim that anybody was told of."""
+        """Return the newest claim by a serial read, which sees every completed claim."""
         rows = self._database.read_serially(_NEWEST, (workspace, kind, key))
         return Claim(_change(rows[0]), bool(rows[0]["published"])) if rows else None
 
     def claim(self, change: Change, after: Change | None) -> bool:
-        """False when somebody else claimed first."""
+        """Return False if another request claimed first."""
         identity, values = _identity(change), _values(change)
         if after is None:
             return self._database.write_if(_FIRST_CLAIM, (*identity, *values))
         return self._database.write_if(_LATER_CLAIM, (*values, *identity, after.event_id))
 
     def withdraw(self, change: Change, before: Change | None) -> None:
-        """Changes nothing when a later change is claimed already."""
+        """Has no effect if a later change is claimed."""
         if before is None:
             self._database.write_if(_WITHDRAW_FIRST, (*_identity(change), change.event_id))
         else:
             self._database.write_if(_WITHDRAW_LATER, (*_values(before), *_identity(change), change.event_id))
 
     def mark_published(self, change: Change) -> None:
-        """Changes nothing when a later change is claimed already."""
+        """Has no effect if a later change is claimed."""
         self._database.write_if(_PUBLISHED, (change.workspace, change.kind, change.key, change.event_id))
 
     def unpublished(self) -> Sequence[Change]:
-        """Reads the whole table: one small row a definition."""
+        """Return the unpublished claims. Scans the table, which has one small row per definition."""
         return [_change(row) for row in self._database.read(_UNPUBLISHED)]
 
 
-class CassandraAnswers:
-    """Answers by idempotency key. A reservation whose request died is free again after a minute."""
+class CassandraResponses:
+    """Stored responses by idempotency key. A reservation expires after a minute."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def reserve(self, workspace: str, idempotency_key: str, fingerprint: str) -> tuple[str, Stored] | None:
-        """None when it is ours to answer."""
+        """Return None if the key was free and is now reserved, else the first request's fingerprint and response."""
         while not self._database.write_if(_RESERVE, (workspace, idempotency_key, fingerprint)):
             rows = self._database.read_serially(_FIRST_ANSWER, (workspace, idempotency_key))
             if rows and rows[0]["fingerprint"] is not None:
@@ -120,13 +120,13 @@ class CassandraAnswers:
                 return row["fingerprint"], Stored(row["status"] or 0, row["body"] or "", row["etag"])
         return None
 
-    def keep(self, workspace: str, idempotency_key: str, fingerprint: str, answer: Stored) -> None:
-        """For a day."""
+    def store(self, workspace: str, idempotency_key: str, fingerprint: str, answer: Stored) -> None:
+        """Store the response for a day."""
         values = (fingerprint, answer.status, answer.body, answer.etag, workspace, idempotency_key)
         self._database.write_if(_KEEP, values)
 
     def release(self, workspace: str, idempotency_key: str) -> None:
-        """The next request with that key is the first."""
+        """Delete the reservation."""
         self._database.write_if(_RELEASE, (workspace, idempotency_key))
 
 
@@ -148,12 +148,12 @@ def _values(change: Change) -> tuple[Any, ...]:
 
 
 def to_json(document: Any) -> str:
-    """Compact and in the document's own order."""
+    """Return compact JSON with the document's own order of fields."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
 def stored_document(text: str) -> dict[str, Any] | None:
-    """The object in a document's text, or None if it cannot be read. The API writes no such text; another producer can."""
+    """Return the JSON object in `text`; None for invalid text, which only a foreign producer can write."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
@@ -161,7 +161,7 @@ def stored_document(text: str) -> dict[str, Any] | None:
 
 
 def _definition(row: Row) -> Definition | None:
-    # The row's parts carry timestamps of their own: after a crash of the projector the time of creation can be there alone.
+    # The cells have separate timestamps: after a crash of the projector a row may have only its creation time.
     document = None if row["document"] is None else stored_document(row["document"])
     if document is None:
         return None

@@ -1,4 +1,4 @@
-"""Edge: define, list, read, revise and archive; the same five routes for every kind of definition."""
+"""Edge: the routes of definitions. Every kind has the same five: create, list, read, change and archive."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
@@ -18,13 +18,13 @@ from starling_api.http.dependencies import (
     UsedServices,
     Viewer,
     Write,
-    order_with_body,
     parse_json,
+    unversioned_write_with_body,
     write_by,
     write_with_body,
 )
 from starling_api.http.idempotency import answer_once
-from starling_api.http.models import PAGES, VIEWS, SegmentBatchResultView
+from starling_api.http.models import MODELS, PAGES, SegmentBatchResultModel
 from starling_api.http.problems import problems
 from starling_api.ports import Stored
 from starling_api.users.queries import Filter
@@ -58,9 +58,9 @@ COMMON: Final = (400, 401, 403, 500, 503)
 
 
 def definition_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
-    """Routes under `path`. Reading needs a viewer, writing the role `writer`."""
+    """Return the routes under `path`. Reads need the role viewer, writes the role `writer`."""
     router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=problems(*COMMON))
-    view, title = {200: {"model": VIEWS[kind.name]}}, kind.title
+    view, title = {200: {"model": MODELS[kind.name]}}, kind.title
     name = title.replace(" ", "_")
     added, changed = body_of(DEFINITIONS[kind.name]), body_of(UPDATES[kind.name])
     a = "An" if title[0] in "aeiou" else "A"
@@ -71,34 +71,34 @@ def definition_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
     add(
         "POST", "", f"create_{name}", _define(kind, writer),
         summary=f"Create a {title}",
-        description=f"{a} {title} has a key that was never used before. The answer has its first version.",
+        description=f"{a} {title} needs a key that was never used before. The response has its first version.",
         status_code=201,
-        responses={201: {"model": VIEWS[kind.name], "description": "Created"}, **problems(413, 422, 501)},
+        responses={201: {"model": MODELS[kind.name], "description": "Created"}, **problems(413, 422, 501)},
         openapi_extra=added,
     )  # fmt: skip
     add(
         "GET", "", f"list_{name}s", _list(kind),
         summary=f"List {title}s",
-        description="Archived ones are left out unless `include_archived` is true, or `status` is `archived`.",
+        description="Archived definitions are left out unless `include_archived` is true, or `status` is `archived`.",
         responses={200: {"model": PAGES[kind.name]}},
     )  # fmt: skip
     add(
         "GET", "/{key}", f"get_{name}", _read(kind),
         summary=f"Read a {title}",
-        description="An archived one is found too. The answer can be edited and sent back with `PUT`.",
+        description="Archived definitions are found too. The response can be edited and sent back with `PUT`.",
         responses={**view, **problems(404)},
     )  # fmt: skip
     add(
         "PUT", "/{key}", f"update_{name}", _revise(kind, writer),
         summary=f"Change a {title}",
-        description="The body replaces the whole definition. A changed meaning makes a new version. An equal one changes nothing.",
+        description="The body replaces the whole definition. A changed meaning makes a new version. An equal body has no effect.",
         responses={**view, **problems(404, 409, 412, 413, 422, 501)},
         openapi_extra=changed,
     )  # fmt: skip
     add(
         "DELETE", "/{key}", f"archive_{name}", _archive(kind, writer),
         summary=f"Archive a {title}",
-        description="An archived definition stays readable, and its key stays taken. A second time changes nothing.",
+        description="An archived definition stays readable, and its key stays taken. A repetition has no effect.",
         status_code=204,
         responses=problems(404, 409, 412, 422),
     )  # fmt: skip
@@ -106,40 +106,46 @@ def definition_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
 
 
 def lifecycle_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
-    """Pause and resume, for kinds that are evaluated."""
+    """Return the routes that pause and resume a definition."""
     router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=problems(*COMMON, 404, 409, 412, 422))
-    ways = (
-        ("pause", "While it is paused its members stay as they are, and the feed contains no change of it.", Commands.hold),
-        ("resume", "It catches up on what happened meanwhile, and the feed contains the changes.", Commands.resume),
+    operations = (
+        ("pause", "The members of a paused segment stay unchanged, and the feed contains no change of it.", Commands.pause),
+        (
+            "resume",
+            "The segment catches up with the events of the pause, and the feed contains the resulting changes.",
+            Commands.resume,
+        ),
     )
-    for name, description, turn in ways:
+    for name, description, operation in operations:
         router.add_api_route(
             f"/{{key}}/{name}",
-            _turn(kind, writer, turn),
+            _lifecycle(kind, writer, operation),
             methods=["POST"],
             summary=f"{name.title()} a {kind.title}",
             description=description,
             operation_id=f"{name}_{kind.title}",
-            responses={200: {"model": VIEWS[kind.name]}},
+            responses={200: {"model": MODELS[kind.name]}},
         )
     return router
 
 
 def batch_routes(writer: Role) -> APIRouter:
-    """Many segments in one write."""
+    """Return the route that writes many segments."""
     router = APIRouter(tags=["segments"], responses=problems(*COMMON, 409, 413, 422, 501))
 
     @router.post(
         "/v1/segments:batch",
         operation_id="apply_segments",
         summary="Create or change many segments",
-        responses={200: {"model": SegmentBatchResultView}},
+        responses={200: {"model": SegmentBatchResultModel}},
         openapi_extra=body_of("SegmentBatch"),
     )
-    def apply(services: UsedServices, write: Annotated[Write, Depends(order_with_body(writer, parse_json))]) -> Response:
-        """All of them or none. A key that is in use is changed, another one is created. A segment can use one that comes before it.
+    def apply(
+        services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(writer, parse_json))]
+    ) -> Response:
+        """The write is atomic. An existing key is changed, a new key is created. A segment may use an earlier one of the batch.
 
-        A segment with the `revision` of an earlier answer is refused when it has changed since.
+        A segment with a `revision` is refused if the stored segment has another one.
         """
 
         def act() -> Stored:
@@ -162,10 +168,10 @@ def _segments_in(document: object) -> list[object]:
     return segments
 
 
-def _turn(kind: Kind, writer: Role, turn: Callable[[Commands, Kind, Author, str, int | None], Definition]) -> Endpoint:
+def _lifecycle(kind: Kind, writer: Role, operation: Callable[[Commands, Kind, Author, str, int | None], Definition]) -> Endpoint:
     def act_on(key: str, services: UsedServices, write: Annotated[Write, Depends(write_by(writer))]) -> Response:
         def act() -> Stored:
-            definition = turn(commands_for(services, write), kind, write.author, key, write.if_match)
+            definition = operation(commands_for(services, write), kind, write.author, key, write.if_match)
             return Stored(200, to_json(_document(services, kind, write, definition)), etag(definition))
 
         return answered(services, write, act)
@@ -174,7 +180,7 @@ def _turn(kind: Kind, writer: Role, turn: Callable[[Commands, Kind, Author, str,
 
 
 def _define(kind: Kind, writer: Role) -> Endpoint:
-    def define(services: UsedServices, write: Annotated[Write, Depends(order_with_body(writer))]) -> Response:
+    def define(services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(writer))]) -> Response:
         def act() -> Stored:
             definition = commands_for(services, write).define(kind, write.author, write.document)
             shown = _document(services, kind, write, definition)
@@ -225,16 +231,16 @@ def _archive(kind: Kind, writer: Role) -> Endpoint:
 
 
 def _document(services: Services, kind: Kind, write: Write, definition: Definition) -> dict[str, Any]:
-    return services.queries.shown(kind, write.author.workspace, definition)
+    return services.queries.document(kind, write.author.workspace, definition)
 
 
 def commands_for(services: Services, write: Write) -> Commands:
-    """The commands that the write is carried out with."""
+    """Return the commands for the write, without an effect for a dry run."""
     return services.commands.dry() if write.dry_run else services.commands
 
 
 def answered(services: Services, write: Write, act: Callable[[], Stored]) -> Response:
-    """The answer to a write, or the one that its Idempotency-Key had before. A dry run leaves the key unused."""
+    """Return the response of `act`, or the stored response of the Idempotency-Key. A dry run does not use the key."""
     if write.dry_run:
         answer = act()._replace(etag=None)
     else:
@@ -246,5 +252,5 @@ def answered(services: Services, write: Write, act: Callable[[], Stored]) -> Res
 
 
 def etag(definition: Definition) -> str:
-    """The revision in quotes."""
+    """Return the revision in quotes."""
     return f'"{definition.revision}"'

@@ -1,4 +1,4 @@
-"""Core: the membership feed as pages: from a cursor to changes, exactly once and each user's in sequence."""
+"""Core: pages of the membership feed. Each change appears exactly once, the changes of one user in sequence."""
 
 import base64
 import binascii
@@ -14,28 +14,28 @@ from starling_common.kafka import BrokerUnavailable
 from starling_common.membership_json import membership_json
 
 LATEST: Final = "latest"
-"""In place of a cursor: from now on."""
+"""The cursor of the end of the feed."""
 
 MAX_SCANNED: Final = 5_000
-"""Records of the topic that one page scans, those of other workspaces and segments included. It bounds the time of a page."""
+"""Maximum records that one page scans, including those of other workspaces and segments. It bounds the latency of a page."""
 
 _MAX_OFFSET: Final = 2**63
-_SILENT_TURNS: Final = 40
-_TURN_SECONDS: Final = 0.25
+_MAX_IDLE_POLLS: Final = 40
+_POLL_SECONDS: Final = 0.25
 
 Position = tuple[int, ...]
-"""The next offset to read of each partition of the feed, by its number."""
+"""The next offset to read, indexed by partition number."""
 
 
 class Span(NamedTuple):
-    """What a partition holds of committed records: the first offset that is kept, and the one after the last."""
+    """The offsets of a partition: the first available one, and the one after the last committed record."""
 
     first: int
     end: int
 
 
-class Seen(NamedTuple):
-    """A step in one partition: where to go on, and the record, unless it is another workspace's or none at all."""
+class FeedStep(NamedTuple):
+    """One scanned record of a partition. `record` is None for a record of another workspace, or without a decodable value."""
 
     partition: int
     next_offset: int
@@ -43,25 +43,28 @@ class Seen(NamedTuple):
 
 
 class Follower(Protocol):
-    """Reads on from where it was opened."""
+    """Reads records from the offsets with which it was opened."""
 
-    def take(self, most: int, wait_seconds: float) -> Sequence[Seen]:
-        """What has come, a partition's in order; empty when nothing came. Raises: CursorExpired, RegistryUnavailable."""
+    def take(self, most: int, wait_seconds: float) -> Sequence[FeedStep]:
+        """Return the next records, in order within a partition; empty after `wait_seconds` without a record.
+
+        Raises: CursorExpired, RegistryUnavailable.
+        """
 
 
 class Feed(Protocol):
-    """The feed's topic. Every method may raise BrokerUnavailable, RegistryUnavailable or SchemaMissing."""
+    """The topic of the feed. Every method may raise BrokerUnavailable, RegistryUnavailable or SchemaMissing."""
 
     def spans(self) -> Sequence[Span]:
-        """By number of partition."""
+        """Return the offsets of every partition, indexed by its number."""
 
     def reading(self, workspace: str, start: Mapping[int, int]) -> AbstractContextManager[Follower]:
-        """Committed records of those partitions, from those offsets on."""
+        """Return a follower of the committed records from `start` (partition -> offset)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a reader wants. `segments` empty: all of them. `after`: a cursor, `latest`, or None for all that is kept."""
+class FeedRequest:
+    """A request for changes. `segments` empty: all segments. `after`: a cursor, `latest`, or None for the oldest record."""
 
     workspace: str
     segments: frozenset[str]
@@ -69,20 +72,20 @@ class Asked:
     limit: int
 
     def wants(self, record: Mapping[str, Any] | None) -> bool:
-        """Whether a record is part of the answer."""
+        """Return whether the response contains the record."""
         return record is not None and (not self.segments or record["segment_key"] in self.segments)
 
 
 class Page(NamedTuple):
-    """Changes, where to go on, and whether there was more to read."""
+    """One page. `position`: offsets of the next page; `is_last`: the end of the feed is reached."""
 
     changes: list[dict[str, Any]]
     position: Position
     is_last: bool
 
 
-def read_page(feed: Feed, asked: Asked) -> Page:
-    """The next changes; the page ends at its limit, at the end of the feed, or after `MAX_SCANNED` records.
+def read_page(feed: Feed, asked: FeedRequest) -> Page:
+    """Return the next page. It ends at its limit, at the end of the feed, or after `MAX_SCANNED` records.
 
     Raises: BadRequest, CursorExpired, BrokerUnavailable.
     """
@@ -97,14 +100,14 @@ def read_page(feed: Feed, asked: Asked) -> Page:
     return Page(changes, tuple(position), is_last=_is_reached(position, spans))
 
 
-def _fill(changes: list[dict[str, Any]], position: list[int], asked: Asked, source: tuple[Follower, Sequence[Span]]) -> None:
+def _fill(changes: list[dict[str, Any]], position: list[int], asked: FeedRequest, source: tuple[Follower, Sequence[Span]]) -> None:
     follower, spans = source
-    scanned = silent = 0
+    scanned = idle = 0
     while not _is_reached(position, spans) and len(changes) < asked.limit and scanned < MAX_SCANNED:
-        found = follower.take(min(asked.limit, MAX_SCANNED - scanned), _TURN_SECONDS)
-        silent = 0 if found else silent + 1
-        if silent == _SILENT_TURNS:
-            raise BrokerUnavailable("the broker did not hand out the feed's records in time")
+        found = follower.take(min(asked.limit, MAX_SCANNED - scanned), _POLL_SECONDS)
+        idle = 0 if found else idle + 1
+        if idle == _MAX_IDLE_POLLS:
+            raise BrokerUnavailable("the broker did not return the records of the feed in time")
         scanned += len(found)
         for seen in found:
             if len(changes) == asked.limit:
@@ -114,8 +117,8 @@ def _fill(changes: list[dict[str, Any]], position: list[int], asked: Asked, sour
                 changes.append(membership_json(seen.record or {}))
 
 
-def follow(feed: Feed, asked: Asked, position: Position) -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """Changes as they come, each with the cursor after it; an empty list now and then while nothing comes. Never ends by itself.
+def follow(feed: Feed, asked: FeedRequest, position: Position) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """Yield lists of (cursor, change) without end. The cursor is the position after the change. A list is empty if no record came.
 
     Raises: CursorExpired, BrokerUnavailable, RegistryUnavailable, SchemaMissing.
     """
@@ -123,7 +126,7 @@ def follow(feed: Feed, asked: Asked, position: Position) -> Iterator[list[tuple[
     with feed.reading(asked.workspace, dict(enumerate(at))) as follower:
         while True:
             changes = []
-            for seen in follower.take(asked.limit, _TURN_SECONDS):
+            for seen in follower.take(asked.limit, _POLL_SECONDS):
                 at[seen.partition] = seen.next_offset
                 if asked.wants(seen.record):
                     changes.append((cursor_of(tuple(at)), membership_json(seen.record or {})))
@@ -131,7 +134,7 @@ def follow(feed: Feed, asked: Asked, position: Position) -> Iterator[list[tuple[
 
 
 def starting(after: str | None, spans: Sequence[Span]) -> Position:
-    """Where to begin. Raises: BadRequest (`bad_cursor`), CursorExpired."""
+    """Return the first position to read. Raises: BadRequest (`bad_cursor`), CursorExpired."""
     if after is None:
         return tuple(span.first for span in spans)
     if after == LATEST:
@@ -139,7 +142,7 @@ def starting(after: str | None, spans: Sequence[Span]) -> Position:
     found = _position_in(after)
     if len(found) > len(spans):
         raise _bad_cursor()
-    # Partitions that were added later are read from their first record on.
+    # Partitions that were added after the cursor start at their first record.
     position = found + tuple(span.first for span in spans[len(found) :])
     if any(not span.first <= offset <= span.end for offset, span in zip(position, spans, strict=True)):
         raise CursorExpired("the records after this cursor have been deleted: read the members, then the feed without a cursor")
@@ -147,7 +150,7 @@ def starting(after: str | None, spans: Sequence[Span]) -> Position:
 
 
 def cursor_of(position: Position) -> str:
-    """A position as clients see it."""
+    """Return the cursor of a position."""
     return base64.urlsafe_b64encode(msgspec.json.encode(["feed", *position])).decode().rstrip("=")
 
 
@@ -162,7 +165,7 @@ def _position_in(cursor: str) -> Position:
 
 
 def _bad_cursor() -> BadRequest:
-    return BadRequest("bad_cursor", f"after must be a cursor of an earlier answer, unchanged, or {LATEST!r}")
+    return BadRequest("bad_cursor", f"after must be an unchanged cursor of an earlier response, or {LATEST!r}")
 
 
 def _is_reached(position: Sequence[int], spans: Sequence[Span]) -> bool:

@@ -1,4 +1,4 @@
-"""Adapter: the feed's topic, read by consumers that are kept at hand. Safe for use by several threads."""
+"""Adapter: reads the feed's topic with a pool of consumers. Thread-safe."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from starling_api.feed.changes import Seen, Span
+from starling_api.feed.changes import FeedStep, Span
 from starling_api.http.errors import CursorExpired
 from starling_common.kafka import PARTITION_EOF, BrokerUnavailable, consumer_config, offsets, partitions_of
 from starling_common.logs import log
@@ -16,20 +16,20 @@ from starling_common.wire import Codec, DecodeError, Record, Registry
 
 _NO_ANSWER_SECONDS: Final = 10.0
 _GROUP: Final = "starling-api-feed"
-"""Named because a consumer must be; it never joins and never commits."""
+"""The client library requires a group id. The consumers neither join the group nor commit."""
 
 _MOST_IDLE: Final = 4
 _QUEUED_KB: Final = 256
-"""Read ahead of each partition. A page throws away what it does not use, and many streams must not take much memory."""
+"""Prefetch buffer of each partition. It is small: a page discards the records beyond its limit, and each stream has a buffer."""
 
 _BACKOFF_MS: Final = 20
-"""Pause of a partition whose queue is full. It outlasts the assignment: with the default of a second the next page waits for it."""
+"""Pause of a partition with a full buffer. It survives a new assignment, so the default of a second would delay the next page."""
 
 _RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - the library's public constant
 
 
 class TopicFollower:
-    """One consumer and its codec. One thread at a time uses it."""
+    """One consumer and its codec. Not thread-safe."""
 
     def __init__(self, consumer: Consumer, codec: Codec) -> None:
         self.consumer = consumer
@@ -37,29 +37,29 @@ class TopicFollower:
         self._prefix = b""
 
     def begin(self, workspace: str, start: Mapping[int, int]) -> None:
-        """Read these partitions from these offsets on."""
+        """Assign the partitions in `start` at their offsets."""
         self._prefix = f"{workspace}/".encode()
         self.consumer.assign([TopicPartition(MEMBERSHIP, number, offset) for number, offset in start.items()])
 
-    def take(self, most: int, wait_seconds: float) -> Sequence[Seen]:
-        """Waits for the first record only. Raises: CursorExpired, KafkaException, RegistryUnavailable."""
+    def take(self, most: int, wait_seconds: float) -> Sequence[FeedStep]:
+        """Wait for one record and return it with the buffered ones. Raises: CursorExpired, KafkaException, RegistryUnavailable."""
         first = self.consumer.poll(wait_seconds)
         found = [] if first is None else [first, *self.consumer.consume(most - 1, 0)]
-        return [seen for message in found if (seen := self._seen(message)) is not None]
+        return [step for message in found if (step := self._step(message)) is not None]
 
-    def _seen(self, message: Message) -> Seen | None:
+    def _step(self, message: Message) -> FeedStep | None:
         error = message.error()
         partition, offset = message.partition() or 0, message.offset() or 0
         if error is None:
-            return Seen(partition, offset + 1, self._record(message))
+            return FeedStep(partition, offset + 1, self._record(message))
         if error.code() == PARTITION_EOF:
-            # The offset of the next record, beyond the markers that transactions leave behind.
-            return Seen(partition, offset, None)
+            # The position at the end of a partition lies after the control records of transactions.
+            return FeedStep(partition, offset, None)
         if error.code() == _RESET:
             raise CursorExpired("the records after this cursor have been deleted: read the members, then the feed without a cursor")
         if error.fatal():
             raise KafkaException(error)
-        return None  # the client reconnects by itself
+        return None  # the client reconnects automatically
 
     def _record(self, message: Message) -> Record | None:
         if not (message.key() or b"").startswith(self._prefix):
@@ -68,15 +68,15 @@ class TopicFollower:
             return self._codec.decode(message.value() or b"")
         except DecodeError as error:
             origin = (message.topic(), message.partition(), message.offset())
-            log(__name__).warning("unreadable_change", origin=origin, code=error.code, reason=str(error))
+            log(__name__).warning("membership_change_unreadable", origin=origin, code=error.code, reason=str(error))
             return None
 
 
 class TopicFeed:
-    """`segments.membership`, committed records only. Nobody else's progress has to do with it."""
+    """The committed records of `segments.membership`. Each reader has its own position; there is no consumer group."""
 
     def __init__(self, brokers: str, registry: Registry) -> None:
-        """Opens nothing; the first call does."""
+        """Connect at the first call."""
         more = {
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
@@ -88,11 +88,11 @@ class TopicFeed:
         self._registry = registry
         self._lock = threading.Lock()
         self._idle: list[TopicFollower] = []
-        self._asking: Consumer | None = None
+        self._offsets_consumer: Consumer | None = None
         self._numbers: tuple[int, ...] = ()
 
     def spans(self) -> Sequence[Span]:
-        """Asks the broker. Raises: BrokerUnavailable."""
+        """Return the offsets of every partition from the broker. Raises: BrokerUnavailable."""
         try:
             consumer, numbers = self._opened()
             parts = [(MEMBERSHIP, number) for number in numbers]
@@ -104,7 +104,7 @@ class TopicFeed:
 
     @contextmanager
     def reading(self, workspace: str, start: Mapping[int, int]) -> Iterator[TopicFollower]:
-        """Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
+        """Provide a follower from the pool. Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
         follower = self._take()
         try:
             follower.begin(workspace, start)
@@ -116,14 +116,14 @@ class TopicFeed:
         except BaseException:
             follower.consumer.close()
             raise
-        self._keep(follower)
+        self._return(follower)
 
     def close(self) -> None:
-        """Close what is kept at hand."""
+        """Close the pooled consumers."""
         with self._lock:
             idle, self._idle = self._idle, []
-            asking, self._asking = self._asking, None
-        for consumer in (*(follower.consumer for follower in idle), *([asking] if asking else [])):
+            offsets_consumer, self._offsets_consumer = self._offsets_consumer, None
+        for consumer in (*(follower.consumer for follower in idle), *([offsets_consumer] if offsets_consumer else [])):
             consumer.close()
 
     def _take(self) -> TopicFollower:
@@ -133,7 +133,7 @@ class TopicFeed:
         codec = self._registry.codec(MEMBERSHIP, "SegmentMembershipChanged")
         return TopicFollower(Consumer(self._config), codec)
 
-    def _keep(self, follower: TopicFollower) -> None:
+    def _return(self, follower: TopicFollower) -> None:
         with self._lock:
             if len(self._idle) < _MOST_IDLE:
                 self._idle.append(follower)
@@ -142,8 +142,8 @@ class TopicFeed:
 
     def _opened(self) -> tuple[Consumer, Sequence[int]]:
         with self._lock:
-            if self._asking is None:
-                self._asking = Consumer(self._config)
+            if self._offsets_consumer is None:
+                self._offsets_consumer = Consumer(self._config)
             if not self._numbers:
-                self._numbers = tuple(partitions_of(self._asking, MEMBERSHIP, _NO_ANSWER_SECONDS))
-            return self._asking, self._numbers
+                self._numbers = tuple(partitions_of(self._offsets_consumer, MEMBERSHIP, _NO_ANSWER_SECONDS))
+            return self._offsets_consumer, self._numbers

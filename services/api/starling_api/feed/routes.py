@@ -1,4 +1,4 @@
-"""Edge: the membership feed for those without Kafka: as pages, and live."""
+"""Edge: the membership feed over HTTP, as pages and as server-sent events."""
 
 from typing import Annotated, Any, Final
 
@@ -6,10 +6,10 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from starling_api.definitions.routes import COMMON
-from starling_api.feed.changes import LATEST, Asked, cursor_of, follow, read_page, starting
+from starling_api.feed.changes import LATEST, FeedRequest, cursor_of, follow, read_page, starting
 from starling_api.feed.streams import EVENT_STREAM
 from starling_api.http.dependencies import Services, UsedServices, Viewer
-from starling_api.http.models import FeedPageView
+from starling_api.http.models import FeedPageModel
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT
 from starling_api.http.problems import problems
 from starling_common.cassandra import DatabaseUnavailable
@@ -25,17 +25,17 @@ def _asked(
     caller: Viewer,
     after: Annotated[
         str | None,
-        Query(max_length=_MAX_CURSOR, description=f"`cursor` of an earlier answer, or `{LATEST}` for the end of the feed"),
+        Query(max_length=_MAX_CURSOR, description=f"`cursor` of an earlier response, or `{LATEST}` for the end of the feed"),
     ] = None,
     cursor: Annotated[str | None, Query(max_length=_MAX_CURSOR, description="The same as `after`")] = None,
     segment: Annotated[list[str] | None, Query(max_length=_MAX_SEGMENTS, description="Only changes of these segments")] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most items of the page")] = DEFAULT_LIMIT,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of items")] = DEFAULT_LIMIT,
     last_event_id: Annotated[
         str | None,
-        Header(alias="Last-Event-ID", max_length=_MAX_CURSOR, description="Of a live feed: id of the last event received"),
+        Header(alias="Last-Event-ID", max_length=_MAX_CURSOR, description="For a live feed: id of the last received event"),
     ] = None,
-) -> Asked:
-    return Asked(caller.workspace, frozenset(segment or ()), last_event_id or after or cursor, limit)
+) -> FeedRequest:
+    return FeedRequest(caller.workspace, frozenset(segment or ()), last_event_id or after or cursor, limit)
 
 
 _LIVE: Final = {
@@ -43,17 +43,17 @@ _LIVE: Final = {
     "description": "Server-sent events: `id` is the cursor after the change, `data` a MembershipChange",
 }
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"model": FeedPageView, "content": {EVENT_STREAM: {"schema": _LIVE}}},
+    200: {"model": FeedPageModel, "content": {EVENT_STREAM: {"schema": _LIVE}}},
     **problems(*COMMON, 410),
 }
 
 
 @feed_router.get("/feed", operation_id="read_feed", summary="Read the membership feed, as pages or live", responses=_ANSWERS)
-def feed(request: Request, services: UsedServices, asked: Annotated[Asked, Depends(_asked)]) -> Response:
-    """Every change exactly once, those of one user in sequence. Without `after` it starts with the oldest record.
+def feed(request: Request, services: UsedServices, asked: Annotated[FeedRequest, Depends(_asked)]) -> Response:
+    """Each change appears exactly once, the changes of one user in sequence. Without `after` the feed starts at the oldest record.
 
-    A page can have few items, or none, and still have a `next_cursor`: one page scans a bounded number of records. With
-    `Accept: text/event-stream` the answer does not end: each change is an event, and its `id` is the cursor after it.
+    One page scans a bounded number of records, so it can be short or empty and still have a `next_cursor`. With
+    `Accept: text/event-stream` the response does not end: each change is an event, and its `id` is the cursor after it.
     """
     if EVENT_STREAM in request.headers.get("accept", ""):
         position = starting(asked.after, services.feed.spans())
@@ -65,9 +65,9 @@ def feed(request: Request, services: UsedServices, asked: Annotated[Asked, Depen
 
 
 def _as_of(services: Services) -> str | None:
-    # The feed is read from the broker alone, and goes on without the database, which is needed for this only.
+    # Only `as_of` needs the database. The feed itself works without it.
     try:
         return services.queries.as_of()
     except DatabaseUnavailable as error:
-        log(__name__).warning("as_of_unknown", error=str(error))
+        log(__name__).warning("feed_without_as_of", error=str(error))
         return None

@@ -1,4 +1,4 @@
-"""Edge: server-sent events out of an iterator that waits, for a bounded number of clients, with an end when the process ends."""
+"""Edge: server-sent events from a blocking iterator, for a bounded number of clients. The streams end with the process."""
 
 import asyncio
 import json
@@ -18,17 +18,17 @@ from starling_common.wire import RegistryUnavailable, SchemaMissing
 
 EVENT_STREAM: Final = "text/event-stream"
 _RETRY_MS: Final = 1000
-"""After a stream has ended a client comes back this much later."""
+"""Delay after which a client reconnects."""
 
 _ENDS: Final = (CursorExpired, BrokerUnavailable, RegistryUnavailable, SchemaMissing)
-"""What ends a stream: the client comes back with its last id, and is then answered with what is wrong, if it still is."""
+"""Errors that end a stream. The client reconnects with its last id and receives the error response if the cause persists."""
 
 Batches = Iterator[Sequence[tuple[str, Mapping[str, Any]]]]
-"""Each step gives ids and data, or nothing after waiting for a moment. Not to be used by two threads at once."""
+"""Each step returns (id, data) pairs, or an empty list after a short wait. Not thread-safe."""
 
 
 class Streams:
-    """The streams of this process. Their waiting is done in threads of their own: requests need not wait for these."""
+    """The streams of this process. They block threads of their own pool, not those of other requests."""
 
     def __init__(self, most: int, heartbeat_seconds: float) -> None:
         self.heartbeat_seconds = heartbeat_seconds
@@ -40,47 +40,47 @@ class Streams:
 
     @property
     def is_ending(self) -> bool:
-        """Whether streams have to come to their end."""
+        """Return whether the process is stopping."""
         return self._ending.is_set()
 
     def open(self, batches: Batches) -> "EventStream":
-        """An answer that streams. Raises: TooManyStreams."""
+        """Return a streaming response. Raises: TooManyStreams."""
         with self._lock:
             if self._open >= self._most:
-                raise TooManyStreams(f"{self._most} clients are following already: try again, or read pages")
+                raise TooManyStreams(f"{self._most} clients follow the feed, which is the limit: retry later, or read pages")
             self._open += 1
         return EventStream(self, batches)
 
     async def next_of(self, batches: Batches) -> Sequence[tuple[str, Mapping[str, Any]]] | None:
-        """The next step; None when there is none."""
+        """Return the next step; None at the end."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, next, batches, None)
 
     def closed(self) -> None:
-        """One stream less."""
+        """Release the place of a closed stream."""
         with self._lock:
             self._open -= 1
 
     def end(self) -> None:
-        """Let every stream end soon."""
+        """End every stream at its next step."""
         self._ending.set()
 
     def close(self) -> None:
-        """Wait for the threads."""
+        """Wait for the threads of the pool."""
         self._threads.shutdown()
 
 
 class EventStream(StreamingResponse):
-    """One answer; what it reads from is closed when it ends, whoever ended it."""
+    """One streaming response. Its iterator is closed when the response ends for any reason."""
 
     def __init__(self, streams: Streams, batches: Batches) -> None:
-        # A proxy that gathers up what we send would hold back the news.
+        # A buffering proxy would delay the events.
         super().__init__(self._events(), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self._streams = streams
         self._batches = batches
         self._step: asyncio.Future[Any] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Streams until the client goes, or the process ends."""
+        """Stream until the client disconnects or the process stops."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -92,10 +92,10 @@ class EventStream(StreamingResponse):
 
     async def _events(self) -> AsyncIterator[str]:
         yield f"retry: {_RETRY_MS}\n"
-        said_at = time.monotonic()
+        sent_at = time.monotonic()
         while not self._streams.is_ending:
             try:
-                # Shielded: a thread that waits for the broker cannot be called off, and has to come back before we close.
+                # Shielded: a thread that waits for the broker cannot be cancelled and must return before the iterator is closed.
                 self._step = asyncio.ensure_future(self._streams.next_of(self._batches))
                 batch = await asyncio.shield(self._step)
             except _ENDS as error:
@@ -105,11 +105,11 @@ class EventStream(StreamingResponse):
                 return
             if batch:
                 yield "".join(map(event_text, batch))
-            elif time.monotonic() - said_at < self._streams.heartbeat_seconds:
+            elif time.monotonic() - sent_at < self._streams.heartbeat_seconds:
                 continue
             else:
                 yield ": heartbeat\n"
-            said_at = time.monotonic()
+            sent_at = time.monotonic()
 
     def _close(self) -> None:
         close = getattr(self._batches, "close", None)
@@ -118,5 +118,5 @@ class EventStream(StreamingResponse):
 
 
 def event_text(event: tuple[str, Mapping[str, Any]]) -> str:
-    """One event as the wire has it: its id, its data in one line."""
+    """Return one server-sent event: its id, and its data in one line."""
     return f"id: {event[0]}\ndata: {json.dumps(event[1], ensure_ascii=False, separators=(',', ':'))}\n\n"

@@ -1,4 +1,4 @@
-"""Pure core: who may do what. Tokens are kept as hashes; what is logged or stored of a caller never is the token."""
+"""Pure core: tokens and roles. Tokens are stored as hashes and never appear in logs or records."""
 
 import hashlib
 import re
@@ -10,7 +10,7 @@ from starling_common.values import Workspace
 
 
 class Role(IntEnum):
-    """Each role may do what the ones before it may."""
+    """The roles in ascending order. Each includes the permissions of the ones before it."""
 
     VIEWER = 1
     MARKETER = 2
@@ -19,7 +19,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `name` is the role and the first digits of the token's hash."""
+    """The authenticated caller of a request. `name` is the role and the first eight hex digits of the token's hash."""
 
     workspace: Workspace
     role: Role
@@ -33,22 +33,22 @@ class Tokens:
     """All tokens of an installation."""
 
     def __init__(self, text: str) -> None:
-        """`text` is `token=role:workspace`, comma separated. Raises: ValueError that names the entry's place, not the token."""
+        """`text` is `token=role:workspace`, comma separated. Raises: ValueError with the entry's position, without the token."""
         self._callers: dict[bytes, Caller] = {}
-        for place, entry in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
+        for number, entry in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
             found = _ENTRY.fullmatch(entry)
             role = Role.__members__.get(found["role"].upper()) if found else None
             if found is None or role is None:
-                raise ValueError(f"token {place}: expected token=role:workspace with role viewer, marketer or admin")
+                raise ValueError(f"token {number}: expected token=role:workspace with role viewer, marketer or admin")
             digest = _digest(found["token"])
             self._callers[digest] = Caller(Workspace(found["workspace"]), role, f"{role.name.lower()}-{digest.hex()[:8]}")
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of tokens."""
         return len(self._callers)
 
     def caller(self, token: str) -> Caller | None:
-        """None for a token that is not ours. Looked up by hash, so the time it takes tells nothing of a token."""
+        """Return the caller of a token; None for an unknown token. The look-up by hash prevents timing attacks."""
         return self._callers.get(_digest(token))
 
 

@@ -13,10 +13,10 @@ from starling_segments.parse.schema import label_schemas, trait_schema
 Schema = dict[str, Any]
 
 MAX_LOOKUP: Final = 1000
-"""Users, and segments, of one look-up."""
+"""Maximum users, and maximum segments, of one look-up."""
 
 MAX_BATCH: Final = 100
-"""Segments of one batch."""
+"""Maximum segments of one batch."""
 
 _LOCAL: Final = "#/$defs/"
 _COMPONENTS: Final = "#/components/schemas/"
@@ -29,16 +29,16 @@ _READ_ONLY_TYPES: Final[Mapping[str, Schema]] = {
     "disabled": {"type": ["boolean", "null"]},
     "size": {"type": ["integer", "null"]},
 }
-"""Text or null where nothing is stated."""
+"""Types of read-only fields. A field without an entry is text or null."""
 
 
 def body_of(name: str, *, required: bool = True) -> Schema:
-    """The OpenAPI entry of a route whose body is JSON of the component `name`."""
+    """Return the OpenAPI entry of a route with a JSON body of the component `name`."""
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": {"$ref": _COMPONENTS + name}}}}}
 
 
 def users_body() -> Schema:
-    """The OpenAPI entry of an upload: JSON, or CSV with an id in each row."""
+    """Return the OpenAPI entry of an upload: JSON, or CSV with one id in each row."""
     body = body_of("UserIds")
     body["requestBody"]["content"]["text/csv"] = {"schema": {"type": "string", "description": "One user id in each row, no header"}}
     return body
@@ -47,21 +47,23 @@ def users_body() -> Schema:
 DEFINITIONS: Final = {SEGMENT: "SegmentDefinition", COMPUTED_TRAIT: "TraitDefinition", WEBHOOK: "WebhookDefinition"}
 """Kind -> the component of the body that creates one."""
 UPDATES: Final = {SEGMENT: "SegmentUpdate", COMPUTED_TRAIT: "TraitUpdate", WEBHOOK: "WebhookUpdate", LIST: "ListUpdate"}
-"""Kind -> the component of the body that changes one. It has the fields of an answer too, so that an answer can be sent back."""
+"""Kind -> the component of the body that changes one. It accepts the read-only fields, so that a response can be sent back."""
 
 
 def body_schemas() -> dict[str, Schema]:
-    """Every component of a request body, and those of the segment language."""
+    """Return the components of all request bodies and of the segment language, by name."""
     segment = json_schema()
     names = _names(segment["$defs"])
     fields = {field: schema for field, schema in segment["properties"].items() if field not in READ_ONLY}
-    about = {field: schema for field, schema in fields.items() if field in {"where", "timezone"}}
+    condition = {field: schema for field, schema in fields.items() if field in {"where", "timezone"}}
     found = {
         **{names[name]: schema for name, schema in segment["$defs"].items()},
         "SegmentDefinition": _body("A new segment", fields, ["key", "name", "where"]),
         "SegmentUpdate": _body("A changed segment", fields | read_only(), ["name", "where"]),
         "ConditionRequest": _body(
-            "A condition to evaluate. A whole segment is accepted too.", {**fields, **about, **read_only()}, ["where"]
+            "A condition to evaluate. A complete segment document is accepted too.",
+            {**fields, **condition, **read_only()},
+            ["where"],
         ),
         "SegmentBatch": _body(
             "Segments to create or change, each with its key",
@@ -86,7 +88,7 @@ def body_schemas() -> dict[str, Schema]:
 
 
 def read_only() -> dict[str, Schema]:
-    """The fields of an answer that a body may repeat."""
+    """Return the schemas of the read-only fields, which a request body may repeat."""
     text: Schema = {"type": ["string", "null"]}
     return {field: {**_READ_ONLY_TYPES.get(field, text), "readOnly": True} for field in sorted(READ_ONLY)}
 
@@ -97,7 +99,7 @@ _WEBHOOK: Final[dict[str, Schema]] = {
     "url": {"type": "string", "format": "uri", "description": "Address that receives the changes, http or https"},
     "secret": {
         "type": ["string", "null"],
-        "description": "Signing secret: `whsec_` and the base64 of 24 to 64 bytes. The server makes one when it is missing.",
+        "description": "Signing secret: `whsec_` and the base64 of 24 to 64 bytes. The server generates one if it is missing.",
     },
     "segments": {
         "type": ["array", "null"], "items": {"type": "string"}, "minItems": 1,
@@ -133,7 +135,7 @@ def _trait_bodies() -> dict[str, Schema]:
 
 
 def _names(definitions: Mapping[str, Schema]) -> dict[str, str]:
-    """The component of each definition of the language. What can stand as a condition is called one."""
+    """Return the component name of each definition of the language. The names of conditions end with `Condition`."""
     conditions = {one["$ref"].removeprefix(_LOCAL) for one in definitions["condition"]["anyOf"]}
     return {
         name: "".join(part.title() for part in name.split("_"))
@@ -143,7 +145,7 @@ def _names(definitions: Mapping[str, Schema]) -> dict[str, str]:
 
 
 def _with_components(schema: Any, names: Mapping[str, str]) -> Any:
-    """The same schema, its references made to components. `false` has no place in what code generators read."""
+    """Return the schema with its references pointing to components, and `false` as `{"not": {}}`, which code generators accept."""
     if isinstance(schema, list):
         return [_with_components(one, names) for one in schema]
     if not isinstance(schema, Mapping):

@@ -1,4 +1,4 @@
-"""Edge: what the routes are given: who asks, the body, the page, the services. FastAPI calls these."""
+"""Edge: the FastAPI dependencies of the routes: caller, body, page and services."""
 
 import asyncio
 import hashlib
@@ -21,9 +21,9 @@ from starling_api.http.errors import BadRequest, BodyTimeout, Forbidden, TooLarg
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, PageOf
 from starling_api.lists.lists import Lists
 from starling_api.ports import Answers
-from starling_api.preview.previews import Trials
+from starling_api.preview.previews import Previews
 from starling_api.reports.audience_report import Reports
-from starling_api.reports.views import Materialised
+from starling_api.reports.views import MaterialisedViews
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
 from starling_segments import DefinitionRefused, read_document
@@ -39,7 +39,7 @@ _bearer = HTTPBearer(
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the routes call."""
+    """The services of the application."""
 
     commands: Commands
     queries: Queries
@@ -48,9 +48,9 @@ class Services:
     lists: Lists
     feed: Feed
     streams: Streams
-    materialised: Materialised
+    materialised_views: MaterialisedViews
     reports: Reports
-    trials: Trials
+    previews: Previews
     exports: Exports
     backfills: Backfills
     body_timeout_seconds: float = 30.0
@@ -58,7 +58,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A requested write. `fingerprint`: of all that decides the answer. `dry_run`: it is checked and answered, not made."""
+    """A requested write. `fingerprint`: hash of the whole request. `dry_run`: the request is validated without an effect."""
 
     author: Author
     document: Any
@@ -69,7 +69,7 @@ class Write:
 
 
 def services_of(request: Request) -> Services:
-    """The services that the app was built with."""
+    """Return the services of the application."""
     found: Services = request.app.state.services
     return found
 
@@ -78,7 +78,7 @@ UsedServices = Annotated[Services, Depends(services_of)]
 
 
 def at_least(role: Role) -> Callable[..., Caller]:
-    """A dependency that gives the caller, whose role must be that or a higher one."""
+    """Return a dependency that provides a caller with at least this role."""
 
     def caller(services: UsedServices, sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
         found = services.tokens.caller(sent.credentials) if sent is not None else None
@@ -110,7 +110,7 @@ async def body_parts(request: Request, seconds: float) -> AsyncIterator[bytes]:
 
 
 async def body_of(request: Request) -> bytes:
-    """The body's bytes. Raises: TooLarge, BodyTimeout."""
+    """Return the body. Raises: TooLarge, BodyTimeout."""
     parts: list[bytes] = []
     size_bytes = 0
     async for part in body_parts(request, services_of(request).body_timeout_seconds):
@@ -125,7 +125,7 @@ Body = Annotated[bytes, Depends(body_of)]
 
 
 def parse_json(body: bytes) -> Any:
-    """JSON, whatever the content type says. Raises: BadRequest (`not_json`)."""
+    """Return the decoded JSON. The content type is ignored. Raises: BadRequest (`not_json`)."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as cause:
@@ -133,9 +133,9 @@ def parse_json(body: bytes) -> Any:
 
 
 def parse_definition(body: bytes) -> Any:
-    """The JSON value of a definition, or of a condition to preview.
+    """Return the JSON value of a definition, or of a condition to preview.
 
-    Raises: DefinitionRefused with every number and text that is out of bounds; BadRequest (`not_json`).
+    Raises: DefinitionRefused with every number and text that is out of bounds, BadRequest (`not_json`).
     """
     try:
         return read_document(body)
@@ -149,18 +149,18 @@ IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        description="Makes a write safe to repeat: for a day, the same key gets the answer of the first successful request",
+        description="Makes a write safe to repeat: for a day, the same key returns the response of the first successful request",
     ),
 ]
-DryRun = Annotated[bool, Query(description="Check the request and answer as if it were made, without a change and without an ETag")]
+DryRun = Annotated[bool, Query(description="Validate the request and return its response, without a change and without an ETag")]
 IfMatch = Annotated[
     str | None,
     Header(alias="If-Match", description="ETag of the resource; the write is refused with 412 when it is not the current one"),
 ]
 
 
-def order_by(role: Role) -> Callable[..., Write]:
-    """A dependency that gives a write without a body, to what has no versions."""
+def unversioned_write_by(role: Role) -> Callable[..., Write]:
+    """Return a dependency that provides a write without a body and without `If-Match`."""
 
     def order(
         request: Request,
@@ -175,7 +175,7 @@ def order_by(role: Role) -> Callable[..., Write]:
 
 
 def write_by(role: Role) -> Callable[..., Write]:
-    """A dependency that gives a write without a body."""
+    """Return a dependency that provides a write without a body."""
 
     def write(
         request: Request,
@@ -190,10 +190,10 @@ def write_by(role: Role) -> Callable[..., Write]:
     return write
 
 
-def order_with_body(role: Role, parse: Callable[[bytes], Any] = parse_definition) -> Callable[..., Write]:
-    """Return a dependency for a write with its document, to a resource that has no versions yet."""
+def unversioned_write_with_body(role: Role, parse: Callable[[bytes], Any] = parse_definition) -> Callable[..., Write]:
+    """Return a dependency that provides a write with a body and without `If-Match`."""
 
-    def order(bare: Annotated[Write, Depends(order_by(role))], body: Body) -> Write:
+    def order(bare: Annotated[Write, Depends(unversioned_write_by(role))], body: Body) -> Write:
         return _with_document(bare, body, parse)
 
     return order
@@ -205,7 +205,7 @@ def _bare(request: Request, caller: Caller, if_match: str | None, idempotency_ke
 
 
 def write_with_body(role: Role) -> Callable[..., Write]:
-    """A dependency that gives a write with its document."""
+    """Return a dependency that provides a write with a body."""
 
     def write(bare: Annotated[Write, Depends(write_by(role))], body: Body) -> Write:
         return _with_document(bare, body, parse_definition)
@@ -219,13 +219,13 @@ def _with_document(bare: Write, body: bytes, parse: Callable[[bytes], Any]) -> W
 
 
 def author_of(request: Request, caller: Caller) -> Author:
-    """The caller, with the request's correlation id and trace context."""
+    """Return the caller with the correlation id and trace context of the request."""
     trace = request.headers.get("traceparent", "")
     return Author(caller.workspace, caller.name, request.state.correlation_id, trace if _TRACEPARENT.fullmatch(trace) else None)
 
 
 def revision_in(if_match: str | None) -> int | None:
-    """The revision in an If-Match header; None when there is none, or any (`*`) will do. Raises: BadRequest."""
+    """Return the revision in an If-Match header; None without a header or for `*`. Raises: BadRequest."""
     if if_match is None or if_match.strip() == "*":
         return None
     found = _ETAG.fullmatch(if_match.strip())
@@ -235,10 +235,10 @@ def revision_in(if_match: str | None) -> int | None:
 
 
 def page_of(
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most items of the page")] = DEFAULT_LIMIT,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of items")] = DEFAULT_LIMIT,
     cursor: Annotated[str | None, Query(max_length=40_000, description="`next_cursor` of the previous page")] = None,
 ) -> PageOf:
-    """Which page of a list."""
+    """Return the requested page of a list."""
     return PageOf(limit, cursor)
 
 

@@ -1,4 +1,4 @@
-"""Pure core: the errors of the API. `problems.py` has their HTTP status."""
+"""Pure core: the errors of the API. `problems.py` maps them to HTTP statuses."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from starling_segments import FieldError
 
 
 class ApiError(Exception):
-    """`code` is stable; the message names the cause and the cure."""
+    """An error with a stable `code` and a message that names the cause and the cure."""
 
     code = "failed"
 
@@ -52,7 +52,7 @@ class BodyTimeout(ApiError):
 
 
 class ReadOnly(ApiError):
-    """A change of fields that only the server writes."""
+    """The body changes read-only fields."""
 
     code = "read_only"
 
@@ -78,7 +78,7 @@ class Archived(ApiError):
 
 
 class InUse(ApiError):
-    """Segments use it."""
+    """Segments use the definition."""
 
     code = "in_use"
 
@@ -93,14 +93,14 @@ class IdempotencyKeyReused(ApiError):
     code = "idempotency_key_reused"
 
 
-class AtWork(ApiError):
+class ResourceBusy(ApiError):
     """Another request is changing the same resource."""
 
     code = "at_work"
 
 
-class NotYet(ApiError):
-    """It is not available yet."""
+class NotAvailable(ApiError):
+    """The operation is not available yet."""
 
     code = "not_yet"
 
@@ -117,7 +117,7 @@ class TooManyStreams(ApiError):
     code = "too_many_streams"
 
 
-class NotTakenOver(ApiError):
+class SegmentBackfilling(ApiError):
     """The segmenter has not applied the newest version yet."""
 
     code = "backfilling"

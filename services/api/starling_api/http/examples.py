@@ -1,4 +1,4 @@
-"""Pure core: one example of each operation, for `/openapi.json`. A test checks them against the schemas."""
+"""Pure core: one example of each operation, for `/openapi.json`. A test validates them against the schemas."""
 
 from typing import Any, Final, NamedTuple
 
@@ -8,7 +8,7 @@ Document = dict[str, Any]
 
 
 class Example(NamedTuple):
-    """The JSON body of a request, and of its answer. None: there is none."""
+    """The JSON body of a request and of its response. None: no body."""
 
     request: Any = None
     response: Any = None
@@ -30,7 +30,7 @@ _USERS: Final[Document] = {"users": ["ada", "grace"]}
 _UPLOAD: Final[Document] = {"key": "fair-2026", "users": 2}
 _CONDITION: Final[Document] = {"where": _WHERE}
 _ESTIMATE: Final[Document] = {"estimate": 2, "low": 2, "high": 2, "sample": ["ada", "grace"]}
-_NO_ONE: Final[Document] = {"estimate": 0, "low": 0, "high": 0, "sample": []}
+_NO_USERS: Final[Document] = {"estimate": 0, "low": 0, "high": 0, "sample": []}
 _SURVEY: Final[Document] = {"exact": True, "users": 120, "asked": 120, "limits": [], "as_of": _INSTANT, "took_ms": 12}
 _PROFILE: Final[Document] = {
     "user_id": "ada", "anonymous_ids": ["a-17"], "traits": {"plan": "pro"}, "group_id": None, "updated_at": _INSTANT,
@@ -90,7 +90,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "get_segment_history": Example(None, _page({"day": "2026-03-01", "entered": 3, "exited": 1, "size": 2})),
     "preview_segment": Example(_CONDITION, {**_ESTIMATE, **_SURVEY}),
     "diff_segment": Example(
-        _CONDITION, {"key": "repeat-buyers", "enter": _ESTIMATE, "leave": _NO_ONE, "stay": _ESTIMATE, **_SURVEY}
+        _CONDITION, {"key": "repeat-buyers", "enter": _ESTIMATE, "leave": _NO_USERS, "stay": _ESTIMATE, **_SURVEY}
     ),
     "list_lists": Example(None, _page(_LIST)),
     "get_list": Example(None, {**_LIST, "used_by": [], "as_of": _INSTANT}),
@@ -148,7 +148,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "list_backfills": Example(None, {"items": [_RUN]}),
     "control_backfill": Example(None, {**_RUN, "asked": "paused"}),
 }  # fmt: skip
-"""By operation. Answers without a body, and operations that are not available yet, have none."""
+"""Operation id -> example. Operations without a response body, or that are not available yet, have none."""
 
 _CURSOR: Final[Document] = {"pattern": "^[A-Za-z0-9_-]*$", "maxLength": 40_000}
 PARAMETER_SHAPES: Final[dict[str, Document]] = {
@@ -166,7 +166,7 @@ PARAMETER_SHAPES: Final[dict[str, Document]] = {
     "Idempotency-Key": {"minLength": 1, "maxLength": 255},
     "If-Match": {"pattern": r'^(\*|(W/)?"[0-9]{1,18}")$'},
 }
-"""What a good value of a parameter looks like. The server answers others too: an unknown key is a 404, a bad cursor a 400."""
+"""Schemas of parameters. A value outside its schema has an error response: an unknown key a 404, a bad cursor a 400."""
 
 PARAMETER_EXAMPLES: Final[dict[str, Document]] = {
     "key": {"example": "repeat-buyers"},

@@ -1,4 +1,4 @@
-"""Edge: the shapes of answers, for `/openapi.json`. `openapi.py` drops the ending `View` from each name."""
+"""Edge: the schemas of responses, for `/openapi.json`. `openapi.py` removes the suffix `Model` from each name."""
 
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 INSTANT: Final = "Instant in ISO 8601, UTC"
 COMPONENT: Final = "x-component"
-"""Marks a schema that `openapi.py` replaces by a reference to the component of that name."""
+"""Marks a schema for which `openapi.py` writes a reference to the component of that name."""
 
 AsOf = Annotated[str | None, Field(description="Stream time that this answer reflects; null before the first event")]
 Where = Annotated[dict[str, Any], Field(json_schema_extra={COMPONENT: "Condition"})]
 
 
-class PageView(BaseModel, Generic[T]):
+class PageModel(BaseModel, Generic[T]):
     """One page of a list."""
 
     items: list[T]
@@ -24,7 +24,7 @@ class PageView(BaseModel, Generic[T]):
     as_of: AsOf
 
 
-class MaterialisedRowView(BaseModel):
+class MaterialisedRowModel(BaseModel):
     """The sums of one window. The row has one more field for each dimension and each measure of the view."""
 
     model_config = {"extra": "allow"}
@@ -33,14 +33,14 @@ class MaterialisedRowView(BaseModel):
     window_end: str = Field(description=INSTANT)
 
 
-class MaterialisedPageView(PageView[MaterialisedRowView]):
+class MaterialisedPageModel(PageModel[MaterialisedRowModel]):
     """One page of the rows of a materialised view."""
 
     view: str
     version: int
 
 
-class ReportRowView(BaseModel):
+class ReportRowModel(BaseModel):
     """One row of the audience report. Its fields depend on `show`.
 
     `days`: day, size, entries, exits, entries_by_definition, exits_by_definition. `retention`: day, days_later, entered, still.
@@ -52,17 +52,17 @@ class ReportRowView(BaseModel):
     segment: str
 
 
-class AudienceReportPageView(PageView[ReportRowView]):
+class AudienceReportPageModel(PageModel[ReportRowModel]):
     """One page of the audience report."""
 
     report: Literal["audience"]
     show: Literal["days", "retention", "overlap"]
     timezone: str = Field(description="Time zone of the days")
-    records_missing: int = Field(description="Records of the feed that had been deleted before the report was made")
+    records_missing: int = Field(description="Records of the feed that were deleted before the report was computed")
     records_unreadable: int = Field(description="Records of the feed, of all workspaces, that could not be decoded")
 
 
-class FieldErrorView(BaseModel):
+class FieldErrorModel(BaseModel):
     """One error in a body or a parameter."""
 
     pointer: str = Field(description="JSON pointer into the body, or a place such as `query/limit` or `row/7` of a CSV file")
@@ -71,7 +71,7 @@ class FieldErrorView(BaseModel):
     expected: str = Field(description="Description of a valid value")
 
 
-class ProblemView(BaseModel):
+class ProblemModel(BaseModel):
     """An error (RFC 9457). `code` is stable, `message` names the cause and the cure."""
 
     type: str
@@ -81,20 +81,22 @@ class ProblemView(BaseModel):
     code: str
     message: str
     success: Literal[False]
-    errors: list[FieldErrorView] | None = Field(default=None, description="Every error of the body or the parameters")
+    errors: list[FieldErrorModel] | None = Field(default=None, description="Every error of the body or the parameters")
     used_by: list[str] | None = Field(default=None, description="Of `in_use`: keys of the segments that use the resource")
     revision: int | None = Field(default=None, description="Of `version_conflict`: the current revision")
 
 
-class DefinitionView(BaseModel):
+class DefinitionModel(BaseModel):
     """The fields that the server adds to every definition."""
 
     key: str
-    version: int = Field(description="Number of the meaning: it grows when the meaning changes, not with a new name")
-    revision: int = Field(description="Number of the change: it grows with every change; the ETag is this number in quotes")
+    version: int = Field(
+        description="Number of the version: it grows when the condition or another meaningful field changes, not with a new name"
+    )
+    revision: int = Field(description="Number of the change: it grows with every change. The ETag is this number in quotes")
     status: str
-    tags: list[str] | None = Field(default=None, description="Labels, for people")
-    owner: str | None = Field(default=None, description="Person or team in charge, for people")
+    tags: list[str] | None = Field(default=None, description="Labels without an effect")
+    owner: str | None = Field(default=None, description="Responsible person or team, without an effect")
     created_at: str = Field(description=INSTANT)
     updated_at: str = Field(description=INSTANT)
     used_by: list[str] | None = Field(
@@ -106,12 +108,12 @@ class DefinitionView(BaseModel):
     )
 
 
-class BackfillView(BaseModel):
+class BackfillModel(BaseModel):
     """Progress of the Spark job that gathers the history of a new version."""
 
     run: str
     state: Literal["planned", "running", "paused", "cancelled", "failed", "done"]
-    percent: float = Field(description="Share of the records read; at 100 the partitions still have to switch")
+    percent: float = Field(description="Percentage of the records read; at 100 the partitions still have to apply the new version")
     records_done: int
     records_total: int
     started_at: str = Field(description=INSTANT)
@@ -119,20 +121,20 @@ class BackfillView(BaseModel):
     message: str | None = Field(description="Error message of a failed run")
 
 
-class BackfillRunView(BackfillView):
+class BackfillRunModel(BackfillModel):
     """One backfill run."""
 
     segments: dict[str, int] = Field(description="Segments of this workspace in the run: key to version")
     asked: Literal["running", "paused", "cancelled"] = Field(description="State that was last requested")
 
 
-class BackfillListView(BaseModel):
+class BackfillListModel(BaseModel):
     """Every known backfill run."""
 
-    items: list[BackfillRunView]
+    items: list[BackfillRunModel]
 
 
-class SegmentView(DefinitionView):
+class SegmentModel(DefinitionModel):
     """A segment."""
 
     name: str
@@ -141,22 +143,22 @@ class SegmentView(DefinitionView):
     where: Where
     status: Literal["backfilling", "active", "paused", "archived"]
     size: int | None = Field(default=None, description="Number of members; only in a list of segments")
-    backfill: BackfillView | None = Field(
+    backfill: BackfillModel | None = Field(
         default=None, description="Progress of the backfill, while there is one; only in the answer for one key"
     )
 
 
-class SegmentBatchResultView(BaseModel):
+class SegmentBatchResultModel(BaseModel):
     """The segments of a batch, in the order of the request."""
 
-    items: list[SegmentView]
+    items: list[SegmentModel]
 
 
-class SegmentPageView(PageView[SegmentView]):
+class SegmentPageModel(PageModel[SegmentModel]):
     """One page of segments."""
 
 
-class TraitView(DefinitionView):
+class TraitModel(DefinitionModel):
     """A computed trait."""
 
     name: str
@@ -172,11 +174,11 @@ class TraitView(DefinitionView):
     status: Literal["active", "archived"]
 
 
-class TraitPageView(PageView[TraitView]):
+class TraitPageModel(PageModel[TraitModel]):
     """One page of computed traits."""
 
 
-class WebhookView(DefinitionView):
+class WebhookModel(DefinitionModel):
     """A webhook."""
 
     url: str
@@ -184,15 +186,15 @@ class WebhookView(DefinitionView):
     segments: list[str] | None = Field(description="Keys of the segments to send; null sends every segment")
     events: list[Literal["entered", "exited"]]
     disabled: bool | None = Field(default=None, description="True after the receiver has answered 410")
-    disabled_because: str | None = Field(default=None, description="Reason why deliveries have stopped")
+    disabled_because: str | None = Field(default=None, description="Reason why the webhook is disabled")
     status: Literal["active", "disabled", "archived"]
 
 
-class WebhookPageView(PageView[WebhookView]):
+class WebhookPageModel(PageModel[WebhookModel]):
     """One page of webhooks."""
 
 
-class ListView(DefinitionView):
+class ListModel(DefinitionModel):
     """An uploaded list, without its members."""
 
     name: str
@@ -200,28 +202,28 @@ class ListView(DefinitionView):
     status: Literal["active", "archived"]
 
 
-class ListPageView(PageView[ListView]):
+class ListPageModel(PageModel[ListModel]):
     """One page of uploaded lists."""
 
 
-class ListMemberView(BaseModel):
+class ListMemberModel(BaseModel):
     """One user on a list."""
 
     user_id: str
 
 
-class ListMemberPageView(PageView[ListMemberView]):
+class ListMemberPageModel(PageModel[ListMemberModel]):
     """One page of the members of a list."""
 
 
-class UploadView(BaseModel):
+class UploadModel(BaseModel):
     """The result of an upload."""
 
     key: str
     users: int = Field(description="Number of ids in the upload; an id that occurs twice counts twice")
 
 
-class VersionView(BaseModel):
+class VersionModel(BaseModel):
     """One change of a definition."""
 
     version: int
@@ -232,11 +234,11 @@ class VersionView(BaseModel):
     document: dict[str, Any]
 
 
-class VersionPageView(PageView[VersionView]):
+class VersionPageModel(PageModel[VersionModel]):
     """One page of the changes of a definition."""
 
 
-class MemberView(BaseModel):
+class MemberModel(BaseModel):
     """One member of a segment."""
 
     user_id: str
@@ -244,11 +246,11 @@ class MemberView(BaseModel):
     sequence: int = Field(description="Number of the membership change of this user and segment")
 
 
-class MemberPageView(PageView[MemberView]):
+class MemberPageModel(PageModel[MemberModel]):
     """One page of the members of a segment."""
 
 
-class SizeView(BaseModel):
+class SizeModel(BaseModel):
     """The number of members of a segment."""
 
     key: str
@@ -258,7 +260,7 @@ class SizeView(BaseModel):
     as_of: AsOf
 
 
-class DayView(BaseModel):
+class DayModel(BaseModel):
     """The entries and exits of one day (UTC), and the size at its end."""
 
     day: str
@@ -267,11 +269,11 @@ class DayView(BaseModel):
     size: int
 
 
-class DayPageView(PageView[DayView]):
+class DayPageModel(PageModel[DayModel]):
     """One page of days."""
 
 
-class ProfileView(BaseModel):
+class ProfileModel(BaseModel):
     """The profile of one user."""
 
     user_id: str
@@ -282,8 +284,8 @@ class ProfileView(BaseModel):
     as_of: AsOf
 
 
-class UserSegmentView(BaseModel):
-    """One segment that a user is in."""
+class UserSegmentModel(BaseModel):
+    """One segment of which a user is a member."""
 
     segment: str
     version: int
@@ -291,11 +293,11 @@ class UserSegmentView(BaseModel):
     sequence: int = Field(description="Number of the membership change of this user and segment")
 
 
-class UserSegmentPageView(PageView[UserSegmentView]):
+class UserSegmentPageModel(PageModel[UserSegmentModel]):
     """One page of the segments of a user."""
 
 
-class EventView(BaseModel):
+class EventModel(BaseModel):
     """One event of a user, or one delivery outcome."""
 
     event_id: str
@@ -309,18 +311,18 @@ class EventView(BaseModel):
     correlation_id: str
 
 
-class EventPageView(PageView[EventView]):
+class EventPageModel(PageModel[EventModel]):
     """One page of the events of a user."""
 
 
-class LookupView(BaseModel):
+class LookupModel(BaseModel):
     """The segments of each user."""
 
     memberships: dict[str, list[str]]
     as_of: AsOf
 
 
-class CauseView(BaseModel):
+class CauseModel(BaseModel):
     """The cause of a membership change."""
 
     kind: Literal["EVENT", "TIMER", "DEFINITION", "MERGE", "LIST", "ERASURE", "MANUAL"]
@@ -328,7 +330,7 @@ class CauseView(BaseModel):
     event_name: str | None
 
 
-class MembershipChangeView(BaseModel):
+class MembershipChangeModel(BaseModel):
     """A user entered or left a segment: the record of the topic `segments.membership` as JSON."""
 
     event_id: str
@@ -343,22 +345,22 @@ class MembershipChangeView(BaseModel):
     effective_at: str = Field(description=INSTANT)
     decided_at: str = Field(description=INSTANT)
     received_at: str = Field(description=INSTANT)
-    cause: CauseView
+    cause: CauseModel
     correlation_id: str
     traits: dict[str, Any]
     memberships: list[str] = Field(description="Keys of all segments of the user after this change")
 
 
-class FeedPageView(PageView[MembershipChangeView]):
+class FeedPageModel(PageModel[MembershipChangeModel]):
     """One page of the membership feed. A page with few items, or with none, can still have a next page."""
 
     next_cursor: str | None = Field(description="Cursor of the next page; null when every record of the feed has been read")
     cursor: str = Field(description="Position after this page, also at the end of the feed: `after` of a later request")
 
 
-VIEWS: Final[dict[str, type[DefinitionView]]] = {
-    SEGMENT: SegmentView, COMPUTED_TRAIT: TraitView, WEBHOOK: WebhookView, LIST: ListView,
+MODELS: Final[dict[str, type[DefinitionModel]]] = {
+    SEGMENT: SegmentModel, COMPUTED_TRAIT: TraitModel, WEBHOOK: WebhookModel, LIST: ListModel,
 }  # fmt: skip
 PAGES: Final[dict[str, type[BaseModel]]] = {
-    SEGMENT: SegmentPageView, COMPUTED_TRAIT: TraitPageView, WEBHOOK: WebhookPageView, LIST: ListPageView,
+    SEGMENT: SegmentPageModel, COMPUTED_TRAIT: TraitPageModel, WEBHOOK: WebhookPageModel, LIST: ListPageModel,
 }  # fmt: skip

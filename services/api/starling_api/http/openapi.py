@@ -1,4 +1,4 @@
-"""Edge: the OpenAPI document: what FastAPI derives from the routes, with shared components, headers, errors and examples."""
+"""Edge: the OpenAPI document: FastAPI's own, completed with shared components, headers, errors and examples."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 from starling_api.http.bodies import body_schemas
 from starling_api.http.examples import EXAMPLES, PARAMETER_EXAMPLES, PARAMETER_SHAPES
-from starling_api.http.models import COMPONENT, ProblemView
+from starling_api.http.models import COMPONENT, ProblemModel
 from starling_api.http.problems import PROBLEMS
 from starling_common.problem import PROBLEM_JSON, problem
 
@@ -27,12 +27,12 @@ _TAGS: Final[Mapping[str, str]] = {
     "webhooks": "Addresses that receive membership changes",
     "backfills": "Spark jobs that gather the history of new segments",
     "views": "Materialised views",
-    "reports": "Reports made by Spark",
+    "reports": "Reports that Spark computes",
     "campaigns": "Messages on entry and exit; not available yet",
 }
 _HEADERS: Final[Mapping[str, Document]] = {
     "X-Correlation-Id": {
-        "description": "Id of this request in logs and records: the one sent, or a new one",
+        "description": "Id of this request in logs and records: the given id, or a new one",
         "schema": {"type": "string"},
     },
     "ETag": {"description": "The revision of the resource, in quotes: the value of `If-Match`", "schema": {"type": "string"}},
@@ -41,11 +41,11 @@ _HEADERS: Final[Mapping[str, Document]] = {
 }
 _HEADERS_OF: Final[Mapping[int, tuple[str, ...]]] = {401: ("WWW-Authenticate",), 503: ("Retry-After",)}
 _TAGGED: Final = frozenset({"Segment", "Trait", "Webhook", "List"})
-"""Answers with an ETag."""
+"""Schemas whose responses have an ETag."""
 
 
 def openapi_document(app: FastAPI) -> Document:
-    """The whole document."""
+    """Return the complete OpenAPI document."""
     found = get_openapi(
         title=app.title,
         version=app.version,
@@ -56,7 +56,7 @@ def openapi_document(app: FastAPI) -> Document:
         tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
         servers=[{"url": "/", "description": "The server that this document was read from"}],
     )
-    problem_schema = ProblemView.model_json_schema(ref_template=_SCHEMAS + "{model}")
+    problem_schema = ProblemModel.model_json_schema(ref_template=_SCHEMAS + "{model}")
     derived = found["components"]["schemas"] | problem_schema.pop("$defs") | {"Problem": problem_schema}
     schemas = {_public_name(name): schema for name, schema in derived.items() if name not in _VALIDATION}
     found["components"]["schemas"] = schemas | body_schemas()
@@ -99,7 +99,7 @@ def _complete(operation: Document, shared: dict[str, Document]) -> None:
 
 
 def _links(operation_id: str) -> dict[str, Document]:
-    """The operations on the resource that an answer shows."""
+    """Return links to the operations on the resource of a response."""
     name = operation_id.partition("_")[2]
     writing, removing = ("put", "delete") if name == "list" else ("update", "archive")
     names = [f"get_{name}", f"{writing}_{name}", f"{removing}_{name}"]
@@ -111,9 +111,9 @@ def _links(operation_id: str) -> dict[str, Document]:
 
 
 def _shared_parameter(parameter: Document, shared: dict[str, Document]) -> Document:
-    """A reference to the parameter among the components; two parameters of one name that differ get two components."""
+    """Return a reference to the parameter's component. Different parameters with the same name get different components."""
     described = {**parameter, **PARAMETER_EXAMPLES.get(parameter["name"], {})}
-    # An absent parameter is left out, not null; and its description stands beside the schema.
+    # A client omits an absent parameter, so null is no value of it. The description belongs to the parameter, not to its schema.
     if "null" in str(described["schema"].get("anyOf")):
         described["schema"] = described["schema"]["anyOf"][0]
     described["schema"] = {field: value for field, value in described["schema"].items() if field != "description"}
@@ -146,11 +146,11 @@ def _header_references(*names: str) -> dict[str, Document]:
 
 
 def _public_name(name: str) -> str:
-    return name.removesuffix("View")
+    return name.removesuffix("Model")
 
 
 def _tidy(part: Any) -> Any:
-    """Without FastAPI's generated titles, and with the references that `COMPONENT` stands for."""
+    """Return the part without FastAPI's generated titles, and with references in place of `COMPONENT` marks."""
     if isinstance(part, list):
         return [_tidy(one) for one in part]
     if not isinstance(part, dict):
@@ -160,7 +160,7 @@ def _tidy(part: Any) -> Any:
     reference = part.get("$ref")
     if isinstance(reference, str) and reference.startswith(_SCHEMAS):
         return {**part, "$ref": _SCHEMAS + _public_name(reference.removeprefix(_SCHEMAS))}
-    # A title of a schema stands beside its type; the title of the document and a property of that name do not.
+    # Only a schema has a generated title; the title of the document and a property named `title` stay.
     is_schema = any(name in part for name in ("type", "anyOf", "const", "enum", "$ref")) or part.keys() <= {"title", "description"}
     return {name: _tidy(one) for name, one in part.items() if not (name == "title" and is_schema and isinstance(one, str))}
 

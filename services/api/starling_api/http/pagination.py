@@ -1,4 +1,4 @@
-"""Pure core: cursors and pages. A cursor is opaque to clients, and only good for the list that it came from."""
+"""Pure core: cursors and pages. A cursor is opaque to clients and valid only for its own list."""
 
 import base64
 import binascii
@@ -18,13 +18,13 @@ MAX_LIMIT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class PageOf:
-    """What a client asked for: how many, and after what. `after` is None at the start."""
+    """The requested page: at most `limit` items after `cursor` (None: from the start)."""
 
     limit: int
     cursor: str | None
 
     def after(self, name: str, start: tuple[Any, ...], bits: tuple[int, ...] = (64,)) -> tuple[Any, ...]:
-        """The position in the list `name`, of the same types as `start`; `bits`: the size of its integers, in order.
+        """Return the position in the list `name`, with the types of `start`. `bits`: the size of its integers, in order.
 
         Raises: BadRequest (`bad_cursor`).
         """
@@ -43,12 +43,12 @@ class PageOf:
 
 
 def make_cursor(name: str, position: tuple[Any, ...]) -> str:
-    """The inverse of `PageOf.after`."""
+    """Return the cursor of a position: the inverse of `PageOf.after`."""
     return base64.urlsafe_b64encode(msgspec.json.encode([name, *position])).decode().rstrip("=")
 
 
 def cut(rows: Sequence[T], limit: int, name: str, position_of: Callable[[T], tuple[Any, ...]]) -> tuple[Sequence[T], str | None]:
-    """The page, and the cursor of the next one. `rows` holds one more than `limit` when there is a next one."""
+    """Return the page and the cursor of the next one. `rows` has `limit` + 1 items if there is a next page."""
     if len(rows) <= limit:
         return rows, None
     page = rows[:limit]

@@ -32,10 +32,10 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.VersionConflict: 412,
     errors.TooLarge: 413,
     errors.IdempotencyKeyReused: 422,
-    errors.NotYet: 501,
-    errors.AtWork: 503,
+    errors.NotAvailable: 501,
+    errors.ResourceBusy: 503,
     errors.TooManyStreams: 503,
-    errors.NotTakenOver: 503,
+    errors.SegmentBackfilling: 503,
 }
 _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     401: {"WWW-Authenticate": "Bearer"},
@@ -46,7 +46,7 @@ _VERBS: Final = ("GET", "PUT", "POST", "DELETE")
 
 
 class Problem(NamedTuple):
-    """One error status in the OpenAPI document: the name of its component, what it means, and an example."""
+    """One error status in the OpenAPI document: the name of its component, its description, and an example."""
 
     component: str
     description: str
@@ -83,21 +83,21 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
     ),
     413: Problem("TooLarge", "The body is too large", "too_large", "a body has at most 1048576 bytes"),
     422: Problem(
-        "Unprocessable", "The body is refused; `errors` names every error",
+        "Unprocessable", "The body is invalid; `errors` lists every error",
         "invalid_definition", "/where/op: there is no operator 'like'",
     ),
     500: Problem("Internal", "The server failed", "internal_error", "internal error; correlation id c-1"),
     501: Problem("NotImplemented", "This is not available yet", "not_yet", "GET /v1/campaigns is not available yet"),
     503: Problem(
-        "Unavailable", "A store is not reachable or busy; the same request can succeed later",
-        "unavailable", "a store is not reachable, send the same request again later: no node answers",
+        "Unavailable", "A store is unreachable, or the resource is busy; the same request can succeed later",
+        "unavailable", "a store is unreachable, retry later: no node answers",
     ),
 }  # fmt: skip
 """Every error status of an operation."""
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that answers these; `openapi.py` puts the components in their place.
+    """Return the `responses` of a route with these error statuses. `openapi.py` replaces them by components.
 
     A body that can be too large (413) can be too slow as well (408).
     """
@@ -106,21 +106,21 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": PROBLEMS[status].description} for status in statuses}
 
 
-_AWAY: Final = (DatabaseUnavailable, BrokerUnavailable, RegistryUnavailable, SchemaMissing)
+_STORE_ERRORS: Final = (DatabaseUnavailable, BrokerUnavailable, RegistryUnavailable, SchemaMissing)
 
 
 def answer_errors(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Register every handler. `routes`: those of all routers, for the methods of a path."""
+    """Register the error handlers. `routes`: the routes of all routers, from which `Allow` is derived."""
     app.add_exception_handler(errors.ApiError, _api_error)
     app.add_exception_handler(DefinitionRefused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error(routes))
-    for kind in _AWAY:
-        app.add_exception_handler(kind, _away)
+    for kind in _STORE_ERRORS:
+        app.add_exception_handler(kind, _unavailable)
 
 
 def problem_response(status: int, code: str, message: str, **more: Any) -> JSONResponse:
-    """One error answer."""
+    """Return one error response."""
     body = problem(status, code, message, **more)
     return JSONResponse(body, status, headers=dict(_HEADERS.get(status, {})), media_type=PROBLEM_JSON)
 
@@ -139,19 +139,23 @@ def _api_error(_request: Request, error: Exception) -> JSONResponse:
 
 def _refused(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, DefinitionRefused)  # noqa: S101 - registered for nothing else
-    faults = [asdict(fault) for fault in error.errors]
+    errors_found = [asdict(fault) for fault in error.errors]
     if error.not_yet:
-        return problem_response(501, "not_yet", f"this part of the segment language is not available yet: {error}", errors=faults)
-    return problem_response(422, "invalid_definition", str(error), errors=faults)
+        return problem_response(
+            501, "not_yet", f"this part of the segment language is not available yet: {error}", errors=errors_found
+        )
+    return problem_response(422, "invalid_definition", str(error), errors=errors_found)
 
 
 def _invalid(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for nothing else
-    faults = [
-        {"pointer": "/".join(map(str, fault["loc"])), "code": "bad_parameter", "message": fault["msg"], "expected": fault["msg"]}
-        for fault in error.errors()
+    invalid = [
+        {"pointer": "/".join(map(str, one["loc"])), "code": "bad_parameter", "message": one["msg"], "expected": one["msg"]}
+        for one in error.errors()
     ]
-    return problem_response(400, "bad_parameter", "; ".join(f"{one['pointer']}: {one['message']}" for one in faults), errors=faults)
+    return problem_response(
+        400, "bad_parameter", "; ".join(f"{one['pointer']}: {one['message']}" for one in invalid), errors=invalid
+    )
 
 
 def _http_error(routes: Sequence[BaseRoute]) -> Callable[[Request, Exception], JSONResponse]:
@@ -174,7 +178,7 @@ def _http_error(routes: Sequence[BaseRoute]) -> Callable[[Request, Exception], J
 
 
 def _methods(routes: Sequence[BaseRoute], request: Request) -> list[str]:
-    """The methods of all routes of a path. Each route alone knows its own only."""
+    """Return the methods of all routes that match the path. A single route has only its own method."""
     found: set[str] = set()
     for route in routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
@@ -182,6 +186,6 @@ def _methods(routes: Sequence[BaseRoute], request: Request) -> list[str]:
     return [verb for verb in _VERBS if verb in found]
 
 
-def _away(_request: Request, error: Exception) -> JSONResponse:
-    log(__name__).warning("store_away", error=str(error))
-    return problem_response(503, "unavailable", f"a store is not reachable, send the same request again later: {error}")
+def _unavailable(_request: Request, error: Exception) -> JSONResponse:
+    log(__name__).warning("store_unavailable", error=str(error))
+    return problem_response(503, "unavailable", f"a store is unreachable, retry later: {error}")

@@ -1,4 +1,4 @@
-"""Pure core: the pages for people. They load nothing from elsewhere, so they work without the internet."""
+"""Pure core: the HTML pages. They load no external resource, so they work without internet access."""
 
 import html
 import json
@@ -14,7 +14,7 @@ _VERBS: Final = ("get", "post", "put", "delete")
 
 
 def front_page() -> str:
-    """Where to go from here."""
+    """Return the start page with links to the reference, the metrics and the schemas."""
     return _page(
         "Starling",
         "<h1>Starling</h1><p>The segment API.</p><ul>"
@@ -25,7 +25,7 @@ def front_page() -> str:
 
 
 def reference_page(openapi: Mapping[str, Any]) -> str:
-    """Every call of an OpenAPI document, grouped by tag in order of appearance."""
+    """Return the reference of all operations of an OpenAPI document, grouped by tag in order of appearance."""
     groups: dict[str, list[str]] = {}
     for tag, text in _calls(openapi):
         groups.setdefault(tag, []).append(text)
@@ -35,9 +35,9 @@ def reference_page(openapi: Mapping[str, Any]) -> str:
     intro = (
         "<p>Send <code>Authorization: Bearer &lt;token&gt;</code>. "
         "Errors are <code>application/problem+json</code>. Lists are pages. "
-        'The same as data: <a href="/openapi.json">/openapi.json</a>.</p>'
+        'Machine-readable: <a href="/openapi.json">/openapi.json</a>.</p>'
     )
-    return _page("Starling API", f"<h1>Starling API</h1>{intro}{body}<h2>Shapes</h2>{shapes}")
+    return _page("Starling API", f"<h1>Starling API</h1>{intro}{body}<h2>Schemas</h2>{shapes}")
 
 
 def _calls(openapi: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -48,7 +48,7 @@ def _calls(openapi: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _resolved(openapi: Mapping[str, Any], part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The component that a part refers to, or the part itself."""
+    """Return the component that the part refers to, or the part itself."""
     if "$ref" not in part:
         return part
     found = openapi
@@ -69,7 +69,7 @@ def _call(openapi: Mapping[str, Any], verb: str, path: str, operation: Mapping[s
     return (
         f'<h3><span class="verb">{verb.upper()}</span> <code>{html.escape(path)}</code></h3>'
         f"<p>{html.escape(operation.get('summary', ''))}. {html.escape(operation.get('description', ''))}</p>"
-        + (f"<p>Takes {parameters}.</p>" if parameters else "")
+        + (f"<p>Parameters: {parameters}.</p>" if parameters else "")
         + (_schema("Body", _resolved(openapi, content["schema"])) + _schema("Example", content.get("example")) if body else "")
         + f"<ul>{answers}</ul>"
     )

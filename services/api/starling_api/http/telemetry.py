@@ -1,4 +1,4 @@
-"""Edge: around every request its correlation id, its metrics, its line in the log, and the answer when we crash."""
+"""Edge: middleware for the correlation id, the metrics, the log line and the 500 response of every request."""
 
 import re
 import time
@@ -19,7 +19,7 @@ _PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class Telemetry:
-    """ASGI middleware; the outermost."""
+    """The outermost ASGI middleware."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -27,7 +27,7 @@ class Telemetry:
         self._seconds = metrics.histogram("starling_api_request_seconds")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection or message."""
+        """Handle one connection."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -45,10 +45,10 @@ class Telemetry:
         with structlog.contextvars.bound_contextvars(correlation_id=correlation_id):
             try:
                 await self._app(scope, receive, answer)
-            except Exception:  # noqa: BLE001 - whatever it is, the client gets an answer and we get a log line
-                log(__name__).exception("crashed", method=scope["method"], path=scope["path"])
+            except Exception:  # noqa: BLE001 - the client gets a response and the log an entry for any exception
+                log(__name__).exception("request_failed", method=scope["method"], path=scope["path"])
                 if "status" not in seen:
-                    message = f"the fault is ours; correlation id {correlation_id}"
+                    message = f"internal error; correlation id {correlation_id}"
                     await problem_response(500, "internal_error", message)(scope, receive, answer)
             self._record(scope, seen.get("status", 500), time.monotonic() - started)
 
@@ -57,7 +57,7 @@ class Telemetry:
         self._requests.labels(route, scope["method"], status).inc()
         self._seconds.labels(route).observe(seconds)
         if route not in _PROBES:
-            log(__name__).info("answered", method=scope["method"], route=route, status=status, ms=round(seconds * 1000, 1))
+            log(__name__).info("request_answered", method=scope["method"], route=route, status=status, ms=round(seconds * 1000, 1))
 
 
 def _correlation_id(scope: MutableMapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""Core: uploaded lists. Whoever is put on a list or taken off it is told of in the topic; the table says who is on it.
+"""Core: uploaded lists. The topic has one record for each added or removed user; the table has the current members.
 
-The table never lacks anybody whom the topic has on a list: a row is there before the record says so, and goes after the
-record that says the contrary. So an upload that broke off is made whole by sending it again, whatever it got to.
+A row is written before the record of an addition and deleted after the record of a removal. The table thus contains every member
+according to the topic, and a repetition completes an interrupted upload.
 """
 
 import uuid
@@ -12,16 +12,16 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from starling_api.definitions.definition import Author
-from starling_api.http.errors import AtWork
+from starling_api.http.errors import ResourceBusy
 from starling_api.http.pagination import PageOf, cut
 from starling_api.ports import NowMicros
 
 CHUNK: Final = 5000
-"""Users handled at once: what an upload needs of memory."""
+"""Users of one chunk; it bounds the memory of an upload."""
 
 
 class ListRow(NamedTuple):
-    """One user on a list. `generation`: of the upload that said so last."""
+    """One user on a list. `generation`: number of the last upload with this user."""
 
     bucket: int
     user_id: str
@@ -29,29 +29,29 @@ class ListRow(NamedTuple):
 
 
 class ListStore(Protocol):
-    """Who is on which list. Every method may raise DatabaseUnavailable."""
+    """The members of lists. Every method may raise DatabaseUnavailable."""
 
     def put(self, workspace: str, key: str, users: Sequence[str], generation: int) -> None:
-        """These are on it."""
+        """Add users."""
 
     def drop(self, workspace: str, key: str, users: Sequence[str]) -> None:
-        """These are not."""
+        """Remove users."""
 
     def rows(self, workspace: str, key: str, after: tuple[int, str], most: int) -> Sequence[ListRow]:
-        """By bucket and user id."""
+        """Return the members after (bucket, user id), in that order."""
 
     def holding(self, workspace: str, keys: Sequence[str], user: str) -> list[str]:
-        """Those of the lists that the user is on."""
+        """Return the keys of the lists with this user."""
 
     def reserve(self, workspace: str, key: str, owner: str) -> bool:
-        """Whether the list is the owner's to write now; asked again by the owner it stays so for another minute."""
+        """Reserve or renew the write lock of a list for a minute. Return whether `owner` has it."""
 
     def release(self, workspace: str, key: str, owner: str) -> None:
-        """Others may write."""
+        """Release the write lock."""
 
 
-class Told(NamedTuple):
-    """Users who were put on a list or taken off it by one request."""
+class ListChange(NamedTuple):
+    """Users that one request added to a list (`on_list`) or removed from it."""
 
     workspace: str
     key: str
@@ -61,41 +61,41 @@ class Told(NamedTuple):
     correlation_id: str
 
 
-class Tell(Protocol):
-    """Writes it to the topic; returns once the broker has all of it."""
+class PublishListChange(Protocol):
+    """Publishes one record for each user and waits for the acknowledgements."""
 
-    def __call__(self, told: Told) -> None:
+    def __call__(self, change: ListChange) -> None:
         """Raises: BrokerUnavailable, RegistryUnavailable, SchemaMissing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """What one can do with the users of a list. Each may raise the `…Unavailable` of a store and can then be repeated."""
+    """The operations on the members of lists. Each may raise the `…Unavailable` error of a store and can then be repeated."""
 
     store: ListStore
-    tell: Tell
+    publish: PublishListChange
     now_micros: NowMicros
 
     def add(self, author: Author, key: str, users: Iterable[str]) -> int:
-        """Gives how many were sent. Raises: AtWork."""
-        with self._alone(author, key) as writing:
+        """Add users and return the number of ids in the request. Raises: ResourceBusy."""
+        with self._locked(author, key) as writing:
             return sum(writing.put(chunk) for chunk in _chunks(users))
 
     def remove(self, author: Author, key: str, users: Iterable[str]) -> int:
-        """Gives how many were sent. Raises: AtWork."""
-        with self._alone(author, key) as writing:
+        """Remove users and return the number of ids in the request. Raises: ResourceBusy."""
+        with self._locked(author, key) as writing:
             return sum(writing.drop(chunk) for chunk in _chunks(users))
 
     def replace(self, author: Author, key: str, users: Iterable[str]) -> int:
-        """These and nobody else. Gives how many were sent. Raises: AtWork."""
-        with self._alone(author, key) as writing:
+        """Replace all members and return the number of ids in the request. Raises: ResourceBusy."""
+        with self._locked(author, key) as writing:
             sent = sum(writing.put(chunk) for chunk in _chunks(users))
-            for rows in writing.everybody():
+            for rows in writing.all_rows():
                 writing.drop([row.user_id for row in rows if row.generation != writing.generation])
             return sent
 
     def members(self, workspace: str, key: str, page: PageOf) -> tuple[list[dict[str, Any]], str | None]:
-        """A page of those who are on it, and the cursor of the next one. Raises: BadRequest."""
+        """Return a page of members and the cursor of the next one. Raises: BadRequest."""
         name = f"list {key}"
         bucket, user = page.after(name, (0, ""), bits=(32,))
         rows, cursor = cut(
@@ -104,9 +104,9 @@ class Lists:
         return [{"user_id": row.user_id} for row in rows], cursor
 
     @contextmanager
-    def _alone(self, author: Author, key: str) -> Iterator["_Writing"]:
+    def _locked(self, author: Author, key: str) -> Iterator["_Writing"]:
         writing = _Writing(self, author, key, self.now_micros(), str(uuid.uuid4()))
-        writing.hold()
+        writing.lock()
         try:
             yield writing
         finally:
@@ -115,7 +115,7 @@ class Lists:
 
 @dataclass(frozen=True, slots=True)
 class _Writing:
-    """One request at work on one list."""
+    """One request that writes one list."""
 
     lists: Lists
     author: Author
@@ -123,37 +123,37 @@ class _Writing:
     generation: int
     owner: str
 
-    def hold(self) -> None:
+    def lock(self) -> None:
         if not self.lists.store.reserve(self.author.workspace, self.key, self.owner):
-            raise AtWork(f"{self.key!r} is being written by another request: try again when that is done")
+            raise ResourceBusy(f"{self.key!r} is being written by another request: retry when that is done")
 
     def put(self, users: Sequence[str]) -> int:
-        self.hold()
+        self.lock()
         self.lists.store.put(self.author.workspace, self.key, users, self.generation)
-        self._tell(users, on_list=True)
+        self._publish(users, on_list=True)
         return len(users)
 
     def drop(self, users: Sequence[str]) -> int:
         if users:
-            self.hold()
-            self._tell(users, on_list=False)
+            self.lock()
+            self._publish(users, on_list=False)
             self.lists.store.drop(self.author.workspace, self.key, users)
         return len(users)
 
-    def everybody(self) -> Iterator[Sequence[ListRow]]:
+    def all_rows(self) -> Iterator[Sequence[ListRow]]:
         after = (0, "")
         while rows := self.lists.store.rows(self.author.workspace, self.key, after, CHUNK):
             yield rows
             after = (rows[-1].bucket, rows[-1].user_id)
 
-    def _tell(self, users: Sequence[str], *, on_list: bool) -> None:
+    def _publish(self, users: Sequence[str], *, on_list: bool) -> None:
         author = self.author
-        # Each chunk has its own time, so that its records take their place among what else is received meanwhile.
+        # Each chunk has its own time, which orders its records among concurrently received ones.
         now_micros = self.lists.now_micros()
-        self.lists.tell(Told(author.workspace, self.key, users, on_list, now_micros, author.correlation_id))
+        self.lists.publish(ListChange(author.workspace, self.key, users, on_list, now_micros, author.correlation_id))
 
 
 def _chunks(users: Iterable[str]) -> Iterator[list[str]]:
-    left = iter(users)
-    while chunk := list(islice(left, CHUNK)):
+    remaining = iter(users)
+    while chunk := list(islice(remaining, CHUNK)):
         yield chunk

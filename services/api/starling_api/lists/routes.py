@@ -28,7 +28,7 @@ from starling_api.http.dependencies import (
     write_by,
 )
 from starling_api.http.errors import Archived, NotFound, TooLarge
-from starling_api.http.models import ListMemberPageView, ListPageView, ListView, UploadView
+from starling_api.http.models import ListMemberPageModel, ListModel, ListPageModel, UploadModel
 from starling_api.http.problems import problems
 from starling_api.lists.lists import Lists
 from starling_api.lists.uploads import count_ids, read_ids
@@ -39,7 +39,7 @@ MAX_UPLOAD_BYTES: Final = 64 * 1024 * 1024
 _UPLOAD_TIMEOUTS: Final = 20
 """An upload may take this many times as long as another body."""
 _IN_MEMORY_BYTES: Final = 1024 * 1024
-"""A larger upload waits on disk."""
+"""Uploads above this size are spooled to disk."""
 
 list_router = APIRouter(prefix="/v1/lists", tags=["lists"], responses=problems(*COMMON))
 
@@ -48,7 +48,7 @@ Writer = Annotated[Write, Depends(write_by(Role.MARKETER))]
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A body that is looked through before anything is done with it."""
+    """An uploaded body. It is validated completely before it has an effect."""
 
     file: IO[bytes]
     as_csv: bool
@@ -71,19 +71,19 @@ async def _upload(request: Request, write: Writer) -> AsyncIterator[Upload]:
 
 Uploaded = Annotated[Upload, Depends(_upload)]
 
-_SENT: Final[dict[int | str, dict[str, Any]]] = {200: {"model": UploadView}, **problems(404, 409, 412, 413, 422)}
-_KEPT: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ListView}, 201: {"model": ListView, "description": "Created"}}
+_SENT: Final[dict[int | str, dict[str, Any]]] = {200: {"model": UploadModel}, **problems(404, 409, 412, 413, 422)}
+_KEPT: Final[dict[int | str, dict[str, Any]]] = {200: {"model": ListModel}, 201: {"model": ListModel, "description": "Created"}}
 
 
-@list_router.get("", operation_id="list_lists", summary="List lists", responses={200: {"model": ListPageView}})
+@list_router.get("", operation_id="list_lists", summary="List lists", responses={200: {"model": ListPageModel}})
 def all_lists(services: UsedServices, caller: Viewer, page: Page, wanted: Filtered) -> Response:
-    """Deleted ones are left out unless `include_archived` is true, or `status` is `archived`."""
+    """Deleted lists are left out unless `include_archived` is true, or `status` is `archived`."""
     return JSONResponse(services.queries.definitions(LISTS, caller.workspace, page, wanted))
 
 
-@list_router.get("/{key}", operation_id="get_list", summary="Read a list", responses={200: {"model": ListView}, **problems(404)})
+@list_router.get("/{key}", operation_id="get_list", summary="Read a list", responses={200: {"model": ListModel}, **problems(404)})
 def read_list(key: str, services: UsedServices, caller: Viewer) -> Response:
-    """The list without its members. The answer can be edited and sent back with `PUT`."""
+    """The list without its members. The response can be edited and sent back with `PUT`."""
     definition, shown = services.queries.definition(LISTS, caller.workspace, key)
     return JSONResponse(shown, headers={"ETag": etag(definition)})
 
@@ -96,14 +96,14 @@ def read_list(key: str, services: UsedServices, caller: Viewer) -> Response:
     openapi_extra=body_of(UPDATES[LISTS.name], required=False),
 )
 def put_list(key: str, services: UsedServices, write: Writer, body: Body) -> Response:
-    """The body can be missing. The answer is 201 for a new list."""
+    """The body is optional. The status is 201 for a new list."""
     document = parse_definition(body) if body.strip() else {}
     whole = replace(write, fingerprint=hashlib.sha256(write.fingerprint.encode() + body).hexdigest())
 
     def act() -> Stored:
-        made, definition = commands_for(services, write).put(LISTS, write.author, key, document, write.if_match)
-        shown = services.queries.shown(LISTS, write.author.workspace, definition)
-        return Stored(201 if made else 200, to_json(shown), etag(definition))
+        created, definition = commands_for(services, write).put(LISTS, write.author, key, document, write.if_match)
+        shown = services.queries.document(LISTS, write.author.workspace, definition)
+        return Stored(201 if created else 200, to_json(shown), etag(definition))
 
     return answered(services, whole, act)
 
@@ -116,7 +116,7 @@ def put_list(key: str, services: UsedServices, write: Writer, body: Body) -> Res
     responses=problems(404, 409, 412, 422),
 )
 def drop_list(key: str, services: UsedServices, write: Writer) -> Response:
-    """Every user is removed from it. It is refused while a segment uses the list."""
+    """All members are removed. A list that a segment uses cannot be deleted."""
 
     def act() -> Stored:
         commands_for(services, write).archive(LISTS, write.author, key, write.if_match)
@@ -131,10 +131,10 @@ def drop_list(key: str, services: UsedServices, write: Writer) -> Response:
     "/{key}/members",
     operation_id="list_list_members",
     summary="List the members of a list",
-    responses={200: {"model": ListMemberPageView}, **problems(404, 409)},
+    responses={200: {"model": ListMemberPageModel}, **problems(404, 409)},
 )
 def list_members(key: str, services: UsedServices, caller: Viewer, page: Page) -> Response:
-    """The order is arbitrary, and the same on every page."""
+    """The order is arbitrary but stable across pages."""
     _must_exist(services, caller.workspace, key)
     as_of = services.queries.as_of()
     items, cursor = services.lists.members(caller.workspace, key, page)
@@ -149,7 +149,7 @@ def list_members(key: str, services: UsedServices, caller: Viewer, page: Page) -
     openapi_extra=users_body(),
 )
 def replace_members(key: str, services: UsedServices, upload: Uploaded) -> Response:
-    """The list has exactly these users afterwards. After a failure the same upload completes it."""
+    """The list has exactly these users afterwards. A repetition completes a failed upload."""
     return _write(services, key, upload, Lists.replace)
 
 
@@ -161,7 +161,7 @@ def replace_members(key: str, services: UsedServices, upload: Uploaded) -> Respo
     openapi_extra=users_body(),
 )
 def add_members(key: str, services: UsedServices, upload: Uploaded) -> Response:
-    """Users who are on the list already stay on it."""
+    """Users that are already on the list stay on it."""
     return _write(services, key, upload, Lists.add)
 
 
@@ -173,7 +173,7 @@ def add_members(key: str, services: UsedServices, upload: Uploaded) -> Response:
     openapi_extra=users_body(),
 )
 def remove_members(key: str, services: UsedServices, upload: Uploaded) -> Response:
-    """Users who are not on the list are ignored."""
+    """Users that are not on the list are ignored."""
     return _write(services, key, upload, Lists.remove)
 
 

@@ -1,4 +1,4 @@
-"""Adapter: who is on which list, in Cassandra. Every method raises DatabaseUnavailable when there is no answer."""
+"""Adapter: the members of lists in Cassandra. Every method may raise DatabaseUnavailable."""
 
 import zlib
 from collections import defaultdict
@@ -20,51 +20,54 @@ _RENEW: Final = "UPDATE {ks}.list_writers USING TTL 60 SET owner = ? WHERE works
 _RELEASE: Final = "DELETE FROM {ks}.list_writers WHERE workspace = ? AND list_key = ? IF owner = ?"
 
 _BUCKETS: Final = 256
-"""Cassandra partitions that one list is spread over; many, for each user taken off leaves a mark that reads pass for a day.
-Never changes: it is part of every row's key."""
+"""Cassandra partitions of one list. Many, because every removed user leaves a tombstone that reads scan for a day.
+The value must never change: it is part of every row's key."""
 
 
 class CassandraLists:
-    """Written by the request that holds the list, nobody else."""
+    """The members of lists. Only the request with the write lock of a list writes its rows."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def put(self, workspace: str, key: str, users: Sequence[str], generation: int) -> None:
-        """May be repeated."""
+        """Idempotent."""
         rows = [(workspace, key, _bucket(user), user, generation) for user in users]
         self._database.write_batches(_by_bucket(_PUT, rows))
 
     def drop(self, workspace: str, key: str, users: Sequence[str]) -> None:
-        """May be repeated."""
+        """Idempotent."""
         self._database.write_batches(_by_bucket(_DROP, [(workspace, key, _bucket(user), user) for user in users]))
 
     def rows(self, workspace: str, key: str, after: tuple[int, str], most: int) -> Sequence[ListRow]:
-        """One bucket, then two, four and so on until there are enough: a long list's page is in one, a short list in all."""
+        """Read one bucket, then two, four and so on in parallel until `most` rows are found.
+
+        A page of a long list is in one bucket; the members of a short list are in all buckets.
+        """
         bucket, user = after
         found: list[ListRow] = []
-        side_by_side = 1
+        parallel = 1
         while bucket < _BUCKETS and len(found) < most:
-            last = min(bucket + side_by_side, _BUCKETS)
-            asked = [(workspace, key, one, user if one == after[0] else "", most) for one in range(max(0, bucket), last)]
-            for rows in self._database.read_each(_ROWS, asked):
+            last = min(bucket + parallel, _BUCKETS)
+            queries = [(workspace, key, one, user if one == after[0] else "", most) for one in range(max(0, bucket), last)]
+            for rows in self._database.read_each(_ROWS, queries):
                 found.extend(ListRow(**row) for row in rows)
-            bucket, side_by_side = last, side_by_side * 2
+            bucket, parallel = last, parallel * 2
         return found[:most]
 
     def holding(self, workspace: str, keys: Sequence[str], user: str) -> list[str]:
-        """One row a list, side by side."""
+        """Return the lists with this user, by one parallel query for each list."""
         found = self._database.read_each(_IS_ON, [(workspace, key, _bucket(user), user) for key in keys])
         return [key for key, rows in zip(keys, found, strict=True) if rows]
 
     def reserve(self, workspace: str, key: str, owner: str) -> bool:
-        """For a minute; free again by itself when its owner died."""
+        """Reserve or renew the write lock for a minute. It expires automatically if its owner dies."""
         return self._database.write_if(_RENEW, (owner, workspace, key, owner)) or self._database.write_if(
             _RESERVE, (workspace, key, owner)
         )
 
     def release(self, workspace: str, key: str, owner: str) -> None:
-        """Changes nothing when it was lost already."""
+        """Has no effect if the lock has expired."""
         self._database.write_if(_RELEASE, (workspace, key, owner))
 
 
@@ -73,7 +76,7 @@ def _bucket(user: str) -> int:
 
 
 def _by_bucket(statement: str, rows: Sequence[tuple[Any, ...]]) -> list[list[Write]]:
-    # The third value is the bucket: a batch within one partition is one write.
+    # The third value is the bucket. A batch within one Cassandra partition is one mutation.
     buckets: dict[int, list[Write]] = defaultdict(list)
     for row in rows:
         buckets[row[2]].append((statement, row))

@@ -1,4 +1,4 @@
-"""Core: the user ids of an uploaded file, one by one: JSON (`{"users": [ids]}`), or CSV with one id in each row."""
+"""Core: streams the user ids of an uploaded file: JSON (`{"users": [ids]}`), or CSV with one id in each row."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from starling_segments import DefinitionRefused, FieldError
 
 MAX_IDS: Final = 1_000_000
 MAX_ID_BYTES: Final = 1024
-_MOST_FAULTS: Final = 20
+_MAX_ERRORS: Final = 20
 _READ_BYTES: Final = 65_536
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 """The escape of a half of a surrogate pair."""
@@ -27,7 +27,7 @@ _EXPECTED: Final = f"a user id: text of 1 to {MAX_ID_BYTES} bytes"
 
 
 def count_ids(file: IO[bytes], *, as_csv: bool) -> int:
-    """How many there are. Raises: DefinitionRefused with the first faults, BadRequest (`not_json`, `not_csv`), TooLarge."""
+    """Return the number of ids. Raises: DefinitionRefused with the first errors, BadRequest (`not_json`, `not_csv`), TooLarge."""
     found = 0
     faults: list[FieldError] = []
     for found, (pointer, value) in enumerate(_values(file, as_csv=as_csv), start=1):
@@ -35,7 +35,7 @@ def count_ids(file: IO[bytes], *, as_csv: bool) -> int:
             raise TooLarge(f"an upload has at most {MAX_IDS} ids: send the rest with another request")
         if not _is_id(value):
             faults.append(FieldError(pointer, "wrong_type", "it is not a user id", _EXPECTED))
-            if len(faults) == _MOST_FAULTS:
+            if len(faults) == _MAX_ERRORS:
                 break
     if faults:
         raise DefinitionRefused(tuple(faults))
@@ -43,24 +43,24 @@ def count_ids(file: IO[bytes], *, as_csv: bool) -> int:
 
 
 def read_ids(file: IO[bytes], *, as_csv: bool) -> Iterator[str]:
-    """The ids of a file that `count_ids` has found good."""
+    """Return the ids of a file that `count_ids` has validated."""
     for _, value in _values(file, as_csv=as_csv):
-        assert isinstance(value, str)  # noqa: S101 - the file was looked through before
+        assert isinstance(value, str)  # noqa: S101 - `count_ids` has validated the file
         yield value
 
 
 def _values(file: IO[bytes], *, as_csv: bool) -> Iterator[tuple[str, object]]:
-    """Each value with its place in the file: a JSON pointer, or the row as editors count lines."""
+    """Return (pointer, value) pairs. The pointer is a JSON pointer, or the number of the CSV row, counted from 1."""
     if not as_csv:
-        yield from ((f"/users/{place}", value) for place, value in enumerate(json_users(file)))
+        yield from ((f"/users/{index}", value) for index, value in enumerate(json_users(file)))
         return
     file.seek(0)
-    # Rows are decoded in blocks: bytes that are not UTF-8 are kept as surrogates, so that the row with them can be named.
+    # Rows are decoded in blocks. Surrogates stand for bytes that are not UTF-8, so that the error names their row.
     text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
     try:
         yield from _csv_values(text)
     finally:
-        text.detach()  # the file is the caller's to close
+        text.detach()  # the caller closes the file
 
 
 def json_users(file: IO[bytes]) -> Iterator[object]:
@@ -134,7 +134,7 @@ def _is_id(value: object) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether there is no half of a surrogate pair in it."""
+    """Return whether the text has no lone surrogate."""
     if text.isascii():
         return True
     try:

@@ -1,1 +1,1 @@
-"""Preview, diff and explanation of segments: requests, sampling of users, estimates, and their routes."""
+"""Preview, diff and explanation of segments: requests, sampling, estimates and routes."""

@@ -1,4 +1,4 @@
-"""Adapter: what users did, from the read model in Cassandra, as segments see it. Raises DatabaseUnavailable."""
+"""Adapter: the events of users from the read model in Cassandra, as input of segments. Raises DatabaseUnavailable."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,7 +11,7 @@ from starling_common.message_events import EVENT_NAMES, reported_at
 from starling_common.read_models import MESSAGE_EVENT
 
 MOST_EVENTS: Final = 1_000
-"""Of one user: whoever did more in so short a time is no reason to let everybody wait."""
+"""Maximum events of one user; it bounds the latency of a preview."""
 
 _BARE: Final = "event_time_ms, event_id, kind, name, received_at_micros"
 _PAST: Final = (
@@ -29,7 +29,7 @@ class CassandraPasts:
         self._database = database
 
     def pasts(self, workspace: str, users: Sequence[str], since_ms: int, *, inside: bool) -> Sequence[UserPast]:
-        """Side by side; of each user at most the newest `MOST_EVENTS`."""
+        """Return the newest `MOST_EVENTS` events of each user, by parallel queries."""
         statement = _PAST.format(columns=_BARE + ", details" * inside)
         since = max(since_ms, -(2**62))
         found = self._database.read_each(statement, [(workspace, user, since, MOST_EVENTS) for user in users])
@@ -37,18 +37,18 @@ class CassandraPasts:
 
 
 def _in_order(rows: Sequence[Row]) -> list[PastEvent]:
-    events = [(_came_at(row), row["event_id"], row) for row in rows if row["kind"] != MESSAGE_EVENT or row["name"] in _OUTCOMES]
+    events = [(_arrival(row), row["event_id"], row) for row in rows if row["kind"] != MESSAGE_EVENT or row["name"] in _OUTCOMES]
     events.sort(key=lambda event: event[:2])
-    return [_event(row, came_at) for came_at, _, row in events]
+    return [_event(row, arrived_at) for arrived_at, _, row in events]
 
 
-def _came_at(row: Row) -> int:
+def _arrival(row: Row) -> int:
     if row["kind"] != MESSAGE_EVENT:
         return int(row["received_at_micros"])
     return reported_at(row["received_at_micros"], row["event_time_ms"])
 
 
-def _event(row: Row, came_at: int) -> PastEvent:
+def _event(row: Row, arrived_at: int) -> PastEvent:
     details = _details.decode(row["details"]) if "details" in row else _NOTHING
-    within, around = details.get("properties", _NOTHING), details.get("context", _NOTHING)
-    return PastEvent(row["name"], row["event_time_ms"], within, around, came_at, row["kind"] == MESSAGE_EVENT)
+    properties, context = details.get("properties", _NOTHING), details.get("context", _NOTHING)
+    return PastEvent(row["name"], row["event_time_ms"], properties, context, arrived_at, row["kind"] == MESSAGE_EVENT)

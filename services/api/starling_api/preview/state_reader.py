@@ -1,10 +1,10 @@
-"""Adapter: the segmenter's states from the state query. Raises DatabaseUnavailable and BrokerUnavailable."""
+"""Adapter: the segmenter's states, by the state query of the stream layer. Raises DatabaseUnavailable and BrokerUnavailable."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from starling_api.ports import Slice, Standing
+from starling_api.ports import PartitionProgress, Slice
 from starling_common.cassandra import DatabaseUnavailable
 from starling_common.database import Database
 from starling_common.partitioning import partition_of
@@ -20,19 +20,19 @@ class SegmenterStates:
     """A `StateReader`."""
 
     def __init__(self, database: Database, brokers: str, registry: Registry) -> None:
-        """Opens nothing."""
+        """Connect at the first query."""
         self._states = StateQuery(_STAGE, database, brokers, registry)
 
-    def everybody(self) -> "SegmenterSnapshot | None":
-        """As `StateReader.everybody`."""
+    def all_partitions(self) -> "SegmenterSnapshot | None":
+        """Return a snapshot as specified by `StateReader.all_partitions`."""
         return self._look(None)
 
     def partition_of(self, workspace: str, user_id: str) -> "SegmenterSnapshot | None":
-        """As `StateReader.partition_of`."""
+        """Return a snapshot as specified by `StateReader.partition_of`."""
         return self._look(record_key(workspace, user_id))
 
     def close(self) -> None:
-        """Close what is kept at hand."""
+        """Close the connections."""
         self._states.close()
 
     def _look(self, key: bytes | None) -> "SegmenterSnapshot | None":
@@ -46,23 +46,24 @@ class SegmenterSnapshot:
 
     def __init__(self, look: StateSnapshot) -> None:
         self._look = look
-        self.partitions: Mapping[int, Standing] = {
-            number: Standing(found.meta.stream_time_ms, found.meta.plan, found.whole) for number, found in look.partitions.items()
+        self.partitions: Mapping[int, PartitionProgress] = {
+            number: PartitionProgress(found.meta.stream_time_ms, found.meta.plan, found.whole)
+            for number, found in look.partitions.items()
         }
 
     def slices(self) -> list[Slice]:
-        """As `Snapshot.slices`."""
+        """Return the slices as specified by `Snapshot.slices`."""
         return [Slice(*cell) for cell in self._look.cells()]
 
     def users(self, slices: Sequence[Slice], workspace: str) -> list[list[tuple[str, bytes]]]:
-        """As `Snapshot.users`."""
+        """Return the users as specified by `Snapshot.users`."""
         prefix = record_key(workspace, "")
         with _translated():
             found = self._look.users([Cell(*place) for place in slices], prefix)
         return [[(key[len(prefix) :].decode(), state) for key, state in users] for users in found]
 
     def some(self, workspace: str, users: Sequence[str]) -> Mapping[str, tuple[int, bytes]]:
-        """As `Snapshot.some`."""
+        """Return the states as specified by `Snapshot.some`."""
         keys = {record_key(workspace, user): user for user in users}
         with _translated():
             states = self._look.states_of(list(keys))

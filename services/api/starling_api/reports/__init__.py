@@ -1,1 +1,1 @@
-"""The audience report and materialised views, which Spark jobs write and the API serves."""
+"""The audience report and the materialised views. Spark jobs write them, the API reads them."""

@@ -1,4 +1,4 @@
-"""Core: the audience report. A job elsewhere makes it, whole; here it is only asked for."""
+"""Core: queries on the audience report, which a Spark job computes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ RETENTION: Final = "retention"
 OVERLAP: Final = "overlap"
 
 _BEYOND: Final = "\U0010ffff"
-"""After every place."""
+"""Sorts after every place."""
 
 
 class ReportRun(NamedTuple):
-    """The newest report of a workspace. `run` is its number, `segments` those it is about, in order."""
+    """The newest report of a workspace. `run`: its number; `segments`: the keys of its segments in order."""
 
     run: int
     until_ms: int
@@ -29,7 +29,7 @@ class ReportRun(NamedTuple):
 
 
 class ReportRow(NamedTuple):
-    """`place`: the day, or the other segment; it begins with that and tells the rows of one segment apart."""
+    """One row. `place` identifies and sorts the rows of a segment; it starts with the day or the other segment's key."""
 
     segment_key: str
     place: str
@@ -37,18 +37,18 @@ class ReportRow(NamedTuple):
 
 
 class ReportReader(Protocol):
-    """What the job wrote. Every method may raise DatabaseUnavailable."""
+    """The tables of the job. Every method may raise DatabaseUnavailable."""
 
     def run(self, workspace: str) -> ReportRun | None:
-        """None before the first report."""
+        """Return the newest run; None before the first report."""
 
     def rows(self, workspace: str, run: int, part: str, segment_key: str, span: tuple[str, str], most: int) -> Sequence[ReportRow]:
-        """Rows of one segment whose place is in the span, the second end not included, in order."""
+        """Return the rows of one segment with span[0] <= place < span[1], in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class AskedReport:
-    """What a client asked for. `segment`: None for all; `since`, `until`: days as text, the second not included."""
+class ReportRequest:
+    """A request for rows. `segment`: None for all segments; `since`, `until`: days as text, `until` exclusive."""
 
     part: str
     segment: str | None
@@ -58,24 +58,24 @@ class AskedReport:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Answers questions."""
+    """The queries on the audience report."""
 
     reader: ReportReader
 
-    def page(self, workspace: str, asked: AskedReport, page: PageOf) -> dict[str, Any]:
-        """Rows by segment, then by place. Raises: NotFound, BadRequest."""
-        span, run = _span(asked), self._run(workspace, asked)
+    def page(self, workspace: str, wanted: ReportRequest, page: PageOf) -> dict[str, Any]:
+        """Return a page of rows, sorted by segment, then by place. Raises: NotFound, BadRequest."""
+        span, run = _span(wanted), self._run(workspace, wanted)
         while True:
-            name = f"report audience {run.run} {asked.part} {asked.segment or ''}"
-            found = self._rows(workspace, run, (asked, span), page.after(name, ("", "")), page.limit + 1)
-            newest = self._run(workspace, asked)
+            name = f"report audience {run.run} {wanted.part} {wanted.segment or ''}"
+            found = self._rows(workspace, run, (wanted, span), page.after(name, ("", "")), page.limit + 1)
+            newest = self._run(workspace, wanted)
             if newest.run == run.run:
                 break
-            run = newest  # the rows of the one before may have been deleted while we read them
+            run = newest  # the rows of an older run may be deleted during the read
         rows, cursor = cut(found, page.limit, name, lambda row: (row.segment_key, row.place))
         return {
             "report": "audience",
-            "show": asked.part,
+            "show": wanted.part,
             "items": [{"segment": row.segment_key, **row.row} for row in rows],
             "next_cursor": cursor,
             "as_of": format_instant(run.until_ms),
@@ -84,31 +84,31 @@ class Reports:
             "records_unreadable": run.records_unreadable,
         }
 
-    def _run(self, workspace: str, asked: AskedReport) -> ReportRun:
+    def _run(self, workspace: str, wanted: ReportRequest) -> ReportRun:
         run = self.reader.run(workspace)
         if run is None:
             raise NotFound("report", "audience")
-        if asked.segment is not None and asked.segment not in run.segments:
-            raise NotFound("segment", asked.segment)
+        if wanted.segment is not None and wanted.segment not in run.segments:
+            raise NotFound("segment", wanted.segment)
         return run
 
     def _rows(
-        self, workspace: str, run: ReportRun, wanted: tuple[AskedReport, tuple[str, str]], after: tuple[str, ...], most: int
+        self, workspace: str, run: ReportRun, query: tuple[ReportRequest, tuple[str, str]], after: tuple[str, ...], most: int
     ) -> list[ReportRow]:
-        asked, (first, before) = wanted
+        wanted, (first, before) = query
         found: list[ReportRow] = []
-        for key in [asked.segment] if asked.segment is not None else run.segments:
+        for key in [wanted.segment] if wanted.segment is not None else run.segments:
             if key < after[0] or len(found) >= most:
                 continue
             begin = max(first, f"{after[1]}\0") if key == after[0] else first
-            found += self.reader.rows(workspace, run.run, asked.part, key, (begin, before), most - len(found))
+            found += self.reader.rows(workspace, run.run, wanted.part, key, (begin, before), most - len(found))
         return found
 
 
-def _span(asked: AskedReport) -> tuple[str, str]:
-    if asked.part == OVERLAP and (asked.since or asked.until):
-        raise BadRequest("bad_parameter", "from and to: an overlap is of one instant, the report's end")
-    return _day("from", asked.since, ""), _day("to", asked.until, _BEYOND)
+def _span(wanted: ReportRequest) -> tuple[str, str]:
+    if wanted.part == OVERLAP and (wanted.since or wanted.until):
+        raise BadRequest("bad_parameter", "from and to: the overlap has no days, it is computed at the end of the report")
+    return _day("from", wanted.since, ""), _day("to", wanted.until, _BEYOND)
 
 
 def _day(name: str, text: str | None, default: str) -> str:
@@ -117,4 +117,4 @@ def _day(name: str, text: str | None, default: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError as error:
-        raise BadRequest("bad_day", f"{name}: {text!r} is no day such as 2026-01-31") from error
+        raise BadRequest("bad_day", f"{name}: {text!r} is not a day such as 2026-01-31") from error

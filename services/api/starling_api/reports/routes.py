@@ -1,4 +1,4 @@
-"""Edge: reports."""
+"""Edge: the routes of reports."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -7,13 +7,13 @@ from fastapi.responses import JSONResponse
 
 from starling_api.definitions.routes import COMMON
 from starling_api.http.dependencies import Page, UsedServices, Viewer
-from starling_api.http.models import AudienceReportPageView
+from starling_api.http.models import AudienceReportPageModel
 from starling_api.http.problems import problems
-from starling_api.reports.audience_report import AskedReport
+from starling_api.reports.audience_report import ReportRequest
 
 report_router = APIRouter(prefix="/v1/reports", tags=["reports"])
 
-_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": AudienceReportPageView}, **problems(*COMMON, 404)}
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": AudienceReportPageModel}, **problems(*COMMON, 404)}
 
 
 @report_router.get("/audience", operation_id="get_audience_report", summary="Read the audience report", responses=_ANSWERS)
@@ -28,6 +28,6 @@ def audience(  # noqa: PLR0913, PLR0917 - the query's parameters
 ) -> Response:
     """The newest report: size, entries and exits of each segment by day, retention, or the overlap of segments.
 
-    Sorted by segment, then by day or by the other segment. The answer is 404 before the first report.
+    Sorted by segment, then by day or by the other segment. The status is 404 before the first report.
     """
-    return JSONResponse(services.reports.page(caller.workspace, AskedReport(show, segment, since, until), page))
+    return JSONResponse(services.reports.page(caller.workspace, ReportRequest(show, segment, since, until), page))

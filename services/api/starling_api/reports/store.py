@@ -1,4 +1,4 @@
-"""Adapter: the audience report from Cassandra, where the Spark job writes it. Every method raises DatabaseUnavailable."""
+"""Adapter: the audience report in Cassandra. Every method may raise DatabaseUnavailable."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,17 +18,17 @@ _ROWS: Final = (
 
 
 class CassandraReports:
-    """Reads what the job has written."""
+    """Reads the tables of the Spark job `audience_report`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def run(self, workspace: str) -> ReportRun | None:
-        """None before the first report."""
+        """Return the newest run; None before the first report."""
         rows = self._database.read(_RUN, (workspace,))
         return ReportRun(**rows[0]) if rows else None
 
     def rows(self, workspace: str, run: int, part: str, segment_key: str, span: tuple[str, str], most: int) -> Sequence[ReportRow]:
-        """In order, as the table clusters them."""
+        """Return the rows in the table's clustering order."""
         found = self._database.read(_ROWS, (workspace, run, part, segment_key, *span, most))
         return [ReportRow(segment_key, row["place"], msgspec.json.decode(row["row"])) for row in found]

@@ -1,4 +1,4 @@
-"""Edge: materialised views."""
+"""Edge: the routes of materialised views."""
 
 from typing import Annotated, Any, Final
 
@@ -7,14 +7,14 @@ from fastapi.responses import JSONResponse
 
 from starling_api.definitions.routes import COMMON
 from starling_api.http.dependencies import Page, UsedServices, Viewer
-from starling_api.http.models import MaterialisedPageView
+from starling_api.http.models import MaterialisedPageModel
 from starling_api.http.problems import problems
-from starling_api.reports.views import Asked
+from starling_api.reports.views import ViewRequest
 
-materialised_router = APIRouter(prefix="/v1/views", tags=["views"])
+view_router = APIRouter(prefix="/v1/views", tags=["views"])
 
 _OWN: Final = {"from", "to", "limit", "cursor"}
-_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": MaterialisedPageView}, **problems(*COMMON, 404)}
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {200: {"model": MaterialisedPageModel}, **problems(*COMMON, 404)}
 _DIMENSIONS: Final[dict[str, Any]] = {
     "name": "dimensions",
     "in": "query",
@@ -25,7 +25,7 @@ _DIMENSIONS: Final[dict[str, Any]] = {
 }
 
 
-@materialised_router.get(
+@view_router.get(
     "/{name}",
     operation_id="get_view_rows",
     summary="Read the rows of a materialised view",
@@ -38,12 +38,12 @@ def rows(  # noqa: PLR0913, PLR0917 - the query's parameters
     services: UsedServices,
     caller: Viewer,
     page: Page,
-    since: Annotated[str | None, Query(alias="from", description="Only windows that begin at this instant or later")] = None,
-    until: Annotated[str | None, Query(alias="to", description="Only windows that begin before this instant")] = None,
+    since: Annotated[str | None, Query(alias="from", description="Only windows that start at this instant or later")] = None,
+    until: Annotated[str | None, Query(alias="to", description="Only windows that start before this instant")] = None,
 ) -> Response:
     """Sorted by window, the oldest first. Every dimension of the view is a parameter too: `?region=Berlin`.
 
-    The rows contain every event up to the stream time `as_of`. Late events still correct them.
+    The rows contain every event up to the stream time `as_of`. Late events update them.
     """
     filters = {key: value for key, value in request.query_params.items() if key not in _OWN}
-    return JSONResponse(services.materialised.page(caller.workspace, name, Asked(since, until, filters), page))
+    return JSONResponse(services.materialised_views.page(caller.workspace, name, ViewRequest(since, until, filters), page))

@@ -1,4 +1,4 @@
-"""Adapter: rows of views from Cassandra, where the Spark job `views` writes them. Every method raises DatabaseUnavailable."""
+"""Adapter: the rows of materialised views in Cassandra. Every method may raise DatabaseUnavailable."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -21,25 +21,25 @@ _ROWS: Final = (
 
 
 class CassandraViews:
-    """Reads what the job has written."""
+    """Reads the tables of the Spark job `views`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def entry(self, view: str) -> ViewEntry | None:
-        """None for a view that nobody computes."""
+        """Return the catalogue entry; None for an unknown view."""
         rows = self._database.read(_ENTRY, (view,))
         return ViewEntry(**rows[0]) if rows else None
 
     def time_ms(self, view: str, version: int) -> int | None:
-        """The least of the partitions that had a record."""
+        """Return the lowest stream time of the partitions with records; None before the first record."""
         return min((row["stream_time_ms"] for row in self._database.read(_TIMES, (view, version))), default=None)
 
     def windows(self, workspace: str, view: str, version: int, span: tuple[int, int]) -> Sequence[int]:
-        """In order, as the table clusters them."""
+        """Return the window starts in the table's clustering order."""
         return [row["window_start_ms"] for row in self._database.read(_WINDOWS, (workspace, view, version, *span))]
 
     def rows(self, workspace: str, view: str, version: int, window_start_ms: int, after: str, most: int) -> Sequence[ViewRow]:
-        """In order, as the table clusters them."""
+        """Return the rows in the table's clustering order."""
         found = self._database.read(_ROWS, (workspace, view, version, window_start_ms, after, most))
         return [ViewRow(window_start_ms, row["place"], msgspec.json.decode(row["row"], type=dict[str, str])) for row in found]

@@ -1,4 +1,4 @@
-"""Core: materialised views. What they hold is written by a job elsewhere; here it is only asked for."""
+"""Core: queries on materialised views, which a Spark job maintains."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _END: Final = 2**62
 
 
 class ViewEntry(NamedTuple):
-    """What is known of a view. Rows are sums of `measures` by `dimensions` and window."""
+    """The catalogue entry of a view. Its rows are sums of `measures` by `dimensions` and window."""
 
     version: int
     dimensions: Sequence[str]
@@ -22,7 +22,7 @@ class ViewEntry(NamedTuple):
 
 
 class ViewRow(NamedTuple):
-    """One row. `place` says where it stands among the rows of its window; sums are numbers as text."""
+    """One row. `place` sorts the rows of a window; sums are numbers as text."""
 
     window_start_ms: int
     place: str
@@ -30,24 +30,24 @@ class ViewRow(NamedTuple):
 
 
 class ViewReader(Protocol):
-    """The rows, as the read models have them. Every method may raise DatabaseUnavailable."""
+    """The tables of materialised views. Every method may raise DatabaseUnavailable."""
 
     def entry(self, view: str) -> ViewEntry | None:
-        """None for a view that nobody computes."""
+        """Return the catalogue entry; None for an unknown view."""
 
     def time_ms(self, view: str, version: int) -> int | None:
-        """The stream time up to which the rows of every source partition are there; None before the first record."""
+        """Return the stream time that the rows of every source partition reflect; None before the first record."""
 
     def windows(self, workspace: str, view: str, version: int, span: tuple[int, int]) -> Sequence[int]:
-        """Starts of the windows that have rows, from the first of the span to before the second, in order."""
+        """Return the starts of the windows with rows, span[0] <= start < span[1], in order."""
 
     def rows(self, workspace: str, view: str, version: int, window_start_ms: int, after: str, most: int) -> Sequence[ViewRow]:
-        """Rows of one window whose place is after that one, in order."""
+        """Return the rows of one window with a place after `after`, in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a client asked for. `since`, `until`: instants as text; `filters`: dimension -> the value it must have."""
+class ViewRequest:
+    """A request for rows. `since`, `until`: instants as text, `until` exclusive; `filters`: dimension -> required value."""
 
     since: str | None
     until: str | None
@@ -55,29 +55,31 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Materialised:
-    """Answers questions."""
+class MaterialisedViews:
+    """The queries on materialised views."""
 
     reader: ViewReader
 
-    def page(self, workspace: str, view: str, asked: Asked, page: PageOf) -> dict[str, Any]:
-        """Rows by window, then by place. Raises: NotFound, BadRequest."""
+    def page(self, workspace: str, view: str, wanted: ViewRequest, page: PageOf) -> dict[str, Any]:
+        """Return a page of rows, sorted by window, then by place. Raises: NotFound, BadRequest."""
         entry = self.reader.entry(view)
         if entry is None:
             raise NotFound("view", view)
-        if unknown := sorted(asked.filters.keys() - set(entry.dimensions)):
-            raise BadRequest("unknown_dimension", f"{', '.join(unknown)}: {view} has {', '.join(entry.dimensions)}")
+        if unknown := sorted(wanted.filters.keys() - set(entry.dimensions)):
+            raise BadRequest(
+                "unknown_dimension", f"{', '.join(unknown)}: the dimensions of {view} are {', '.join(entry.dimensions)}"
+            )
         name = f"view {view} {entry.version}"
         start_ms, place = page.after(name, (_BEGINNING, ""))
-        span = (max(_instant("from", asked.since, _BEGINNING), start_ms), _instant("to", asked.until, _END))
-        # Before the rows: what they show is then at least as new as that.
+        span = (max(_instant("from", wanted.since, _BEGINNING), start_ms), _instant("to", wanted.until, _END))
+        # Read before the rows, so that the rows are at least as new as `as_of`.
         time_ms = self.reader.time_ms(view, entry.version)
-        found = self._rows(workspace, view, (entry.version, span), (start_ms, place), (asked.filters, page.limit + 1))
+        found = self._rows(workspace, view, (entry.version, span), (start_ms, place), (wanted.filters, page.limit + 1))
         rows, cursor = cut(found, page.limit, name, lambda row: (row.window_start_ms, row.place))
         return {
             "view": view,
             "version": entry.version,
-            "items": [_shown(row, entry) for row in rows],
+            "items": [_item(row, entry) for row in rows],
             "next_cursor": cursor,
             "as_of": None if time_ms is None else format_instant(time_ms),
         }
@@ -88,9 +90,9 @@ class Materialised:
         view: str,
         within: tuple[int, tuple[int, int]],
         after: tuple[int, str],
-        wanted: tuple[Mapping[str, str], int],
+        query: tuple[Mapping[str, str], int],
     ) -> list[ViewRow]:
-        (version, span), (filters, most) = within, wanted
+        (version, span), (filters, most) = within, query
         found: list[ViewRow] = []
         for start_ms in self.reader.windows(workspace, view, version, span):
             place = after[1] if start_ms == after[0] else ""
@@ -103,7 +105,7 @@ class Materialised:
         return found[:most]
 
 
-def _shown(row: ViewRow, entry: ViewEntry) -> dict[str, Any]:
+def _item(row: ViewRow, entry: ViewEntry) -> dict[str, Any]:
     return {
         "window_start": format_instant(row.window_start_ms),
         "window_end": format_instant(row.window_start_ms + entry.window_ms),

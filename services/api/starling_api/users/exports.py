@@ -1,4 +1,4 @@
-"""Core: everything known of one user, for that user: from the read models, the lists and the segmenter's own state."""
+"""Core: the export of all data of one user, from the read models, the lists and the segmenter's state."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Exports:
-    """Gathers. May raise the `…Unavailable` of a store, and can then be asked again."""
+    """Builds exports. May raise the `…Unavailable` error of a store, and can then be repeated."""
 
     queries: Queries
     lists: ListStore
     states: StateReader
 
     def export(self, workspace: str, user_id: str) -> tuple[Document, Iterator[Document]]:
-        """What is known at once, and the events, which may be many and are read as they are taken. Raises: NotFound."""
+        """Return the export without events, and a lazy iterator over the events. Raises: NotFound."""
         as_of = self.queries.as_of()
         reader = self.queries.reader
         keys = [one.key for one in reader.definitions(workspace, LIST)]
         segments = self.queries.audience.past_memberships(workspace, user_id)
-        known: Document = {
+        document: Document = {
             "user_id": user_id,
             "as_of": as_of,
             "profile": self._profile(workspace, user_id),
@@ -41,9 +41,9 @@ class Exports:
         }
         events = self.queries.all_events(workspace, user_id)
         first = next(events, None)
-        if first is None and known["profile"] is None and known["state"] is None and not segments and not known["lists"]:
+        if first is None and document["profile"] is None and document["state"] is None and not segments and not document["lists"]:
             raise NotFound("user", user_id)
-        return known, _from(first, events)
+        return document, _from(first, events)
 
     def _profile(self, workspace: str, user_id: str) -> Document | None:
         try:
@@ -74,7 +74,7 @@ def _membership(one: PastMembership) -> Document:
 
 
 def _readable(state: UserState) -> Document:
-    """Instants as epoch ms; `kept`: what segments need of the past, by the identity of what asks for it."""
+    """Return a state as JSON. Units: instants in epoch ms. Shape: `kept` maps a leaf node's identity to its accumulator."""
     fields: Document = {
         "clock": state.clock,
         "traits": state.traits,

@@ -1,4 +1,4 @@
-"""Core: the queries. Everything comes from the read models; every answer says which stream time it reflects."""
+"""Core: the queries on the read models. Every response states the stream time that it reflects."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from starling_api.definitions.definition import USES, Definition, plain_status, 
 from starling_api.definitions.kinds import SEGMENTS, Kind
 from starling_api.http.errors import NotFound
 from starling_api.http.pagination import PageOf, cut
-from starling_api.ports import AudienceReader, DefinitionReader, EventRow, Reported
+from starling_api.ports import AudienceReader, DefinitionReader, EventRow, ReportedProgress
 from starling_common.instants import format_instant
 from starling_common.read_models import ARCHIVED
 
 Document = dict[str, Any]
 
 _END_OF_TIME: Final = 2**62
-"""Later than any instant that an event can have."""
+"""An instant later than any event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which definitions a list has, and in which order. None: all. `name` is a part of the name, in any case."""
+    """Filter and order of a list of definitions. None: no restriction. `name`: part of the name, case-insensitive."""
 
     status: str | None = None
     tag: str | None = None
@@ -30,64 +30,67 @@ class Filter:
     archived: bool = False
     sort: str = "key"
 
-    def passes(self, shown: Document) -> bool:
-        """Whether the list has this definition."""
-        status, name = shown["status"], str(shown.get("name", ""))
+    def passes(self, document: Document) -> bool:
+        """Return whether the definition passes the filter."""
+        status, name = document["status"], str(document.get("name", ""))
         return (
             (status == self.status if self.status is not None else self.archived or status != ARCHIVED)
-            and (self.tag is None or self.tag in (shown.get("tags") or ()))
-            and (self.owner is None or self.owner == shown.get("owner"))
+            and (self.tag is None or self.tag in (document.get("tags") or ()))
+            and (self.owner is None or self.owner == document.get("owner"))
             and (self.name is None or self.name.casefold() in name.casefold())
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """What one can ask. `partitions`: how many the segmenter has. Every query may raise DatabaseUnavailable."""
+    """The queries. `partitions`: number of segmenter partitions. Every query may raise DatabaseUnavailable."""
 
     reader: DefinitionReader
     audience: AudienceReader
     partitions: int
     backfill_of: Callable[[str, str, int], Document | None] = lambda _workspace, _key, _version: None
-    """How far the backfill of a version of a segment (workspace, key, version) is, where one is under way."""
+    """Returns the progress of the backfill of a segment's version (workspace, key, version); None without a backfill."""
 
     def definition(self, kind: Kind, workspace: str, key: str) -> tuple[Definition, Document]:
-        """Archived ones too. Raises: NotFound."""
+        """Return a definition and its response document, also of an archived one. Raises: NotFound."""
         progress = self.audience.progress()
         found = self.reader.definition(workspace, kind.name, key)
         if found is None:
             raise NotFound(kind.title, key)
-        shown = _shown(kind, workspace, found, progress, self.partitions)
+        document = _with_status(kind, workspace, found, progress, self.partitions)
         if kind.name in USES:
-            shown["used_by"] = users_of(kind.name, key, self.reader.definitions(workspace, SEGMENTS.name))
-        if shown["status"] == "backfilling" and (backfill := self.backfill_of(workspace, key, found.version)) is not None:
-            shown["backfill"] = backfill
-        return found, shown | {"as_of": _as_of(progress)}
+            document["used_by"] = users_of(kind.name, key, self.reader.definitions(workspace, SEGMENTS.name))
+        if document["status"] == "backfilling" and (backfill := self.backfill_of(workspace, key, found.version)) is not None:
+            document["backfill"] = backfill
+        return found, document | {"as_of": _as_of(progress)}
 
     def definitions(self, kind: Kind, workspace: str, page: PageOf, wanted: Filter) -> Document:
-        """A page of the definitions that pass the filter, in its order. Segments have their sizes. Raises: BadRequest."""
+        """Return a page of the definitions that pass the filter. Segments include their sizes. Raises: BadRequest."""
         name = f"{kind.name} {wanted.sort}"
-        field, falling = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
+        field, descending = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
         progress = self.audience.progress()
-        shown = [_shown(kind, workspace, one, progress, self.partitions) for one in self.reader.definitions(workspace, kind.name)]
-        places = {one["key"]: (str(one.get(field, "")), str(one["key"])) for one in shown if wanted.passes(one)}
+        documents = [
+            _with_status(kind, workspace, one, progress, self.partitions) for one in self.reader.definitions(workspace, kind.name)
+        ]
+        positions = {one["key"]: (str(one.get(field, "")), str(one["key"])) for one in documents if wanted.passes(one)}
         if page.cursor is not None:
             after = page.after(name, ("", ""))
-            places = {key: place for key, place in places.items() if (place < after if falling else place > after)}
-        found = sorted((one for one in shown if one["key"] in places), key=lambda one: places[one["key"]], reverse=falling)
-        rows, cursor = cut(found[: page.limit + 1], page.limit, name, lambda one: places[one["key"]])
+            positions = {key: at for key, at in positions.items() if (at < after if descending else at > after)}
+        matching = (one for one in documents if one["key"] in positions)
+        found = sorted(matching, key=lambda one: positions[one["key"]], reverse=descending)
+        rows, cursor = cut(found[: page.limit + 1], page.limit, name, lambda one: positions[one["key"]])
         if kind is SEGMENTS:
             sizes = self.audience.sizes(workspace, [one["key"] for one in rows])
             rows = [{**one, "size": size} for one, size in zip(rows, sizes, strict=True)]
         return _page(list(rows), cursor, progress)
 
-    def shown(self, kind: Kind, workspace: str, definition: Definition) -> Document:
-        """The document with what the server adds to it, and without its secret."""
+    def document(self, kind: Kind, workspace: str, definition: Definition) -> Document:
+        """Return the response document of a definition: with the read-only fields, without the secret."""
         progress = self.audience.progress() if kind is SEGMENTS else {}
-        return _shown(kind, workspace, definition, progress, self.partitions)
+        return _with_status(kind, workspace, definition, progress, self.partitions)
 
     def versions(self, kind: Kind, workspace: str, key: str, page: PageOf) -> Document:
-        """Every change, the oldest first. Raises: NotFound, BadRequest."""
+        """Return a page of the changes of a definition, the oldest first. Raises: NotFound, BadRequest."""
         self._must_exist(kind, workspace, key)
         name = f"versions of {key}"
         version, recorded_at = page.after(name, (0, 0), bits=(32, 64))
@@ -107,11 +110,11 @@ class Queries:
         return _page(items, cursor, self.audience.progress())
 
     def members(self, workspace: str, key: str, page: PageOf) -> Document:
-        """A page of members. Raises: NotFound, BadRequest."""
+        """Return a page of members. Raises: NotFound, BadRequest."""
         self._must_exist(SEGMENTS, workspace, key)
         name = f"members of {key}"
         bucket, user = page.after(name, (0, ""), bits=(32,))
-        # Before the rows: what they show is then at least as new as that.
+        # Read before the rows, so that the rows are at least as new as `as_of`.
         progress = self.audience.progress()
         found = self.audience.members(workspace, key, (bucket, user), page.limit + 1)
         rows, cursor = cut(found, page.limit, name, lambda row: (row.bucket, row.user_id))
@@ -121,14 +124,14 @@ class Queries:
         return _page(items, cursor, progress)
 
     def size(self, workspace: str, key: str) -> Document:
-        """How many members there are now. Raises: NotFound."""
+        """Return the number of members, entries and exits. Raises: NotFound."""
         self._must_exist(SEGMENTS, workspace, key)
         as_of = _as_of(self.audience.progress())
         entered, exited = self.audience.counts(workspace, key)
         return {"key": key, "size": entered - exited, "entered": entered, "exited": exited, "as_of": as_of}
 
     def history(self, workspace: str, key: str, page: PageOf) -> Document:
-        """Days (UTC) on which somebody entered or left, and the size at their end. Raises: NotFound, BadRequest."""
+        """Return a page of the days (UTC) with entries or exits, with the size at their end. Raises: NotFound, BadRequest."""
         self._must_exist(SEGMENTS, workspace, key)
         name = f"history of {key}"
         (after,) = page.after(name, (-(2**53),))
@@ -146,7 +149,7 @@ class Queries:
         return _page(items, cursor, progress)
 
     def profile(self, workspace: str, user_id: str) -> Document:
-        """What is known about a user. Raises: NotFound."""
+        """Return the profile of a user. Raises: NotFound."""
         as_of = _as_of(self.audience.progress())
         found = self.audience.profile(workspace, user_id)
         if found is None:
@@ -161,7 +164,7 @@ class Queries:
         }
 
     def memberships(self, workspace: str, user_id: str, page: PageOf) -> Document:
-        """The segments that a user is in. Raises: BadRequest."""
+        """Return a page of the segments of a user. Raises: BadRequest."""
         name = f"segments of {user_id}"
         (after,) = page.after(name, ("",))
         progress = self.audience.progress()
@@ -179,7 +182,7 @@ class Queries:
         return _page(items, cursor, progress)
 
     def events(self, workspace: str, user_id: str, page: PageOf) -> Document:
-        """What a user did lately, and what became of messages to them, the newest first. Raises: BadRequest."""
+        """Return a page of the events and delivery outcomes of a user, the newest first. Raises: BadRequest."""
         name = f"events of {user_id}"
         time, event_id = page.after(name, (_END_OF_TIME, ""))
         progress = self.audience.progress()
@@ -188,26 +191,26 @@ class Queries:
         return _page([_event(row) for row in rows], cursor, progress)
 
     def all_events(self, workspace: str, user_id: str) -> Iterator[Document]:
-        """Everything that is kept of what a user did, the newest first, read as it is taken."""
-        place, most = (_END_OF_TIME, ""), 1000
+        """Return a lazy iterator over all stored events of a user, the newest first."""
+        position, most = (_END_OF_TIME, ""), 1000
         while True:
-            rows = self.audience.events(workspace, user_id, place, most)
+            rows = self.audience.events(workspace, user_id, position, most)
             yield from map(_event, rows)
             if len(rows) < most:
                 return
-            place = rows[-1].event_time_ms, rows[-1].event_id
+            position = rows[-1].event_time_ms, rows[-1].event_id
 
-    def is_held(self, workspace: str, key: str) -> bool:
-        """Whether no partition of the segmenter evaluates the segment, as far as the read models show it."""
-        place = f"{workspace}/{key}"
-        return all(place not in one.definitions for one in self.audience.progress().values())
+    def is_stopped(self, workspace: str, key: str) -> bool:
+        """Return whether no segmenter partition evaluates the segment, according to the read models."""
+        name = f"{workspace}/{key}"
+        return all(name not in one.definitions for one in self.audience.progress().values())
 
     def as_of(self) -> str | None:
-        """The stream time up to which every partition is shown."""
+        """Return the stream time that the read models of every partition have reached; None before the first event."""
         return _as_of(self.audience.progress())
 
     def lookup(self, workspace: str, users: Sequence[str], segments: Sequence[str] | None) -> Document:
-        """For each user which of the segments (None: of all) they are in."""
+        """Return for each user the memberships among `segments` (None: all segments)."""
         as_of = _as_of(self.audience.progress())
         wanted = None if segments is None else set(segments)
         found = self.audience.memberships(workspace, users)
@@ -235,7 +238,9 @@ def _event(row: EventRow) -> Document:
     }
 
 
-def _shown(kind: Kind, workspace: str, definition: Definition, progress: Mapping[int, Reported], partitions: int) -> Document:
+def _with_status(
+    kind: Kind, workspace: str, definition: Definition, progress: Mapping[int, ReportedProgress], partitions: int
+) -> Document:
     if kind is SEGMENTS:
         name = f"{workspace}/{definition.key}"
         status = segment_status(definition, {part: one.definitions.get(name) for part, one in progress.items()}, partitions)
@@ -255,12 +260,12 @@ def _public(kind: Kind, document: Mapping[str, Any]) -> Document:
     return {field: value for field, value in document.items() if field != kind.hidden}
 
 
-def _page(items: list[Document], cursor: str | None, progress: Mapping[int, Reported]) -> Document:
+def _page(items: list[Document], cursor: str | None, progress: Mapping[int, ReportedProgress]) -> Document:
     return {"items": items, "next_cursor": cursor, "as_of": _as_of(progress)}
 
 
-def _as_of(progress: Mapping[int, Reported]) -> str | None:
-    """The stream time up to which every partition is shown; a partition that has no time yet has no data either."""
+def _as_of(progress: Mapping[int, ReportedProgress]) -> str | None:
+    """Return the lowest stream time of the partitions. A partition without a stream time has no data and does not count."""
     times = [one.stream_time_ms for one in progress.values() if one.stream_time_ms > 0]
     return format_instant(min(times)) if times else None
 

@@ -1,4 +1,4 @@
-"""Adapter: members, users and progress from the read models in Cassandra. Every method raises DatabaseUnavailable."""
+"""Adapter: the read models of members, users and progress in Cassandra. Every method may raise DatabaseUnavailable."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from starling_api.definitions.repository import stored_document
-from starling_api.ports import Day, EventRow, MemberRow, Membership, PastMembership, Profile, Reported, Version
+from starling_api.ports import Day, EventRow, MemberRow, Membership, PastMembership, Profile, ReportedProgress, Version
 from starling_common.database import Database
 from starling_common.read_models import MEMBER_BUCKETS
 
@@ -31,18 +31,18 @@ _EVENTS: Final = (
 
 
 class CassandraAudience:
-    """Reads what the projector has written."""
+    """Reads the tables of the projector."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def progress(self) -> Mapping[int, Reported]:
-        """By partition."""
+    def progress(self) -> Mapping[int, ReportedProgress]:
+        """Return the progress by partition number."""
         rows = self._database.read(_PROGRESS)
-        return {row["source_partition"]: Reported(row["stream_time_ms"], row["definitions"] or {}) for row in rows}
+        return {row["source_partition"]: ReportedProgress(row["stream_time_ms"], row["definitions"] or {}) for row in rows}
 
     def versions(self, workspace: str, kind: str, key: str, after: tuple[int, int], most: int) -> Sequence[Version]:
-        """The oldest first."""
+        """Return the changes, the oldest first."""
         rows = self._database.read(_VERSIONS, (workspace, kind, key, *after, most))
         return [
             Version(row["version"], row["action"], row["actor"], row["recorded_at_micros"], stored_document(row["document"]) or {})
@@ -50,7 +50,7 @@ class CassandraAudience:
         ]
 
     def members(self, workspace: str, segment_key: str, after: tuple[int, str], most: int) -> Sequence[MemberRow]:
-        """Bucket by bucket until there are enough."""
+        """Read bucket by bucket until `most` members are found."""
         first_bucket, user = after
         found: list[MemberRow] = []
         for bucket in range(max(0, first_bucket), MEMBER_BUCKETS):
@@ -62,17 +62,17 @@ class CassandraAudience:
         return found
 
     def counts(self, workspace: str, segment_key: str) -> tuple[int, int]:
-        """Summed over the source partitions."""
+        """Return entries and exits, summed over the source partitions."""
         rows = self._database.read(_COUNTS, (workspace, segment_key))
         return sum(row["entered"] for row in rows), sum(row["exited"] for row in rows)
 
     def sizes(self, workspace: str, keys: Sequence[str]) -> Sequence[int]:
-        """The segments side by side."""
+        """Return the size of each segment, by parallel queries."""
         found = self._database.read_each(_COUNTS, [(workspace, key) for key in keys])
         return [sum(row["entered"] - row["exited"] for row in rows) for rows in found]
 
     def days(self, workspace: str, segment_key: str) -> Sequence[Day]:
-        """Summed over the source partitions, in order."""
+        """Return the days in order, summed over the source partitions."""
         days: dict[int, Day] = {}
         for row in self._database.read(_DAYS, (workspace, segment_key)):
             before = days.get(row["day"], Day(row["day"], 0, 0))
@@ -80,7 +80,7 @@ class CassandraAudience:
         return [days[day] for day in sorted(days)]
 
     def memberships(self, workspace: str, users: Sequence[str]) -> Sequence[Sequence[Membership]]:
-        """The users side by side."""
+        """Return the memberships of each user, by parallel queries."""
         found = self._database.read_each(_USER_SEGMENTS, [(workspace, user) for user in users])
         return [
             [
@@ -92,7 +92,7 @@ class CassandraAudience:
         ]
 
     def past_memberships(self, workspace: str, user_id: str) -> Sequence[PastMembership]:
-        """Those that the user has left too."""
+        """Return the current and the former memberships."""
         rows = self._database.read(_USER_SEGMENTS, (workspace, user_id))
         return [
             PastMembership(row["segment_key"], row["segment_version"], row["status"], row["effective_at_ms"], row["sequence"])
@@ -100,7 +100,7 @@ class CassandraAudience:
         ]
 
     def profile(self, workspace: str, user_id: str) -> Profile | None:
-        """None for somebody never heard of."""
+        """Return the profile; None for an unknown user."""
         rows = self._database.read(_PROFILE, (workspace, user_id))
         if not rows:
             return None
@@ -109,6 +109,6 @@ class CassandraAudience:
         return Profile(row["user_id"], row["anonymous_ids"] or [], traits, row["group_id"], row["event_time_ms"])
 
     def events(self, workspace: str, user_id: str, before: tuple[int, str], most: int) -> Sequence[EventRow]:
-        """The newest first, as the table has them."""
+        """Return the events in the table's order, the newest first."""
         rows = self._database.read(_EVENTS, (workspace, user_id, *before, most))
         return [EventRow(**row | {"details": msgspec.json.decode(row["details"])}) for row in rows]

@@ -1,4 +1,4 @@
-"""Edge: members of segments, and what is known about users."""
+"""Edge: the routes of segment members and of users."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -10,14 +10,14 @@ from starling_api.definitions.routes import COMMON
 from starling_api.http.bodies import MAX_LOOKUP, body_of
 from starling_api.http.dependencies import Body, Page, UsedServices, Viewer, parse_json
 from starling_api.http.models import (
-    DayPageView,
-    EventPageView,
-    LookupView,
-    MemberPageView,
-    ProfileView,
-    SizeView,
-    UserSegmentPageView,
-    VersionPageView,
+    DayPageModel,
+    EventPageModel,
+    LookupModel,
+    MemberPageModel,
+    ProfileModel,
+    SizeModel,
+    UserSegmentPageModel,
+    VersionPageModel,
 )
 from starling_api.http.paths import USER
 from starling_api.http.problems import problems
@@ -35,7 +35,7 @@ def _shape(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
     "/{key}/versions",
     operation_id="list_segment_versions",
     summary="List the changes of a segment",
-    responses=_shape(VersionPageView),
+    responses=_shape(VersionPageModel),
 )
 def versions(key: str, services: UsedServices, caller: Viewer, page: Page) -> Response:
     """Every change with its author and time, the oldest first."""
@@ -43,15 +43,18 @@ def versions(key: str, services: UsedServices, caller: Viewer, page: Page) -> Re
 
 
 @segment_router.get(
-    "/{key}/members", operation_id="list_segment_members", summary="List the members of a segment", responses=_shape(MemberPageView)
+    "/{key}/members",
+    operation_id="list_segment_members",
+    summary="List the members of a segment",
+    responses=_shape(MemberPageModel),
 )
 def members(key: str, services: UsedServices, caller: Viewer, page: Page) -> Response:
-    """The order is arbitrary, and the same on every page."""
+    """The order is arbitrary but stable across pages."""
     return JSONResponse(services.queries.members(caller.workspace, key, page))
 
 
 @segment_router.get(
-    "/{key}/size", operation_id="get_segment_size", summary="Read the number of members", responses=_shape(SizeView)
+    "/{key}/size", operation_id="get_segment_size", summary="Read the number of members", responses=_shape(SizeModel)
 )
 def size(key: str, services: UsedServices, caller: Viewer) -> Response:
     """Entries and exits since the segment was created, and their difference."""
@@ -62,7 +65,7 @@ def size(key: str, services: UsedServices, caller: Viewer) -> Response:
     "/{key}/history",
     operation_id="get_segment_history",
     summary="Read the entries, the exits and the size of each day",
-    responses=_shape(DayPageView),
+    responses=_shape(DayPageModel),
 )
 def history(key: str, services: UsedServices, caller: Viewer, page: Page) -> Response:
     """One item for each day (UTC) with a change."""
@@ -73,49 +76,51 @@ def history(key: str, services: UsedServices, caller: Viewer, page: Page) -> Res
     USER + "/segments",
     operation_id="list_user_segments",
     summary="List the segments of a user",
-    responses=_shape(UserSegmentPageView),
+    responses=_shape(UserSegmentPageModel),
 )
 def user_segments(user_id: str, services: UsedServices, caller: Viewer, page: Page) -> Response:
-    """The segments that the user is in now. An unknown user is in none."""
+    """The current memberships of the user. An unknown user has none."""
     return JSONResponse(services.queries.memberships(caller.workspace, user_id, page))
 
 
 @user_router.get(
-    USER + "/events", operation_id="list_user_events", summary="List the latest events of a user", responses=_shape(EventPageView)
+    USER + "/events", operation_id="list_user_events", summary="List the latest events of a user", responses=_shape(EventPageModel)
 )
 def user_events(user_id: str, services: UsedServices, caller: Viewer, page: Page) -> Response:
     """Events and delivery outcomes of the last 30 days, the newest first."""
     return JSONResponse(services.queries.events(caller.workspace, user_id, page))
 
 
-@user_router.get(USER, operation_id="get_user", summary="Read the profile of a user", responses=_shape(ProfileView, 404))
+@user_router.get(USER, operation_id="get_user", summary="Read the profile of a user", responses=_shape(ProfileModel, 404))
 def profile(user_id: str, services: UsedServices, caller: Viewer) -> Response:
-    """The traits after the last change that the read model shows."""
+    """The profile after the last change in the read model."""
     return JSONResponse(services.queries.profile(caller.workspace, user_id))
 
 
-class Asked(NamedTuple):
-    """The users and the segments of a look-up; `segments` None: all."""
+class Lookup(NamedTuple):
+    """The users and the segments of a look-up; `segments` None: all segments."""
 
     users: list[str]
     segments: list[str] | None
 
 
-def _lookup(body: Body) -> Asked:
+def _lookup(body: Body) -> Lookup:
     document = parse_json(body)
     if not isinstance(document, dict):
         raise DefinitionRefused((FieldError("", "wrong_type", "it is not an object", 'an object with "users" and "segments"'),))
     unknown = document.keys() - {"users", "segments"}
-    faults = [FieldError(f"/{name}", "unknown_field", "there is no such field", "users, segments") for name in sorted(unknown)]
-    asked = Asked(document.get("users", []), document.get("segments"))
-    if not _is_texts(asked.users, MAX_LOOKUP):
-        faults.append(FieldError("/users", "wrong_type", "it is not a list of user ids", f"1 to {MAX_LOOKUP} user ids"))
-    if asked.segments is not None and not _is_texts(asked.segments, MAX_LOOKUP):
+    invalid = [
+        FieldError(f"/{name}", "unknown_field", "it is not a field of a look-up", "users, segments") for name in sorted(unknown)
+    ]
+    wanted = Lookup(document.get("users", []), document.get("segments"))
+    if not _is_texts(wanted.users, MAX_LOOKUP):
+        invalid.append(FieldError("/users", "wrong_type", "it is not a list of user ids", f"1 to {MAX_LOOKUP} user ids"))
+    if wanted.segments is not None and not _is_texts(wanted.segments, MAX_LOOKUP):
         expected = f"1 to {MAX_LOOKUP} keys, or null for every segment"
-        faults.append(FieldError("/segments", "wrong_type", "it is not a list of keys", expected))
-    if faults:
-        raise DefinitionRefused(tuple(faults))
-    return asked
+        invalid.append(FieldError("/segments", "wrong_type", "it is not a list of keys", expected))
+    if invalid:
+        raise DefinitionRefused(tuple(invalid))
+    return wanted
 
 
 def _is_texts(value: object, most: int) -> bool:
@@ -126,9 +131,9 @@ def _is_texts(value: object, most: int) -> bool:
     "/memberships/lookup",
     operation_id="look_up_memberships",
     summary="Look up the segments of many users",
-    responses=_shape(LookupView, 413, 422),
+    responses=_shape(LookupModel, 413, 422),
     openapi_extra=body_of("LookupRequest"),
 )
-def lookup(services: UsedServices, caller: Viewer, asked: Annotated[Asked, Depends(_lookup)]) -> Response:
-    """For each user the keys of the given segments that the user is in; without `segments`, of all segments."""
-    return JSONResponse(services.queries.lookup(caller.workspace, asked.users, asked.segments))
+def lookup(services: UsedServices, caller: Viewer, wanted: Annotated[Lookup, Depends(_lookup)]) -> Response:
+    """For each user the keys of the segments with this user, among the given ones or, without `segments`, among all."""
+    return JSONResponse(services.queries.lookup(caller.workspace, wanted.users, wanted.segments))

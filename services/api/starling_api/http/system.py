@@ -1,4 +1,4 @@
-"""Edge: the process's own pages: health, metrics, and where to read on."""
+"""Edge: routes of the process itself: health, metrics, and the reference documentation."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,8 +11,8 @@ from starling_common.health import checks_answer
 from starling_segments import json_schema
 
 
-def about_routes(metrics: CollectorRegistry, ready: Callable[[], Mapping[str, str | None]]) -> APIRouter:
-    """Routes without a token; none of them tells anything about anybody."""
+def system_routes(metrics: CollectorRegistry, ready: Callable[[], Mapping[str, str | None]]) -> APIRouter:
+    """Return the routes that need no token. None of them returns data of a workspace."""
     router = APIRouter(include_in_schema=False)
     router.add_api_route("/healthz", lambda: _checks({}), methods=["GET"])
     router.add_api_route("/readyz", lambda: _checks(ready()), methods=["GET"])

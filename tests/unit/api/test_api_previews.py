@@ -1,4 +1,4 @@
-"""Preview, diff and explain over the states of the real segmenter's own fold, with stores in memory."""
+"""Preview, diff and explain over states of the real segmenter, with stores in memory."""
 
 import json
 import random
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from starling_api.ports import Day, MemberRow, PastEvent, Reported, Standing
+from starling_api.ports import Day, MemberRow, PartitionProgress, PastEvent, ReportedProgress
 from starling_api.preview.estimates import Estimate
-from starling_api.preview.sampling import Candidate, Questions, Surveyor
+from starling_api.preview.sampling import Candidate, CandidateEvaluator, Sampler
 from starling_common.message_events import event_name
 from starling_common.settings import Clock
 from starling_common.values import split_key
@@ -53,7 +53,7 @@ class Site:
         states = {str(split_key(key)[1]): encode_state(state) for key, state in self.segmenter.user_states().items()}
         self.world.states.users_of["acme"] = states
         task = self.segmenter.task
-        self.world.states.standing = Standing(task.stream_time_ms, task.plan, whole=True)
+        self.world.states.progress = PartitionProgress(task.stream_time_ms, task.plan, whole=True)
 
     def ask(self, path: str, where: object, status: int = 200, **more: Any) -> Any:
         answer = call(self.world, "POST", path, json={"where": where, **more}, role="see")
@@ -79,7 +79,7 @@ def shop(users: int = 40, **segments: Mapping[str, Any]) -> Site:
     return site
 
 
-def test_what_running_segments_keep_is_answered_by_their_states() -> None:
+def test_aggregates_of_running_segments_come_from_the_states() -> None:
     site = shop(buyers=BUYERS)
     found = site.preview({"event": "Buy", "op": "gte", "value": 2, "within": "7d"})
     assert (found["estimate"], found["low"], found["high"]) == (3, 3, 3)  # 1, 3 and 5 days ago
@@ -90,7 +90,7 @@ def test_what_running_segments_keep_is_answered_by_their_states() -> None:
     assert site.world.pasts.asked == 0
 
 
-def test_what_no_segment_keeps_is_folded_from_what_users_did() -> None:
+def test_other_aggregates_are_computed_from_events() -> None:
     site = shop()
     found = site.preview({"event": "Buy", "where": {"property": "price", "op": "gte", "value": 2}, "within": "7d"})
     assert (found["estimate"], found["sample"]) == (5, ["u2", "u3", "u4", "u5", "u6"])
@@ -98,7 +98,7 @@ def test_what_no_segment_keeps_is_folded_from_what_users_did() -> None:
     assert site.world.pasts.asked == 40
 
 
-def test_what_became_of_messages_is_folded_as_of_what_users_did_before_it() -> None:
+def test_outcomes_are_dated_by_the_event_before_them() -> None:
     """Under the event clock, what stream time was when it came is known to the segmenter alone."""
     site = shop()
     for number in range(10):
@@ -106,63 +106,63 @@ def test_what_became_of_messages_is_folded_as_of_what_users_did_before_it() -> N
     site.show()
     found = site.preview({"event": "Message Delivered", "within": "7d"})
     assert (found["sample"], found["exact"]) == ([f"u{number}" for number in range(7)], False)
-    assert "what became of messages" in found["limits"][0]
+    assert "delivery outcomes" in found["limits"][0]
     found = site.preview({"event": "Buy", "within": "7d"})
     assert (found["estimate"], found["exact"]) == (7, True)
 
 
-def test_under_the_wall_clock_what_became_of_messages_counts_when_it_was_reported() -> None:
+def test_under_the_wall_clock_outcomes_count_at_their_report() -> None:
     segment = parse_segment({"key": "a", "name": "a", "where": {"event": "Message Opened", "within": "7d"}}, Known())
     trial, pasts = compile_preview(segment, {}, None, frozenset()), MemoryPasts()
     past = required_history(trial, (), NOW_MS)
     for user, days_ago in (("new", 6), ("old", 7), ("later", -1)):
         came_ms = NOW_MS - days_ago * DAY_MS
         pasts.events[user] = [PastEvent("Message Opened", came_ms, {}, {}, came_ms * 1000, is_outcome=True)]
-    questions = Questions("acme", trial, {0: NOW_MS}, {0: past}, pasts, Clock.WALL)
+    evaluator = CandidateEvaluator("acme", trial, {0: NOW_MS}, {0: past}, pasts, Clock.WALL)
     state = encode_state(UserState(True, NOW_MS))
-    asked = questions.ask([Candidate(user, 0, state) for user in pasts.events])
-    told = [(user, found.after, limits) for user, found, limits in asked]
-    assert told == [("new", True, []), ("old", False, []), ("later", False, [])]
+    evaluated = evaluator.evaluate([Candidate(user, 0, state) for user in pasts.events])
+    results = [(user, found.after, limits) for user, found, limits in evaluated]
+    assert results == [("new", True, []), ("old", False, []), ("later", False, [])]
 
 
-def test_a_condition_that_looks_further_back_than_events_are_kept_says_so() -> None:
+def test_a_window_beyond_the_retention_is_a_limitation() -> None:
     found = shop().preview({"event": "Buy", "op": "gte", "value": 2})
     assert (found["estimate"], found["low"], found["high"], found["exact"]) == (20, 20, 20, False)
     assert "30 days" in found["limits"][0]
 
 
-def test_so_does_one_that_read_not_all_of_what_somebody_did() -> None:
+def test_events_beyond_the_limit_of_a_user_are_a_limitation() -> None:
     site = shop()
     site.world.pasts.most = 2
     found = site.preview({"event": "Buy", "within": "7d", "op": "gte", "value": 2})
     assert found["exact"] is False
-    assert "very much" in found["limits"][0]
+    assert "only the newest" in found["limits"][0]
 
 
-def test_a_pause_between_flush_and_question_is_lived_through() -> None:
+def test_a_preview_fires_the_timers_since_the_last_flush() -> None:
     """Timers that have not fired yet fire in the answer: the state is as old as it is, the answer is of the instant it says."""
     site = shop(buyers=BUYERS)
-    site.world.audience.reported = {0: Reported(NOW_MS + 4 * DAY_MS, {"acme/buyers": 1})}
+    site.world.audience.reported = {0: ReportedProgress(NOW_MS + 4 * DAY_MS, {"acme/buyers": 1})}
     found = site.preview({"segment": "buyers"})
     assert (found["as_of"], found["sample"]) == ("1970-04-15T00:00:00.000Z", ["u0", "u1", "u2"])
 
 
-def test_while_definitions_are_taken_over_only_what_was_reported_counts_as_kept() -> None:
+def test_during_a_switch_only_reported_versions_count_as_applied() -> None:
     site = shop(buyers=BUYERS)
-    site.world.states.standing = site.world.states.standing._replace(plan=b"another")
+    site.world.states.progress = site.world.states.progress._replace(plan=b"another")
     site.preview(BUYERS)
-    assert site.world.pasts.asked == 40  # nobody knows what the states keep: the events say it
-    site.world.audience.reported = {0: Reported(NOW_MS, {"acme/buyers": 1})}
+    assert site.world.pasts.asked == 40  # no aggregate of the states is guaranteed, so the events are evaluated
+    site.world.audience.reported = {0: ReportedProgress(NOW_MS, {"acme/buyers": 1})}
     site.preview(BUYERS)
     assert site.world.pasts.asked == 40
-    site.world.states.standing = site.world.states.standing._replace(whole=False)
+    site.world.states.progress = site.world.states.progress._replace(whole=False)
     site.preview(BUYERS)
     assert site.world.pasts.asked == 80
 
 
 def test_many_users_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("starling_api.preview.sampling.EVERYBODY", {False: 10, True: 10})
-    monkeypatch.setattr("starling_api.preview.sampling._ENOUGH", {False: 100, True: 100})
+    monkeypatch.setattr("starling_api.preview.sampling.ALL_USERS_LIMIT", {False: 10, True: 10})
+    monkeypatch.setattr("starling_api.preview.sampling._READ_LIMIT", {False: 100, True: 100})
     site = shop(600, buyers=BUYERS)
     site.world.states.buckets = 64
     found = site.preview({"any": [{"segment": "buyers"}, {"bucket": {"salt": "x", "from": 0, "to": 50}}]})
@@ -180,7 +180,7 @@ def test_another_workspace_is_not_seen() -> None:
     assert site.preview({"everyone": True})["estimate"] == 0
 
 
-def test_before_anything_was_ever_kept_nobody_is_there() -> None:
+def test_without_states_there_are_no_users() -> None:
     site = Site()
     site.world.states.never_kept = True
     found = site.preview({"everyone": True})
@@ -196,20 +196,20 @@ def test_before_anything_was_ever_kept_nobody_is_there() -> None:
         ({"where": {"all": [{"trait": "a", "op": "gt"}, {"segment": "none"}]}}, ["/where/all/0", "/where/all/1/segment"]),
     ],
 )
-def test_all_faults_are_told_at_once(body: Any, pointers: Sequence[str]) -> None:
+def test_all_errors_are_reported_together(body: Any, pointers: Sequence[str]) -> None:
     answer = call(World(), "POST", "/v1/segments/preview", json=body)
     assert answer.status_code == 422
     assert [fault["pointer"] for fault in answer.json()["errors"]] == pointers
 
 
-def test_a_segments_own_document_can_be_asked_about() -> None:
+def test_a_segments_own_document_can_be_previewed() -> None:
     site = shop(asked=BUYERS)
     document = call(site.world, "GET", "/v1/segments/asked").json()
     assert call(site.world, "POST", "/v1/segments/preview", json=document).json()["estimate"] == 7
     assert site.preview({"segment": "asked"})["estimate"] == 7
 
 
-def test_what_the_users_of_accounts_were_never_asked_is_said_to_be_unknown() -> None:
+def test_accounts_without_evaluated_users_are_a_limitation() -> None:
     site, account = shop(buyers=BUYERS), {"account": {"match": "any", "where": BUYERS}}
     found = site.preview(account)
     assert found["exact"] is False
@@ -220,7 +220,7 @@ def test_what_the_users_of_accounts_were_never_asked_is_said_to_be_unknown() -> 
     assert site.explain("u1", "colleagues")["member"] is False  # without an account
 
 
-def test_a_list_that_users_are_on_is_asked_about() -> None:
+def test_a_list_condition_can_be_previewed() -> None:
     site = shop()
     call(site.world, "PUT", "/v1/lists/vips", json={})
     states = site.world.states.users_of["acme"]
@@ -229,7 +229,7 @@ def test_a_list_that_users_are_on_is_asked_about() -> None:
     assert site.ask("/v1/segments/preview", {"list": "none"}, 422)["errors"][0]["code"] == "unknown_list"
 
 
-def test_a_diff_says_who_would_come_go_and_stay() -> None:
+def test_a_diff_counts_entries_exits_and_stays() -> None:
     site = shop(buyers=BUYERS)
     found = site.ask("/v1/segments/buyers/diff", {"event": "Buy", "between_ago": ["9d", "3d"]})
     assert found["key"] == "buyers"
@@ -241,10 +241,10 @@ def test_a_diff_says_who_would_come_go_and_stay() -> None:
     assert (nothing["enter"]["estimate"], nothing["leave"]["estimate"], nothing["stay"]["estimate"]) == (0, 0, 7)
 
 
-def test_of_a_small_segment_everybody_is_asked_who_would_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("starling_api.preview.sampling.EVERYBODY", {False: 30, True: 30})
-    monkeypatch.setattr("starling_api.preview.previews.EVERYBODY", {False: 30, True: 30})
-    monkeypatch.setattr("starling_api.preview.sampling._ENOUGH", {False: 40, True: 40})
+def test_all_members_of_a_small_segment_are_evaluated_for_exits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("starling_api.preview.sampling.ALL_USERS_LIMIT", {False: 30, True: 30})
+    monkeypatch.setattr("starling_api.preview.previews.ALL_USERS_LIMIT", {False: 30, True: 30})
+    monkeypatch.setattr("starling_api.preview.sampling._READ_LIMIT", {False: 40, True: 40})
     site = shop(300, buyers=BUYERS)
     site.world.audience.day_rows = [Day(0, 9, 2)]
     site.world.audience.member_rows = [MemberRow(0, f"u{number}", 0, 1) for number in range(7)]
@@ -254,7 +254,7 @@ def test_of_a_small_segment_everybody_is_asked_who_would_leave(monkeypatch: pyte
     assert found["stay"]["estimate"] == 3
 
 
-def test_a_diff_of_what_is_not_there_or_of_itself_is_refused() -> None:
+def test_a_diff_of_an_unknown_segment_or_of_itself_is_refused() -> None:
     site = shop(buyers=BUYERS, loyal={"all": [{"segment": "buyers"}]})
     assert site.ask("/v1/segments/none/diff", BUYERS, 404)["code"] == "unknown_segment"
     faults = site.ask("/v1/segments/buyers/diff", {"segment": "loyal"}, 422)["errors"]
@@ -263,12 +263,12 @@ def test_a_diff_of_what_is_not_there_or_of_itself_is_refused() -> None:
     assert site.ask("/v1/segments/loyal/diff", BUYERS, 409)["code"] == "archived"
 
 
-def test_each_leaf_says_what_it_saw_and_when_it_can_change() -> None:
+def test_each_condition_has_its_observed_value_and_next_change() -> None:
     where = {"all": [BUYERS, {"not": {"first_time": {"event": "Buy"}, "within": "1d"}}, {"segment": "other"}]}
     site = shop(other={"everyone": True}, buyers=where)
-    told = site.explain("u5", "buyers")
-    assert (told["member"], told["as_of"]) == (True, "1970-04-11T00:00:00.000Z")
-    tree = told["tree"]
+    explained = site.explain("u5", "buyers")
+    assert (explained["member"], explained["as_of"]) == (True, "1970-04-11T00:00:00.000Z")
+    tree = explained["tree"]
     assert (tree["node"], tree["kind"], tree["truth"], tree["next_change_at"]) == (
         "/where",
         "all",
@@ -284,26 +284,26 @@ def test_each_leaf_says_what_it_saw_and_when_it_can_change() -> None:
     assert json.dumps(site.explain("u0", "buyers"))
 
 
-def test_nobody_is_explained_who_is_not_known_nor_by_what_is_not_in_force() -> None:
+def test_an_explanation_needs_a_known_user_and_a_segment_in_force() -> None:
     site = shop(buyers=BUYERS)
-    assert site.explain("nobody", "buyers", 404)["code"] == "unknown_user"
+    assert site.explain("unknown", "buyers", 404)["code"] == "unknown_user"
     assert site.explain("u1", "none", 404)["code"] == "unknown_segment"
     call(site.world, "POST", "/v1/segments", json={"key": "new", "name": "new", "where": {"event": "Buy"}})
     assert site.explain("u1", "new", 503)["code"] == "backfilling"
 
 
-def test_a_paused_segment_explains_the_member_as_it_was_held() -> None:
+def test_an_explanation_of_a_paused_segment_has_the_stored_membership() -> None:
     site = shop(buyers=BUYERS)
     assert site.explain("u1", "buyers")["paused"] is False
     call(site.world, "POST", "/v1/segments/buyers/pause")
     site.segmenter.define("buyers", BUYERS, action="PAUSED")
     site.show(NOW_MS + 20 * DAY_MS)
-    told = site.explain("u1", "buyers")
-    assert (told["paused"], told["member"], told["tree"]["truth"]) == (True, True, False)
+    explained = site.explain("u1", "buyers")
+    assert (explained["paused"], explained["member"], explained["tree"]["truth"]) == (True, True, False)
     assert site.preview({"segment": "buyers"})["estimate"] == 7
 
 
-def test_of_those_read_the_asked_are_drawn_by_lot() -> None:
+def test_users_are_evaluated_in_random_order() -> None:
     """Users come out of a slice by id: to ask the first of them would be to ask the oldest customers."""
     site = Site()
     for number in range(6_000):
@@ -313,12 +313,11 @@ def test_of_those_read_the_asked_are_drawn_by_lot() -> None:
     snapshot = site.world.states
     snapshot.buckets = 1
     segment = parse_segment({"key": "a", "name": "a", "where": {"trait": "n", "op": "lt", "value": 3_000}}, Known())
-    questions = Questions(
-        "acme", compile_preview(segment, {}, None, frozenset()), {0: NOW_MS}, {0: None}, site.world.pasts, Clock.EVENT
-    )
+    preview = compile_preview(segment, {}, None, frozenset())
+    evaluator = CandidateEvaluator("acme", preview, {0: NOW_MS}, {0: None}, site.world.pasts, Clock.EVENT)
     late = iter([0.0, 0.0, 9.0])
-    found = Surveyor(snapshot, questions, random.Random(5), lambda: next(late)).survey()
-    assert (found.drawn.share, found.drawn.read, found.drawn.asked) == (1, 6_000, 125)
-    told = found.drawn.of(len(found.users(lambda answer: answer.after)))
-    assert told.low <= 3_000 <= told.high
-    assert found.drawn.users == Estimate(6_000, 6_000, 6_000)
+    found = Sampler(snapshot, evaluator, random.Random(5), lambda: next(late)).sample()
+    assert (found.size.share, found.size.read, found.size.evaluated) == (1, 6_000, 125)
+    estimate = found.size.of(len(found.users(lambda answer: answer.after)))
+    assert estimate.low <= 3_000 <= estimate.high
+    assert found.size.users == Estimate(6_000, 6_000, 6_000)

@@ -95,16 +95,16 @@ def ask(client: Client, path: str, where: object) -> dict[str, Any]:
     return found
 
 
-def test_states_and_events_answer_and_explain(client: Client, log: Log, tier: Tier) -> None:
+def test_previews_and_explanations_use_states_and_events(client: Client, log: Log, tier: Tier) -> None:
     made = client.call("POST", "/v1/segments", {"key": "vip", "name": "VIP", "where": VIP})
     assert made.status_code == 201
     assert is_problem(client.call("GET", "/v1/users/a%2Fb/explain/vip"), 404, "unknown_user")
     tier.keep(bought({"a/b": 3, "bob": 2, "cleo": 1}))
     assert is_problem(client.call("GET", "/v1/users/a%2Fb/explain/vip"), 503, "backfilling")
     log.progress({"vip": 1}, NOW_MS)
-    told = eventually(lambda: _explained(client, "a%2Fb"))
-    assert (told["member"], told["tree"]["observed"], told["tree"]["children"]) == (True, 3, [])
-    assert told["tree"]["next_change_at"] > told["as_of"]
+    explained = eventually(lambda: _explained(client, "a%2Fb"))
+    assert (explained["member"], explained["tree"]["observed"], explained["tree"]["children"]) == (True, 3, [])
+    assert explained["tree"]["next_change_at"] > explained["as_of"]
     found = ask(client, "/v1/segments/preview", {"event": "Buy", "op": "gte", "value": 3, "within": "7d"})
     assert (found["estimate"], found["high"], found["sample"], found["users"]) == (1, 1, ["a/b"], 3)
     assert (found["exact"], found["limits"]) == (True, [])
@@ -112,7 +112,7 @@ def test_states_and_events_answer_and_explain(client: Client, log: Log, tier: Ti
     assert [changed[side]["sample"] for side in ("enter", "leave", "stay")] == [["cleo"], ["a/b"], ["bob"]]
 
 
-def test_what_no_segment_keeps_is_read_from_what_users_did(client: Client, log: Log, tier: Tier) -> None:
+def test_other_aggregates_are_read_from_events(client: Client, log: Log, tier: Tier) -> None:
     tier.keep(bought({"ada": 1, "bob": 1, "cleo": 1}))
     for number, user in enumerate(("ada", "ada", "bob", "cleo")):
         log.event(user, "Look", f"e{number}", NOW_MS - HOUR_MS - number)
@@ -127,7 +127,7 @@ def test_what_no_segment_keeps_is_read_from_what_users_did(client: Client, log: 
     assert ask(client, "/v1/segments/preview", {"event": "Look"})["limits"] != []
 
 
-def test_a_user_can_have_all_that_is_known(client: Client, log: Log, tier: Tier) -> None:
+def test_a_user_export_is_complete(client: Client, log: Log, tier: Tier) -> None:
     assert is_problem(client.call("GET", "/v1/users/ada/export", role="marketer"), 403, "forbidden")
     assert is_problem(client.call("GET", "/v1/users/ada/export"), 404, "unknown_user")
     tier.keep(bought({"ada": 2}))
@@ -147,8 +147,8 @@ def test_a_user_can_have_all_that_is_known(client: Client, log: Log, tier: Tier)
 
 def _explained(client: Client, user: str) -> dict[str, Any] | None:
     answer = client.call("GET", f"/v1/users/{user}/explain/vip", role="viewer")
-    told: dict[str, Any] = answer.json()
-    return told if answer.status_code == 200 else None
+    explained: dict[str, Any] = answer.json()
+    return explained if answer.status_code == 200 else None
 
 
 def _exported(client: Client) -> dict[str, Any] | None:
