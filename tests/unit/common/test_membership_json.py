@@ -2,7 +2,7 @@
 
 import json
 
-from starling_api.feed.changes import Asked, read_page
+from starling_api.feed.changes import FeedRequest, read_page
 from starling_delivery.policy import webhook_body
 from tests.unit.api.memory import MemoryFeed
 from tests.unit.delivery.making import change
@@ -23,5 +23,5 @@ def test_the_data_of_a_webhook_has_these_bytes() -> None:
 def test_the_feed_of_the_api_has_the_same() -> None:
     feed = MemoryFeed()
     feed.partitions[0].append(("default", change()))
-    [found] = read_page(feed, Asked("default", frozenset(), None, 10)).changes
+    [found] = read_page(feed, FeedRequest("default", frozenset(), None, 10)).changes
     assert json.dumps(found, separators=(",", ":")) == EXPECTED
