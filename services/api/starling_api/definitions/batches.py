@@ -100,8 +100,3 @@ def resolve(claims: Claims, publish: Publish, batch: Batch) -> None:
         if found is not None and found.change.event_id == change.event_id and not found.published:
             claims.withdraw(change, before)
     claims.withdraw(batch.intent, None)
-
-
-def prefixed(pointer: str, index: int) -> str:
-    """Return the JSON pointer into the body of the batch."""
-    return f"/segments/{index}{pointer}"

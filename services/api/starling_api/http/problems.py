@@ -60,7 +60,7 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
         "bad_parameter", "query/limit: Input should be less than or equal to 1000",
     ),
     401: Problem(
-        "Unauthorized", "The token is missing or unknown",
+        "NoToken", "The token is missing or unknown",
         "unauthorized", "send `Authorization: Bearer <token>` with a token of this installation",
     ),
     403: Problem("Forbidden", "The role of the token is too low", "forbidden", "this needs the role admin, the token has viewer"),
@@ -83,11 +83,11 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
     ),
     413: Problem("TooLarge", "The body is too large", "too_large", "a body has at most 1048576 bytes"),
     422: Problem(
-        "Unprocessable", "The body is invalid; `errors` lists every error",
+        "Invalid", "The body is invalid; `errors` lists every error",
         "invalid_definition", "/where/op: there is no operator 'like'",
     ),
     500: Problem("Internal", "The server failed", "internal_error", "internal error; correlation id c-1"),
-    501: Problem("NotImplemented", "This is not available yet", "not_yet", "GET /v1/campaigns is not available yet"),
+    501: Problem("NotYet", "This is not available yet", "not_yet", "GET /v1/campaigns is not available yet"),
     503: Problem(
         "Unavailable", "A store is unreachable, or the resource is busy; the same request can succeed later",
         "unavailable", "a store is unreachable, retry later: no node answers",
