@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode
 
 from starling_api.settings import ApiSettings
 from starling_common.deploy import DeploySettings
+from starling_common.http_server import PublicHttp
 from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry, ServiceSettings
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
@@ -45,6 +46,7 @@ CONNECTIONS: Final[Mapping[type[BaseModel], str]] = {
     Kafka: "Kafka",
     SchemaRegistry: "Schema registry",
     Cassandra: "Cassandra",
+    PublicHttp: "Public HTTP server",
     Http: "HTTP server",
 }
 """Groups of settings that several processes read, by model."""
@@ -196,6 +198,7 @@ _NESTED_NAMES: Final[Mapping[type[BaseModel], str]] = {
     Kafka: "KAFKA",
     SchemaRegistry: "REGISTRY",
     Cassandra: "CASSANDRA",
+    PublicHttp: "HTTP",
     Http: "HTTP",
 }
 

@@ -89,7 +89,7 @@ def test_a_lost_disk_is_restored_from_cassandra(with_backing_store: Rig) -> None
     assert _metric(second, "starling_stream_restored_records_total") < 50
 
 
-@pytest.mark.parametrize("place", [AFTER_COMMIT, AFTER_STORE, MID_FLUSH, AFTER_FLUSH])
+@pytest.mark.parametrize("failpoint", [AFTER_COMMIT, AFTER_STORE, MID_FLUSH, AFTER_FLUSH])
 def test_outputs_are_exactly_once_over_a_kill_and_a_lost_disk(with_backing_store: Rig, failpoint: str) -> None:
     sent = _send(with_backing_store, 600)
     victim = with_backing_store.start(STARLING_FAILPOINT=f"{failpoint}:2", STARLING_UNIT_MAX_RECORDS="200")
@@ -250,7 +250,7 @@ def test_another_layout_than_the_frozen_one_is_refused_with_the_cure(with_backin
     assert "STARLING_TIER_BUCKETS is 64 and the states were written with 32: set it back" in second.log.read_text()
 
 
-@pytest.mark.parametrize("place", [MID_FLUSH, AFTER_FLUSH])
+@pytest.mark.parametrize("failpoint", [MID_FLUSH, AFTER_FLUSH])
 def test_late_writes_of_a_replaced_worker_do_no_harm(with_backing_store: Rig, failpoint: str) -> None:
     """Suspended within a flush, or before the checkpoint after it, for longer than its session; resumed afterwards."""
     sent = _send(with_backing_store, 600)

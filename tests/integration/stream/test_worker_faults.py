@@ -49,7 +49,7 @@ def _dead(worker: Worker) -> bool:
     return not worker.alive()
 
 
-@pytest.mark.parametrize("place", [AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE])
+@pytest.mark.parametrize("failpoint", [AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE])
 def test_outputs_are_exactly_once_over_a_kill_at_each_place(rig: Rig, failpoint: str) -> None:
     sent = _send(rig, 600)
     victim = rig.start(STARLING_FAILPOINT=f"{failpoint}:2", STARLING_UNIT_MAX_RECORDS="200")
@@ -148,7 +148,7 @@ def test_a_worker_can_be_stopped_before_its_first_assignment(rig: Rig) -> None:
     sleeper.resume()
 
 
-@pytest.mark.parametrize("place", [AFTER_FOLD, AFTER_PRODUCE])
+@pytest.mark.parametrize("failpoint", [AFTER_FOLD, AFTER_PRODUCE])
 def test_a_worker_suspended_past_its_session_commits_nothing(rig: Rig, failpoint: str) -> None:
     sent = _send(rig, 600)
     zombie = rig.start("w0", STARLING_FAILPOINT=f"{failpoint}:2:stop", STARLING_UNIT_MAX_RECORDS="200")
