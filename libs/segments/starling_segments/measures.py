@@ -135,7 +135,7 @@ class MeasurePlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_id", {leaf.id: leaf for leaf in self.leaves})
-        object.__setattr__(self, "_keepers", tuple(_folder(leaf) for leaf in self.leaves))
+        object.__setattr__(self, "_folders", tuple(_folder(leaf) for leaf in self.leaves))
         object.__setattr__(self, "_routes", lru_cache(_CACHED_NAMES)(self.router.find))
 
     _folders: tuple[FoldMatch, ...] = field(init=False, repr=False, compare=False, default=())
