@@ -119,8 +119,8 @@ class MeasurePlan:
         """Drop the accumulators of these leaf nodes that equal those of a user without matches."""
         for number in numbers:
             leaf = self.leaves[number]
-            kept = state.accumulators.get(leaf.id)
-            if kept is not None and leaf.is_empty(kept):
+            accumulator = state.accumulators.get(leaf.id)
+            if accumulator is not None and leaf.is_empty(accumulator):
                 state.accumulators.drop(leaf.id)
 
     def _put_off(self, state: UserState, time: int, matches: Iterable[Match], now: int) -> None:
@@ -179,8 +179,8 @@ def _compiled(sides: tuple[Side, ...], numbers: Mapping[str, int]) -> CompiledMe
     above, below = reads
 
     def read(state: UserState, now: int) -> tuple[Any, int | None]:
-        (of, of_turn), (to, to_turn) = above(state, now), below(state, now)
-        return quotient(of, to), earlier(of_turn, to_turn)
+        (of, of_change_at), (to, to_change_at) = above(state, now), below(state, now)
+        return quotient(of, to), earlier(of_change_at, to_change_at)
 
     return CompiledMeasure(leaves, None, read)
 
@@ -196,13 +196,13 @@ def _folder(leaf: EventLeaf) -> FoldMatch:
         cutoff = now - window_ms
         if not lasting and time <= cutoff:
             return
-        kept: Any = state.accumulators.get(leaf_id)
-        if kept is None:
-            kept = fresh()
-            state.accumulators.put(leaf_id, kept)
+        accumulator: Any = state.accumulators.get(leaf_id)
+        if accumulator is None:
+            accumulator = fresh()
+            state.accumulators.put(leaf_id, accumulator)
         elif not lasting:
-            kept.forget(cutoff)
-        kept.add(time, payload, pane_ms)
+            accumulator.forget(cutoff)
+        accumulator.add(time, payload, pane_ms)
 
     return fold
 
@@ -214,15 +214,15 @@ def _reader(leaf: EventLeaf, value_test: ValueTest) -> ReadValue:
 
     def read(state: UserState, now: int) -> tuple[Any, int | None]:
         # Hot: `observe` and `next_change_in` with one `forget`: halves the cost of many values.
-        kept = state.accumulators.get(leaf.id)
-        turn = next_deferred(state, leaf.id) if state.waiting else None
-        if kept is None:
-            return nothing, turn
+        accumulator = state.accumulators.get(leaf.id)
+        change_at = next_deferred(state, leaf.id) if state.waiting else None
+        if accumulator is None:
+            return nothing, change_at
         if window_ms is None:
-            return kept.value(), turn
-        kept.forget(now - window_ms)
-        leaving = kept.next_departure(None, _itself, now)
-        return kept.value(), turn if leaving is None else earlier(turn, leaving + window_ms)
+            return accumulator.value(), change_at
+        accumulator.forget(now - window_ms)
+        leaving = accumulator.next_departure(None, _itself, now)
+        return accumulator.value(), change_at if leaving is None else earlier(change_at, leaving + window_ms)
 
     return read
 

@@ -23,7 +23,7 @@ NEVER = (-(10**18), -1)
 LARGEST = 1e290
 """Larger numbers are ignored."""
 
-Seen = tuple[str, int, str, int, str]
+ExpectedChange = tuple[str, int, str, int, str]
 """(segment key, sequence, status, effective at, cause)"""
 Prefix = tuple[int, tuple[int, int], tuple[tuple[int, tuple[int, int]], ...]]
 """(number of steps, (time, arrival) of the last one, the events of the steps that later ones compare with)"""
@@ -64,22 +64,22 @@ class Oracle:
     paused: frozenset[str] = frozenset()
     known: bool = False
     points: list[Point] = field(default_factory=list)
-    changes: dict[str, list[Seen]] = field(default_factory=dict)
+    changes: dict[str, list[ExpectedChange]] = field(default_factory=dict)
     chains: dict[str, tuple[int, set[Prefix]]] = field(default_factory=dict)
 
-    def event(self, event: MeasuredEvent, stream_time: int) -> list[Seen]:
+    def event(self, event: MeasuredEvent, stream_time: int) -> list[ExpectedChange]:
         before = self._pass(stream_time)
         self.events.append(replace(event, traits=self.traits))
         self.known = True
         return before + self._look(self.now, "EVENT")
 
-    def profile(self, traits: Doc, stream_time: int) -> list[Seen]:
+    def profile(self, traits: Doc, stream_time: int) -> list[ExpectedChange]:
         before = self._pass(stream_time)
         self.traits = traits
         self.known = True
         return before + self._look(self.now, "EVENT")
 
-    def listed(self, key: str, is_on: bool, stream_time: int) -> list[Seen]:
+    def listed(self, key: str, is_on: bool, stream_time: int) -> list[ExpectedChange]:
         if is_on is (key in self.lists):
             return self.advance(stream_time)
         before = self._pass(stream_time)
@@ -87,24 +87,24 @@ class Oracle:
         self.known = True
         return before + self._look(self.now, "LIST")
 
-    def account(self, others: tuple[int, int] | None, stream_time: int) -> list[Seen]:
+    def account(self, others: tuple[int, int] | None, stream_time: int) -> list[ExpectedChange]:
         before = self._pass(stream_time)
         self.others = others
         self.known = True
         return before + self._look(self.now, "EVENT")
 
-    def advance(self, stream_time: int) -> list[Seen]:
+    def advance(self, stream_time: int) -> list[ExpectedChange]:
         before = self._pass(stream_time)
         return before + self._look(self.now, "TIMER")
 
-    def define(self, definitions: dict[str, Doc], stream_time: int) -> list[Seen]:
+    def define(self, definitions: dict[str, Doc], stream_time: int) -> list[ExpectedChange]:
         before = self._pass(stream_time)
         gone = [key for key in self.definitions if key not in definitions]
         self.definitions = definitions
         exits = [self._change(key, self.now, "DEFINITION") for key in gone if self._is_member(key)]
         return before + exits + self._look(self.now, "DEFINITION")
 
-    def hold(self, paused: frozenset[str], stream_time: int) -> list[Seen]:
+    def hold(self, paused: frozenset[str], stream_time: int) -> list[ExpectedChange]:
         before = self._pass(stream_time)
         self.paused = paused
         return before + self._look(self.now, "DEFINITION")
@@ -112,7 +112,7 @@ class Oracle:
     def members(self) -> set[str]:
         return {key for key in self.changes if self._is_member(key)}
 
-    def _pass(self, stream_time: int) -> list[Seen]:
+    def _pass(self, stream_time: int) -> list[ExpectedChange]:
         """Iterate over the grid points between the last instant and the new one, exclusive."""
         target = max(stream_time, self.now)
         changes = []
@@ -121,14 +121,14 @@ class Oracle:
         self.now = target
         return changes
 
-    def _look(self, instant: int, cause: str) -> list[Seen]:
+    def _look(self, instant: int, cause: str) -> list[ExpectedChange]:
         if not self.known:
             return []
         self.points.append(Point(instant, len(self.events), self.traits))
         turned = [key for key in self.definitions if self._is_in(key, instant) != self._is_member(key)]
         return [self._change(key, instant, cause) for key in turned]
 
-    def _change(self, key: str, instant: int, cause: str) -> Seen:
+    def _change(self, key: str, instant: int, cause: str) -> ExpectedChange:
         history = self.changes.setdefault(key, [])
         status = "EXITED" if self._is_member(key) else "ENTERED"
         history.append((key, len(history) + 1, status, instant, cause))

@@ -25,7 +25,7 @@ from starling_segments import (
     plan_in_force,
     required_segments,
 )  # fmt: skip
-from tests.property.segments.oracle import GRID_MS, MeasuredEvent, Oracle, Seen
+from tests.property.segments.oracle import GRID_MS, ExpectedChange, MeasuredEvent, Oracle
 from tests.property.segments.stories import (
     LISTS,
     WORLDS,
@@ -127,7 +127,7 @@ class Folded:
         return {key for key, membership in self.state.memberships.items() if membership.member}
 
 
-def ask(oracle: Oracle, step: Step, event: MeasuredEvent | None, now: int) -> list[Seen]:
+def ask(oracle: Oracle, step: Step, event: MeasuredEvent | None, now: int) -> list[ExpectedChange]:
     if step.kind in ("define", "hold"):
         return oracle.hold(step.held, now) if step.kind == "hold" else oracle.define(dict(step.definitions), now)
     if step.kind == "advance":
@@ -142,11 +142,11 @@ def ask(oracle: Oracle, step: Step, event: MeasuredEvent | None, now: int) -> li
     return oracle.event(event, now)
 
 
-def seen(changes: list[Change]) -> list[Seen]:
+def seen(changes: list[Change]) -> list[ExpectedChange]:
     return [(c.segment_key, c.sequence, c.status, c.effective_at, c.cause) for c in changes]
 
 
-def in_order(changes: list[Seen]) -> list[Seen]:
+def in_order(changes: list[ExpectedChange]) -> list[ExpectedChange]:
     """Sort by instant; the order within one evaluation is arbitrary."""
     return sorted(changes, key=lambda change: (change[3], change[0], change[1]))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from starling_segments import DefinitionRefused, Known, Measure, Ratio, parse_condition, parse_measure, parse_segment, read_document
-from starling_segments.language.tree import Calendar
+from starling_segments.language.tree import Calendar, Within
 from starling_segments.language.validation import CODES
 
 KNOWN = Known(
@@ -428,7 +428,7 @@ def test_a_bare_condition_and_a_measure_point_from_their_own_root() -> None:
 def test_a_measure() -> None:
     measure = parse_measure({"event": "Buy*", "measure": {"sum": "revenue"}, "within": "2w"})
     assert isinstance(measure, Measure)
-    assert (measure.event.name, measure.name, measure.path, measure.within_ms) == ("Buy*", "sum", "revenue", 14 * 86_400_000)
+    assert (measure.event.name, measure.name, measure.path, measure.window) == ("Buy*", "sum", "revenue", Within(14 * 86_400_000))
     count = parse_measure(BUY)
     assert isinstance(count, Measure)
     assert count.name == "count"
@@ -438,7 +438,7 @@ def test_a_bare_ratio() -> None:
     sides = {"of": {"event": "Refund"}, "to": {"event": "Buy", "within": "7d"}}
     ratio = parse_measure({"measure": {"ratio": sides}, "within": "30d"})
     assert isinstance(ratio, Ratio)
-    assert (ratio.of.within_ms, ratio.to.within_ms) == (30 * 86_400_000, 7 * 86_400_000)
+    assert (ratio.of.window, ratio.to.window) == (Within(30 * 86_400_000), Within(7 * 86_400_000))
     with pytest.raises(DefinitionRefused) as refused:
         parse_measure({"event": "Buy", "op": "gte", "measure": {"ratio": {"of": {"event": "Refund"}}}})
     assert {(fault.code, fault.pointer) for fault in refused.value.errors} == {

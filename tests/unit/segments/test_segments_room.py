@@ -122,7 +122,7 @@ STEPS = [
 
 @pytest.mark.parametrize("steps", STEPS)
 def test_what_was_forgotten_is_missed_and_nothing_is_made_up(steps: list[Doc], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "FREE", 2)
+    monkeypatch.setattr(bounds, "CHECK_EVERY", 2)
     evaluator, missed = evaluator_of({"sequence": steps}), 0
     for seed in range(60):
         entered: list[int | None] = []

@@ -207,7 +207,7 @@ class _Building:
         kept.add_test(value_test)
         change, read = leaf.predicate.next_change, kept.read
 
-        def turns(state: UserState, now: int) -> int | None:
+        def changes_at(state: UserState, now: int) -> int | None:
             moved = None if change is None else change(read(state.traits), now)
             return earlier(moved, kept.next_change_in(state, value_test, now))
 
@@ -216,7 +216,7 @@ class _Building:
             "trait",
             lambda state, now: value_test.holds(kept.since(state), now),
             lambda state, _now: {"value": read(state.traits), "since": kept.since(state)},
-            turns,
+            changes_at,
         )
 
     def nested(self, key: str, pointer: str) -> Node:
@@ -265,10 +265,10 @@ def first_is_inside(window: Window | None) -> ValueTest:
     """Return the test whether the first match (epoch ms; None: no match) is inside the window."""
     if window is None:
         return ValueTest(lambda first, _now: first is not None)
-    is_inside, turn = contains(window), next_crossing(window)
+    is_inside, change_at = contains(window), next_crossing(window)
     return ValueTest(
         lambda first, now: first is not None and is_inside(first, now),
-        next_change=lambda first, now: None if first is None else turn(first, now),
+        next_change=lambda first, now: None if first is None else change_at(first, now),
     )
 
 
@@ -286,11 +286,11 @@ def keeps_on(leaf: Regularly) -> ValueTest:
         if len(times) < at_least:
             return None
         truth = holds(times, now)
-        turns = sorted({t + ((now - t) // every + 1) * every for t in times if now - t < every * of})
-        for tried, turn in enumerate(turns, start=1):
-            if holds(times, turn) is not truth or tried == _LOOK_AHEAD:
-                return turn
-        return turns[-1] if turns else None
+        changes_at = sorted({t + ((now - t) // every + 1) * every for t in times if now - t < every * of})
+        for tried, change_at in enumerate(changes_at, start=1):
+            if holds(times, change_at) is not truth or tried == _LOOK_AHEAD:
+                return change_at
+        return changes_at[-1] if changes_at else None
 
     return ValueTest(holds, next_change=moving)
 

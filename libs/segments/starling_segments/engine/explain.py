@@ -49,8 +49,8 @@ def no_value(_state: UserState, _now: int) -> None:
 def earliest(nodes: tuple[Node, ...]) -> NextChangeAt:
     """Return a function for the earliest change among these nodes."""
 
-    def turn(state: UserState, now: int) -> int | None:
-        turns = (node.next_change(state, now) for node in nodes)
-        return min((turn for turn in turns if turn is not None), default=None)
+    def change_at(state: UserState, now: int) -> int | None:
+        changes_at = (node.next_change(state, now) for node in nodes)
+        return min((change_at for change_at in changes_at if change_at is not None), default=None)
 
-    return turn
+    return change_at

@@ -24,12 +24,12 @@ def next_deferred(state: UserState, leaf_id: str) -> int | None:
 
 def admit_due(state: UserState, leaves: Mapping[str, Any], now: int) -> int:
     """Fold the stored matches up to and at `now`; return the mask of the affected segments."""
-    dirty, still_waiting = 0, []
+    affected, remaining = 0, []
     for match in state.waiting:
         leaf = leaves.get(match.leaf)
         if leaf is None or match.time > now:
-            still_waiting.append(match)  # of a leaf node of another plan: folded by that plan's evaluator
+            remaining.append(match)  # of a leaf node of another plan: folded by that plan's evaluator
         else:
-            dirty |= leaf.add(state, match.time, match.payload, now)
-    state.waiting = still_waiting
-    return dirty
+            affected |= leaf.add(state, match.time, match.payload, now)
+    state.waiting = remaining
+    return affected

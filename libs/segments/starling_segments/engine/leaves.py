@@ -115,16 +115,16 @@ class EventLeaf:
         window_ms = self.window_ms
         if window_ms is not None and time <= now - window_ms:
             return 0
-        kept = state.accumulators.get(self.id)
-        if kept is None:
+        accumulator = state.accumulators.get(self.id)
+        if accumulator is None:
             return self._add_first(state, time, payload, now)
         if window_ms is not None:
-            kept.forget(now - window_ms)
-        before: Any = kept.value() if self.value_tests else None
-        kept.add(time, payload, self.pane_ms)
+            accumulator.forget(now - window_ms)
+        before: Any = accumulator.value() if self.value_tests else None
+        accumulator.add(time, payload, self.pane_ms)
         if not self.value_tests:
             return 0  # without tests: the values before and after can cost more than the match itself
-        after: Any = kept.value()
+        after: Any = accumulator.value()
         changed = 0
         for value_test in self.value_tests:  # hot: `changed` inline
             k = value_test.threshold
@@ -134,15 +134,15 @@ class EventLeaf:
             elif value_test.holds(before, now) is not value_test.holds(after, now):
                 changed |= value_test.mask
         if self.timed:
-            self.set_timer(state, kept, now)
+            self.set_timer(state, accumulator, now)
         return changed
 
     def _add_first(self, state: UserState, time: int, payload: Any, now: int) -> int:
         """Fold the first match of a user; return the mask of the affected segments."""
         # Hot, the most frequent case: value and expiry of a single match are known without an accumulator object.
         kind, window_ms = self.kind, self.window_ms
-        begins = kind.lifetime_first if window_ms is None else kind.windowed_first
-        state.accumulators.put_first(self.id, begins(time, payload))
+        initialise = kind.lifetime_first if window_ms is None else kind.windowed_first
+        state.accumulators.put_first(self.id, initialise(time, payload))
         if not self.value_tests:
             return 0
         before, after = kind.default, kind.single(time, payload)
@@ -150,16 +150,16 @@ class EventLeaf:
         for value_test in self.value_tests:
             k, moving = value_test.threshold, value_test.next_change
             if k is not None:
-                turned = (before >= k) is not (after >= k)
+                differs = (before >= k) is not (after >= k)
             else:
-                turned = value_test.holds(before, now) is not value_test.holds(after, now)
-            if turned:
+                differs = value_test.holds(before, now) is not value_test.holds(after, now)
+            if differs:
                 changed |= value_test.mask
-            turn = leaving if turned or kind.wakes_on_departure or moving is not None else None
+            change_at = leaving if differs or kind.wakes_on_departure or moving is not None else None
             if moving is not None:
-                turn = earlier(turn, moving(after, now))
-            if turn is not None and (earliest is None or turn < earliest):
-                earliest = turn
+                change_at = earlier(change_at, moving(after, now))
+            if change_at is not None and (earliest is None or change_at < earliest):
+                earliest = change_at
         if earliest is not None:
             state.due.set(self.id, earliest)
         return changed
@@ -174,80 +174,80 @@ class EventLeaf:
 
     def expire(self, state: UserState, now: int) -> int:
         """Handle the due timer: drop the matches that left the window; return the mask of the affected segments."""
-        kept = state.accumulators.get(self.id)
-        if kept is None:
+        accumulator = state.accumulators.get(self.id)
+        if accumulator is None:
             state.due.set(self.id, None)
             return self.mask
-        changed = self.settle_changes(kept, now)
-        if self.is_empty(kept):
+        changed = self.settle_changes(accumulator, now)
+        if self.is_empty(accumulator):
             state.accumulators.drop(self.id)
-        self.set_timer(state, kept, now)
+        self.set_timer(state, accumulator, now)
         return changed
 
-    def settle_changes(self, kept: Any, now: int) -> int:
+    def settle_changes(self, accumulator: Any, now: int) -> int:
         """Settle the accumulator; return the mask of the affected segments."""
-        before = kept.value()  # the value up to now: each departure that matters has a timer of its own
-        self.settle(kept, now)
-        after, changed = kept.value(), 0
+        before = accumulator.value()  # the value up to now: each departure that matters has a timer of its own
+        self.settle(accumulator, now)
+        after, changed = accumulator.value(), 0
         for value_test in self.value_tests:
             if value_test.next_change is not None or value_test.holds(before, now) is not value_test.holds(after, now):
                 changed |= value_test.mask
         return changed
 
-    def settle(self, kept: Any, now: int) -> None:
+    def settle(self, accumulator: Any, now: int) -> None:
         """Drop from the accumulator what has left the window at `now`."""
         if self.window_ms is not None:
-            kept.forget(now - self.window_ms)
+            accumulator.forget(now - self.window_ms)
 
-    def is_empty(self, kept: Any) -> bool:
+    def is_empty(self, accumulator: Any) -> bool:
         """Return whether the accumulator equals that of a user without matches."""
-        return bool(kept.value() == self.kind.default)
+        return bool(accumulator.value() == self.kind.default)
 
     def observe(self, state: UserState, value_test: ValueTest, now: int) -> Any:  # noqa: ARG002 - one shape for all leaves
         """Return the value at `now`, which must not be before the state's clock."""
-        kept = state.accumulators.get(self.id)
-        if kept is None:
+        accumulator = state.accumulators.get(self.id)
+        if accumulator is None:
             return self.kind.default
-        self.settle(kept, now)
-        return kept.value()
+        self.settle(accumulator, now)
+        return accumulator.value()
 
-    def next_change(self, value_test: ValueTest, kept: Any, now: int) -> int | None:
+    def next_change(self, value_test: ValueTest, accumulator: Any, now: int) -> int | None:
         """Return the earliest instant after `now` at which time alone changes the truth. The accumulator is settled at `now`."""
         moving, window_ms = value_test.next_change, self.window_ms
-        turn = None
+        change_at = None
         if window_ms is not None:
-            leaving = kept.next_departure(value_test.threshold, value_test.holds if moving is None else _itself, now)
-            turn = None if leaving is None else leaving + window_ms
-        return turn if moving is None else earlier(turn, moving(kept.value(), now))
+            leaving = accumulator.next_departure(value_test.threshold, value_test.holds if moving is None else _itself, now)
+            change_at = None if leaving is None else leaving + window_ms
+        return change_at if moving is None else earlier(change_at, moving(accumulator.value(), now))
 
-    def set_timer(self, state: UserState, kept: Any, now: int) -> None:
+    def set_timer(self, state: UserState, accumulator: Any, now: int) -> None:
         """Set the timer to the first instant at which time alone changes a truth."""
         window_ms, earliest = self.window_ms, None
         for value_test in self.value_tests:
             if window_ms is None or value_test.next_change is not None:
-                turn = self.next_change(value_test, kept, now)
+                change_at = self.next_change(value_test, accumulator, now)
             else:  # hot: `next_change` inline
-                turn = kept.next_departure(value_test.threshold, value_test.holds, now)
-                turn = None if turn is None else turn + window_ms
-            if turn is not None and (earliest is None or turn < earliest):
-                earliest = turn
+                change_at = accumulator.next_departure(value_test.threshold, value_test.holds, now)
+                change_at = None if change_at is None else change_at + window_ms
+            if change_at is not None and (earliest is None or change_at < earliest):
+                earliest = change_at
         state.due.set(self.id, earliest)
 
     def refresh(self, state: UserState, now: int) -> None:
         """Settle the accumulator and set the timer, after a switch of plans."""
-        kept = state.accumulators.get(self.id)
-        if kept is not None:
-            self.settle(kept, now)
-            self.set_timer(state, kept, now)
+        accumulator = state.accumulators.get(self.id)
+        if accumulator is not None:
+            self.settle(accumulator, now)
+            self.set_timer(state, accumulator, now)
 
     def next_change_in(self, state: UserState, value_test: ValueTest, now: int) -> int | None:
         """Return `next_change` for a state; a stored future match counts as a change."""
-        kept = state.accumulators.get(self.id)
-        turn = None
-        if kept is not None:
-            self.settle(kept, now)
-            turn = self.next_change(value_test, kept, now)
-        return earlier(turn, next_deferred(state, self.id))
+        accumulator = state.accumulators.get(self.id)
+        change_at = None
+        if accumulator is not None:
+            self.settle(accumulator, now)
+            change_at = self.next_change(value_test, accumulator, now)
+        return earlier(change_at, next_deferred(state, self.id))
 
 
 @dataclass(slots=True)
@@ -268,16 +268,16 @@ class FixedLeaf(EventLeaf):
 class ShiftingLeaf(EventLeaf):
     """A leaf node whose value time changes in other ways than by departures; subclasses define `next_change`."""
 
-    def settle_changes(self, kept: Any, now: int) -> int:
+    def settle_changes(self, accumulator: Any, now: int) -> int:
         """Settle the accumulator; return the mask of all segments."""
-        self.settle(kept, now)
+        self.settle(accumulator, now)
         return self.mask
 
-    def set_timer(self, state: UserState, kept: Any, now: int) -> None:
+    def set_timer(self, state: UserState, accumulator: Any, now: int) -> None:
         """Set the timer to the first instant at which time alone changes a truth."""
         earliest = None
         for value_test in self.value_tests:
-            earliest = earlier(earliest, self.next_change(value_test, kept, now))
+            earliest = earlier(earliest, self.next_change(value_test, accumulator, now))
         state.due.set(self.id, earliest)
 
 

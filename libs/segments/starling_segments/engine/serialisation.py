@@ -49,51 +49,51 @@ class PackedLeaves:
         self._kept = kept
         self._sizes: bytes | tuple[int, ...] = lengths if len(lengths) == count else _unpacked(lengths)
         """The lengths as numbers."""
-        self._asked: dict[str, Any] = {}
+        self._loaded: dict[str, Any] = {}
         """The accumulators read or written since decoding; None: there is none; bytes: encoded, not decoded yet."""
         self._replaced: dict[int, tuple[str, int]] = {}
-        """Index -> id and offset, of the stored accumulators in `_asked`."""
+        """Index -> id and offset, of the stored accumulators in `_loaded`."""
         self._added: list[str] = []
-        """The ids in `_asked` that are not stored."""
+        """The ids in `_loaded` that are not stored."""
 
     def get(self, leaf_id: str) -> Any:
         """Return the accumulator of a leaf node, to be changed in place; None if there is none."""
-        asked = self._asked
-        if leaf_id in asked:
-            found = asked[leaf_id]
+        loaded = self._loaded
+        if leaf_id in loaded:
+            found = loaded[leaf_id]
             if found.__class__ is bytes:
-                found = asked[leaf_id] = _decode(found)
+                found = loaded[leaf_id] = _decode(found)
             return found
         at = _at(self._ids, leaf_id)
         if at < 0:
-            asked[leaf_id] = None
+            loaded[leaf_id] = None
             self._added.append(leaf_id)
             return None
         place, sizes = at // ID_CHARACTERS, self._sizes
         begin = sum(sizes[:place])
         kept = _decode(self._kept[begin : begin + sizes[place]])
-        asked[leaf_id] = kept
+        loaded[leaf_id] = kept
         self._replaced[place] = (leaf_id, begin)
         return kept
 
     def put(self, leaf_id: str, kept: Any) -> None:
         """Set the accumulator of a leaf node."""
-        asked = self._asked
-        if leaf_id not in asked:
+        loaded = self._loaded
+        if leaf_id not in loaded:
             at = _at(self._ids, leaf_id)
             if at < 0:
                 self._added.append(leaf_id)
             else:
                 place, sizes = at // ID_CHARACTERS, self._sizes
                 self._replaced[place] = (leaf_id, sum(sizes[:place]))
-        asked[leaf_id] = kept
+        loaded[leaf_id] = kept
 
     def put_first(self, leaf_id: str, fields: tuple[Any, ...]) -> None:
         """Add the accumulator of a first match, given as its tag and fields, for an id without one.
 
         It is encoded at once and decoded only if it is read: most are not read before the next event.
         """
-        self._asked[leaf_id] = _encode(fields)
+        self._loaded[leaf_id] = _encode(fields)
 
     def drop(self, leaf_id: str) -> None:
         """Drop the accumulator of a leaf node."""
@@ -116,10 +116,10 @@ class PackedLeaves:
 
     def packed(self) -> tuple[str, Any, Any]:
         """Return the parts that the constructor takes."""
-        if not self._asked:
+        if not self._loaded:
             return self._ids, self._lengths, self._kept
         # Hot: called for each changed state.
-        asked, ids, lengths, gone = self._asked, self._ids, bytearray(self._lengths), False
+        loaded, ids, lengths, gone = self._loaded, self._ids, bytearray(self._lengths), False
         wide = len(lengths) * ID_CHARACTERS > len(ids)
         kept, done, data = self._kept, 0, bytearray()
         if self._replaced:
@@ -129,7 +129,7 @@ class PackedLeaves:
                 size = sizes[place]
                 if begin > done:
                     data += kept[done:begin]
-                now = _written(data, asked[leaf_id])
+                now = _written(data, loaded[leaf_id])
                 gone = gone or not now
                 if now != size:
                     if now > _NARROW and not wide:
@@ -141,7 +141,7 @@ class PackedLeaves:
                 done = begin + size
         data += kept[done:] if done else kept
         for leaf_id in self._added:
-            now = _written(data, asked[leaf_id])
+            now = _written(data, loaded[leaf_id])
             if now:
                 if now > _NARROW and not wide:
                     lengths, wide = _widened(lengths), True
@@ -153,11 +153,11 @@ class PackedLeaves:
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the ids with an accumulator."""
-        asked, stored = self._asked, self._ids
+        loaded, stored = self._loaded, self._ids
         ids = [stored[at : at + ID_CHARACTERS] for at in range(0, len(stored), ID_CHARACTERS)]
-        there = [leaf_id for leaf_id in ids if leaf_id not in asked or asked[leaf_id] is not None]
+        present = [leaf_id for leaf_id in ids if leaf_id not in loaded or loaded[leaf_id] is not None]
         known = set(ids)
-        return iter(there + [leaf_id for leaf_id, kept in asked.items() if kept is not None and leaf_id not in known])
+        return iter(present + [leaf_id for leaf_id, kept in loaded.items() if kept is not None and leaf_id not in known])
 
     def __len__(self) -> int:
         """Return the number of accumulators."""
@@ -165,7 +165,7 @@ class PackedLeaves:
 
     def __bool__(self) -> bool:
         """Return whether there is any accumulator."""
-        return len(self) > 0 if self._asked else bool(self._ids)
+        return len(self) > 0 if self._loaded else bool(self._ids)
 
     def __eq__(self, other: object) -> bool:
         """Return whether both contain the same accumulators."""
@@ -175,8 +175,8 @@ class PackedLeaves:
 
     def __contains__(self, leaf_id: str) -> bool:
         """Return whether a leaf node has an accumulator."""
-        asked = self._asked
-        return asked[leaf_id] is not None if leaf_id in asked else _at(self._ids, leaf_id) >= 0
+        loaded = self._loaded
+        return loaded[leaf_id] is not None if leaf_id in loaded else _at(self._ids, leaf_id) >= 0
 
 
 class Timers:

@@ -73,10 +73,10 @@ class HeldLeaf:
             state.accumulators.drop(self.id)
         elif since is None:
             state.accumulators.put(self.id, Since(now))
-        turn = None if self.predicate.next_change is None else self.predicate.next_change(value, now)
+        change_at = None if self.predicate.next_change is None else self.predicate.next_change(value, now)
         for value_test in self.value_tests:
-            turn = earlier(turn, self.next_change_in(state, value_test, now))
-        state.due.set(self.id, turn)
+            change_at = earlier(change_at, self.next_change_in(state, value_test, now))
+        state.due.set(self.id, change_at)
         return self.mask
 
     def on_traits(self, state: UserState, before: Mapping[str, Any], now: int) -> int:
@@ -107,8 +107,8 @@ def held(leaf: Trait) -> ValueTest:
         return since is not None and now - since >= at_least and (less_than is None or now - since < less_than)
 
     def moving(since: int, now: int) -> int | None:
-        turns = [since + length for length in (leaf.held_for_ms, less_than) if length is not None]
-        return min((turn for turn in turns if turn > now), default=None)
+        changes_at = [since + length for length in (leaf.held_for_ms, less_than) if length is not None]
+        return min((change_at for change_at in changes_at if change_at > now), default=None)
 
     return ValueTest(holds, next_change=moving)
 

@@ -25,23 +25,23 @@ class DelayedLeaf(ShiftingLeaf):
         """Fold a match; it counts when it is `newer_ms` old."""
         if time <= now - (self.window_ms or 0):
             return 0
-        kept = state.accumulators.get(self.id)
-        if kept is None:
+        accumulator = state.accumulators.get(self.id)
+        if accumulator is None:
             if time > now - self.newer_ms:
                 self._add_first_waiting(state, time, payload, now)
                 return 0
-            kept = Delayed(self.kind.windowed())
-            state.accumulators.put(self.id, kept)
-        self.settle(kept, now)
-        before = kept.inner.value() if self.value_tests else None
+            accumulator = Delayed(self.kind.windowed())
+            state.accumulators.put(self.id, accumulator)
+        self.settle(accumulator, now)
+        before = accumulator.inner.value() if self.value_tests else None
         if time <= now - self.newer_ms:
-            kept.inner.add(time, payload, self.pane_ms)
+            accumulator.inner.add(time, payload, self.pane_ms)
         else:
-            kept.put(time, payload, self.pane_ms, self.kind.lifetime)
+            accumulator.put(time, payload, self.pane_ms, self.kind.lifetime)
         if not self.value_tests:
             return 0
-        changed = self.changed(before, kept.inner.value(), now)
-        self.set_timer(state, kept, now)
+        changed = self.changed(before, accumulator.inner.value(), now)
+        self.set_timer(state, accumulator, now)
         return changed
 
     def _add_first_waiting(self, state: UserState, time: int, payload: Any, now: int) -> None:
@@ -56,29 +56,29 @@ class DelayedLeaf(ShiftingLeaf):
                 earliest = earlier(earliest, value_test.next_change(self.kind.default, now))
         state.due.set(self.id, earliest)
 
-    def settle(self, kept: Any, now: int) -> None:
+    def settle(self, accumulator: Any, now: int) -> None:
         """Move matches into the window and drop those that have left it."""
-        kept.admit(now - self.newer_ms, self.pane_ms)
-        kept.inner.forget(now - (self.window_ms or 0))
+        accumulator.admit(now - self.newer_ms, self.pane_ms)
+        accumulator.inner.forget(now - (self.window_ms or 0))
 
-    def is_empty(self, kept: Any) -> bool:
+    def is_empty(self, accumulator: Any) -> bool:
         """Return whether the accumulator equals that of a user without matches."""
-        return not (kept.times or kept.panes) and bool(kept.inner.value() == self.kind.default)
+        return not (accumulator.times or accumulator.panes) and bool(accumulator.inner.value() == self.kind.default)
 
     def observe(self, state: UserState, value_test: ValueTest, now: int) -> Any:  # noqa: ARG002
         """Return the value at `now`."""
-        kept = state.accumulators.get(self.id)
-        if kept is None:
+        accumulator = state.accumulators.get(self.id)
+        if accumulator is None:
             return self.kind.default
-        self.settle(kept, now)
-        return kept.inner.value()
+        self.settle(accumulator, now)
+        return accumulator.inner.value()
 
-    def next_change(self, value_test: ValueTest, kept: Any, now: int) -> int | None:
+    def next_change(self, value_test: ValueTest, accumulator: Any, now: int) -> int | None:
         """Return when the next match enters or leaves the window."""
-        coming = kept.times[0] + self.newer_ms if kept.times else None
-        if kept.panes:
-            coming = earlier(coming, kept.panes[0][0] + self.newer_ms)
-        return earlier(coming, EventLeaf.next_change(self, value_test, kept.inner, now))
+        coming = accumulator.times[0] + self.newer_ms if accumulator.times else None
+        if accumulator.panes:
+            coming = earlier(coming, accumulator.panes[0][0] + self.newer_ms)
+        return earlier(coming, EventLeaf.next_change(self, value_test, accumulator.inner, now))
 
 
 @dataclass(slots=True)
@@ -98,16 +98,16 @@ class CalendarLeaf(ShiftingLeaf):
         start, oldest = span_of(self.unit, self.zone, time)[0], self._oldest(now)
         if start < oldest:
             return 0
-        kept = state.accumulators.get(self.id)
-        if kept is None:
-            kept = Periods()
-            state.accumulators.put(self.id, kept)
-        kept.forget(oldest)
-        inner = kept.at(start)
+        accumulator = state.accumulators.get(self.id)
+        if accumulator is None:
+            accumulator = Periods()
+            state.accumulators.put(self.id, accumulator)
+        accumulator.forget(oldest)
+        inner = accumulator.at(start)
         before = self.kind.default if inner is None or not self.value_tests else inner.value()
         if inner is None:
             inner = self.kind.lifetime()
-            kept.put(start, inner)
+            accumulator.put(start, inner)
         inner.add(time, payload, self.pane_ms)
         if not self.value_tests:
             return 0
@@ -115,37 +115,37 @@ class CalendarLeaf(ShiftingLeaf):
         for value_test in self.value_tests:
             if self._visible(value_test.back, now) == start and value_test.holds(before, now) is not value_test.holds(after, now):
                 changed |= value_test.mask
-        self.set_timer(state, kept, now)
+        self.set_timer(state, accumulator, now)
         return changed
 
-    def settle(self, kept: Any, now: int) -> None:
+    def settle(self, accumulator: Any, now: int) -> None:
         """Drop the periods before the previous one."""
-        kept.forget(self._oldest(now))
+        accumulator.forget(self._oldest(now))
 
-    def is_empty(self, kept: Any) -> bool:
+    def is_empty(self, accumulator: Any) -> bool:
         """Return whether the accumulator equals that of a user without matches."""
-        return not kept.starts
+        return not accumulator.starts
 
     def observe(self, state: UserState, value_test: ValueTest, now: int) -> Any:
         """Return the value of the period of the test."""
-        kept = state.accumulators.get(self.id)
-        return self.kind.default if kept is None else self._value(kept, value_test.back, now)
+        accumulator = state.accumulators.get(self.id)
+        return self.kind.default if accumulator is None else self._value(accumulator, value_test.back, now)
 
-    def next_change(self, value_test: ValueTest, kept: Any, now: int) -> int | None:
+    def next_change(self, value_test: ValueTest, accumulator: Any, now: int) -> int | None:
         """Return the end of the first period after which the truth changes."""
-        value = self._value(kept, value_test.back, now)
+        value = self._value(accumulator, value_test.back, now)
         truth = value_test.holds(value, now)
         moving = None if value_test.next_change is None else value_test.next_change(value, now)
         instant = now
-        while kept.starts and self._visible(value_test.back, instant) <= kept.starts[-1]:
+        while accumulator.starts and self._visible(value_test.back, instant) <= accumulator.starts[-1]:
             instant = span_of(self.unit, self.zone, instant)[1]
-            after = self._value(kept, value_test.back, instant)
+            after = self._value(accumulator, value_test.back, instant)
             if value_test.next_change is not None or value_test.holds(after, instant) is not truth:
                 return earlier(moving, instant)
         return moving
 
-    def _value(self, kept: Periods, back: int, now: int) -> Any:
-        inner = kept.at(self._visible(back, now))
+    def _value(self, accumulator: Periods, back: int, now: int) -> Any:
+        inner = accumulator.at(self._visible(back, now))
         return self.kind.default if inner is None else inner.value()
 
     def _visible(self, back: int, now: int) -> int:

@@ -106,8 +106,8 @@ def condition_facts(part: Any) -> Any:
 
 def meanings(keys: Iterable[str], segments: Mapping[str, Segment]) -> list[Any]:
     """Return the facts of these segments and of those that they use."""
-    asked = [(key, segments[key]) for key in sorted(keys)]
-    return [[key, condition_facts(segment.where), meanings(segment.uses, segments)] for key, segment in asked]
+    used = [(key, segments[key]) for key in sorted(keys)]
+    return [[key, condition_facts(segment.where), meanings(segment.uses, segments)] for key, segment in used]
 
 
 def _text(facts: Any) -> str:

@@ -155,11 +155,6 @@ class Measure:
     q: str | None = None
     zone: str | None = None
 
-    @property
-    def within_ms(self) -> int | None:
-        """The length of a `within` window."""
-        return self.window.length_ms if isinstance(self.window, Within) else None
-
 
 @dataclass(frozen=True)
 class Ratio:
@@ -292,8 +287,3 @@ class Segment:
     def uses(self) -> frozenset[str]:
         """The keys of the segments that it uses."""
         return frozenset(leaf.key for leaf in leaves(self.where) if isinstance(leaf, InSegment))
-
-    @property
-    def lists(self) -> frozenset[str]:
-        """The keys of the uploaded lists that it uses."""
-        return frozenset(leaf.key for leaf in leaves(self.where) if isinstance(leaf, InList))

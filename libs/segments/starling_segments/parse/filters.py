@@ -205,8 +205,8 @@ def _next_change_of_items(where: Filter) -> NextChange | None:
 
     def after(value: Any, now: int) -> int | None:
         items = value if type(value) is list else ()
-        turns = (change(read(item), now) for read, change in moving for item in items)
-        return min((turn for turn in turns if turn is not None), default=None)
+        changes_at = (change(read(item), now) for read, change in moving for item in items)
+        return min((change_at for change_at in changes_at if change_at is not None), default=None)
 
     return after
 

@@ -95,11 +95,11 @@ def next_crossing(window: Window) -> Callable[[int, int], int | None]:
     """Return (t, now) -> the earliest instant after `now` at which an event at `t` enters or leaves."""
     if isinstance(window, Fixed):
         return lambda _t, _now: None
-    turns = _turns(window)
-    return lambda t, now: next((turn for turn in turns(t) if turn > now), None)
+    changes_at = _changes_at(window)
+    return lambda t, now: next((change_at for change_at in changes_at(t) if change_at > now), None)
 
 
-def _turns(window: Within | Ago | Calendar) -> Callable[[int], tuple[int, int]]:
+def _changes_at(window: Within | Ago | Calendar) -> Callable[[int], tuple[int, int]]:
     if isinstance(window, Within):
         length = window.length_ms
         return lambda t: (t, t + length)

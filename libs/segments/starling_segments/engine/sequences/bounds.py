@@ -23,7 +23,7 @@ MAX_COMBINATION_CHARACTERS = 4_096
 """Maximum length of one combination; a longer one is not continued."""
 MAX_CAPTURED_BYTES = 1 << 17
 """Maximum size of the values captured for comparisons, in bytes."""
-FREE = 16
+CHECK_EVERY = 16
 """Number of combinations of an event between two checks of the total."""
 _FEW, _SHORT = 4, 512
 """This number of combinations, with this many characters, never exceeds the limits, even for each of 256 events."""
@@ -32,10 +32,10 @@ _SHORT_TEXT = SMALL_BYTES // 4 - 8
 
 
 def has_room(links: list[Link], here: Link, left: str) -> bool:
-    """Return whether a link may get another combination. The total is checked at each `FREE`th only, because that is slow."""
+    """Return whether a link may get another combination. The slow check is at each `CHECK_EVERY`th only."""
     if len(left) > MAX_COMBINATION_CHARACTERS:
         return False
-    return len(here.reached) % FREE != FREE - 1 or sum([len(link.reached) for link in links]) < MAX_COMBINATIONS
+    return len(here.reached) % CHECK_EVERY != CHECK_EVERY - 1 or sum([len(link.reached) for link in links]) < MAX_COMBINATIONS
 
 
 def make_room(links: list[Link], start: int, stages: tuple[Stage, ...]) -> None:

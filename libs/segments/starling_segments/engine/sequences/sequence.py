@@ -176,22 +176,22 @@ class SequenceLeaf:
     def next_change_in(self, state: UserState, now: int) -> int | None:
         """Return the earliest instant after `now` at which time alone changes the truth."""
         chain = state.accumulators.get(self.id)
-        turn = None if chain is None else self._next_change(chain, now)
-        return earlier(turn, next_deferred(state, self.id))
+        change_at = None if chain is None else self._next_change(chain, now)
+        return earlier(change_at, next_deferred(state, self.id))
 
     def _set_timer(self, state: UserState, chain: Chain, now: int) -> None:
         state.due.set(self.id, self._next_change(chain, now))
 
     def _next_change(self, chain: Chain, now: int) -> int | None:
         """A pause that has ended but is not completed counts too: it must be completed before the next input."""
-        turn = None
+        change_at = None
         if chain.done is not None:
             if self.within_ms is None:
                 return None
-            turn = chain.done + self.within_ms if chain.done + self.within_ms > now else None
+            change_at = chain.done + self.within_ms if chain.done + self.within_ms > now else None
         for k in self.pauses:
-            turn = earlier(turn, next((over for _, _, over in self._open_pauses(chain, k)), None))
-        return turn
+            change_at = earlier(change_at, next((over for _, _, over in self._open_pauses(chain, k)), None))
+        return change_at
 
     def _forget(self, chain: Chain, now: int) -> None:
         if chain.done is not None and self.within_ms is None:
@@ -292,9 +292,9 @@ class SequenceLeaf:
     def _look_for_breaks(self, chain: Chain, i: int, k: int, left: str) -> None:
         """Mark pause `k`, which has just started, as broken if it contains a match."""
         links, stage = chain.links, self.stages[k]
-        begins, ends = links[i].time + self.stages[k - 1].after_ms, links[i].time + stage.after_ms
+        initialise, ends = links[i].time + self.stages[k - 1].after_ms, links[i].time + stage.after_ms
         bound = unpacked(left)
-        for place in range(bisect_right(links, begins, key=by_time), bisect_left(links, ends, key=by_time)):
+        for place in range(bisect_right(links, initialise, key=by_time), bisect_left(links, ends, key=by_time)):
             if self._matches(links[place], stage.step, bound):
                 links[i].reached[left] |= 1 << (len(self.stages) + k)
                 return

@@ -30,8 +30,8 @@ def _fixed(operand: Operand, holds: Callable[[int, int, int], bool]) -> Operator
     return Operator(_DATE_KIND, operand, build, zoned=True)
 
 
-def _moving(holds: Callable[[int, int, int], bool], turns: Callable[[int, int], tuple[int, ...]]) -> Operator:
-    """`holds(t, now, d)`; `turns(t, d)`: all instants at which the truth can change, ascending."""
+def _moving(holds: Callable[[int, int, int], bool], changes_at: Callable[[int, int], tuple[int, ...]]) -> Operator:
+    """`holds(t, now, d)`; `changes_at(t, d)`: all instants at which the truth can change, ascending."""
 
     def build(length_ms: int, zone: ZoneInfo) -> Test:
         def test(value: Any, now: int) -> bool:
@@ -43,7 +43,7 @@ def _moving(holds: Callable[[int, int, int], bool], turns: Callable[[int, int], 
     def next_change(length_ms: int, zone: ZoneInfo) -> NextChange:
         def after(value: Any, now: int) -> int | None:
             t = read_instant(value, zone)
-            return None if t is None else next((turn for turn in turns(t, length_ms) if turn > now), None)
+            return None if t is None else next((change_at for change_at in changes_at(t, length_ms) if change_at > now), None)
 
         return after
 
@@ -58,13 +58,13 @@ def _anniversary(length_ms: int, zone: ZoneInfo) -> Test:
     return holds
 
 
-def _anniversary_turns(length_ms: int, zone: ZoneInfo) -> NextChange:
+def _anniversary_changes(length_ms: int, zone: ZoneInfo) -> NextChange:
     def after(value: Any, now: int) -> int | None:
         t = read_instant(value, zone)
         if t is None:
             return None
         days = anniversaries(t, zone, now)
-        return min((turn for day in days for turn in (day - length_ms, day) if turn > now), default=None)
+        return min((change_at for day in days for change_at in (day - length_ms, day) if change_at > now), default=None)
 
     return after
 
@@ -94,7 +94,7 @@ OPERATORS: Mapping[str, Operator] = {
     "older_than": _moving(lambda t, now, d: t <= now - d, lambda t, d: (t + d,)),
     "within_next": _moving(lambda t, now, d: now < t <= now + d, lambda t, d: (t - d, t)),
     "later_than": _moving(lambda t, now, d: t > now + d, lambda t, d: (t - d,)),
-    "anniversary_within_next": Operator(_DATE_KIND, operands.DURATION, _anniversary, _anniversary_turns, zoned=True),
+    "anniversary_within_next": Operator(_DATE_KIND, operands.DURATION, _anniversary, _anniversary_changes, zoned=True),
     "day_is": _calendar(operands.DAY, lambda day: day.day),
     "month_is": _calendar(operands.MONTH, lambda day: day.month),
     "weekday_is": _calendar(operands.WEEKDAY, lambda day: WEEKDAYS[day.weekday()]),
