@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from starling_common.outcome import Done, Refused, Skipped
+from starling_common.outcome import Done, Outcome, Skipped
 from starling_common.values import parts_of
 from starling_common.wire import Record
 from starling_rules.definitions import Definitions, fold
@@ -15,26 +15,23 @@ class DefinitionsLost(Exception):
 class DefinitionLog:
     """One thread appends, any thread reads. The returned values are immutable."""
 
-    def __init__(self, on_refused: Callable[[Refused], None]) -> None:
-        """`on_refused` is called in the appending thread with each refused record."""
+    def __init__(self) -> None:
+        """Make a log without definitions."""
         self.problem: Callable[[], str | None] = lambda: None
         """Returns the error that stopped the reading of definitions, or None; the reader sets it."""
-        self._on_refused = on_refused
         self._records: list[Record] = []
         self._current = Definitions()
         self._positions: dict[bytes, int] = {_set_of(self._current.name): 0}
 
-    def append(self, record: Record) -> None:
+    def append(self, record: Record) -> Outcome["DefinitionLog"]:
         """Apply one `DefinitionChanged`; a refused record changes nothing."""
-        match fold(self._current, record):
-            case Done(definitions):
-                self._records.append(record)
-                self._positions[_set_of(definitions.name)] = len(self._records)
-                self._current = definitions
-            case Refused() as refused:
-                self._on_refused(refused)
-            case Skipped():
-                pass
+        outcome = fold(self._current, record)
+        if not isinstance(outcome, Done):
+            return outcome
+        self._records.append(record)
+        self._positions[_set_of(outcome.value.name)] = len(self._records)
+        self._current = outcome.value
+        return Done(self)
 
     def current(self) -> Definitions:
         """Return the newest set. Raises: DefinitionsLost if newer ones can no longer be read: outdated rules would emit errors."""
@@ -57,6 +54,11 @@ class DefinitionLog:
             assert isinstance(outcome, Done)  # noqa: S101 - the fold has accepted these records before
             definitions = outcome.value
         return definitions
+
+
+def fold_topic(definitions: DefinitionLog, _key: bytes, record: Record | None) -> Outcome[DefinitionLog]:
+    """As `DefinitionLog.append`, for a `FoldedTopic`."""
+    return Skipped("a tombstone") if record is None else definitions.append(record)
 
 
 def _set_of(name: bytes) -> bytes:

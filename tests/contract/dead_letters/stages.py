@@ -159,7 +159,7 @@ def normalizer() -> Refuse:
 
 
 def segmenter() -> Refuse:
-    formats, definitions = build_formats(MemoryRegistry().codec), DefinitionLog(lambda _: None)
+    formats, definitions = build_formats(MemoryRegistry().codec), DefinitionLog()
     counts = Counts(Metrics(CollectorRegistry()))
     return _stream(describe(Segmenter(formats, definitions, counts, Clock.WALL, lambda: 0)), PROFILE)
 

@@ -21,6 +21,8 @@ from starling_normalizer.catalog import Catalog, fold_product
 from starling_projector.rows import rows_of
 from starling_rules.definitions import Definitions as Segments
 from starling_rules.definitions import fold as fold_segment
+from starling_segmenter.definition_log import DefinitionLog
+from starling_segmenter.definition_log import fold_topic as fold_log
 from starling_spark.jobs.profiles.definitions import Definitions as Traits
 from starling_spark.jobs.profiles.definitions import fold_definition
 from tests.unit.delivery.making import definition
@@ -103,6 +105,18 @@ def test_a_product_is_replaced_and_removed() -> None:
     catalog.apply(message(None))
     assert catalog.find("acme", "hook") is None
     assert fold_product({}, b"acme/x", None) == Done({})
+
+
+def test_the_segmenter_counts_refused_definitions_and_keeps_the_others() -> None:
+    refused: list[Refused] = []
+    topic = FoldedTopic(("127.0.0.1:1", SEGMENT_DEFINITIONS), DEFINITION, DefinitionLog(), fold_log, refused.append)
+    document = json.dumps({"key": "hook", "name": "A", "where": {"everyone": True}})
+    for record in (changed("DEFINED", kind="segment") | {"document": document}, changed("RENAMED", kind="segment")):
+        topic.apply(message(DEFINITION.encode(record)))
+    topic.apply(message(b"junk"))
+    topic.apply(message(None))
+    assert list(topic.value().current().of("acme")) == ["hook"]
+    assert [one.code for one in refused] == ["unknown_action", "bad_framing"]
 
 
 def webhook_fold(record: Record) -> Outcome[Any]:

@@ -30,7 +30,7 @@ from starling_common.topics import (
     load_catalogue,
 )  # fmt: skip
 from starling_common.values import record_key
-from starling_common.wire import Codec
+from starling_common.wire import Codec, Record
 from starling_rules.backfills import EVERYWHERE, Backfill, to_json
 from starling_segmenter.agents import Segmenter, describe
 from starling_segmenter.counts import Counts
@@ -63,7 +63,7 @@ class MemorySegmenter:
         self.delivers = True
         self.refused: list[Refused] = []
         self.metrics = Metrics(CollectorRegistry())
-        self.log = DefinitionLog(self.refused.append)
+        self.log = DefinitionLog()
         self.stream_clock = clock
         self.task: MemoryTask[State] = MemoryTask(describe(self._processor()))
         self._numbers = count(1)
@@ -80,7 +80,7 @@ class MemorySegmenter:
         self, key: str, document: str, *, version: int = 1, action: str = "DEFINED", awaits_backfill: bool = False
     ) -> None:
         """One `DefinitionChanged` with that text. It takes effect with the next record, or when the task settles."""
-        self.log.append(
+        self.append(
             {
                 "kind": "segment",
                 "workspace": self.workspace,
@@ -93,6 +93,12 @@ class MemorySegmenter:
             }
         )
 
+    def append(self, record: Record) -> None:
+        """Append one `DefinitionChanged` to the log."""
+        outcome = self.log.append(record)
+        if isinstance(outcome, Refused):
+            self.refused.append(outcome)
+
     def backfilled(self, backfill: Backfill, states: Mapping[bytes, UserState]) -> None:
         """Write the states of a run, then its end."""
         codec = CODECS[BACKFILL_STATES]
@@ -101,7 +107,7 @@ class MemorySegmenter:
             Fed(BACKFILL_STATES, key, codec.encode({**fields, "state": encode_state(state)})) for key, state in states.items()
         ]
         self.task.put_aside(values)
-        self.log.append({"kind": BACKFILL, "workspace": EVERYWHERE, "key": backfill.run, "document": to_json(backfill)})
+        self.append({"kind": BACKFILL, "workspace": EVERYWHERE, "key": backfill.run, "document": to_json(backfill)})
         self.task.settle()
 
     def archive(self, key: str, version: int = 1) -> None:

@@ -210,7 +210,7 @@ def _run_a_release_with_other_leaves(segmenter: MemorySegmenter, monkeypatch: py
         rows[key] = rows[key][:16] + encode_state(state)
     processed = segmenter.task._processed
     monkeypatch.setattr("starling_rules.definitions.LEAVES", LEAVES + 1)
-    records, segmenter.log = segmenter.log._records, DefinitionLog(segmenter.refused.append)
+    records, segmenter.log = segmenter.log._records, DefinitionLog()
     for record in records:
         segmenter.log.append(record)
     segmenter.restart()
