@@ -1,1 +1,1 @@
-"""The channel kit, and one small process a channel: membership changes in, messages out, outcomes back."""
+"""Delivers membership changes through channels and publishes the outcomes. Each process serves one channel."""

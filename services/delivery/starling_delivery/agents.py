@@ -1,4 +1,4 @@
-"""Edge: two loops around the core. One takes membership changes, the other takes retries and lets them wait their time."""
+"""Edge: the two consumer loops. One reads membership changes, the other reads retries and sends them when they are due."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from starling_common.wire import Codec, DecodeError
 from starling_delivery.dispatch import Dispatcher
 from starling_delivery.outbox import Outbox
 from starling_delivery.policy import Request, Step, requests_for
+from starling_delivery.retry_queue import Progress, RetryQueue
 from starling_delivery.settings import Settings
 from starling_delivery.targets import Targets
-from starling_delivery.waiting import Progress, WaitingRoom
 
 POLL_SECONDS = 0.2
 
 
 @dataclass
 class MembershipAgent:
-    """Membership changes in, messages out. Offsets are committed when every message of the batch is written down."""
+    """Sends the messages of membership changes. Offsets are committed after the outcome of every message of the batch."""
 
     settings: Settings
     consumer: Consumer
@@ -34,10 +34,10 @@ class MembershipAgent:
     assigned: bool = False
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until told to stop. Raises: BrokerUnavailable, KafkaException when the broker refuses; nothing is lost then."""
+        """Run until `stopping` is set. Raises: BrokerUnavailable, KafkaException; uncommitted changes are then read again."""
         self.consumer.subscribe([self.settings.membership_topic], on_assign=self._on_assign)
         while not stopping.is_set():
-            messages = _good(await asyncio.to_thread(self.consumer.consume, self.settings.batch_messages, POLL_SECONDS))
+            messages = _records(await asyncio.to_thread(self.consumer.consume, self.settings.batch_messages, POLL_SECONDS))
             if messages:
                 await self._deliver(messages)
         await asyncio.to_thread(self.consumer.close)
@@ -46,7 +46,7 @@ class MembershipAgent:
         requests = [request for message in messages for request in self._requests(message)]
         await self.dispatcher.send(requests, self.outbox.record)
         await asyncio.to_thread(self.outbox.flush)
-        await asyncio.to_thread(self.consumer.commit, offsets=_after(messages), asynchronous=False)
+        await asyncio.to_thread(self.consumer.commit, offsets=_next_offsets(messages), asynchronous=False)
 
     def _requests(self, message: Message) -> list[dict[str, Any]]:
         try:
@@ -62,23 +62,23 @@ class MembershipAgent:
 
 @dataclass
 class RetryAgent:
-    """Retries wait here until they are due. A waiting one blocks no other, and the consumer is polled all the while."""
+    """Sends retries when they are due. A waiting retry blocks no other, and the consumer is polled meanwhile."""
 
     settings: Settings
     consumer: Consumer
     codec: Codec
     dispatcher: Dispatcher
     outbox: Outbox
-    room: WaitingRoom = field(default_factory=WaitingRoom)
+    queue: RetryQueue = field(default_factory=RetryQueue)
     assigned: bool = False
     _paused: bool = False
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until told to stop. Raises: as MembershipAgent."""
+        """Run until `stopping` is set. Raises: the errors of `MembershipAgent.run`."""
         self.consumer.subscribe([self.settings.retry_topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
         while not stopping.is_set():
-            self._hold_back()
-            for message in _good(await asyncio.to_thread(self.consumer.consume, self.settings.batch_messages, POLL_SECONDS)):
+            self._limit_memory()
+            for message in _records(await asyncio.to_thread(self.consumer.consume, self.settings.batch_messages, POLL_SECONDS)):
                 self._take(message)
             await self._send_due()
         await asyncio.to_thread(self.consumer.close)
@@ -89,21 +89,21 @@ class RetryAgent:
             request = self.codec.decode(message.value() or b"")
         except DecodeError as error:
             self.outbox.bury(message, error.code, str(error))
-            self.room.add(partition, offset, None, 0)
+            self.queue.add(partition, offset, None, 0)
             return
-        # Other channels' retries share the topic; they are theirs to send.
-        mine = request["channel"] == self.settings.channel
-        self.room.add(partition, offset, request if mine else None, request["not_before"] if mine else 0)
+        # The channels share the topic; the process of another channel sends its retries.
+        is_own = request["channel"] == self.settings.channel
+        self.queue.add(partition, offset, request if is_own else None, request["not_before"] if is_own else 0)
 
     async def _send_due(self) -> None:
-        due = self.room.due(wall_clock_ms(), self.settings.batch_messages)
+        due = self.queue.due(wall_clock_ms(), self.settings.batch_messages)
         if not due:
             return
         requests: list[Request] = [request for _, _, request in due if request is not None]
         await self.dispatcher.send(requests, self._record)
         await asyncio.to_thread(self.outbox.flush)
         for partition, offset, _ in due:
-            self.room.finish(partition, offset)
+            self.queue.finish(partition, offset)
         await asyncio.to_thread(self._commit)
 
     def _record(self, request: Request, step: Step) -> None:
@@ -111,12 +111,12 @@ class RetryAgent:
 
     def _commit(self) -> None:
         topic = self.settings.retry_topic
-        offsets = [TopicPartition(topic, n, p.position, metadata=p.metadata()) for n, p in self.room.progress()]
+        offsets = [TopicPartition(topic, n, p.position, metadata=p.metadata()) for n, p in self.queue.progress()]
         if offsets:
             self.consumer.commit(offsets=offsets, asynchronous=False)
 
-    def _hold_back(self) -> None:
-        full = len(self.room) >= self.settings.waiting_messages
+    def _limit_memory(self) -> None:
+        full = len(self.queue) >= self.settings.waiting_messages
         if full != self._paused:
             partitions = self.consumer.assignment()
             (self.consumer.pause if full else self.consumer.resume)(partitions)
@@ -126,28 +126,28 @@ class RetryAgent:
         for found in committed(consumer, partitions, 30):
             low, _ = watermarks(consumer, found.topic, found.partition, 30)
             position = max(found.offset, low)
-            self.room.open(found.partition, Progress.restored(position, found.metadata or ""))
+            self.queue.open(found.partition, Progress.restored(position, found.metadata or ""))
         self.assigned, self._paused = True, False
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
-            self.room.close(partition.partition)
+            self.queue.close(partition.partition)
 
 
-def _good(messages: list[Message]) -> list[Message]:
-    good = []
+def _records(messages: list[Message]) -> list[Message]:
+    records = []
     for message in messages:
         error = message.error()
         if error is None:
-            good.append(message)
+            records.append(message)
         elif error.fatal():
             raise KafkaException(error)
         else:
             log(__name__).warning("broker_error", error=error.str())
-    return good
+    return records
 
 
-def _after(messages: Sequence[Message]) -> list[TopicPartition]:
+def _next_offsets(messages: Sequence[Message]) -> list[TopicPartition]:
     last: dict[tuple[str, int], int] = {}
     for message in messages:
         last[message.topic() or "", message.partition() or 0] = (message.offset() or 0) + 1

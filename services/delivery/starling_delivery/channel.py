@@ -1,4 +1,4 @@
-"""Pure core: what a channel is. A new channel implements `Channel`, registers one line, and inherits the contract suite."""
+"""Pure core: the interface of channels. A new channel implements `Channel`, registers itself, and inherits the contract tests."""
 
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -6,10 +6,10 @@ from typing import Protocol, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message to send, complete.
+    """One complete message to send.
 
-    Shape: `delivery_id` is stable across attempts; `message_id` is the other side's idempotency key; `payload` is the
-           body, the same bytes at every attempt; `target_key` names the webhook (or campaign) whose secret signs it.
+    Shape: `delivery_id` is stable across attempts; `message_id` is the receiver's idempotency key; `payload` is the
+           body, equal in every attempt; `target_key` is the key of the webhook (or campaign) with the signing secret.
     Units: `attempt` counts from 1.
     """
 
@@ -25,14 +25,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The other side took it."""
+    """The receiver accepted the message."""
 
     status_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Not now; worth another attempt. `retry_after_seconds` is the other side's own wish, if it had one."""
+    """A temporary failure. `retry_after_seconds`: delay that the receiver requested."""
 
     why: str
     status_code: int | None = None
@@ -41,7 +41,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """It can never be delivered as it is, such as an address that is not allowed."""
+    """A permanent failure of this message, such as a forbidden address."""
 
     why: str
     status_code: int | None = None
@@ -49,7 +49,7 @@ class Impossible:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The other side wants nothing more, ever: the target is to be switched off."""
+    """The receiver accepts no further messages; the target is to be disabled."""
 
     why: str
     status_code: int | None = None
@@ -59,15 +59,15 @@ Answer: TypeAlias = Delivered | Again | Impossible | Gone
 
 
 class Channel(Protocol):
-    """Sends one message at a time. Several may be on their way at once."""
+    """Sends messages. Several calls of `send` may run concurrently."""
 
     name: str
 
     async def send(self, message: Message) -> Answer:
-        """What became of it. Raises nothing for anything that the other side does or fails to do.
+        """Make one attempt and return its result. Failures of the receiver are results, not exceptions.
 
-        An exception all the same makes this one message a dead letter, with the exception's type; a cancellation passes.
+        An exception makes this message a dead letter, with the type of the exception. Cancellation is propagated.
         """
 
     async def close(self) -> None:
-        """Give back what is held."""
+        """Close the connections."""

@@ -1,4 +1,4 @@
-"""Core of the sending: many messages at once, in order a user and target, and one Step for each."""
+"""Core: sends messages concurrently, sequentially for each user and target, and determines the step after each attempt."""
 
 import asyncio
 import random
@@ -13,16 +13,16 @@ from starling_delivery.policy import Request, Schedule, Step, after, message_of
 from starling_delivery.targets import Targets
 
 Record = Callable[[Request, Step], None]
-"""Writes down what became of a request; must not wait."""
+"""Publishes the step of a request. It must not block."""
 
 
 @dataclass(frozen=True)
 class Dispatcher:
     """Sends requests through one channel.
 
-    `max_in_flight` attempts are under way at once. A target that failed `failures_before_pause` times in a row is not
-    asked again in the same batch: its other messages are put off as if they had failed, so that one dead endpoint
-    does not hold up everybody else's messages for the length of its time-outs.
+    At most `max_in_flight` attempts run concurrently. After `failures_before_pause` failures in a row a target gets no more
+    messages of the batch: they count as failed, so that the time-outs of one dead endpoint do not delay the messages of other
+    targets.
     """
 
     channel: Channel
@@ -32,41 +32,41 @@ class Dispatcher:
     failures_before_pause: int
 
     async def send(self, requests: Sequence[Request], record: Record) -> None:
-        """Returns when every request has its step written down."""
+        """Send all requests and return when the step of each is recorded."""
         lanes: dict[tuple[str, str, str], list[Request]] = defaultdict(list)
         for request in requests:
             lanes[request["workspace"], request["target_key"], request["user_id"]].append(request)
         failures: dict[tuple[str, str], int] = defaultdict(int)
-        places = asyncio.Semaphore(self.max_in_flight)
+        slots = asyncio.Semaphore(self.max_in_flight)
         async with asyncio.TaskGroup() as group:
             for lane in lanes.values():
-                group.create_task(self._lane(lane, record, places, failures))
+                group.create_task(self._lane(lane, record, slots, failures))
 
     async def _lane(
-        self, lane: Sequence[Request], record: Record, places: asyncio.Semaphore, failures: dict[tuple[str, str], int]
+        self, lane: Sequence[Request], record: Record, slots: asyncio.Semaphore, failures: dict[tuple[str, str], int]
     ) -> None:
         for request in lane:
-            async with places:
+            async with slots:
                 step = await self._one(request, failures)
             record(request, step)
 
     async def _one(self, request: Request, failures: dict[tuple[str, str], int]) -> Step:
         target = self.targets.find(request["workspace"], request["target_key"])
         if target is None:
-            return Step("SUPPRESSED", "the target was archived")
+            return Step("SUPPRESSED", "the target is archived")
         if target.disabled:
-            return Step("SUPPRESSED", "the target is switched off")
+            return Step("SUPPRESSED", "the target is disabled")
         of_target = (target.workspace, target.key)
         if failures[of_target] >= self.failures_before_pause:
-            answer: Answer = Again(f"put off: {failures[of_target]} attempts in a row failed")
+            answer: Answer = Again(f"postponed: {failures[of_target]} attempts in a row failed")
         else:
             answer = await self._sent(request)
             failures[of_target] = failures[of_target] + 1 if isinstance(answer, Again) else 0
-        return after(request, answer, self.schedule, wall_clock_ms(), random.random())  # noqa: S311 - spreads load, guards nothing
+        return after(request, answer, self.schedule, wall_clock_ms(), random.random())  # noqa: S311 - not used for security
 
     async def _sent(self, request: Request) -> Answer:
         try:
             return await self.channel.send(message_of(request))
-        except Exception as error:  # noqa: BLE001 - one message that a channel cannot handle must not end all others' delivery
+        except Exception as error:  # noqa: BLE001 - a failing message must not stop the delivery of others
             log(__name__).exception("channel_failed", channel=self.channel.name, delivery_id=request["delivery_id"])
             return Impossible(f"the channel failed with {type(error).__name__}: {error}")

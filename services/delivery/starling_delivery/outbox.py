@@ -1,4 +1,4 @@
-"""Adapter: everything that delivery writes: outcomes, retries, dead letters, and targets switched off."""
+"""Adapter: publishes outcomes, retries, dead letters and disabled targets."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ PRODUCED_BY = "delivery"
 
 
 class Outbox:
-    """Records are handed over at once and are safe when `flush` has returned."""
+    """Publishes records asynchronously; `flush` waits for their acknowledgement."""
 
     def __init__(self, settings: Settings, producer: Producer, registry: Registry, targets: Targets, metrics: Metrics) -> None:
         """Raises: SchemaMissing, RegistryUnavailable."""
@@ -36,7 +36,7 @@ class Outbox:
         self._failures: list[str] = []
 
     def record(self, request: Request, step: Step) -> None:
-        """Write down one step."""
+        """Publish the outcome of one step, with its retry, dead letter or disabled target."""
         self._attempts.labels(request["channel"], step.outcome).inc()
         key = record_key(request["workspace"], request["user_id"])
         self._write(self._settings.outcome_topic, self._reported, key, _report(request, step), request["correlation_id"])
@@ -48,11 +48,11 @@ class Outbox:
             self._disable(request, step.detail or "")
 
     def bury(self, message: Message, code: str, why: str) -> None:
-        """A record that cannot be read goes to the dead letters as it came."""
+        """Publish a record that cannot be decoded to the dead letters, unchanged."""
         self._bury(source_record(message), Refused(code, why))
 
     def flush(self) -> None:
-        """Return once the broker has everything. Raises: BrokerUnavailable, and then nothing may be committed."""
+        """Wait until the broker has acknowledged every record. Raises: BrokerUnavailable; the caller must then not commit."""
         left = self._producer.flush(60)
         failures, self._failures = self._failures, []
         if left or failures:
@@ -63,7 +63,7 @@ class Outbox:
         if target is None or target.disabled:
             return
         record = _disabled(target, why, request["correlation_id"])
-        self._targets.apply(record)  # at once for this process; the topic tells everybody else
+        self._targets.apply(record)  # takes effect in this process now, in others when they read the topic
         key = record_key(target.workspace, target.key)
         self._write(self._settings.definitions_topic, self._definition, key, record, request["correlation_id"])
 

@@ -1,4 +1,4 @@
-"""Pure core: which messages a membership change asks for, and what is to be done after each attempt."""
+"""Pure core: the messages of a membership change, and the step after each attempt."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Request: TypeAlias = Mapping[str, Any]
 
 
 def requests_for(change: Mapping[str, Any], targets: Targets, channel: str, now_ms: int) -> list[dict[str, Any]]:
-    """One DeliveryRequested for each webhook that wants this SegmentMembershipChanged."""
+    """Return one DeliveryRequested for each webhook that subscribes to this SegmentMembershipChanged."""
     event = "entered" if change["status"] == "ENTERED" else "exited"
     wanting = [target for target in targets.of(change["workspace"]) if target.wants(change["segment_key"], event)]
     return [_request(change, target, event, channel, now_ms) for target in wanting]
@@ -41,19 +41,19 @@ def _request(change: Mapping[str, Any], target: Target, event: str, channel: str
 
 
 def delivery_id(event_id: str, target_key: str) -> str:
-    """The id of the message that tells one webhook of one change; the same however often it is planned."""
+    """Return the deterministic id of the message about one change to one webhook."""
     return deterministic_id("delivery", event_id, target_key)
 
 
 def webhook_body(change: Mapping[str, Any], event: str) -> str:
-    """`{"type", "timestamp", "data"}`: the membership record as JSON, instants in ISO 8601, traits as an object."""
+    """Return `{"type", "timestamp", "data"}`: the membership record as JSON, instants in ISO 8601, traits as an object."""
     data = membership_json(change)
     body = {"type": f"segment.{event}", "timestamp": data["effective_at"], "data": data}
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False)
 
 
 def message_of(request: Request) -> Message:
-    """The message that a channel is handed. The idempotency key is the membership change's event id."""
+    """Return the message of a request. Its idempotency key is the event id of the membership change."""
     return Message(
         workspace=request["workspace"],
         user_id=request["user_id"],
@@ -68,29 +68,29 @@ def message_of(request: Request) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When to try again. `delays_seconds[n]` follows attempt n+1; the last one repeats until the time is up."""
+    """The delays of retries. `delays_seconds[n]` follows attempt n+1; the last delay repeats until the time limit."""
 
     delays_seconds: tuple[float, ...]
     give_up_after_seconds: float
 
-    def next_attempt_ms(self, request: Request, now_ms: int, wish_seconds: float | None, luck: float) -> int | None:
-        """When the next attempt is due, or None when it would be too late.
+    def next_attempt_ms(self, request: Request, now_ms: int, retry_after_seconds: float | None, jitter: float) -> int | None:
+        """Return the time of the next attempt, or None after the time limit.
 
-        `luck` in [0, 1) spreads attempts over 80 % to 120 % of the delay, so that those that failed together do not
-        come back together; the other side's own wish is a floor.
+        `jitter` in [0, 1) scales the delay to 80 % to 120 %, which separates messages that failed together. The delay
+        is not shorter than the receiver's Retry-After.
         """
-        delay = self.delays_seconds[min(request["attempt"], len(self.delays_seconds)) - 1] * (0.8 + 0.4 * luck)
-        due_ms = now_ms + int(max(delay, wish_seconds or 0.0) * 1000)
+        delay = self.delays_seconds[min(request["attempt"], len(self.delays_seconds)) - 1] * (0.8 + 0.4 * jitter)
+        due_ms = now_ms + int(max(delay, retry_after_seconds or 0.0) * 1000)
         last_ms = int(request["first_attempt_at"]) + int(self.give_up_after_seconds * 1000)
         return due_ms if due_ms <= last_ms else None
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to write down after one attempt.
+    """The records to publish after one attempt.
 
-    Shape: `outcome` goes to events.delivery; `retry` to delivery.retry; `dead` is why it goes to the dead letters;
-           `disable` switches the target off.
+    Shape: `outcome` goes to events.delivery; `retry` to delivery.retry; `dead` is the reason of a dead letter;
+           `disable` disables the target.
     """
 
     outcome: str
@@ -101,8 +101,8 @@ class Step:
     disable: bool = False
 
 
-def after(request: Request, answer: Answer, schedule: Schedule, now_ms: int, luck: float) -> Step:
-    """The step that follows an attempt."""
+def after(request: Request, answer: Answer, schedule: Schedule, now_ms: int, jitter: float) -> Step:
+    """Return the step after an attempt."""
     match answer:
         case Delivered(status_code):
             return Step("DELIVERED", status_code=status_code)
@@ -110,8 +110,8 @@ def after(request: Request, answer: Answer, schedule: Schedule, now_ms: int, luc
             return Step("FAILED", why, status_code, dead=why, disable=True)
         case Impossible(why, status_code):
             return Step("FAILED", why, status_code, dead=why)
-        case Again(why, status_code, wish_seconds):
-            due_ms = schedule.next_attempt_ms(request, now_ms, wish_seconds, luck)
+        case Again(why, status_code, retry_after_seconds):
+            due_ms = schedule.next_attempt_ms(request, now_ms, retry_after_seconds, jitter)
             if due_ms is None:
                 return Step("FAILED", why, status_code, dead=f"given up after {request['attempt']} attempts: {why}")
             retry = dict(request) | {"attempt": request["attempt"] + 1, "not_before": due_ms, "last_error": why}

@@ -1,4 +1,4 @@
-"""What an operator may turn about a delivery channel. Read from `STARLING_…`."""
+"""Settings of a delivery process, read from `STARLING_…` environment variables."""
 
 from collections.abc import Collection
 from typing import Annotated, Final
@@ -9,7 +9,7 @@ from starling_common import topics
 from starling_common.settings import ServiceSettings
 
 WEBHOOK: Final = "webhook"
-"""The channel that every target belongs to: a target is a webhook."""
+"""The channel of every target, because every target is a webhook."""
 
 WEBHOOK_GROUP: Final = topics.stage(WEBHOOK).group
 
@@ -55,11 +55,11 @@ class Settings(ServiceSettings):
 
     @property
     def retry_group(self) -> str:
-        """The consumer group of the retries: one a channel, since each channel skips the retries of the others."""
+        """Return the consumer group of the retries. Each channel has its own, because it skips the retries of the others."""
         return f"{self.group}-retry" if self.channel == WEBHOOK else f"{self.group}-{self.channel}-retry"
 
     def refusal(self, channels: Collection[str]) -> str | None:
-        """Return why this process must not start, with the cure; None when it may. `channels`: the registered ones."""
+        """Return the reason why this process must not start, with the cure; None if it may. `channels`: the registered channels."""
         if self.channel not in channels:
             known = ", ".join(sorted(channels))
             return f"STARLING_CHANNEL={self.channel}: no such channel in starling_delivery/channels/__init__.py; there are: {known}"

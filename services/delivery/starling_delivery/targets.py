@@ -1,4 +1,4 @@
-"""Pure core: the webhooks in force, as a fold over their definitions."""
+"""Pure core: the webhooks in force, as a fold over their definition records."""
 
 import json
 from collections.abc import Mapping
@@ -24,18 +24,18 @@ class Target:
     document: Mapping[str, Any]
 
     def wants(self, segment_key: str, event: str) -> bool:
-        """Whether a change of that segment is to be told."""
+        """Return whether the webhook receives such changes of the segment."""
         return not self.disabled and event in self.events and (not self.segments or segment_key in self.segments)
 
 
 class Targets:
-    """Every webhook by workspace and key. Written by one thread, read by another: each answer is one look at a dict."""
+    """All webhooks by workspace and key. One thread writes, others read without a lock: each read is one dict look-up."""
 
     def __init__(self) -> None:
         self._by_workspace: dict[str, dict[str, Target]] = {}
 
     def apply(self, record: Mapping[str, Any]) -> None:
-        """Fold one DefinitionChanged record. Raises: ValueError if its document is not a webhook's."""
+        """Apply one DefinitionChanged record. Raises: ValueError if its document is not a webhook."""
         known = dict(self._by_workspace.get(record["workspace"], {}))
         if record["action"] == "ARCHIVED":
             known.pop(record["key"], None)
@@ -44,11 +44,11 @@ class Targets:
         self._by_workspace[record["workspace"]] = known
 
     def of(self, workspace: str) -> list[Target]:
-        """All webhooks of a workspace, by key."""
+        """Return the webhooks of a workspace, sorted by key."""
         return sorted(self._by_workspace.get(workspace, {}).values(), key=lambda target: target.key)
 
     def find(self, workspace: str, key: str) -> Target | None:
-        """One webhook; None when there is none of that key any more."""
+        """Return one webhook; None for an unknown or archived key."""
         return self._by_workspace.get(workspace, {}).get(key)
 
 
@@ -62,7 +62,7 @@ def fold_target(targets: Targets, record: Record) -> Outcome[Targets]:
 
 
 def parse_target(record: Mapping[str, Any]) -> Target:
-    """A definition record to a target. Raises: ValueError naming what is missing."""
+    """Return the target of a definition record. Raises: ValueError with the missing field."""
     document = json.loads(record["document"])
     try:
         return Target(

@@ -1,4 +1,4 @@
-"""Settings to concrete objects; the only module that knows both."""
+"""Builds a delivery process from its settings. No other module imports both settings and concrete classes."""
 
 import asyncio
 import signal
@@ -30,7 +30,7 @@ _REGISTRY_SECONDS: Final = 120.0
 
 @dataclass
 class Delivery:
-    """One channel's process, wired and not yet started."""
+    """The process of one channel, not yet started."""
 
     settings: Settings
     channel: Channel
@@ -39,7 +39,7 @@ class Delivery:
     health: HealthServer
 
     async def run(self) -> None:
-        """Until SIGTERM or SIGINT; what is under way is finished and written down first."""
+        """Run until SIGTERM or SIGINT, then complete and record the attempts in progress."""
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -56,7 +56,7 @@ class Delivery:
 
 
 def build(settings: Settings) -> Delivery:
-    """Everything of one channel. The health server answers from here on.
+    """Return the process of one channel. Its health server is already started.
 
     Raises: SchemaMissing, RegistryUnavailable, KeyError for a channel that is not registered.
     """
@@ -93,10 +93,10 @@ def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: M
 
 def _consumer(settings: Settings, group: str) -> Consumer:
     more = {
-        # A batch against an endpoint that times out takes a while; the group must not take that for a death.
+        # A batch to an endpoint that times out is slow, which must not remove the consumer from the group.
         "max.poll.interval.ms": 900_000,
         "session.timeout.ms": 30_000,
-        # A process that was killed and comes back under its name goes on at once, without the group waiting for its ghost.
+        # Static membership: a restarted process continues immediately, without a rebalance.
         "group.instance.id": settings.instance_id,
     }
     return Consumer(consumer_config(settings.kafka.brokers, group, **more))

@@ -23,7 +23,7 @@ class ChannelContract(ABC):
     """`run` hands the channel to an async function, in an event loop of its own, and closes it afterwards."""
 
     uses_addresses = True
-    """Whether a message goes where its address says; False for a channel with a place of its own."""
+    """Whether a message is sent to its address; False for a channel with a fixed destination."""
 
     @abstractmethod
     def open(self) -> Channel:

@@ -54,7 +54,7 @@ class TestWebhook(ChannelContract):
     def test_a_private_address_is_refused_before_anything_is_sent(self) -> None:
         message = replace(self.message(), address=self.receiver.url.replace("http:", "https:"))
         [answer] = self.send(lambda: self.open(allow_private=False), message)
-        assert answer == Impossible("the address leads into a private network")
+        assert answer == Impossible("the address is in a private network")
         assert self.receiver.calls == []
 
     def test_a_webhook_that_was_archived_gets_nothing(self) -> None:

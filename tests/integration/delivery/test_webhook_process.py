@@ -48,7 +48,7 @@ CHANNELS["file"] = lambda settings, targets: FileChannel(Path(sys.argv[1]))
 from starling_delivery.__main__ import main
 sys.exit(main())
 """
-"""The channel of the guide, registered as the guide says."""
+"""The channel of the guide, registered as the guide describes."""
 
 
 @dataclass
@@ -219,7 +219,7 @@ def test_what_cannot_be_delivered_goes_to_the_dead_letters_whole(world: World, r
     assert receiver.calls == []
 
 
-def test_an_endpoint_that_is_gone_is_switched_off_for_good(world: World, receiver: Receiver) -> None:
+def test_a_410_disables_the_webhook_permanently(world: World, receiver: Receiver) -> None:
     receiver.failures, receiver.failure_status = 1, 410
     world.define(receiver.url)
     world.change("ada")
@@ -277,7 +277,7 @@ def test_a_stored_webhook_with_an_impossible_host_ends_in_dead_letters_alone(wor
     assert sorted(set(failed)) == sorted(hosts)
     letters = [letter["message"] for letter in world.records("dead_letter")]
     assert sorted(set(letters)) == sorted(
-        f"{url}: the address cannot be called: {reason}"
+        f"{url}: the address is invalid: {reason}"
         for url, reason in {
             hosts["empty"]: "its host 'a..b' is no host name: Empty Label",
             hosts["long"]: f"its host '{'x' * 64}.example' is no host name: Label too long",

@@ -1,11 +1,11 @@
-"""No message is sent into our own network, whatever a URL says."""
+"""No message is sent into a private network."""
 
 import asyncio
 import socket
 
 import pytest
 
-from starling_delivery.addresses import AddressRefused, Place, is_public, resolve
+from starling_delivery.addresses import AddressRefused, ResolvedAddress, is_public, resolve
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_anything_else_is_refused(url: str, why: str) -> None:
         asyncio.run(resolve(url, allow_private=False))
 
 
-def test_the_address_that_was_checked_is_the_one_that_is_used() -> None:
+def test_the_connection_uses_the_checked_address() -> None:
     place = asyncio.run(resolve("https://user:secret@93.184.215.14:8443/a/b?c=d", allow_private=False))
-    assert place == Place("https://93.184.215.14:8443/a/b?c=d", "93.184.215.14", "93.184.215.14:8443")
+    assert place == ResolvedAddress("https://93.184.215.14:8443/a/b?c=d", "93.184.215.14", "93.184.215.14:8443")
 
 
 def test_a_local_stack_may_send_to_itself() -> None:
@@ -76,4 +76,4 @@ def test_a_name_in_other_letters_is_looked_up_and_sent_in_ascii(monkeypatch: pyt
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     place = asyncio.run(resolve("https://straße.example:8443/x", allow_private=False))
     assert asked == ["xn--strae-oqa.example"]
-    assert place == Place("https://93.184.215.14:8443/x", "xn--strae-oqa.example", "xn--strae-oqa.example:8443")
+    assert place == ResolvedAddress("https://93.184.215.14:8443/x", "xn--strae-oqa.example", "xn--strae-oqa.example:8443")

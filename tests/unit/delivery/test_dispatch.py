@@ -1,4 +1,4 @@
-"""Many at once, in order a user and webhook, and nobody waits for somebody else's dead endpoint."""
+"""Messages are sent concurrently, in order for one user and webhook, and a dead endpoint does not delay others."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ from tests.unit.delivery.making import definition, request, targets
 
 
 class Scripted:
-    """A channel that answers what it is told to, and remembers who was under way with whom."""
+    """A channel with scripted results that records concurrent attempts."""
 
     name = "scripted"
 
@@ -68,7 +68,7 @@ def test_a_dead_endpoint_is_asked_a_few_times_only() -> None:
     steps = send(channel, requests, in_flight=1)
     assert len(channel.sent) == 3
     assert {step.outcome for _, step in steps} == {"RETRYING"}
-    assert sum("put off" in (step.detail or "") for _, step in steps) == 27
+    assert sum("postponed" in (step.detail or "") for _, step in steps) == 27
 
 
 def test_nothing_is_sent_to_a_webhook_that_is_off_or_gone() -> None:

@@ -1,4 +1,4 @@
-"""Who is told of what, and what follows an attempt."""
+"""The messages of a membership change, and the step after an attempt."""
 
 import json
 from typing import Any
@@ -15,9 +15,9 @@ SCHEDULE = Schedule((5.0, 300.0, 1800.0), 86_400.0)
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "expected"),
     [
-        pytest.param({}, True, id="everything, when nothing is said"),
+        pytest.param({}, True, id="everything by default"),
         pytest.param({"segments": ["vip", "other"]}, True, id="a segment that is listed"),
         pytest.param({"segments": ["other"]}, False, id="a segment that is not"),
         pytest.param({"segments": []}, True, id="an empty list is no list"),
@@ -26,11 +26,11 @@ SCHEDULE = Schedule((5.0, 300.0, 1800.0), 86_400.0)
         pytest.param({"disabled": True}, False, id="switched off"),
     ],
 )
-def test_a_webhook_hears_what_it_asked_for(document: dict[str, Any], told: bool) -> None:
-    assert bool(requests_for(change(), targets(definition(**document)), "webhook", 0)) is told
+def test_a_webhook_receives_its_subscribed_changes(document: dict[str, Any], expected: bool) -> None:
+    assert bool(requests_for(change(), targets(definition(**document)), "webhook", 0)) is expected
 
 
-def test_an_archived_or_foreign_webhook_hears_nothing() -> None:
+def test_an_archived_or_foreign_webhook_receives_nothing() -> None:
     known = targets(definition(), definition(action="ARCHIVED"), {**definition("far"), "workspace": "other"})
     assert requests_for(change(), known, "webhook", 0) == []
 
@@ -88,8 +88,8 @@ def test_after_a_day_it_goes_to_the_dead_letters() -> None:
 
 
 @given(st.integers(1, 50), st.floats(0, 1, exclude_max=True), st.integers(0, 86_400_000))
-def test_every_wait_is_the_schedules_within_a_fifth(attempt: int, luck: float, now_ms: int) -> None:
-    due = SCHEDULE.next_attempt_ms(request(attempt=attempt), now_ms, None, luck)
+def test_every_wait_is_the_schedules_within_a_fifth(attempt: int, jitter: float, now_ms: int) -> None:
+    due = SCHEDULE.next_attempt_ms(request(attempt=attempt), now_ms, None, jitter)
     delay = SCHEDULE.delays_seconds[min(attempt, 3) - 1] * 1000
     if due is None:
         assert now_ms + delay * 1.2 >= 86_400_000 - 1

@@ -1,4 +1,4 @@
-"""The channels, one file each. `CHANNELS` is where a new one is registered."""
+"""The channels, one module each. A new channel is registered in `CHANNELS`."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,4 +10,4 @@ from starling_delivery.targets import Targets
 CHANNELS: Mapping[str, Callable[[Settings, Targets], Channel]] = {
     "webhook": WebhookChannel.open,
 }
-"""Name -> how to open it."""
+"""Name -> function that opens the channel."""

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_delivery.waiting import METADATA_LIMIT, Progress, WaitingRoom
+from starling_delivery.retry_queue import METADATA_LIMIT, Progress, RetryQueue
 
 
 @given(st.integers(0, 5), st.permutations(range(12)), st.integers(0, 12))
@@ -35,33 +35,33 @@ def test_metadata_that_is_not_ours_counts_as_none() -> None:
 
 
 def test_a_waiting_retry_blocks_no_other() -> None:
-    room = WaitingRoom()
-    room.open(0, Progress(0))
-    room.add(0, 0, "in an hour", 3_600_000)
-    room.add(0, 1, "now", 10)
-    assert room.due(10, 100) == [(0, 1, "now")]
-    room.finish(0, 1)
-    assert [(n, p.position, p.metadata()) for n, p in room.progress()] == [(0, 0, "[[1,1]]")]
-    assert room.due(3_600_000, 100) == [(0, 0, "in an hour")]
-    room.finish(0, 0)
-    assert [(n, p.position, p.metadata()) for n, p in room.progress()] == [(0, 2, "")]
+    queue = RetryQueue()
+    queue.open(0, Progress(0))
+    queue.add(0, 0, "in an hour", 3_600_000)
+    queue.add(0, 1, "now", 10)
+    assert queue.due(10, 100) == [(0, 1, "now")]
+    queue.finish(0, 1)
+    assert [(n, p.position, p.metadata()) for n, p in queue.progress()] == [(0, 0, "[[1,1]]")]
+    assert queue.due(3_600_000, 100) == [(0, 0, "in an hour")]
+    queue.finish(0, 0)
+    assert [(n, p.position, p.metadata()) for n, p in queue.progress()] == [(0, 2, "")]
 
 
 def test_what_was_done_before_a_restart_is_not_done_again() -> None:
-    room = WaitingRoom()
-    room.open(3, Progress.restored(10, "[[2,3]]"))
+    queue = RetryQueue()
+    queue.open(3, Progress.restored(10, "[[2,3]]"))
     for offset in range(10, 15):
-        room.add(3, offset, offset, 0)
-    assert [offset for _, offset, _ in room.due(0, 100)] == [10, 11, 14]
+        queue.add(3, offset, offset, 0)
+    assert [offset for _, offset, _ in queue.due(0, 100)] == [10, 11, 14]
 
 
 def test_a_partition_that_went_elsewhere_is_forgotten() -> None:
-    room = WaitingRoom()
+    queue = RetryQueue()
     for partition in (0, 1):
-        room.open(partition, Progress(0))
-        room.add(partition, 0, partition, 5)
-    room.close(0)
-    room.add(0, 1, "late", 5)
-    assert room.due(5, 100) == [(1, 0, 1)]
-    room.finish(0, 0)
-    assert len(room) == 0
+        queue.open(partition, Progress(0))
+        queue.add(partition, 0, partition, 5)
+    queue.close(0)
+    queue.add(0, 1, "late", 5)
+    assert queue.due(5, 100) == [(1, 0, 1)]
+    queue.finish(0, 0)
+    assert len(queue) == 0

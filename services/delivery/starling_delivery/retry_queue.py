@@ -1,8 +1,7 @@
-"""Pure core: retries that wait for their time, and which offsets of theirs may be committed.
+"""Pure core: the queue of retries by due time, and the offsets that may be committed.
 
-Records come in the order of their offsets but get done in the order of their due times. What is committed is the
-offset below which all are done, plus, as the commit's metadata, the ranges above it that are done too: after a restart
-those are not sent again.
+Records are read in the order of their offsets and completed in the order of their due times. The committed offset is the lowest
+uncompleted one. The metadata of the commit contains the completed ranges above it, which are not sent again after a restart.
 """
 
 import heapq
@@ -12,29 +11,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 METADATA_LIMIT = 3500
-"""Bytes; the broker takes 4,096 (offset.metadata.max.bytes)."""
+"""Maximum bytes of commit metadata. The broker accepts 4,096 (offset.metadata.max.bytes)."""
 
 
 @dataclass
 class Progress:
-    """Which offsets of one partition are done. `position` is the lowest that is not known to be done."""
+    """The completed offsets of one partition. `position`: the lowest uncompleted offset."""
 
     position: int
     done: set[int] = field(default_factory=set)
 
     def finish(self, offset: int) -> None:
-        """Mark one offset done."""
+        """Mark one offset as completed."""
         self.done.add(offset)
         while self.position in self.done:
             self.done.discard(self.position)
             self.position += 1
 
     def is_done(self, offset: int) -> bool:
-        """Whether that offset needs nothing any more."""
+        """Return whether the offset is completed."""
         return offset < self.position or offset in self.done
 
     def metadata(self) -> str:
-        """The ranges done above the position, as far as they fit: what does not fit may be sent again after a restart."""
+        """Return the completed ranges above the position, cut to the size limit. The rest may be sent again after a restart."""
         ranges: list[list[int]] = []
         for offset in sorted(self.done):
             if ranges and ranges[-1][1] == offset - self.position - 1:
@@ -47,7 +46,7 @@ class Progress:
 
     @classmethod
     def restored(cls, position: int, metadata: str) -> "Progress":
-        """The inverse of `position` and `metadata`; metadata that is not ours counts as none."""
+        """Return the progress of a committed position and its metadata. Invalid metadata is ignored."""
         done: set[int] = set()
         try:
             for first, last in json.loads(metadata or "[]"):
@@ -58,52 +57,52 @@ class Progress:
 
 
 @dataclass(order=True)
-class _Waiting:
+class _QueuedRetry:
     due_ms: int
     partition: int
     offset: int
     request: Any = field(compare=False)
 
 
-class WaitingRoom:
-    """All retries that this process holds, and the progress of each of its partitions."""
+class RetryQueue:
+    """The retries in memory, and the progress of each assigned partition."""
 
     def __init__(self) -> None:
-        self._heap: list[_Waiting] = []
+        self._heap: list[_QueuedRetry] = []
         self._progress: dict[int, Progress] = {}
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def open(self, partition: int, progress: Progress) -> None:
-        """A partition was assigned."""
+        """Add an assigned partition."""
         self._progress[partition] = progress
 
     def close(self, partition: int) -> None:
-        """A partition went to another process: forget what waited for it here."""
+        """Remove a revoked partition and its retries."""
         self._progress.pop(partition, None)
-        self._heap = [waiting for waiting in self._heap if waiting.partition != partition]
+        self._heap = [queued for queued in self._heap if queued.partition != partition]
         heapq.heapify(self._heap)
 
     def add(self, partition: int, offset: int, request: Any, due_ms: int) -> None:
-        """A record was read. One that is done already, or of a partition that is not ours any more, is let go."""
+        """Queue a record. A completed record, or one of a revoked partition, is ignored."""
         progress = self._progress.get(partition)
         if progress is not None and not progress.is_done(offset):
-            heapq.heappush(self._heap, _Waiting(due_ms, partition, offset, request))
+            heapq.heappush(self._heap, _QueuedRetry(due_ms, partition, offset, request))
 
     def due(self, now_ms: int, limit: int) -> list[tuple[int, int, Any]]:
-        """Take out at most `limit` whose time has come: (partition, offset, request), the longest due first."""
+        """Remove and return at most `limit` due retries as (partition, offset, request), the earliest due first."""
         found: list[tuple[int, int, Any]] = []
         while self._heap and self._heap[0].due_ms <= now_ms and len(found) < limit:
-            waiting = heapq.heappop(self._heap)
-            found.append((waiting.partition, waiting.offset, waiting.request))
+            queued = heapq.heappop(self._heap)
+            found.append((queued.partition, queued.offset, queued.request))
         return found
 
     def finish(self, partition: int, offset: int) -> None:
-        """A record needs nothing any more."""
+        """Mark a record as completed."""
         if partition in self._progress:
             self._progress[partition].finish(offset)
 
     def progress(self) -> Iterator[tuple[int, Progress]]:
-        """Every open partition."""
+        """Yield (partition, progress) of every assigned partition."""
         yield from self._progress.items()
