@@ -38,8 +38,8 @@ CHECKED: Final = (
     "schemas/avro/tables.cql", "schemas/avro/telemetry.yaml", "schemas/avro/topics.yaml", "services/api/README.md",
     "services/api/starling_api/definitions/", "services/api/starling_api/feed/", "services/api/starling_api/http/",
     "services/api/starling_api/lists/", "services/api/starling_api/ports.py", "services/api/starling_api/reports/",
-    "services/api/starling_api/users/", "services/delivery/", "services/ingest/", "services/normalizer/", "services/segmenter/",
-    "spark/", "tests/contract/stream/", "tests/integration/segmenter/", "tests/integration/stream/",
+    "services/api/starling_api/users/", "services/delivery/", "services/ingest/", "services/normalizer/", "services/projector/",
+    "services/segmenter/", "spark/", "tests/contract/stream/", "tests/integration/segmenter/", "tests/integration/stream/",
     "tests/property/segmenter/", "tests/property/segments/", "tests/unit/rules/", "tests/unit/segmenter/",
     "tests/unit/segments/", "tests/unit/stream/", "tools/",
 )  # fmt: skip

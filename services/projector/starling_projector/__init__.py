@@ -1,1 +1,1 @@
-"""Topics -> read models in Cassandra."""
+"""Writes topics to read models in Cassandra."""

@@ -9,7 +9,7 @@ from starling_projector.wiring import build_worker
 
 
 def main() -> int:
-    """Runs until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT and return the exit code."""
     settings = ProjectorSettings()
     configure_logs(STAGE, settings.log_level)
     worker = build_worker(settings)

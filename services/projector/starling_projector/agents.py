@@ -1,4 +1,4 @@
-"""Edge: read a batch, write what it means, and only then commit its offsets."""
+"""Edge: the consumer loop: read a batch, write its rows, then commit its offsets."""
 
 import threading
 import time
@@ -19,21 +19,21 @@ from starling_common.wire import RegistryUnavailable
 from starling_projector.batch import Batch, Inbound, read_batch
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
-from starling_projector.progress import Held, Progress, first_offset, hold, release
+from starling_projector.progress import PendingProgress, Progress, add_pending, first_offset, release
 from starling_projector.source import Source
 from starling_projector.store import Store
-from starling_projector.tallies import Counted, Tally, count, keys_of
+from starling_projector.tallies import Tally, TallyKey, count, keys_of
 
 T = TypeVar("T")
 
-_AWAY = (DatabaseUnavailable, RegistryUnavailable, BrokerUnavailable)
+_TRANSIENT_ERRORS = (DatabaseUnavailable, RegistryUnavailable, BrokerUnavailable)
 _MOST_TALLIES = 100_000
-"""Tallies kept in memory before they are read anew; some 20 MB."""
+"""Maximum cached tallies, about 20 MB. Above it the cache is cleared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a projector works with."""
+    """The dependencies of a projector."""
 
     source: Source
     decoder: Decoder
@@ -43,7 +43,7 @@ class Parts:
 
 
 class Projector:
-    """Runs in one thread until `stop`. Anything that is away is waited for; then nothing is committed and nothing lost."""
+    """Runs in one thread until `stop`. An unavailable store delays it; nothing is committed or lost meanwhile."""
 
     def __init__(self, parts: Parts, batch_records: int) -> None:
         self._source = parts.source
@@ -52,57 +52,57 @@ class Projector:
         self._dead_letters = parts.dead_letters
         self._batch_records = batch_records
         self._stopping = threading.Event()
-        self._waiting: dict[int, tuple[Held, ...]] = {}
-        self._tallies: dict[Counted, Tally] = {}
-        self._away: str | None = None
+        self._pending: dict[int, tuple[PendingProgress, ...]] = {}
+        self._tallies: dict[TallyKey, Tally] = {}
+        self._store_problem: str | None = None
         self._rows_total = parts.metrics.counter("starling_projector_rows_total")
         self._batch_seconds = parts.metrics.histogram("starling_projector_batch_seconds")
 
     def run(self) -> None:
-        """Returns after `stop`, with what was read written and committed. Raises: SchemaMissing, KafkaException, ClientFailed."""
+        """Run until `stop`, then write and commit the last batch. Raises: SchemaMissing, KafkaException, ClientFailed."""
         try:
-            self._patiently(self._decoder.start)
+            self._with_retries(self._decoder.start)
             self._source.start()
             while not self._stopping.is_set():
-                self._turn()
-        except _AWAY as error:  # only while stopping: what was not committed is read again
-            log(__name__).warning("stopped_with_work_left", error=str(error))
+                self._step()
+        except _TRANSIENT_ERRORS as error:  # only while stopping; uncommitted records are read again
+            log(__name__).warning("stopped_with_uncommitted_records", error=str(error))
         finally:
             self._source.close()
 
     def stop(self) -> None:
-        """Finish the batch at hand, commit, and end."""
+        """Write the current batch, commit it, and end `run`."""
         self._stopping.set()
 
     def problems(self) -> dict[str, str | None]:
-        """What is not ready, by name."""
-        return {"broker": self._source.problem, "stores": self._away}
+        """Return the failed readiness checks by name."""
+        return {"broker": self._source.problem, "stores": self._store_problem}
 
     def failures(self) -> dict[str, str | None]:
-        """Failed checks, by name, that only a restart of the process mends."""
+        """Return the failed checks by name that only a restart of the process corrects."""
         return {"broker client": self._source.client_failure}
 
-    def _turn(self) -> None:
-        # While progress waits for membership, another projector may be the one who brings it: look again soon.
-        taken = self._source.take(0.1 if self._waiting else 0.5, self._batch_records)
-        if taken.reassigned:
-            self._waiting, self._tallies = {}, {}
-        if taken.messages:
+    def _step(self) -> None:
+        # Pending progress may wait for another projector's commit, so it is checked more often.
+        polled = self._source.poll(0.1 if self._pending else 0.5, self._batch_records)
+        if polled.reassigned:
+            self._pending, self._tallies = {}, {}
+        if polled.messages:
             started = time.monotonic()
-            self._write(taken.messages)
+            self._write(polled.messages)
             self._batch_seconds.observe(time.monotonic() - started)
         self._commit()
-        if self._waiting:
-            self._patiently(self._show_progress)
+        if self._pending:
+            self._with_retries(self._write_progress)
             self._commit()
 
     def _write(self, messages: list[Message]) -> None:
-        batch = self._patiently(lambda: read_batch((_inbound(message) for message in messages), self._decoder.decode))
-        for table, rows in self._patiently(lambda: self._store.write_rows(batch.rows)).items():
+        batch = self._with_retries(lambda: read_batch((_inbound(message) for message in messages), self._decoder.decode))
+        for table, rows in self._with_retries(lambda: self._store.write_rows(batch.rows)).items():
             self._rows_total.labels(table).inc(rows)
-        self._patiently(lambda: self._count(batch))
-        self._patiently(lambda: self._hold(batch.progress))
-        self._patiently(lambda: self._dead_letters.bury(batch.refused))
+        self._with_retries(lambda: self._count(batch))
+        self._with_retries(lambda: self._add_pending(batch.progress))
+        self._with_retries(lambda: self._dead_letters.bury(batch.refused))
 
     def _count(self, batch: Batch) -> None:
         keys = {key for change in batch.changes for key in keys_of(change)}
@@ -111,31 +111,31 @@ class Projector:
         self._tallies |= self._store.tallies([key for key in keys if key not in self._tallies])
         altered = count(self._tallies, batch.changes)
         self._store.write_tallies(altered)
-        self._tallies |= altered  # only once they are written: a repeat must count from what is in the database
+        self._tallies |= altered  # after the write, because a retry must count from the stored tallies
 
-    def _hold(self, progress: list[Progress]) -> None:
+    def _add_pending(self, progress: list[Progress]) -> None:
         ends = self._source.ends(MEMBERSHIP, {one.partition for one in progress})
         for one in progress:
-            self._waiting = hold(self._waiting, Held(one, ends[one.partition]))
+            self._pending = add_pending(self._pending, PendingProgress(one, ends[one.partition]))
 
-    def _show_progress(self) -> None:
-        shown, still = release(self._waiting, self._source.committed(MEMBERSHIP, self._waiting))
-        self._store.write_progress(shown)
-        self._waiting = still
+    def _write_progress(self) -> None:
+        ready, still_pending = release(self._pending, self._source.committed(MEMBERSHIP, self._pending))
+        self._store.write_progress(ready)
+        self._pending = still_pending
 
     def _commit(self) -> None:
-        first = first_offset(self._waiting)
+        first = first_offset(self._pending)
         self._source.commit({} if first is None else {(PROGRESS, 0): first})
 
-    def _patiently(self, call: Callable[[], T]) -> T:
-        result = retrying(None)(self._is_passing, call)
-        self._away = None
+    def _with_retries(self, call: Callable[[], T]) -> T:
+        result = retrying(None)(self._is_transient, call)
+        self._store_problem = None
         return result
 
-    def _is_passing(self, error: Exception) -> bool:
-        if not isinstance(error, _AWAY):
+    def _is_transient(self, error: Exception) -> bool:
+        if not isinstance(error, _TRANSIENT_ERRORS):
             return False
-        self._away = str(error)
+        self._store_problem = str(error)
         return not self._stopping.is_set()
 
 

@@ -1,4 +1,4 @@
-"""Pure core: a batch of records -> everything that must be written for it."""
+"""Pure core: converts a batch of records to the rows, changes and progress to write."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from starling_projector.tallies import Change
 
 
 class Inbound(NamedTuple):
-    """One record as read. `timestamp_ms` is the broker's."""
+    """One undecoded record. `timestamp_ms` is the broker's."""
 
     topic: str
     partition: int
@@ -27,7 +27,7 @@ class Inbound(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """What a batch means. `refused` goes to the dead letters, each with its reason."""
+    """The writes of a batch. `refused`: records for the dead letters, each with its reason."""
 
     rows: list[Row] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -36,11 +36,11 @@ class Batch:
 
 
 Decode = Callable[[str, bytes], Record]
-"""Topic and value -> record. Raises: DecodeError."""
+"""Decodes the value of a topic. Raises: DecodeError."""
 
 
 def read_batch(records: Iterable[Inbound], decode: Decode) -> Batch:
-    """Raises nothing of its own: what cannot be read is in `refused`."""
+    """Return the writes of a batch. A record that cannot be decoded is in `refused`."""
     batch = Batch()
     for inbound in records:
         try:

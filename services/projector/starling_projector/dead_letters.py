@@ -1,4 +1,4 @@
-"""Adapter: refused records to `projector.dlq`, whole, with the reason and the way back."""
+"""Adapter: publishes refused records to `projector.dlq`, whole, with the reason and the origin."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,7 +17,7 @@ TOPIC = f"{STAGE}.dlq"
 
 
 class DeadLetters:
-    """Opens a producer at the first refused record; most projectors never need one."""
+    """Publishes dead letters. The producer is opened at the first refused record."""
 
     def __init__(self, brokers: str, registry: Registry, metrics: Metrics) -> None:
         self._producer: Callable[[], Producer] = lambda: Producer(producer_config(brokers))
@@ -26,7 +26,7 @@ class DeadLetters:
         self._refused = metrics.counter("starling_projector_refused_total")
 
     def bury(self, refused: Sequence[tuple[SourceRecord, Refused]]) -> None:
-        """Publish their dead letters; return when the broker has all of them. Raises: BrokerUnavailable, RegistryUnavailable."""
+        """Publish the dead letters and wait for the acknowledgements. Raises: BrokerUnavailable, RegistryUnavailable."""
         for source, reason in refused:
             if self._opened is None:
                 self._opened = (self._producer(), self._registry.codec(TOPIC, "DeadLetter"))

@@ -1,4 +1,4 @@
-"""Pure core: the segmenter's progress is shown only once the membership changes up to there are in the read models."""
+"""Pure core: delays the segmenter's progress until the read models contain the membership changes before it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Progress(NamedTuple):
-    """How far one partition of the segmenter is. `offset` is the record's own; `definitions`: workspace/key -> version."""
+    """The progress of one segmenter partition. `offset`: of the progress record; `definitions`: workspace/key -> version."""
 
     partition: int
     stream_time_ms: int
@@ -16,36 +16,36 @@ class Progress(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A progress record that waits until membership is projected up to `membership_end` in its partition."""
+class PendingProgress:
+    """A progress record that waits until its partition of membership is projected up to `membership_end`."""
 
     progress: Progress
     membership_end: int
 
 
-Waiting = Mapping[int, Sequence[Held]]
-"""Partition -> the oldest and the newest that wait. Those between are skipped, or a long backlog would hold thousands;
-the oldest is never given up for a newer one, or under steady load nothing would ever be shown."""
+Pending = Mapping[int, Sequence[PendingProgress]]
+"""Partition -> the oldest and the newest pending record. Those between are dropped, which bounds the memory. The oldest is never
+replaced by a newer one, else under steady load no progress would ever be written."""
 
 
-def hold(waiting: Waiting, held: Held) -> dict[int, tuple[Held, ...]]:
-    """One more that waits."""
-    oldest = tuple(waiting.get(held.progress.partition, ()))[:1]
-    return {**{number: tuple(some) for number, some in waiting.items()}, held.progress.partition: (*oldest, held)}
+def add_pending(pending: Pending, added: PendingProgress) -> dict[int, tuple[PendingProgress, ...]]:
+    """Return the pending progress with one more record."""
+    oldest = tuple(pending.get(added.progress.partition, ()))[:1]
+    return {**{number: tuple(some) for number, some in pending.items()}, added.progress.partition: (*oldest, added)}
 
 
-def release(waiting: Waiting, projected: Mapping[int, int]) -> tuple[list[Progress], dict[int, tuple[Held, ...]]]:
-    """Those that can be shown, and those that still wait. `projected`: partition -> next membership offset to project."""
-    shown: list[Progress] = []
-    still: dict[int, tuple[Held, ...]] = {}
-    for number, some in waiting.items():
-        ripe = [held.progress for held in some if held.membership_end <= projected.get(number, 0)]
-        shown.extend(ripe[-1:])
-        if rest := tuple(some)[len(ripe) :]:
-            still[number] = rest
-    return shown, still
+def release(pending: Pending, projected: Mapping[int, int]) -> tuple[list[Progress], dict[int, tuple[PendingProgress, ...]]]:
+    """Return (progress to write, still pending progress). `projected`: partition -> next membership offset to project."""
+    ready: list[Progress] = []
+    still_pending: dict[int, tuple[PendingProgress, ...]] = {}
+    for number, some in pending.items():
+        reached = [one.progress for one in some if one.membership_end <= projected.get(number, 0)]
+        ready.extend(reached[-1:])
+        if rest := tuple(some)[len(reached) :]:
+            still_pending[number] = rest
+    return ready, still_pending
 
 
-def first_offset(waiting: Waiting) -> int | None:
-    """The offset from which progress must be read again after a crash; None when nothing waits."""
-    return min((held.progress.offset for some in waiting.values() for held in some), default=None)
+def first_offset(pending: Pending) -> int | None:
+    """Return the offset from which progress must be read again after a crash; None without pending progress."""
+    return min((one.progress.offset for some in pending.values() for one in some), default=None)

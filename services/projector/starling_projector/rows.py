@@ -1,4 +1,4 @@
-"""Pure core: one decoded record -> the rows that it means. No broker, no database, no clock."""
+"""Pure core: converts one decoded record to rows of the read models."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -24,11 +24,11 @@ from starling_common.topics import (
 from starling_common.wire import Record
 
 MAX_IDENTIFIER_BYTES: Final = 16_384
-"""Well below what the database takes as a part of a row's key (65,535 bytes for all parts together)."""
+"""Maximum bytes of a part of a row's key. The database accepts 65,535 bytes for all parts together."""
 
 
-class Into(Enum):
-    """What a row is written into, in the order of writing: a definition shows only once its version does."""
+class Destination(Enum):
+    """The tables in the order of writing. A definition is written after its version, so that readers find the version."""
 
     DEFINITION_VERSION = "definition_versions"
     MEMBER = "segment_members"
@@ -41,9 +41,9 @@ class Into(Enum):
 
 
 class Row(NamedTuple):
-    """One write that may be repeated. The last of `values` is its timestamp: of two writes the higher one stays."""
+    """One idempotent write. The last of `values` is its timestamp; the write with the highest timestamp stays."""
 
-    into: Into
+    destination: Destination
     values: tuple[Any, ...]
 
 
@@ -51,7 +51,7 @@ Rows = Done[tuple[Row, ...]] | Refused
 
 
 def rows_of(topic: str, record: Record, offset: int) -> Rows:
-    """The rows of one record. `offset` orders records of one key; membership has its own order, the sequence.
+    """Return the rows of one record. `offset` orders the records of one key; membership is ordered by its sequence.
 
     Refused: `unknown_topic`, `bad_identifier`, `unknown_action`, `bad_json`.
     """
@@ -64,7 +64,7 @@ def rows_of(topic: str, record: Record, offset: int) -> Rows:
 
 def _bad_identifier(record: Record) -> str | None:
     for name in ("workspace", "user_id", "segment_key", "key"):
-        # A report of a message that no segment asked for has none.
+        # The report of a message without a segment has no segment key.
         value = record.get(name)
         if value is not None and not 0 < len(value.encode()) <= MAX_IDENTIFIER_BYTES:
             return f"{name} must have 1 to {MAX_IDENTIFIER_BYTES} bytes, not {len(value.encode())}"
@@ -81,11 +81,11 @@ def _definition(record: Record, offset: int) -> Rows:
     identity = (record["workspace"], record["kind"], record["key"])
     version, document, actor, recorded_at = record["version"], record["document"], record["actor"], record["recorded_at"]
     rows = [
-        Row(Into.DEFINITION_VERSION, (*identity, version, recorded_at, record["action"], document, actor, _written(offset))),
-        Row(Into.DEFINITION, (*identity, version, status, document, actor, recorded_at, _written(offset))),
+        Row(Destination.DEFINITION_VERSION, (*identity, version, recorded_at, record["action"], document, actor, _written(offset))),
+        Row(Destination.DEFINITION, (*identity, version, status, document, actor, recorded_at, _written(offset))),
     ]
     if record["action"] == "DEFINED":
-        rows.append(Row(Into.DEFINITION_CREATED, (*identity, recorded_at, _written(offset))))
+        rows.append(Row(Destination.DEFINITION_CREATED, (*identity, recorded_at, _written(offset))))
     return Done(tuple(rows))
 
 
@@ -95,11 +95,11 @@ def _membership(record: Record, _offset: int) -> Rows:
     member = (workspace, segment, member_bucket(user), user)
     current = (workspace, user, segment, status, sequence, effective_at, record["segment_version"], sequence)
     first = (
-        Row(Into.MEMBER, (*member, effective_at, sequence, sequence))
+        Row(Destination.MEMBER, (*member, effective_at, sequence, sequence))
         if status == "ENTERED"
-        else Row(Into.MEMBER_GONE, (sequence, *member))
+        else Row(Destination.MEMBER_GONE, (sequence, *member))
     )
-    return Done((first, Row(Into.USER_SEGMENT, current)))
+    return Done((first, Row(Destination.USER_SEGMENT, current)))
 
 
 def _profile(record: Record, offset: int) -> Rows:
@@ -112,7 +112,7 @@ def _profile(record: Record, offset: int) -> Rows:
         record["event_time"],
         record["received_at"],
     )
-    return Done((Row(Into.PROFILE, (*values, _written(offset))),))
+    return Done((Row(Destination.PROFILE, (*values, _written(offset))),))
 
 
 def _behaviour(record: Record, offset: int) -> Rows:
@@ -120,7 +120,7 @@ def _behaviour(record: Record, offset: int) -> Rows:
     try:
         msgspec.json.decode(details)
     except msgspec.DecodeError as error:
-        return Refused("bad_json", f"properties or context are no JSON: {error}")
+        return Refused("bad_json", f"properties or context are not JSON: {error}")
     return _event(record, record["kind"], (record["name"], record["message_id"], details), offset)
 
 
@@ -130,14 +130,14 @@ def _delivery(record: Record, offset: int) -> Rows:
 
 
 def _event(record: Record, kind: str, what: tuple[str, str | None, str], offset: int) -> Rows:
-    # One event has one id and one time: what is read twice is one row.
+    # The key contains the event's time and id, so a repeated record is the same row.
     identity = (record["workspace"], record["user_id"], record["event_time"], record["event_id"])
     values = (*identity, kind, *what, record["received_at"], record["correlation_id"], _written(offset))
-    return Done((Row(Into.USER_EVENT, values),))
+    return Done((Row(Destination.USER_EVENT, values),))
 
 
 def _written(offset: int) -> int:
-    # A profile's records are in one partition, a kind's definitions in a topic of one: there the offset is the order.
+    # The records of a profile are in one partition, the definitions of a kind in one single-partition topic, so offsets order them.
     return offset + 1
 
 

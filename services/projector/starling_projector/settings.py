@@ -1,4 +1,4 @@
-"""What an operator may turn, read from STARLING_*."""
+"""Settings of the projector, read from `STARLING_…` environment variables."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from starling_common.topics import stage
 STAGE = "projector"
 EVENTS_STAGE = "projector-events"
 EVENTS_GROUP_END = "-events"
-"""Events are by far the most; a group of their own keeps them from holding up members and profiles."""
+"""Suffix of the consumer group of events. They are by far the most records and must not delay members and profiles."""
 
 
 class ProjectorSettings(ServiceSettings):
@@ -20,7 +20,7 @@ class ProjectorSettings(ServiceSettings):
     group: Annotated[str, Field(min_length=1, description="consumer group; a new one fills the read models from the start")] = (
         stage(STAGE).group
     )
-    """The group of the events is named after it."""
+    """The group of events has this name as prefix."""
     batch_records: Annotated[int, Field(ge=1, le=50_000, description="maximum of records in one batch")] = 2000
     client_failure_seconds: Annotated[
         float,

@@ -1,4 +1,4 @@
-"""Adapter: the topics in batches; offsets are committed when their effect is in the database, markers at the end included."""
+"""Adapter: reads the topics in batches and commits offsets, including the control records of transactions at the end."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,38 +15,42 @@ T = TypeVar("T")
 Partition: TypeAlias = tuple[str, int]
 """Topic and number."""
 
-_NO_ANSWER_SECONDS = 10.0
-_PATIENCE_MS = 900_000
-"""How long the database may be away before the broker gives our partitions to another projector, which is harmless."""
+_TIMEOUT_SECONDS = 10.0
+_MAX_POLL_INTERVAL_MS = 900_000
+"""Maximum outage of the database before the group reassigns the partitions, which is harmless."""
 
-_SILENCE_MS = 10_000
-"""How long after a crash our partitions wait for the next projector; a restart of the process takes about as long."""
+_SESSION_TIMEOUT_MS = 10_000
+"""Delay after a crash before the group reassigns the partitions; a restart of the process takes about as long."""
 
 
 class ClientFailed(Exception):
-    """The broker answers a new client, but not the one of this process. A new process has a new client."""
+    """The broker answers a new client but not this process's client. Only a restart of the process creates a new client."""
 
 
 @dataclass(slots=True)
-class Taken:
-    """What one look at the topics brought. `reassigned`: whatever was remembered of the partitions must be forgotten."""
+class Polled:
+    """The result of one poll. `reassigned`: the assignment changed, so cached data of partitions is invalid."""
 
     messages: list[Message] = field(default_factory=list)
     reassigned: bool = False
 
 
 class Source:
-    """A consumer that reads committed records only. One thread uses it."""
+    """A consumer of committed records. Not thread-safe."""
 
     def __init__(self, brokers: str, group: str, topics: Sequence[str], client_failure_seconds: float) -> None:
-        """Opens nothing; `start` does. After `client_failure_seconds` without an answer a new client sends the same request."""
-        more = {"enable.partition.eof": True, "max.poll.interval.ms": _PATIENCE_MS, "session.timeout.ms": _SILENCE_MS}
+        """`start` connects. After `client_failure_seconds` without an answer a new client repeats the request as a check."""
+        more = {
+            "enable.partition.eof": True,
+            "max.poll.interval.ms": _MAX_POLL_INTERVAL_MS,
+            "session.timeout.ms": _SESSION_TIMEOUT_MS,
+        }
         self._config = consumer_config(brokers, group, **more)
         self._uncommitted_config = self._config | {"isolation.level": "read_uncommitted"}
         self._client_failure_seconds = client_failure_seconds
         self._unanswered_since: float | None = None
         self._topics = list(topics)
-        self._taken: dict[Partition, int] = {}
+        self._positions: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
         self._reassigned = False
         self.problem: str | None = "not started"
@@ -59,20 +63,20 @@ class Source:
         self.problem = "no partitions yet"
         self._consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._forget, on_lost=self._forget)
 
-    def take(self, wait_seconds: float, most: int) -> Taken:
-        """Waits for the first record, then takes what else is there. Raises: KafkaException when the consumer is broken."""
+    def poll(self, wait_seconds: float, most: int) -> Polled:
+        """Wait for one record and return it with the buffered ones. Raises: KafkaException for a fatal error of the consumer."""
         first = self._consumer.poll(wait_seconds)
         found = [] if first is None else [first, *self._consumer.consume(most - 1, 0)]
-        taken = Taken([message for message in found if self._is_record(message)], self._reassigned)
+        polled = Polled([message for message in found if self._is_record(message)], self._reassigned)
         self._reassigned = False
-        return taken
+        return polled
 
     def commit(self, limits: Mapping[Partition, int]) -> None:
-        """Everything taken is in the database, but for the partitions in `limits`, which are done up to there.
+        """Commit the positions of all polled records, but at most `limits` (partition -> offset).
 
-        A commit that fails is tried again with the next: what is read twice changes nothing.
+        The next commit includes a failed one. Repeated records have no effect.
         """
-        wanted = {part: min(offset, limits.get(part, offset)) for part, offset in self._taken.items()}
+        wanted = {part: min(offset, limits.get(part, offset)) for part, offset in self._positions.items()}
         moved = {part: offset for part, offset in wanted.items() if offset > self._committed.get(part, -1)}
         if not moved:
             return
@@ -85,25 +89,25 @@ class Source:
         self._committed |= moved
 
     def committed(self, topic: str, numbers: Iterable[int]) -> dict[int, int]:
-        """Where the whole group stands, other projectors included. Raises: BrokerUnavailable, ClientFailed."""
+        """Return the committed offsets of the group, which all projectors share. Raises: BrokerUnavailable, ClientFailed."""
         wanted = [TopicPartition(topic, number) for number in numbers]
 
         def request(consumer: Consumer) -> dict[int, int]:
-            return {part.partition: part.offset for part in committed(consumer, wanted, _NO_ANSWER_SECONDS)}
+            return {part.partition: part.offset for part in committed(consumer, wanted, _TIMEOUT_SECONDS)}
 
         return self._answer(topic, self._consumer, request)
 
     def ends(self, topic: str, numbers: Iterable[int]) -> dict[int, int]:
-        """The offset after the last record, open transactions included. Raises: BrokerUnavailable, ClientFailed."""
+        """Return the end offsets, including open transactions. Raises: BrokerUnavailable, ClientFailed."""
         wanted = [(topic, number) for number in numbers]
 
         def request(consumer: Consumer) -> dict[int, int]:
-            return {number: end for (_, number), end in offsets(consumer, wanted, OFFSET_END, _NO_ANSWER_SECONDS).items()}
+            return {number: end for (_, number), end in offsets(consumer, wanted, OFFSET_END, _TIMEOUT_SECONDS).items()}
 
         return self._answer(topic, self._uncommitted, request)
 
     def close(self) -> None:
-        """Leave the group; what was not committed is read again by whoever comes next."""
+        """Leave the group. The next consumer of a partition reads its uncommitted records again."""
         self._consumer.close()
         self._uncommitted.close()
 
@@ -117,7 +121,7 @@ class Source:
         return answer
 
     def _compare_with_new_client(self, topic: str, request: Callable[[Consumer], object]) -> None:
-        """Raises: ClientFailed when a new client gets the answer that this one did not get for too long."""
+        """Raise ClientFailed if a new client gets an answer that this client has not received for `client_failure_seconds`."""
         now = time.monotonic()
         if self._unanswered_since is None:
             self._unanswered_since = now
@@ -138,20 +142,20 @@ class Source:
         error = message.error()
         part = (message.topic() or "", message.partition() or 0)
         if error is None:
-            self._taken[part] = (message.offset() or 0) + 1
+            self._positions[part] = (message.offset() or 0) + 1
         elif error.code() == PARTITION_EOF:
-            # The offset of the next record, beyond the markers that transactions leave behind.
-            self._taken[part] = message.offset() or 0
+            # The position at the end of a partition lies after the control records of transactions.
+            self._positions[part] = message.offset() or 0
         else:
-            return self._trouble(error)
+            return self._report_error(error)
         self.problem = None
         return error is None
 
-    def _trouble(self, error: KafkaError) -> bool:
+    def _report_error(self, error: KafkaError) -> bool:
         if error.fatal():
             raise KafkaException(error)
         self.problem = f"the broker: {error.str()}"
-        log(__name__).warning("broker_trouble", error=error.str())
+        log(__name__).warning("broker_error", error=error.str())
         return False
 
     def _assigned(self, _consumer: Consumer, parts: list[TopicPartition]) -> None:
@@ -159,6 +163,6 @@ class Source:
         self.problem = None
 
     def _forget(self, _consumer: Consumer, _parts: list[TopicPartition]) -> None:
-        self._taken.clear()
+        self._positions.clear()
         self._committed.clear()
         self._reassigned = True

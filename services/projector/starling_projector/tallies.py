@@ -1,4 +1,4 @@
-"""Pure core: counts of entries and exits that come out the same however often a record is read."""
+"""Pure core: idempotent counts of entries and exits."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -6,8 +6,8 @@ from typing import NamedTuple
 from starling_common.read_models import DAY_MS
 
 
-class Counted(NamedTuple):
-    """What is counted: one segment in one source partition; `day` since 1970-01-01, or None for all time."""
+class TallyKey(NamedTuple):
+    """One counter: a segment in one source partition. Units: `day` counts days since 1970-01-01; None: all time."""
 
     workspace: str
     segment_key: str
@@ -16,7 +16,7 @@ class Counted(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Entries and exits of every record up to and with `counted_offset`."""
+    """Entries and exits of all records up to and including `counted_offset`."""
 
     entered: int = 0
     exited: int = 0
@@ -24,7 +24,7 @@ class Tally(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One membership change, as far as counting goes."""
+    """The fields of a membership change that counting needs."""
 
     workspace: str
     segment_key: str
@@ -34,18 +34,18 @@ class Change(NamedTuple):
     effective_at_ms: int
 
 
-def keys_of(change: Change) -> tuple[Counted, Counted]:
-    """What a change counts for: all time, and its day."""
-    everything = Counted(change.workspace, change.segment_key, change.source_partition, None)
+def keys_of(change: Change) -> tuple[TallyKey, TallyKey]:
+    """Return the counters of a change: all time, and its day."""
+    everything = TallyKey(change.workspace, change.segment_key, change.source_partition, None)
     return everything, everything._replace(day=change.effective_at_ms // DAY_MS)
 
 
-def count(tallies: Mapping[Counted, Tally], changes: Iterable[Change]) -> dict[Counted, Tally]:
-    """The tallies that these changes (in order of offset a partition) alter. `tallies` holds every key of `keys_of`.
+def count(tallies: Mapping[TallyKey, Tally], changes: Iterable[Change]) -> dict[TallyKey, Tally]:
+    """Return the altered tallies. `tallies` has every key of `keys_of`; `changes` are in order of offset within a partition.
 
-    A change at or before a tally's offset is in it already.
+    A change at or before the offset of a tally is already counted.
     """
-    altered: dict[Counted, Tally] = {}
+    altered: dict[TallyKey, Tally] = {}
     for change in changes:
         for key in keys_of(change):
             tally = altered.get(key) or tallies[key]

@@ -1,4 +1,4 @@
-"""Settings -> a projector and its health server; the only module that knows both."""
+"""Builds a projector and its health server from the settings. No other module imports both."""
 
 import threading
 from collections.abc import Mapping
@@ -19,45 +19,45 @@ from starling_projector.store import Store
 
 @dataclass(slots=True)
 class Worker:
-    """Two projectors, each with its own group and thread, and the server that tells how they are."""
+    """Two projectors, each with its own group and thread, and their health server."""
 
     main: Projector
     events: Projector
     health: HealthServer
     database: Database
-    _broken: list[BaseException] = field(default_factory=list)
+    _errors: list[BaseException] = field(default_factory=list)
 
     def run(self) -> None:
-        """Until both are stopped; when one breaks, the other is stopped too. Raises: whatever broke it."""
+        """Run until both are stopped. If one fails, stop the other too. Raises: the error of the failed projector."""
         self.health.start()
-        beside = threading.Thread(target=self._run_events, name="events")
-        beside.start()
+        events = threading.Thread(target=self._run_events, name="events")
+        events.start()
         try:
             self.main.run()
         finally:
             self.stop()
-            beside.join()
+            events.join()
             self.health.stop()
             self.database.close()
-        if self._broken:
-            raise self._broken[0]
+        if self._errors:
+            raise self._errors[0]
 
     def stop(self) -> None:
-        """Finish the batches at hand, commit, and end."""
+        """Write the current batches, commit them, and end `run`."""
         self.main.stop()
         self.events.stop()
 
     def _run_events(self) -> None:
         try:
             self.events.run()
-        except BaseException as error:  # noqa: BLE001 - told by `run`, in the thread that everybody watches
-            self._broken.append(error)
+        except BaseException as error:  # noqa: BLE001 - `run` raises it in the main thread
+            self._errors.append(error)
         finally:
             self.main.stop()
 
 
 def build_worker(settings: ProjectorSettings) -> Worker:
-    """Nothing is opened yet but the port of the health server. Raises: OSError when that is taken."""
+    """Return a worker that has opened only the port of its health server. Raises: OSError if the port is in use."""
     registry, metrics, database = Registry(settings.registry.url), Metrics(), Database(settings.cassandra)
 
     def projector(group: str, name: str) -> Projector:
@@ -74,7 +74,7 @@ def build_worker(settings: ProjectorSettings) -> Worker:
     main = projector(settings.group, STAGE)
     events = projector(f"{settings.group}{EVENTS_GROUP_END}", EVENTS_STAGE)
     health = HealthServer(
-        # A process that cannot work ends. The check serves a supervisor while the end takes its time.
+        # A failed process ends. Until then the liveness check informs its supervisor.
         (settings.http.host, settings.http.port),
         metrics.registry,
         alive=lambda: _of_both(main.failures(), events.failures()),

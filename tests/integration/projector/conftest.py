@@ -1,4 +1,4 @@
-"""Read models of this session's own: a keyspace and a consumer group that nobody else uses, on the real stack."""
+"""Read models of this session's own: a keyspace and a consumer group of its own, on the real stack."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ Start = Callable[..., AbstractContextManager[Service]]
 
 @pytest.fixture
 def start(stack: Stack, own_cassandra: Cassandra, tmp_path: Path) -> Start:
-    """Starts a projector on this session's tables; a group of its own unless told, then it reads from the start."""
+    """Starts a projector on this session's tables, by default with a new group that reads from the start."""
 
     @contextmanager
     def started(group: str | None = None, *, cassandra: Cassandra = own_cassandra, ready: bool = True) -> Iterator[Service]:

@@ -68,20 +68,20 @@ def expected(last: dict[str, int]) -> tuple[dict[str, int], tuple[int, int]]:
 
 def test_the_same_records_twice_by_two_projectors_and_a_crash_count_once(log: Log, start: Start, tables: Database) -> None:
     last = write_history(log, "vip", seed=7)
-    everybody, counts = expected(last)
+    all_members, counts = expected(last)
     group = f"test-{uuid.uuid4().hex}"
     with start(group, ready=False) as first:
         eventually(lambda: tables.read(COUNTS, (log.workspace, "vip")))
         first.kill()
     with start(group) as second:
-        eventually(lambda: totals(tables, log, "vip") == counts and members(tables, log, "vip") == everybody)
+        eventually(lambda: totals(tables, log, "vip") == counts and members(tables, log, "vip") == all_members)
         assert second.stop() == 0
     with start():  # a new group: every record once more, from the first
         log.change("latecomer", "vip", 1)
         eventually(lambda: "latecomer" in members(tables, log, "vip"))
         eventually(lambda: totals(tables, log, "vip") == (counts[0] + 1, counts[1]))
         eventually(lambda: 0 in by_day(tables, log, "vip"))
-    assert members(tables, log, "vip") == {**everybody, "latecomer": 1}
+    assert members(tables, log, "vip") == {**all_members, "latecomer": 1}
     days = {n: sum(one >= n for one in last.values()) for n in range(1, 7)}
     assert by_day(tables, log, "vip") == {0: (1, 0)} | {n: (many, 0) if n % 2 else (0, many) for n, many in days.items()}
 
@@ -135,7 +135,7 @@ def test_bad_records_go_to_the_dead_letters_and_the_rest_goes_on(stack: Stack, l
 
 
 def test_offsets_pass_the_markers_that_transactions_leave(stack: Stack, log: Log, start: Start, tables: Database) -> None:
-    """So that 'caught up' can be told by offsets alone, and aborted records are never projected."""
+    """Offsets alone then state whether the projector has caught up, and aborted records are never projected."""
     producer = Producer(producer_config(stack.brokers, **{"transactional.id": f"test-{uuid.uuid4().hex}"}))
     producer.init_transactions(30)
     for user, ends in (("ada", producer.commit_transaction), ("bob", producer.abort_transaction)):
@@ -183,7 +183,7 @@ def test_ends_lie_beyond_an_open_transaction(stack: Stack, log: Log) -> None:
         reader.close()
 
 
-def test_progress_appears_when_what_it_tells_of_is_there(log: Log, start: Start, tables: Database) -> None:
+def test_progress_appears_after_the_changes_that_it_covers(log: Log, start: Start, tables: Database) -> None:
     name = f"{log.workspace}/vip"
     log.change("ada", "vip", 1)
     log.progress({"vip": 4}, stream_time_ms=5_000)
@@ -199,7 +199,7 @@ def _progress(tables: Database, name: str) -> dict[int, int] | None:
     return found if len(found) == PARTITIONS else None
 
 
-def test_with_the_database_away_it_waits_and_says_so(log: Log, start: Start, tables: Database, own_cassandra: Cassandra) -> None:
+def test_without_the_database_it_waits_and_reports_it(log: Log, start: Start, tables: Database, own_cassandra: Cassandra) -> None:
     with Gate("127.0.0.1", own_cassandra.port) as gate:
         through_gate = own_cassandra.model_copy(update={"contact_points": "127.0.0.1", "port": gate.port})
         with start(cassandra=through_gate) as service:

@@ -90,7 +90,7 @@ def test_a_client_without_answers_beside_one_with_answers_has_failed(world: Worl
     assert "restart this process" in (world.source.client_failure or "")
 
 
-def test_a_broker_that_answers_nobody_is_away(world: World) -> None:
+def test_a_silent_broker_is_unavailable(world: World) -> None:
     world.fail()
     world.answers_new = False
     for world.now in (0.0, LIMIT_SECONDS, 100 * LIMIT_SECONDS):

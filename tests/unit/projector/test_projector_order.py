@@ -13,9 +13,9 @@ from starling_common.wire import DecodeError, Record
 from starling_projector.agents import Parts, Projector
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
-from starling_projector.source import ClientFailed, Source, Taken
+from starling_projector.source import ClientFailed, Polled, Source
 from starling_projector.store import Store
-from starling_projector.tallies import Counted, Tally
+from starling_projector.tallies import Tally, TallyKey
 
 ENTRY = {
     "workspace": "acme",
@@ -93,9 +93,9 @@ class World:
         if here == self.stop_at:
             self.projector.stop()
 
-    def take(self, _wait_seconds: float, _most: int) -> Taken:
+    def poll(self, _wait_seconds: float, _most: int) -> Polled:
         self.stop_if("take")
-        return Taken(self.messages)
+        return Polled(self.messages)
 
     def commit(self, limits: dict[tuple[str, int], int]) -> None:
         self.happens(f"committed{sorted(limits.values()) or ''}")
@@ -124,10 +124,10 @@ class World:
         self.happens(f"rows {len(rows)}")
         return {}
 
-    def tallies(self, keys: Sequence[Counted]) -> dict[Counted, Tally]:
+    def tallies(self, keys: Sequence[TallyKey]) -> dict[TallyKey, Tally]:
         return dict.fromkeys(keys, Tally())
 
-    def write_tallies(self, tallies: dict[Counted, Tally]) -> None:
+    def write_tallies(self, tallies: dict[TallyKey, Tally]) -> None:
         self.happens(f"counts {sorted(tally.entered for tally in tallies.values())}")
 
     def write_progress(self, shown: Sequence[Any]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from starling_common.outcome import Done, Refused
 from starling_common.read_models import member_bucket
-from starling_projector.rows import MAX_IDENTIFIER_BYTES, Into, rows_of
+from starling_projector.rows import MAX_IDENTIFIER_BYTES, Destination, rows_of
 
 CHANGE: dict[str, Any] = {
     "workspace": "acme",
@@ -37,7 +37,7 @@ REPORT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def rows(topic: str, record: dict[str, Any], offset: int = 0) -> dict[Into, tuple[Any, ...]]:
+def rows(topic: str, record: dict[str, Any], offset: int = 0) -> dict[Destination, tuple[Any, ...]]:
     outcome = rows_of(topic, record, offset)
     assert isinstance(outcome, Done)
     return dict(outcome.value)
@@ -46,15 +46,15 @@ def rows(topic: str, record: dict[str, Any], offset: int = 0) -> dict[Into, tupl
 def test_an_entry_is_a_member_written_at_its_sequence() -> None:
     found = rows("segments.membership", CHANGE)
     assert found == {
-        Into.MEMBER: ("acme", "vip", member_bucket("ada"), "ada", 1_000, 5, 5),
-        Into.USER_SEGMENT: ("acme", "ada", "vip", "ENTERED", 5, 1_000, 3, 5),
+        Destination.MEMBER: ("acme", "vip", member_bucket("ada"), "ada", 1_000, 5, 5),
+        Destination.USER_SEGMENT: ("acme", "ada", "vip", "ENTERED", 5, 1_000, 3, 5),
     }
 
 
 def test_an_exit_deletes_at_its_sequence() -> None:
     found = rows("segments.membership", {**CHANGE, "status": "EXITED", "sequence": 6})
-    assert found[Into.MEMBER_GONE] == (6, "acme", "vip", member_bucket("ada"), "ada")
-    assert Into.MEMBER not in found
+    assert found[Destination.MEMBER_GONE] == (6, "acme", "vip", member_bucket("ada"), "ada")
+    assert Destination.MEMBER not in found
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_an_exit_deletes_at_its_sequence() -> None:
 )
 def test_the_action_decides_the_status(action: str, status: str) -> None:
     found = rows("webhooks.definitions", {**DEFINITION, "action": action}, offset=41)
-    assert found[Into.DEFINITION] == ("acme", "segment", "vip", 2, status, "{}", "me", 77, 42)
+    assert found[Destination.DEFINITION] == ("acme", "segment", "vip", 2, status, "{}", "me", 77, 42)
 
 
-def test_only_the_first_change_says_when_it_was_made() -> None:
-    assert Into.DEFINITION_CREATED not in rows("segments.definitions", DEFINITION)
+def test_only_the_first_change_writes_the_creation_time() -> None:
+    assert Destination.DEFINITION_CREATED not in rows("segments.definitions", DEFINITION)
     found = rows("segments.definitions", {**DEFINITION, "action": "DEFINED"}, offset=9)
-    assert found[Into.DEFINITION_CREATED] == ("acme", "segment", "vip", 77, 10)
+    assert found[Destination.DEFINITION_CREATED] == ("acme", "segment", "vip", 77, 10)
 
 
 def test_an_event_is_one_row_however_often_it_is_read() -> None:
@@ -84,7 +84,7 @@ def test_an_event_is_one_row_however_often_it_is_read() -> None:
         "workspace": "acme", "user_id": "ada", "event_time": 5, "event_id": "e1", "kind": "page", "name": "Page Viewed",
         "message_id": "m1", "properties": '{"n": "ü"}', "context": "{}", "received_at": 9, "correlation_id": "c",
     }  # fmt: skip
-    found = rows("events.behaviour", event, offset=6)[Into.USER_EVENT]
+    found = rows("events.behaviour", event, offset=6)[Destination.USER_EVENT]
     assert found[:4] == ("acme", "ada", 5, "e1")
     assert found[4:7] == ("page", "Page Viewed", "m1")
     assert json.loads(found[7]) == {"properties": {"n": "ü"}, "context": {}}
@@ -92,13 +92,13 @@ def test_an_event_is_one_row_however_often_it_is_read() -> None:
 
 
 def test_what_became_of_a_message_is_an_event_too() -> None:
-    found = rows("events.delivery", REPORT)[Into.USER_EVENT]
+    found = rows("events.delivery", REPORT)[Destination.USER_EVENT]
     assert found[4:7] == ("delivery", "Message Retrying", None)
     assert json.loads(found[7])["properties"]["status_code"] == 503
 
 
 def test_a_message_that_no_segment_asked_for_is_in_the_history_too() -> None:
-    found = rows("events.delivery", {**REPORT, "segment_key": None})[Into.USER_EVENT]
+    found = rows("events.delivery", {**REPORT, "segment_key": None})[Destination.USER_EVENT]
     assert json.loads(found[7])["properties"]["segment_key"] is None
 
 
@@ -131,9 +131,9 @@ def test_an_identifier_of_the_greatest_length_is_taken() -> None:
 
 
 def test_a_definition_is_written_after_its_version() -> None:
-    order = list(Into)
-    assert order.index(Into.DEFINITION_VERSION) < order.index(Into.DEFINITION)
-    assert order.index(Into.DEFINITION_CREATED) < order.index(Into.DEFINITION)
+    order = list(Destination)
+    assert order.index(Destination.DEFINITION_VERSION) < order.index(Destination.DEFINITION)
+    assert order.index(Destination.DEFINITION_CREATED) < order.index(Destination.DEFINITION)
 
 
 def test_buckets_never_move() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_projector.tallies import Change, Counted, Tally, count, keys_of
+from starling_projector.tallies import Change, Tally, TallyKey, count, keys_of
 
 DAY_MS = 86_400_000
 
@@ -20,7 +20,7 @@ def numbered(drawn: list[tuple[str, int, bool, int]]) -> list[Change]:
 changes = st.lists(rows, max_size=12).map(numbered)
 
 
-def project(stored: dict[Counted, Tally], batch: list[Change]) -> None:
+def project(stored: dict[TallyKey, Tally], batch: list[Change]) -> None:
     known = {key: stored.get(key, Tally()) for change in batch for key in keys_of(change)}
     stored.update(count(known, batch))
 
@@ -28,7 +28,7 @@ def project(stored: dict[Counted, Tally], batch: list[Change]) -> None:
 @given(changes, st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=5))
 def test_reading_again_from_anywhere_before_adds_nothing(log: list[Change], turns: list[tuple[int, int]]) -> None:
     """Oracle: a plain count of the whole log. Each turn starts at or before what has been read, as a restart does."""
-    stored: dict[Counted, Tally] = {}
+    stored: dict[TallyKey, Tally] = {}
     read = 0
     for back, forward in turns:
         start = min(read, back)

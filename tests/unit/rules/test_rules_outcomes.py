@@ -8,7 +8,7 @@ import pytest
 from starling_common.message_events import EVENT_NAMES
 from starling_common.topics import DELIVERY, load_catalogue
 from starling_common.wire import Codec
-from starling_projector.rows import Into, rows_of
+from starling_projector.rows import Destination, rows_of
 from starling_rules.events import Reported
 from starling_rules.inputs import build_past_formats
 
@@ -40,7 +40,7 @@ def test_a_users_history_and_a_segment_see_the_same_event(outcome: str) -> None:
     event = value.at(7_000)
     ((into, row),) = rows_of(DELIVERY, REPORT | {"outcome": outcome}, 0).value  # type: ignore[union-attr]
     assert (into, row[5], json.loads(row[7])) == (
-        Into.USER_EVENT,
+        Destination.USER_EVENT,
         event.name,
         {"properties": event.properties, "context": event.context},
     )
