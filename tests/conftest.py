@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 # broker, database and registry cost 23 s of processor until schemas and tables are in place, and 42 s without this.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
-settings.register_profile("starling", deadline=None)  # how long an example takes says how busy the machine is
+settings.register_profile("starling", deadline=None)  # the duration of an example depends on the load of the machine
 settings.load_profile("starling")
 
 
@@ -34,7 +34,7 @@ LONGEST_FIRST = (
     "tests/integration/segmenter", "tests/integration/stream", "tests/integration", "tests/contract", "tests/property",
     "tests/unit",
 )  # fmt: skip
-"""So that at the end nobody waits for the one long file that was left."""
+"""Start the longest files first, which shortens the run."""
 
 ON_ONE = ("tests/system/test_live", "tests/contract/api", "tests/spark")
 """Files that share something that takes long to start: one process of pytest's gets all of them."""
@@ -54,7 +54,7 @@ class Together(LoadFileScheduling):  # type: ignore[misc]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Together:
-    """How the files are dealt out to several processes."""
+    """The distribution of the files over several processes."""
     return Together(config, log)
 
 
@@ -122,7 +122,7 @@ def shared_parts(directory: Path) -> Iterator[Shared]:
                 found = last.enter_context(embedded({"registry", "cassandra"}, directory / "shared"))
                 place.write_text(json.dumps([found.registry_url, found.cassandra_host, found.cassandra_port]))
                 last.callback(place.unlink)
-                last.callback(fcntl.flock, users, fcntl.LOCK_EX)  # called first: granted when nobody else is left
+                last.callback(fcntl.flock, users, fcntl.LOCK_EX)  # called first: granted when no other process uses it
         registry_url, host, port = json.loads(place.read_text())
         yield Shared(registry_url, Cassandra(contact_points=host, port=port))
 

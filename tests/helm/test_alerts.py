@@ -1,4 +1,4 @@
-"""The alert rules speak of metrics and labels that there are, and each has a runbook whose commands the command line takes."""
+"""The alert rules use existing metrics and labels, and each has a runbook whose commands exist."""
 
 import re
 import shlex
@@ -50,7 +50,7 @@ def _labels_of(matchers: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_asks_for_what_is_told(name: str) -> None:
+def test_a_rule_uses_exported_metrics(name: str) -> None:
     series, expression = _series(), RULES[name]["expr"]
     known: set[str] = set()
     for asked, matchers in _selectors(expression):
@@ -72,13 +72,13 @@ def test_a_rule_that_is_wrong_would_be_found(broken: str) -> None:
 def test_what_the_rules_of_the_stream_layer_ask_for_is_in_a_workers_registry() -> None:
     metrics = Metrics(CollectorRegistry())
     Gauges(metrics), BackingStoreGauges(metrics)
-    told = {f"{family.name}_total" if family.type == "counter" else family.name for family in metrics.registry.collect()}
+    exported = {f"{family.name}_total" if family.type == "counter" else family.name for family in metrics.registry.collect()}
     series = _series()
     asked = {series[name][0] for rule in RULES.values() for name, _ in _selectors(rule["expr"])}
-    assert {name for name in asked if name.startswith("starling_stream_")} <= told
+    assert {name for name in asked if name.startswith("starling_stream_")} <= exported
 
 
-def test_what_the_rules_of_services_ask_for_is_told_by_their_code() -> None:
+def test_rules_of_services_use_metrics_of_their_code() -> None:
     series = _series()
     asked = {series[name][0] for rule in RULES.values() for name, _ in _selectors(rule["expr"])} - {"up"}
     for name in (name for name in asked if not name.startswith("starling_stream_")):
@@ -93,8 +93,8 @@ def test_every_alert_has_its_page(name: str) -> None:
     text = page.read_text()
     assert text.startswith(f"# {name}\n")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
-    [told] = re.findall(r"^```promql\n(.*?)\n```", text, re.MULTILINE | re.DOTALL)
-    assert promql_parser.parse(told).prettify() == promql_parser.parse(RULES[name]["expr"]).prettify()
+    [query] = re.findall(r"^```promql\n(.*?)\n```", text, re.MULTILINE | re.DOTALL)
+    assert promql_parser.parse(query).prettify() == promql_parser.parse(RULES[name]["expr"]).prettify()
     assert f"[{name}]({page.name}) | {RULES[name]['labels']['severity']} |" in (RUNBOOKS / "README.md").read_text()
 
 

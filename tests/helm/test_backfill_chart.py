@@ -1,4 +1,4 @@
-"""The chart's pieces for the backfill speak of settings that there are, and allow exactly what the API does."""
+"""The chart's backfill templates use existing settings, and grant exactly the permissions of the API."""
 
 import inspect
 import re

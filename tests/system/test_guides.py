@@ -22,7 +22,7 @@ PAGES = [*sorted(DOCS.glob("tutorial/*.md"), reverse=True), *sorted(DOCS.glob("h
 
 WALKED = [page for page in PAGES if os.environ.get("STARLING_GUIDES") == "all" or "spark" not in page.relative_to(DOCS).parts]
 """`make guides` walks all pages; `make test` leaves out those of the Spark jobs, which take minutes each."""
-SAYS = {
+EXPECTED = {
     "tutorial/first-segment.md": ['"success":true', "\nada\n", '"status":"ENTERED"'],
     "tutorial/stateful-service.md": ['"streak_days":1'],
     "how-to/protocol-buffers.md": ['"success":true'],
@@ -76,7 +76,7 @@ def test_a_guide_can_be_followed(page: Path, checkout: tuple[Path, int]) -> None
     done = _bash(here, "".join(script), base, **_with_edited_catalogue(here, text))
     assert done.returncode == 0, done.stdout[-6_000:]
     printed = done.stdout.replace(" ", "")
-    assert [words for words in SAYS.get(str(page.relative_to(DOCS)), []) if words not in printed] == [], done.stdout[-6_000:]
+    assert [words for words in EXPECTED.get(str(page.relative_to(DOCS)), []) if words not in printed] == [], done.stdout[-6_000:]
 
 
 def _with_edited_catalogue(here: Path, text: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The whole platform by the wall clock: exits on time with nobody doing anything, bad input at every door, and life goes on."""
+"""The whole platform on the wall clock: exits on time without events, and invalid input at every edge."""
 
 import base64
 import gzip
@@ -62,7 +62,7 @@ def starling(platform: Platform, *arguments: str) -> str:
     return done.stdout
 
 
-def test_somebody_enters_and_leaves_on_time_with_nothing_happening(live: Platform) -> None:
+def test_a_user_enters_and_leaves_on_time_without_events(live: Platform) -> None:
     key = define(live, {"event": "Cart Updated", "within": "4s"})
     track(live, "ada", "Cart Updated")
     wait_for_members(live, key, {"ada"})
@@ -157,7 +157,7 @@ def test_traits_nested_segments_and_a_new_version(live: Platform) -> None:
     wait_for_members(live, nested, {user})
     held = live.api.get(f"/v1/users/{user}/segments").json()["items"]
     assert {item["segment"] for item in held} >= {plan, nested}
-    where = {"trait": "plan_of_test", "op": "eq", "value": "nobody"}
+    where = {"trait": "plan_of_test", "op": "eq", "value": "unknown"}
     assert live.api.put(f"/v1/segments/{plan}", json={"key": plan, "name": plan, "where": where}).status_code == 200
     wait_for_members(live, nested, set())
     assert live.api.delete(f"/v1/segments/{plan}").status_code == 409
@@ -175,7 +175,7 @@ def test_a_repeat_counts_once(live: Platform) -> None:
     wait_for_members(live, key, {"repeats"})
 
 
-def test_bad_input_at_every_door_is_told_kept_and_does_not_stop_anybody(live: Platform) -> None:
+def test_invalid_input_is_reported_and_stored_and_stops_no_service(live: Platform) -> None:
     key = define(live, {"event": "Good One"})
     refused = {
         "not JSON": live.ingest.post("/v1/track", content=b"{"),
@@ -184,7 +184,7 @@ def test_bad_input_at_every_door_is_told_kept_and_does_not_stop_anybody(live: Pl
         "bad gzip": live.ingest.post("/v1/batch", content=b"junk", headers={"Content-Encoding": "gzip"}),
         "too large": live.ingest.post("/v1/batch", content=b" " * (600 * 1024)),
         "zip bomb": live.ingest.post("/v1/batch", content=gzip.compress(b" " * 5_000_000), headers={"Content-Encoding": "gzip"}),
-        "unknown key": live.ingest.post("/v1/track", json={"userId": "x", "event": "x"}, auth=("nobody", "")),
+        "unknown key": live.ingest.post("/v1/track", json={"userId": "x", "event": "x"}, auth=("unknown", "")),
     }
     wanted = [400, 400, 400, 400, 413, 413, 401]
     assert [answer.status_code for answer in refused.values()] == wanted, {name: a.text for name, a in refused.items()}
@@ -217,9 +217,9 @@ def test_bad_input_at_every_door_is_told_kept_and_does_not_stop_anybody(live: Pl
     # Two that came alone and one of a batch; what could not be read at all was answered and not kept.
     assert stages.count("ingest") == 3
     assert all(letter.record["code"] and letter.record["message"] for letter in letters)
-    told = starling(live, "dlq", "list")
-    assert all(letter.id in told for letter in letters)
-    # What was refused for good reason is refused again, and is in the list twice.
+    listed = starling(live, "dlq", "list")
+    assert all(letter.id in listed for letter in letters)
+    # A record that is refused again is in the list twice.
     [undated] = [letter for letter in letters if letter.record["key"] == b"default/odd"]
     starling(live, "dlq", "replay", undated.id)
     live.settle()
@@ -280,7 +280,7 @@ def test_definitions_with_faults_are_refused_with_all_of_them(live: Platform) ->
     assert (nowhere.status_code, nowhere.json()["errors"][0]["code"]) == (422, "unknown_list")
 
 
-def test_the_tiers_of_a_state_agree_and_a_partition_can_be_built_anew(live: Platform) -> None:
+def test_the_stores_of_a_state_agree_and_a_partition_can_be_rebuilt(live: Platform) -> None:
     track(live, "tiers", "Order Completed", revenue=1)
     live.settle()
     wait_until(lambda: '"cassandra": {' in starling(live, "state", "inspect", "tiers"), "the state to be flushed")

@@ -54,13 +54,13 @@ def test_a_membership_explains_itself(live: Platform) -> None:
         track(live, user, name)
     assert live.ingest.post("/v1/identify", json={"userId": user, "traits": {"plan": "free"}}).status_code == 200
     live.settle()
-    told = live.api.get(f"/v1/users/{quote(user, safe='')}/explain/{key}").json()
-    assert told["member"] is False
-    count, trait = told["tree"]["children"]
+    explained = live.api.get(f"/v1/users/{quote(user, safe='')}/explain/{key}").json()
+    assert explained["member"] is False
+    count, trait = explained["tree"]["children"]
     assert (count["node"], count["truth"], count["observed"]) == ("/where/all/0", True, 2)
-    assert parse_instant(count["next_change_at"]) > parse_instant(told["as_of"])
+    assert parse_instant(count["next_change_at"]) > parse_instant(explained["as_of"])
     assert (trait["node"], trait["truth"], trait["observed"], trait["next_change_at"]) == ("/where/all/1", False, "free", None)
     assert live.ingest.post("/v1/identify", json={"userId": user, "traits": {"plan": "pro"}}).status_code == 200
     live.settle()
     assert '"member": true' in starling(live, "segments", "explain", user, key)
-    assert live.api.get(f"/v1/users/{quote(f'nobody-{user}', safe='')}/explain/{key}").json()["code"] == "unknown_user"
+    assert live.api.get(f"/v1/users/{quote(f'unknown-{user}', safe='')}/explain/{key}").json()["code"] == "unknown_user"

@@ -353,7 +353,7 @@ def test_other_paths_and_methods_are_problems_too(client: Client) -> None:
     assert is_problem(client.call("DELETE", "/v1/users/ada/segments"), 405, "method_not_allowed")
     assert is_problem(client.call("DELETE", "/v1/users/a%2Fsegments"), 501, "not_yet")
     for path in ("", "/size", "/members", "/versions", "/history"):
-        assert is_problem(client.call("GET", f"/v1/segments/nobody{path}"), 404, "unknown_segment")
+        assert is_problem(client.call("GET", f"/v1/segments/unknown{path}"), 404, "unknown_segment")
     assert is_problem(client.call("GET", "/v1/users/unknown"), 404, "unknown_user")
     assert is_problem(client.call("PUT", "/v1/segments/unknown", BUYERS | {"key": "unknown"}), 404, "unknown_segment")
     assert is_problem(client.call("DELETE", "/v1/segments/unknown"), 404, "unknown_segment")

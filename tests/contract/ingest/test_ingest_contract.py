@@ -217,7 +217,7 @@ def test_what_a_browser_asks_for(edge: EdgeProcess, client: httpx.Client) -> Non
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST, OPTIONS")
 
 
-def test_a_workspace_that_sends_too_much_is_told_when_to_come_back(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_rate_limited_workspace_gets_retry_after(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> None:
     settings = {
         "STARLING_WRITE_KEYS": f"key={WORKSPACE}",
         "STARLING_RATE_ITEMS_PER_SECOND": "0.1",

@@ -1,4 +1,4 @@
-"""What every implementation of the edge's `Publish` port does; the real one and the one that other tests stand in for it."""
+"""The contract of the edge's `Publish` port, for the real implementation and for the fake of other tests."""
 
 import asyncio
 import uuid

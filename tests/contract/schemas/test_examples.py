@@ -1,4 +1,4 @@
-"""Every record has examples, and each is exactly what its schema says: what it is made of comes back from the bytes."""
+"""Every record has examples, which match its schema and survive encoding and decoding."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_between_them_the_examples_fill_every_field(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_every_field_says_what_it_is(name: str) -> None:
+def test_every_field_has_a_description(name: str) -> None:
     schema = schema_of(name)
     assert schema["doc"]
     assert [field["name"] for field in schema["fields"] if not field.get("doc")] == []

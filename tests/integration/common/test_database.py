@@ -1,4 +1,4 @@
-"""The session that everybody shares: many statements side by side, and nothing left behind by those that are answered."""
+"""The shared session: parallel statements, and no resources retained by completed ones."""
 
 import gc
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def test_more_statements_than_fly_at_once_are_answered_in_their_order(database: 
     assert [[row["value"] for row in rows] for rows in found] == [[b"%d" % bucket] * 3 for bucket in range(200)] + [[]]
 
 
-def test_one_that_is_refused_is_told(database: Database, table: str) -> None:
+def test_a_refused_statement_raises(database: Database, table: str) -> None:
     with pytest.raises(DatabaseUnavailable):
         database.write_batches([[(PUT.format(table), (1, 1, b"fine"))], [(PUT.format("nowhere"), (1, 1, b"lost"))]])
 

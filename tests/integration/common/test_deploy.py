@@ -97,7 +97,7 @@ def test_a_compatible_change_gets_an_id_of_its_own(stack: Stack, tmp_path: Path,
         codec.schema_text.cache_clear()
 
 
-def test_a_service_without_a_deploy_step_is_told_what_to_run(stack: Stack) -> None:
+def test_a_service_without_a_deploy_step_names_the_command(stack: Stack) -> None:
     with pytest.raises(SchemaMissing, match=r"starling_common\.deploy"):
         Registry(stack.registry_url).codec(own_topic().name, "ClockAdvanced")
 
@@ -125,7 +125,7 @@ def test_a_view_holds_all_that_was_written_and_follows(stack: Stack) -> None:
         admin.delete_topics([topic.name])[topic.name].result()
 
 
-def test_a_view_that_broke_says_so(stack: Stack) -> None:
+def test_a_broken_view_reports_its_error(stack: Stack) -> None:
     admin, topic = AdminClient({"bootstrap.servers": stack.brokers}), own_topic()
     create_topics(admin, [topic], 1)
     produce_and_wait(Producer(producer_config(stack.brokers)), topic.name, key=b"a", value=b"x", headers=[])

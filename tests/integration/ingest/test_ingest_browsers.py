@@ -88,7 +88,7 @@ def test_the_configuration_of_rudderstacks_client_is_what_it_takes_for_one(edge:
     ("method", "path"),
     [("GET", "/sourceConfig"), ("POST", "/api/s/track"), ("POST", "/api/s/s2s/track"), ("POST", "/beacon/v1/batch")],
 )
-def test_a_key_that_is_not_known_is_told_so_at_every_path(edge: EdgeProcess, method: str, path: str) -> None:
+def test_an_unknown_key_is_refused_at_every_path(edge: EdgeProcess, method: str, path: str) -> None:
     for key in ("id", "id:***", "id:other", "wrong"):
         answer = httpx.request(method, edge.url + path, headers={"X-Write-Key": key})
         assert (answer.status_code, answer.json()["code"]) == (401, "unknown_write_key")

@@ -119,9 +119,9 @@ def test_a_clients_order_is_the_order_of_its_stamps_and_of_its_partition(
 
 
 @pytest.mark.parametrize("make", [SegmentClient, RudderClient])
-def test_a_client_with_a_wrong_key_is_told_so(edge: EdgeProcess, make: Any) -> None:
+def test_a_client_with_a_wrong_key_gets_an_error(edge: EdgeProcess, make: Any) -> None:
     failures: list[Any] = []
-    client = make("nobody", host=edge.url, on_error=lambda error, _batch: failures.append(error), max_retries=0)
+    client = make("unknown", host=edge.url, on_error=lambda error, _batch: failures.append(error), max_retries=0)
     client.track("u-1", "Order Completed")
     client.flush()
     client.join()

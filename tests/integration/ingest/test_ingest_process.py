@@ -26,8 +26,8 @@ TRACK = {"userId": "u-1", "event": "e"}
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
-    """An address at which nobody answers, held so that nobody else takes it."""
+def silent_address() -> Iterator[str]:
+    """An address that accepts no connection, reserved for the test."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{holder.getsockname()[1]}"
@@ -68,8 +68,8 @@ def test_a_stop_in_the_middle_of_the_work_loses_nothing_that_was_acknowledged(st
 
 
 @pytest.mark.parametrize("missing", ["STARLING_KAFKA__BROKERS", "STARLING_REGISTRY__URL"])
-def test_without_what_it_needs_it_waits_and_says_for_what(stack: Stack, tmp_path: Path, missing: str) -> None:
-    with nobody() as address:
+def test_without_a_dependency_it_waits_and_names_it(stack: Stack, tmp_path: Path, missing: str) -> None:
+    with silent_address() as address:
         settings = stack.environment() | {
             "STARLING_WRITE_KEYS": "key=w",
             missing: address if "KAFKA" in missing else f"http://{address}",
@@ -136,13 +136,13 @@ def test_a_port_that_is_taken_ends_it() -> None:
         )
     assert ended.returncode == 1
     assert ended.stderr == ""
-    (told,) = [record for record in map(json.loads, ended.stdout.splitlines()) if record["event"] == "cannot_listen"]
-    assert told["address"].endswith(f":{port}")
-    assert told["reason"].startswith("Address already in use")
-    assert "STARLING_HTTP__PORT" in told["cure"]
+    (logged,) = [record for record in map(json.loads, ended.stdout.splitlines()) if record["event"] == "cannot_listen"]
+    assert logged["address"].endswith(f":{port}")
+    assert logged["reason"].startswith("Address already in use")
+    assert "STARLING_HTTP__PORT" in logged["cure"]
 
 
-def test_records_that_nobody_takes_fail_in_time_and_leave_the_queue() -> None:
+def test_unacknowledged_records_fail_in_time_and_leave_the_queue() -> None:
     async def story(address: str) -> None:
         publisher = Publisher(address, ack_timeout_ms=500, high_water_records=3, high_water_bytes=2**20)
         two = [Outgoing("ingest.track", b"w/u", b"value", 1), Outgoing("ingest.track", b"w/u", b"value", 2)]
@@ -160,7 +160,7 @@ def test_records_that_nobody_takes_fail_in_time_and_leave_the_queue() -> None:
             await asyncio.to_thread(publisher.topics, 0.2)
         assert await publisher.close(1) == 0
 
-    with nobody() as address:
+    with silent_address() as address:
         asyncio.run(story(address))
 
 
@@ -172,7 +172,7 @@ def test_bytes_are_bounded_as_well() -> None:
         assert publisher.records_in_flight == 0
         assert await publisher.close(1) == 0
 
-    with nobody() as address:
+    with silent_address() as address:
         asyncio.run(story(address))
 
 

@@ -129,7 +129,7 @@ def test_ctrl_c_in_the_foreground_stops_everything(home: Path, base: int) -> Non
     assert marked_processes(Instance(home).options().instance_id) == []
 
 
-def test_a_taken_port_is_told_and_nothing_is_started(starling: Starling, home: Path, base: int) -> None:
+def test_a_port_in_use_is_reported_and_nothing_is_started(starling: Starling, home: Path, base: int) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", base + 3))
         taken.listen()
@@ -140,7 +140,7 @@ def test_a_taken_port_is_told_and_nothing_is_started(starling: Starling, home: P
     assert not home.exists()
 
 
-def test_a_part_that_cannot_start_is_told_with_its_own_words(starling: Starling, home: Path, base: int) -> None:
+def test_a_part_that_cannot_start_is_reported_with_its_output(starling: Starling, home: Path, base: int) -> None:
     assert starling(home, "up", "--detach", "--only", "kafka", "--port-base", str(base)).returncode == 0
     assert starling(home, "down").returncode == 0
     (home / "kafka" / "data" / "meta.properties").write_text("version=1\nnode.id=2\ncluster.id=another\n")
@@ -160,7 +160,7 @@ def test_two_databases_side_by_side(tmp_path: Path) -> None:
     assert marked_processes(Instance(tmp_path / "one").options().instance_id) == []
 
 
-def test_commands_without_an_instance_say_what_to_do(starling: Starling, tmp_path: Path) -> None:
+def test_commands_without_an_instance_name_the_next_step(starling: Starling, tmp_path: Path) -> None:
     for command in (("down",), ("settle",), ("topics",), ("clock", "advance", "2020-01-01"), ("dlq", "list"), ("segments", "list")):
         refused = starling(tmp_path / "none", *command)
         assert refused.returncode == 1, command

@@ -69,7 +69,7 @@ def test_an_empty_topic_has_no_lag(offsets: Offsetter, stage: Stage) -> None:
     assert stage_lag(offsets, stage) == 0
 
 
-def test_records_nobody_has_read_are_lag(deployed: Addresses, offsets: Offsetter, stage: Stage) -> None:
+def test_unread_records_are_lag(deployed: Addresses, offsets: Offsetter, stage: Stage) -> None:
     produce(deployed, stage.inputs[0], 10)
     assert stage_lag(offsets, stage) == 10
     commit(deployed, stage, 5, 3)
@@ -129,9 +129,9 @@ def test_settle_waits_for_an_open_transaction(deployed: Addresses, offsets: Offs
     settle(Pipeline([stage], offsets, list), 30)
 
 
-def test_settle_without_a_broker_says_so(starling: Starling, stage: Stage) -> None:
-    with Offsetter("127.0.0.1:9") as nobody, pytest.raises(NotSettled, match="the broker does not answer"):
-        settle(Pipeline([stage], nobody, list), 0.5)
+def test_settle_without_a_broker_reports_it(starling: Starling, stage: Stage) -> None:
+    with Offsetter("127.0.0.1:9") as unreachable, pytest.raises(NotSettled, match="the broker does not answer"):
+        settle(Pipeline([stage], unreachable, list), 0.5)
 
 
 def test_the_clock_reaches_every_partition_once_and_never_goes_back(deployed: Addresses, starling: Starling) -> None:

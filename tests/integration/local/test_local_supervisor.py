@@ -19,7 +19,7 @@ from starling_local.stack.process import marked_processes
 
 PATIENCE_SECONDS = 30.0
 
-# A part that ignores TERM and has a child that does too; says so by writing both ids.
+# A part that ignores TERM and has a child that does too. It writes both ids.
 STUBBORN = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -74,7 +74,7 @@ def instance(tmp_path: Path) -> Instance:
 
 @pytest.fixture
 def supervisor(instance: Instance) -> Iterator[subprocess.Popen[bytes]]:
-    # Nobody listens there: the first part runs, and never gets ready.
+    # No process listens there, so the first part runs without becoming ready.
     command = [sys.executable, "-c", SUPERVISE, str(instance.data_dir), STUBBORN, "http://127.0.0.1:9/"]
     with subprocess.Popen(command) as process:
         wait_for((instance.data_dir / "pids").exists)
@@ -132,34 +132,34 @@ from starling_local.stack.parts import HttpProbe, Part
 from starling_local.stack.supervisor import Supervisor
 
 def plan(options):
-    told = {"TOLD": str(options.backfill)}
+    configured = {"CONFIGURED": str(options.backfill)}
     return [Part(name=name, command=("sleep", "600"), probe=HttpProbe("http://127.0.0.1:9/"), env=env)
-            for name, env in (("told", told), ("other", {}))]
+            for name, env in (("configured", configured), ("other", {}))]
 
 Supervisor(Instance(Path(sys.argv[1])), plan).run()
 """
 
 
-def test_a_part_that_is_told_something_else_is_started_anew_and_no_other(instance: Instance) -> None:
+def test_only_a_part_with_a_changed_environment_is_restarted(instance: Instance) -> None:
     def processes() -> dict[str, int | None]:
         report = instance.report()
         return {part.name: part.pid for part in report.parts} if report else {}
 
-    def told() -> str | None:
-        pid = processes().get("told")
-        return psutil.Process(pid).environ().get("TOLD") if pid and alive(pid) else None
+    def configured() -> str | None:
+        pid = processes().get("configured")
+        return psutil.Process(pid).environ().get("CONFIGURED") if pid and alive(pid) else None
 
     with subprocess.Popen([sys.executable, "-c", CHANGING, str(instance.data_dir)]) as process:
         try:
-            wait_for(lambda: told() == "False")
+            wait_for(lambda: configured() == "False")
             before = processes()
             instance.save_options(msgspec.structs.replace(instance.options(), backfill=True, revision=1))
             process.send_signal(signal.SIGHUP)
-            wait_for(lambda: told() == "True")
+            wait_for(lambda: configured() == "True")
             after = processes()
         finally:
             stop(instance)
-    assert before["told"] != after["told"]
+    assert before["configured"] != after["configured"]
     assert before["other"] == after["other"]
 
 

@@ -91,7 +91,7 @@ class Worker:
             **os.environ,
             **stack.environment(),
             "STARLING_HTTP__PORT": str(port),
-            # One member after another, as a restarted pod: nobody waits for the session of the one before.
+            # One member after another, as a restarted pod, without a wait for the previous session.
             "STARLING_INSTANCE_ID": f"normalizer-{os.getpid()}",
             "STARLING_SESSION_TIMEOUT_SECONDS": "10",
             "STARLING_STATE_DIR": str(state_dir),

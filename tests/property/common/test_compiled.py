@@ -1,4 +1,4 @@
-"""The compiled readers and writers say what the general codec says, on good bytes and on broken ones."""
+"""The compiled readers and writers agree with the general codec, on valid and on broken bytes."""
 
 import importlib.util
 import json
@@ -124,7 +124,7 @@ def _outcome(read: Callable[[bytes], tuple[Any, ...]], data: bytes) -> tuple[Any
 def test_a_reader_leaves_blocks_with_a_size_and_other_writers_to_their_meaning() -> None:
     texts = ("workspace", "user_id", "event_id", "message_id", "kind", "name", "properties", "context", "traits", "correlation_id")
     whole = BEHAVIOUR_CODEC.encode({**dict.fromkeys(texts, ""), "received_at": 0, "event_time": 0, "anonymous_ids": ["a", "b"]})
-    # One block of two texts, written with the negative count that announces the block's size in bytes.
+    # One block of two texts, written with the negative count that precedes the block's size in bytes.
     sized = whole.replace(b"\x04\x02a\x02b\x00", b"\x03\x08\x02a\x02b\x00", 1)
     assert sized != whole
     assert READER(sized)[3] == ["a", "b"]
@@ -237,7 +237,7 @@ def _walked(module: ModuleType, data: bytes, names: Sequence[str]) -> tuple[Any,
 
 
 @pytest.mark.parametrize("avro", ["float", ["string", "long"], {"type": "fixed", "name": "F", "size": 2}])
-def test_what_only_the_codec_can_read_is_told(avro: Any) -> None:
+def test_schemas_that_need_the_general_codec_are_reported(avro: Any) -> None:
     with pytest.raises(ValueError, match="no reader for"):
         fields.shape_of(avro)
 

@@ -1,4 +1,4 @@
-"""Deterministic ids are the UUIDs of RFC 9562 that they say they are."""
+"""Deterministic ids are valid UUIDs of RFC 9562."""
 
 import uuid
 

@@ -65,8 +65,8 @@ def without_nulls(document: Mapping[str, Any]) -> dict[str, Any]:
     return kept | ({"batch": [without_nulls(item) for item in kept["batch"]]} if "batch" in kept else {})
 
 
-def told(parsed: ParsedBody | Refused) -> Any:
-    """What the sender is told, and what the edge knows of each item."""
+def outcome_of(parsed: ParsedBody | Refused) -> Any:
+    """Return the response to the sender and the parsed items."""
     if isinstance(parsed, Refused):
         return parsed.code
     rejections = [
@@ -104,7 +104,7 @@ def value_of(outcome: Any) -> ParsedBody | Refused:
 
 
 def agree(as_json: ParsedBody | Refused, packed: ParsedBody | Refused) -> None:
-    assert told(packed) == told(as_json)
+    assert outcome_of(packed) == outcome_of(as_json)
     if isinstance(as_json, ParsedBody) and isinstance(packed, ParsedBody):
         assert became(packed) == became(as_json)
 

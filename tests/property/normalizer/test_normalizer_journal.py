@@ -1,4 +1,4 @@
-"""Whatever an ingest record holds, it gets exactly one outcome, and a task taken over in between says the same."""
+"""Every ingest record gets exactly one outcome, which a reassignment of its task does not change."""
 
 import json
 from typing import Any
@@ -118,14 +118,14 @@ def check_journal(task: MemoryTask[Profile], fed: Fed) -> list[tuple[str, bytes,
 def test_every_record_gets_exactly_one_outcome_and_a_takeover_changes_nothing(feed: list[Fed], clock: Clock) -> None:
     steady, moving = new_task(clock), new_task(clock)
     for fed in feed:
-        said = check_journal(steady, fed)
+        journal = check_journal(steady, fed)
         moving = moving.restart()
-        assert check_journal(moving, fed) == said
+        assert check_journal(moving, fed) == journal
     assert moving.states() == steady.states()
 
 
 @given(st.lists(arrivals(), max_size=8))
-def test_one_unit_of_many_records_says_what_many_units_say(feed: list[Fed]) -> None:
+def test_one_unit_of_many_records_equals_many_units(feed: list[Fed]) -> None:
     one_by_one, at_once = new_task(Clock.WALL), new_task(Clock.WALL)
     for fed in feed:
         one_by_one.feed_all([fed])

@@ -140,7 +140,7 @@ def test_events_beyond_the_limit_of_a_user_are_a_limitation() -> None:
 
 
 def test_a_preview_fires_the_timers_since_the_last_flush() -> None:
-    """Timers that have not fired yet fire in the answer: the state is as old as it is, the answer is of the instant it says."""
+    """A preview fires the timers that are due at its `as_of`, even if the flushed state is older."""
     site = shop(buyers=BUYERS)
     site.world.audience.reported = {0: ReportedProgress(NOW_MS + 4 * DAY_MS, {"acme/buyers": 1})}
     found = site.preview({"segment": "buyers"})

@@ -34,7 +34,7 @@ def test_a_new_segment_is_posted() -> None:
     assert calls == ["GET", "POST"]
 
 
-def test_a_known_segment_gets_a_new_version_of_the_one_that_was_read() -> None:
+def test_a_known_segment_gets_a_new_version_of_its_current_one() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
             return httpx.Response(200, headers={"ETag": '"3"'}, json={"key": "vips"})
@@ -51,7 +51,7 @@ def test_pausing_and_resuming_are_posted() -> None:
     assert client(answer).change_status("vips", "pause")["status"] == "POST /v1/segments/vips/pause"
 
 
-def test_every_fault_of_a_definition_is_told() -> None:
+def test_every_error_of_a_definition_is_reported() -> None:
     errors = [{"pointer": "/where/op", "code": "unknown_operator", "message": "no operator 'gr'", "expected": "gt"}]
     body = {"code": "invalid_segment", "message": "the definition has 1 fault", "errors": errors}
     refused = httpx.Response(422, json=body)
@@ -62,13 +62,13 @@ def test_every_fault_of_a_definition_is_told() -> None:
     )
 
 
-def test_not_yet_is_told_plainly() -> None:
+def test_not_yet_has_a_plain_message() -> None:
     not_yet = httpx.Response(501, json={"code": "not_yet", "message": "explain is not there yet"})
     with pytest.raises(ApiRefused, match=r"explain is not there yet \(HTTP 501, not_yet\)"):
         client(lambda _request: not_yet).explain("u", "k")
 
 
-def test_nobody_answering_is_told_with_the_next_step() -> None:
+def test_an_unreachable_api_is_reported_with_the_next_step() -> None:
     def answer(_request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("connection refused")
 
@@ -76,7 +76,7 @@ def test_nobody_answering_is_told_with_the_next_step() -> None:
         client(answer).segment("x")
 
 
-def test_an_answer_that_is_no_problem_document_is_told_by_its_status() -> None:
+def test_an_error_without_a_problem_document_is_reported_by_its_status() -> None:
     with pytest.raises(ApiRefused, match="HTTP 502"):
         client(lambda _request: httpx.Response(502, text="bad gateway")).segment("x")
 

@@ -56,7 +56,7 @@ def test_cells_are_typed_as_json_types_them(cell: str, value: object) -> None:
         (["userId", "event", "event"], "'event' occurs twice"),
     ],
 )
-def test_a_bad_header_is_told(header: list[str], fault: str) -> None:
+def test_an_invalid_header_is_reported(header: list[str], fault: str) -> None:
     assert fault in "; ".join(header_errors(header))
 
 

@@ -63,7 +63,7 @@ def test_long_lines_make_small_batches(tmp_path: Path) -> None:
     assert all(len(json.dumps({"batch": batch.items})) < 512 * 1024 for batch in found)
 
 
-def test_a_bad_line_is_told_with_its_place_and_the_others_go_on(tmp_path: Path) -> None:
+def test_an_invalid_line_is_reported_with_its_number_and_skipped(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text('{"userId": "1"}\n\n{"userId": \n{"userId": "2"}\n')
     (batch,) = all_batches(path)
@@ -86,7 +86,7 @@ def test_refused_items_are_counted_and_named(tmp_path: Path) -> None:
     assert result.errors == [f"message {batch.items[1]['messageId']}: missing_event: no event"]
 
 
-def test_it_waits_as_long_as_it_is_told_and_sends_the_same_again(tmp_path: Path) -> None:
+def test_it_waits_for_retry_after_and_repeats_the_request(tmp_path: Path) -> None:
     (batch,) = all_batches(file_of(tmp_path, 2))
     bodies: list[bytes] = []
 

@@ -45,7 +45,7 @@ def test_the_page_loads_nothing_and_escapes_what_came_from_outside() -> None:
     ET.fromstring(body)  # noqa: S314 - our own text: every element is closed
 
 
-def test_the_page_says_the_shares() -> None:
+def test_the_page_contains_the_shares() -> None:
     text = page(audience(HEAD, rows()))
     assert "50.0%" in text  # of four who entered two are there a week later
     assert "1 (25%)" in text  # of the four in `s`

@@ -8,7 +8,7 @@ import pytest
 from starling_common import testing
 
 FIRST_OUTGOING = 32_768
-"""Where Linux begins to take ports for outgoing connections from, unless it is told otherwise."""
+"""The default first port that Linux uses for outgoing connections."""
 
 
 def test_the_same_port_is_not_given_twice_in_a_row() -> None:
@@ -17,7 +17,7 @@ def test_the_same_port_is_not_given_twice_in_a_row() -> None:
     assert max(given) < FIRST_OUTGOING
 
 
-def test_a_port_that_somebody_listens_on_is_not_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_port_in_use_is_not_returned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         monkeypatch.setattr(testing, "_PORT_FILE", tmp_path / "last")
         monkeypatch.setattr(testing, "_FIRST_PORT", holder.getsockname()[1] - 1)

@@ -1,4 +1,4 @@
-"""A worker says whether it is alive, ready, and what it counts."""
+"""A worker serves its liveness, its readiness and its metrics."""
 
 import http.client
 import json
@@ -20,7 +20,7 @@ def get(port: int, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def test_a_worker_that_is_alive_but_not_ready_says_why() -> None:
+def test_a_live_worker_that_is_not_ready_states_the_reason() -> None:
     metrics = Metrics(CollectorRegistry())
     metrics.counter("starling_stream_timers_fired_total").inc(3)
     server = HealthServer(

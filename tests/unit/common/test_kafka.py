@@ -80,7 +80,7 @@ def test_no_partitions_have_no_offsets() -> None:
     assert offsets(Asked(), [], OFFSET_END, 30) == {}  # type: ignore[arg-type]
 
 
-def test_when_no_leader_is_found_in_time_the_brokers_own_word_is_told() -> None:
+def test_without_a_leader_the_error_of_the_broker_is_reported() -> None:
     consumer: Any = Asked(KafkaError.LEADER_NOT_AVAILABLE)
     with pytest.raises(KafkaException) as raised:
         watermarks(consumer, "t", 4, 0.05)
@@ -89,7 +89,7 @@ def test_when_no_leader_is_found_in_time_the_brokers_own_word_is_told() -> None:
 
 
 @pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED])
-def test_what_does_not_pass_is_told_at_once(code: int) -> None:
+def test_a_permanent_error_is_raised_without_a_retry(code: int) -> None:
     consumer: Any = Asked(code)
     with pytest.raises(KafkaException):
         watermarks(consumer, "t", 4, 30)

@@ -1,4 +1,4 @@
-"""What a process says when something that nobody caught ends it."""
+"""The log record of an uncaught exception."""
 
 import json
 import subprocess
@@ -16,15 +16,15 @@ def ended(last: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_it_is_one_record_with_the_cause_and_where_it_came_from() -> None:
-    made = ended("raise ConnectionError('nobody listens')")
+    made = ended("raise ConnectionError('connection refused')")
     (line,) = made.stdout.splitlines()
     record = json.loads(line)
     assert made.returncode == 1
     assert made.stderr == ""
     assert (record["event"], record["level"], record["service"]) == ("ended_by", "error", "tests")
-    assert record["error"] == "ConnectionError: nobody listens"
+    assert record["error"] == "ConnectionError: connection refused"
     assert record["exception"].startswith("Traceback")
-    assert record["exception"].endswith("ConnectionError: nobody listens")
+    assert record["exception"].endswith("ConnectionError: connection refused")
 
 
 def test_an_interrupt_is_none() -> None:

@@ -102,11 +102,11 @@ def far_away() -> Item:
         (far_away().SerializeToString(), "bad_timestamp", "originalTimestamp"),
     ],
 )
-def test_what_has_no_json_says_why(data: bytes, code: str, place: str) -> None:
-    with pytest.raises(DecodeError) as told:
+def test_values_without_a_json_form_state_the_reason(data: bytes, code: str, place: str) -> None:
+    with pytest.raises(DecodeError) as raised:
         item_json(data)
-    assert told.value.code == code
-    assert place in str(told.value)
+    assert raised.value.code == code
+    assert place in str(raised.value)
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 20_000])
@@ -137,18 +137,18 @@ def test_the_write_key_is_found_beside_items_that_are_no_messages() -> None:
 
 
 @pytest.mark.parametrize("read", [batch_write_key, item_write_key, open_batch])
-def test_bytes_that_are_no_message_say_so(read: Callable[[bytes], object]) -> None:
-    with pytest.raises(DecodeError) as told:
+def test_bytes_without_a_message_are_refused(read: Callable[[bytes], object]) -> None:
+    with pytest.raises(DecodeError) as raised:
         read(b"\x0a\x05abc")
-    assert told.value.code == "bad_protobuf"
+    assert raised.value.code == "bad_protobuf"
 
 
 @pytest.mark.parametrize("name", ["context", "integrations"])
 def test_a_batch_has_objects_for_its_items(name: str) -> None:
     tag = {"context": b"\x1a", "integrations": b"\x22"}[name]
-    with pytest.raises(DecodeError) as told:
+    with pytest.raises(DecodeError) as raised:
         open_batch(tag + b"\x03abc")
-    assert told.value.code == "bad_protobuf"
+    assert raised.value.code == "bad_protobuf"
 
 
 def test_what_a_batch_holds_for_all_its_items_merges_under_each_items_own() -> None:

@@ -1,4 +1,4 @@
-"""The catalogue of topics is whole, and says where it is not."""
+"""The catalogue of topics is complete, and errors name the topic."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The codec: framing, writer schemas, and what it says of broken bytes."""
+"""The codec: framing, writer schemas, and the errors of broken bytes."""
 
 import json
 import struct
@@ -43,7 +43,7 @@ def test_the_header_is_a_zero_byte_and_the_schema_id() -> None:
         pytest.param(codec().encode(STATE) + b"!", "broken_avro", id="bytes left over"),
     ],
 )
-def test_broken_bytes_say_how_they_are_broken(data: bytes, code: str) -> None:
+def test_broken_bytes_have_an_error_code(data: bytes, code: str) -> None:
     with pytest.raises(DecodeError) as caught:
         codec().decode(data)
     assert caught.value.code == code

@@ -93,7 +93,7 @@ def test_the_history_is_the_real_one_in_order_of_date() -> None:
         pytest.param("twice-this-month", [bought(0), bought(1)], [], id="in New York it is still December on day 0"),
     ],
 )
-def test_what_is_expected_is_what_a_person_would_say(
+def test_the_expected_members_match_a_manual_evaluation(
     segment: str, purchases: list[Purchase], changes: list[tuple[str, int]]
 ) -> None:
     assert days(expected_changes(purchases)[segment].get("ada", [])) == changes
@@ -118,7 +118,7 @@ def test_a_calendar_month_is_new_yorks(purchases: list[int], changes: list[tuple
 
 
 class Platform:
-    """What a platform without faults reports; a test plants faults in it."""
+    """The responses of a correct platform; a test plants errors in them."""
 
     def __init__(self, purchases: list[Purchase]) -> None:
         self.purchases, self.feed, changes = purchases, Feed(), expected_changes(purchases)

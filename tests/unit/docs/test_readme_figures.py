@@ -75,7 +75,7 @@ def test_a_missed_goal_is_called_missed(row: Row) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({row.name for row in ROWS}))
-def test_the_commit_beside_a_file_is_the_one_that_changed_it_last(name: str) -> None:
+def test_the_commit_of_a_file_is_its_last_change(name: str) -> None:
     [commit] = {row.commit for row in ROWS if row.name == name}
     path = f"benchmarks/results/{name}"
     if _git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":

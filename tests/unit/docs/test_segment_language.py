@@ -1,4 +1,4 @@
-"""Every example of the segment language's page finds whom it says, and not somebody who differs in just that."""
+"""Every example of the segment language's page matches its user, and does not match a user with one difference."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def has(since_days: float = 0, **traits: Any) -> Step:
 PRO_JAPAN: dict[str, Any] = {"plan": "pro", "address": {"country": "japan"}, "consent": {"email": True}}
 CART = did(0.1, "Product Added", sku="a")
 MINUTE = 1 / 24 / 60
-# Title -> what somebody does who fits, and what somebody does who does not.
+# Title -> the story of a matching user, and the story of one that does not match.
 STORIES: dict[str, tuple[list[Step], list[Step]]] = {
     "On the pro plan, in Japan, may be e-mailed": ([has(**PRO_JAPAN)], [has(**PRO_JAPAN | {"consent": {}})]),
     "Renews within the next three days": ([has(renewal="2026-03-07")], [has(renewal="2026-03-08")]),
@@ -167,8 +167,8 @@ def test_and_not_who_does_not(title: str) -> None:
 
 
 def is_member(where: object, story: list[Step]) -> bool:
-    """Whether somebody with that story is in at `NOW`; an event named after a user says whose story it is, one after a list or
-    colleagues what others said of them.
+    """Return whether a user with that story is a member at `NOW`. An event named after a user selects the user of the
+    story; one named after a list or colleagues selects a list or the other users of the account.
     """
     wheres = {"buyers": {"event": "Order Completed"}, "complainers": {"event": "Complained"}, "asked": where}
     known = Known({key: frozenset() for key in wheres}, lists=frozenset({"fair-2026"}), accounts=True)

@@ -26,7 +26,7 @@ DEFAULT_HEADERS = {"x-write-key": "key", "host": "edge.example"}
 
 @dataclass
 class MemoryLog:
-    """Stands in for the broker: keeps records, or fails as told."""
+    """A fake broker that stores records, or fails as configured."""
 
     records: list[Outgoing] = field(default_factory=list)
     headers: list[Headers] = field(default_factory=list)
@@ -50,7 +50,7 @@ class MemoryLog:
 
 @dataclass
 class Request:
-    """One request as the server would tell it; `chunked` leaves its length out."""
+    """Return the scope of a request as the server passes it; `chunked` omits its length."""
 
     method: str
     path: str

@@ -129,13 +129,13 @@ def test_a_fault_names_its_place_and_what_would_be_right(kind: str, fields: dict
 )
 def test_a_faulty_item_leaves_the_others_of_its_batch_alone(item: Any, code: str, message: str) -> None:
     found = batch(TRACK, item, {**TRACK, "messageId": "m-3"})
-    assert [good.message_id for good in found.items] == ["m-1", "m-3"]
+    assert [item.message_id for item in found.items] == ["m-1", "m-3"]
     (rejection,) = found.rejections
     assert (rejection.index, rejection.code) == (1, code)
     assert rejection.message.startswith(message)
 
 
-def test_a_fault_keeps_the_ids_that_can_be_told() -> None:
+def test_an_error_keeps_the_known_ids() -> None:
     (rejection,) = batch({"type": "track", "anonymousId": "a", "messageId": "m", "event": 1}).rejections
     assert (rejection.message_id, rejection.identifier) == ("m", "a")
     (rejection,) = batch({"type": "track", "userId": [[]], "messageId": {"a": 1}}).rejections
@@ -177,7 +177,7 @@ def test_whole_numbers_are_ids_as_text_everywhere(sent: Any, kept: str) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["context", "integrations"])
-def test_what_the_batch_says_lies_under_what_the_item_says(name: str, own: Any, shared: Any, merged: Any) -> None:
+def test_fields_of_an_item_override_those_of_its_batch(name: str, own: Any, shared: Any, merged: Any) -> None:
     (item,) = batch({**TRACK, name: own}, **{name: shared}).items
     assert json.loads(item.item) == {**TRACK, name: merged}
 
@@ -271,7 +271,7 @@ def test_the_write_key_of_a_body_is_found_whatever_else_it_holds(body: bytes, ke
         (b'{"a":' + b"[" * 100_000, "too_deep"),
     ],
 )
-def test_a_body_in_which_no_key_can_be_looked_up_says_why(body: bytes, code: str) -> None:
+def test_a_body_without_a_readable_key_states_the_reason(body: bytes, code: str) -> None:
     found = body_write_key(body)
     assert isinstance(found, Refused)
     assert found.code == code

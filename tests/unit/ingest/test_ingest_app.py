@@ -209,7 +209,7 @@ def test_a_packed_body_is_unpacked(edge: Edge, chunked: bool) -> None:
         ({}, "", GOOD, 401),
         ({"x-write-key": "wrong"}, "", GOOD, 401),
         ({"x-write-key": "wrong"}, "writeKey=key", {**GOOD, "writeKey": "key"}, 401),
-        ({"authorization": "Basic " + base64.b64encode(b"nobody:").decode(), "x-write-key": "key"}, "", GOOD, 401),
+        ({"authorization": "Basic " + base64.b64encode(b"unknown:").decode(), "x-write-key": "key"}, "", GOOD, 401),
         ({"authorization": "Basic " + base64.b64encode(b"key:").decode(), "x-write-key": "wrong"}, "", GOOD, 200),
         ({"x-write-key": "id:secret"}, "", {**GOOD, "writeKey": "id:***"}, 200),
         ({"authorization": "Basic " + base64.b64encode(b"id:secret").decode()}, "", {**GOOD, "writeKey": "id:***"}, 200),
@@ -353,7 +353,7 @@ def test_a_browser_may_ask_first(edge: Edge, path: str) -> None:
         ("POST", "/sourceConfig", "GET, HEAD, OPTIONS"),
     ],
 )
-def test_a_wrong_method_is_told_the_right_one(edge: Edge, method: str, path: str, allow: str) -> None:
+def test_a_wrong_method_gets_the_allowed_ones(edge: Edge, method: str, path: str, allow: str) -> None:
     answer = edge.ask(method, path)
     is_problem(answer, 405, "wrong_method")
     assert answer.headers["allow"] == allow
@@ -443,11 +443,11 @@ def test_the_browser_client_gets_its_settings(edge: Edge) -> None:
     assert answer.json()["metrics"] == {"host": "edge.example/v1"}
     secure = edge.ask("GET", "/v1/projects/key/settings", headers={"host": "e:1", "x-forwarded-proto": "https"})
     assert secure.json()["integrations"]["Segment.io"]["protocol"] == "https"
-    is_problem(edge.ask("GET", "/v1/projects/nobody/settings"), 401, "unknown_write_key")
+    is_problem(edge.ask("GET", "/v1/projects/unknown/settings"), 401, "unknown_write_key")
     is_problem(edge.ask("GET", "/v1/projects/key/settings", headers={"host": "<script>"}), 400, "bad_host")
 
 
-def test_health_says_what_is_missing() -> None:
+def test_health_names_the_failed_checks() -> None:
     edge = Edge(ready={"start": "no topic ingest.track"}).open()
     assert edge.ask("GET", "/healthz").status == 200
     answer = edge.ask("GET", "/readyz")

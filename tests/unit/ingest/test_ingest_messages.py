@@ -1,4 +1,4 @@
-"""Items as Protocol Buffers: what the edge takes, and what it says of what it does not take."""
+"""Items as Protocol Buffers: accepted items, and the errors of refused ones."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_a_field_of_a_later_version_is_kept() -> None:
     assert read_item(batch.items[0].item).event == "Buy"
 
 
-def test_what_a_batch_says_for_all_lies_under_what_an_item_says() -> None:
+def test_fields_of_an_item_override_those_of_its_batch() -> None:
     batch = Batch(batch=[item(context={"app": {"version": "2"}, "ip": None}), item(sentAt="2026-01-01T00:00:02Z")])
     json_format.ParseDict(
         {"context": {"app": {"name": "shop"}, "ip": "10.0.0.1"}, "integrations": {"All": True}, "sentAt": "2026-01-01T00:00:01Z"},
@@ -101,7 +101,7 @@ def test_a_fault_is_not_keyed_by_an_id_that_is_too_long() -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "merge"])
-def test_an_item_of_a_batch_says_what_it_is(kind: str) -> None:
+def test_an_item_of_a_batch_has_its_type(kind: str) -> None:
     parsed = read(accept_batch_message(Batch(batch=[item(type=kind)]).SerializeToString()))
     assert [rejection.code for rejection in parsed.rejections] == ["unknown_type" if kind else "missing_type"]
 
@@ -150,7 +150,7 @@ def test_the_write_key_of_a_message(body: bytes, kind: str | None, key: str | No
 
 
 @pytest.mark.parametrize("kind", ["track", None])
-def test_a_body_in_which_no_key_can_be_looked_up_says_why(kind: str | None) -> None:
+def test_a_body_without_a_readable_key_states_the_reason(kind: str | None) -> None:
     found = message_write_key(b"no message", kind)
     assert isinstance(found, Refused)
     assert found.code == "bad_protobuf"

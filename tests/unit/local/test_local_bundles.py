@@ -55,16 +55,16 @@ def test_bytes_that_were_not_pinned_leave_nothing_behind(monkeypatch: pytest.Mon
 
 
 def test_what_is_here_is_not_fetched_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     kafka = BUNDLES["kafka"]
     home = tmp_path / directory_name(kafka, kafka.pom.read_bytes())
     home.mkdir()
     monkeypatch.setenv("PATH", "")
-    assert fetch(kafka, tmp_path, said.append) == home
-    assert said == []
+    assert fetch(kafka, tmp_path, messages.append) == home
+    assert messages == []
 
 
-def test_without_maven_the_cure_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_maven_the_error_names_the_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(FetchError, match="install Maven"):
         fetch(BUNDLES["kafka"], tmp_path)

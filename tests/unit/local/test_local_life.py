@@ -77,7 +77,7 @@ def test_not_ready_yet_is_not_unready() -> None:
 
 
 @pytest.mark.parametrize(("code", "text"), [(1, "ended with exit code 1"), (-9, "killed by signal 9")])
-def test_the_message_tells_how_it_ended(code: int, text: str) -> None:
+def test_the_message_states_the_exit_code(code: int, text: str) -> None:
     assert exited(started(Life(), 0.0), SERVER, code, 1.0).message == f"{text}; starts again in 0.5 s"
 
 

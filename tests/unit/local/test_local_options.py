@@ -14,7 +14,7 @@ def test_asking_for_nothing_changes_nothing() -> None:
     assert next_options(before, RequestedOptions(), running=True) is before
 
 
-def test_lake_and_views_start_when_asked_and_stay_until_told() -> None:
+def test_lake_and_views_start_on_request_and_stay_until_stopped() -> None:
     before = first_options(RequestedOptions())
     assert (before.lake, before.views) == (False, False)
     after = next_options(before, RequestedOptions(lake=True), running=True)

@@ -41,7 +41,7 @@ def test_the_broker_listens_on_its_own_ports_of_the_loopback_address_only() -> N
     assert found["log.dirs"] == "/data/kafka"
 
 
-def test_the_broker_makes_no_topic_by_itself_and_works_alone() -> None:
+def test_the_broker_creates_no_topic_automatically_and_works_alone() -> None:
     found = properties()
     assert found["auto.create.topics.enable"] == "false"
     assert found["offsets.topic.replication.factor"] == "1"
@@ -101,13 +101,13 @@ def test_the_api_starts_backfills_only_when_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "anew"),
+    ("changed", "restarted"),
     [({"backfill": True}, ["api"]), ({"scale": {"segmenter": 2}}, []), ({"spark": False}, []), ({"views": True}, [])],
 )
-def test_other_options_start_only_those_anew_that_have_to_know(changed: dict[str, object], anew: list[str]) -> None:
+def test_other_options_restart_only_the_affected_parts(changed: dict[str, object], restarted: list[str]) -> None:
     before = {part.name: part for part in planned_parts(HOME, options())}
     after = [part for part in planned_parts(HOME, options(**changed)) if part.name in before]
-    assert [part.name for part in after if not part.runs_as(before[part.name])] == anew
+    assert [part.name for part in after if not part.runs_as(before[part.name])] == restarted
 
 
 def test_lake_and_views_are_there_when_asked_for() -> None:
@@ -128,7 +128,7 @@ def test_only_brings_what_is_named_and_what_it_needs() -> None:
     assert needed_bundles(options(only=("kafka",))) == ["kafka"]
 
 
-def test_only_with_an_unknown_name_tells_the_known_ones() -> None:
+def test_only_with_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(PlanError, match=r"no part is called frog; the parts are kafka, cassandra"):
         planned_parts(HOME, options(only=("frog",)))
 

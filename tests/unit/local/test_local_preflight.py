@@ -29,20 +29,20 @@ def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_another_java_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(java_that_says(tmp_path, 'openjdk version "11.0.2"')))
+    monkeypatch.setenv("JAVA_HOME", str(java_that_prints(tmp_path, 'openjdk version "11.0.2"')))
     with pytest.raises(JavaError, match=r"is Java 11, but Java 17 is needed: install"):
         find_java()
 
 
-def test_a_java_that_cannot_start_is_told_in_its_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(java_that_says(tmp_path, "Unrecognized VM option 'MaxPermSize'", exit_code=1)))
+def test_a_java_that_cannot_start_is_reported_with_its_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java_that_prints(tmp_path, "Unrecognized VM option 'MaxPermSize'", exit_code=1)))
     with pytest.raises(
         JavaError, match=r"-version names no version; Java 17 is needed. Its output: Unrecognized VM option 'MaxPermSize'"
     ):
         find_java()
 
 
-def java_that_says(home: Path, text: str, exit_code: int = 0) -> Path:
+def java_that_prints(home: Path, text: str, exit_code: int = 0) -> Path:
     fake = home / "bin" / "java"
     fake.parent.mkdir()
     fake.write_text(f'#!/bin/sh\ncat >&2 <<"."\n{text}\n.\nexit {exit_code}\n')
@@ -93,7 +93,7 @@ def test_a_path_that_a_configuration_file_cannot_hold_is_refused(tmp_path: Path)
     assert "--data-dir" in (preflight.data_dir_problem(tmp_path / "a:b") or "")
 
 
-def test_all_faults_are_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_all_problems_are_reported_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with socket.socket() as taken:

@@ -149,7 +149,7 @@ def test_traits_are_kept_and_are_on_every_later_event(bench: Bench) -> None:
     assert json.loads(bench.take_one(BEHAVIOUR)["traits"]) == {"city": "Oslo", "age": 7}
 
 
-def test_an_identify_without_traits_still_says_that_the_profile_is_there(bench: Bench) -> None:
+def test_an_identify_without_traits_emits_the_profile(bench: Bench) -> None:
     bench.send("identify", {})
     assert (bench.take_one(PROFILE)["changed"], bench.take_one(OUTCOMES)["event_topic"]) == ([], PROFILE)
 
@@ -169,7 +169,7 @@ def test_an_alias_call_is_passed_on_as_a_link(bench: Bench) -> None:
     assert (changed["change"], changed["previous_id"], changed["anonymous_ids"]) == ("LINKED", "a-1", [])
 
 
-def test_a_repeat_changes_nothing_and_is_told_so(bench: Bench) -> None:
+def test_a_repetition_has_no_effect_and_is_reported(bench: Bench) -> None:
     bench.send("identify", {"traits": {"n": 1}})
     bench.task.take_outputs()
     before = bench.task.state(b"default/ada")
@@ -316,7 +316,7 @@ def test_computed_traits_do_not_move_the_event_clock() -> None:
     assert bench.task.stream_time_ms == 0
 
 
-def test_an_unchanged_profile_is_not_encoded_anew(bench: Bench) -> None:
+def test_an_unchanged_profile_is_not_encoded_again(bench: Bench) -> None:
     bench.send("identify", {"traits": {"b": 1, "a": 1.50}})
     text = bench.take_one(PROFILE)["traits"]
     bench.send("identify", {"traits": {"a": 1.5}}, message_id="m-2")

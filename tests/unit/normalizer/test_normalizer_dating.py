@@ -13,7 +13,7 @@ RECEIVED = parse_instant("2026-01-01T12:00:00Z")
     ("timestamp", "sent_at", "as_sent", "expected"),
     [
         pytest.param(None, None, False, "2026-01-01T12:00:00.000Z", id="nothing sent: when it was received"),
-        pytest.param(None, "2026-01-01T11:00:00Z", False, "2026-01-01T12:00:00.000Z", id="sentAt alone says nothing"),
+        pytest.param(None, "2026-01-01T11:00:00Z", False, "2026-01-01T12:00:00.000Z", id="sentAt alone has no effect"),
         pytest.param("2026-01-01T11:00:00Z", None, False, "2026-01-01T11:00:00.000Z", id="timestamp alone is taken"),
         pytest.param("2026-01-01T11:00:00+02:00", None, False, "2026-01-01T09:00:00.000Z", id="offsets count"),
         pytest.param("2026-01-01T11:00:00.123456+00:00", None, False, "2026-01-01T11:00:00.123Z", id="microseconds are cut"),

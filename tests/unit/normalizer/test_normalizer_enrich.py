@@ -1,4 +1,4 @@
-"""What the catalog knows is joined in where the sender said nothing."""
+"""Fields of the catalog are added where the sender gave none."""
 
 from typing import Any
 

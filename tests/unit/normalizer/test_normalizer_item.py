@@ -1,4 +1,4 @@
-"""Every way in which a call can be wrong, and what the sender is told."""
+"""Every error of a call, and its message to the sender."""
 
 import json
 

@@ -33,7 +33,7 @@ def test_the_stored_form_gives_back_the_profile() -> None:
 
 
 def test_the_stored_form_of_today_stays_readable() -> None:
-    # Bytes as version 1 wrote them: whoever changes the layout must keep reading these.
+    # Bytes of version 1, which every later version must read.
     stored = bytes.fromhex("0195ae7b22706c616e223a2270726f227d91a3612d31a461636d65921181050881a37669709202cd03e8")
     assert decode_profile(stored) == Profile(
         '{"plan":"pro"}', ["a-1"], "acme", SeenMessages(17, {5: 8}), {"vip": Computation(2, 1000)}
