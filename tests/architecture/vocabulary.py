@@ -43,10 +43,10 @@ CHECKED: Final = (
     "tests/contract/ingest/", "tests/contract/schemas/", "tests/contract/stream/", "tests/helm/", "tests/integration/common/",
     "tests/integration/delivery/", "tests/integration/ingest/", "tests/integration/local/", "tests/integration/normalizer/",
     "tests/integration/projector/", "tests/integration/segmenter/", "tests/integration/stream/", "tests/property/common/",
-    "tests/property/normalizer/", "tests/property/segmenter/", "tests/property/segments/", "tests/system/",
+    "tests/property/normalizer/", "tests/property/segmenter/", "tests/property/segments/", "tests/spark/", "tests/system/",
     "tests/unit/common/", "tests/unit/delivery/", "tests/unit/demo/", "tests/unit/docs/", "tests/unit/ingest/",
     "tests/unit/local/", "tests/unit/normalizer/", "tests/unit/projector/", "tests/unit/rules/", "tests/unit/segmenter/",
-    "tests/unit/segments/", "tests/unit/stream/", "tools/",
+    "tests/unit/segments/", "tests/unit/spark/", "tests/unit/stream/", "tools/",
 )  # fmt: skip
 """Paths, in Git's notation, below which the check holds. A package is added when its words have been replaced."""
 

@@ -46,7 +46,7 @@ def pandas_retention(
 
 
 def pandas_overlap(changes: dict[str, Changes]) -> dict[tuple[str, str], int]:
-    """(segment, segment) -> people in both at the end; those that share nobody are left out."""
+    """(segment, segment) -> users in both at the end, without pairs that share no user."""
     last = {key: {user for user, of_user in of_users.items() if of_user[-1][0] == "ENTERED"} for key, of_users in changes.items()}
     pairs = {(one, other): len(last[one] & last[other]) for one in last for other in last}
     return {pair: users for pair, users in pairs.items() if users}

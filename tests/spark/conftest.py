@@ -34,7 +34,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     assert session.streams.active == []  # asking starts what keeps track of state, which a query without a stream does not
     yield session
     session.stop()
-    gc.collect()  # so that what it leaves unclosed is found here, not in somebody else's test
+    gc.collect()  # so that unclosed resources are reported here, not in another test
 
 
 def lake_settings(directory: Path) -> LakeSettings:

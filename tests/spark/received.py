@@ -117,32 +117,32 @@ def lived(clock: Clock, seed: int, calls: int = 150) -> Past:
 
 
 def _one(past: Past, lots: random.Random, user: str, stamp: dict[str, str], message_id: str) -> None:
-    say = {"message_id": message_id, "anonymous_id": lots.choice((None, f"a-{lots.randrange(5)}"))}
+    base = {"message_id": message_id, "anonymous_id": lots.choice((None, f"a-{lots.randrange(5)}"))}
     buy = {"event": "Buy", "properties": {"product_id": "sku-1", "n": 1.5}, "context": {"ip": "é"}, **stamp}
     match lots.randrange(16):
         case 0 | 1 | 2:
-            past.call("identify", {"traits": {lots.choice("abc"): lots.choice((1, "x", None, {"y": [1]}))}, **stamp}, user, **say)
+            past.call("identify", {"traits": {lots.choice("abc"): lots.choice((1, "x", None, {"y": [1]}))}, **stamp}, user, **base)
         case 3:
-            past.call("group", {"groupId": lots.randrange(3), "traits": {"seats": 3}, **stamp}, user, **say)
+            past.call("group", {"groupId": lots.randrange(3), "traits": {"seats": 3}, **stamp}, user, **base)
         case 4:
-            past.call("page", {"name": "Home", **stamp}, user, **say)
+            past.call("page", {"name": "Home", **stamp}, user, **base)
         case 5:
             past.compute(user, lots.choice((1, 2, None)), lots.randrange(100), version=lots.randrange(1, 3))
         case 6:
             packed = Item(event="Buy", properties={"product_id": "sku-2"}).SerializeToString()
-            past.call("track", "", user, item_protobuf=packed, **say)
+            past.call("track", "", user, item_protobuf=packed, **base)
         case 7:
-            past.call("track", {**buy, "groupId": {}}, user, **say)  # the lake refuses it, the normalizer does not
+            past.call("track", {**buy, "groupId": {}}, user, **base)  # the lake refuses it, the normalizer does not
         case 8:
             wrong = lots.choice(({**buy, "event": " "}, "[", {**buy, "timestamp": "yesterday"}, {**buy, "properties": []}))
-            past.call("track", wrong, user, **say)
+            past.call("track", wrong, user, **base)
         case 9:
-            past.call("alias", {"previousId": lots.choice((user, "old")), **stamp}, user, **say)
+            past.call("alias", {"previousId": lots.choice((user, "old")), **stamp}, user, **base)
         case 10:
             past.now_micros += 1000
             good = CODECS["ingest.track"].encode(received("track", buy))
             past.give("ingest.track", f"default/{user}".encode(), lots.choice((b"junk", good[:-1])), user)
         case 11:
-            past.call("track", buy, user, **say, **lots.choice(({"key": b"default/eve"}, {"key": None}, {"received_at": -1})))
+            past.call("track", buy, user, **base, **lots.choice(({"key": b"default/eve"}, {"key": None}, {"received_at": -1})))
         case _:
-            past.call("track", {**buy, "sentAt": stamp["timestamp"]}, user, **say)
+            past.call("track", {**buy, "sentAt": stamp["timestamp"]}, user, **base)

@@ -82,7 +82,7 @@ def test_a_record_that_is_there_twice_counts_once(spark: SparkSession) -> None:
     assert once["s", "2026-03-09"] == (0, 0, 1)
 
 
-def test_an_archived_segment_has_nobody_left_and_says_why(spark: SparkSession) -> None:
+def test_an_archived_segment_has_no_members_and_states_the_reason(spark: SparkSession) -> None:
     feed = Feed().add("ann", "s", "2026-03-07T00:00:00Z").add("bob", "s", "2026-03-07T00:00:00Z")
     for user in ("ann", "bob"):
         feed.add(user, "s", "2026-03-08T00:00:00Z", cause="DEFINITION")

@@ -41,7 +41,7 @@ UNTIL_MS = parse_instant("2026-03-10T12:00:00Z")
 
 
 class Place:
-    """A feed under a prefix nobody else uses, and a keyspace of its own."""
+    """A feed under a unique prefix, and a keyspace of its own."""
 
     def __init__(self, stack: Stack, cassandra: Cassandra, directory: Path) -> None:
         self.stack = stack

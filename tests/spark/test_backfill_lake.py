@@ -25,7 +25,7 @@ from starling_spark.jobs.backfill.reading import PastGone, PastReader
 from starling_spark.jobs.backfill.wiring import in_a_worker
 from starling_stream.model.processor import Inbound
 from tests.conftest import Stack
-from tests.spark.test_replay import Told, happened
+from tests.spark.test_replay import History, happened
 from tests.spark.topics import Topics
 from tests.unit.segmenter.segmenting import NOW_MICROS
 
@@ -40,27 +40,27 @@ def topics(stack: Stack) -> Iterator[Topics]:
     made.remove()
 
 
-def planned(told: Told, inputs: Mapping[str, int], *, in_order: bool) -> Assignment:
-    """All of a past up to there, for segments that nobody had before; those that do not ask for its order, or all."""
+def planned(past_feed: History, inputs: Mapping[str, int], *, in_order: bool) -> Assignment:
+    """Return the assignment of a whole history for new segments: those that do not depend on its order, or all."""
     definitions = Definitions()
-    for record in told.definitions:
+    for record in past_feed.definitions:
         if in_order or record["key"] not in IN_ORDER:
             outcome = fold(definitions, {**record, "awaits_backfill": True})
             definitions = outcome.value if isinstance(outcome, Done) else definitions
     waiting = wanted(definitions, Clock.EVENT)
     assert waiting is not None
-    share = Share(0, "planned", dict(inputs), told.segmenter.task.stream_time_ms, 0, 0)
+    share = Share(0, "planned", dict(inputs), past_feed.segmenter.task.stream_time_ms, 0, 0)
     run = Run("run", RUNNING, NOW_MICROS, NOW_MICROS, waiting.versions, waiting.leaves, {0: share})
     (assignment,) = assignments(run, definitions, Clock.EVENT, 1)
     assert assignment.in_order is in_order
     return assignment
 
 
-def remembered(told: Told, assignment: Assignment) -> dict[bytes, bytes]:
-    """What a task would leave that has all the records at hand."""
+def remembered(past_feed: History, assignment: Assignment) -> dict[bytes, bytes]:
+    """Return the states of a task that has read all records."""
 
     def read(topic: str, partition: int, first: int, until: int) -> Iterator[Inbound]:
-        return (one for one in told.segmenter.task._processed if one.topic == topic and first <= one.offset < until)
+        return (one for one in past_feed.segmenter.task._processed if one.topic == topic and first <= one.offset < until)
 
     past, _ = gathered(assignment, read)
     return kept_states(past, assignment)
@@ -82,26 +82,26 @@ def written(topics: Topics, share: Share) -> dict[bytes, bytes]:
     return {key: encode_state(decode_state(codec.decode(value)["state"])) for key, value in found}
 
 
-def offsets(told: Told, count: int) -> dict[str, int]:
+def offsets(past_feed: History, count: int) -> dict[str, int]:
     """Topic -> how many of the first so many records went there."""
-    return Counter(topic for topic, _, _ in told.given[:count])
+    return Counter(topic for topic, _, _ in past_feed.given[:count])
 
 
 def test_each_record_counts_once_whether_the_lake_has_it_or_the_topic_or_both(spark: SparkSession, topics: Topics) -> None:
-    told = happened(5)
-    third = len(told.given) // 3
-    topics.send_all(told.given[:third])
+    past_feed = happened(5)
+    third = len(past_feed.given) // 3
+    topics.send_all(past_feed.given[:third])
     lake = topics.into_lake(spark)
-    topics.send_all(told.given[third : 2 * third])
+    topics.send_all(past_feed.given[third : 2 * third])
     topics.into_lake(spark, lake, forget=False)
-    topics.send_all(told.given[2 * third :])
+    topics.send_all(past_feed.given[2 * third :])
     place = WorkerSettings(topics.stack.brokers, topics.stack.registry_url, 60.0, topics.prefix)
     kept = LakeHistory(spark, lake, topics.prefix)
     # The cut lies behind the lake's end, and before it: what comes after it is no part of the past.
     for in_order, takes_all, count, slices in ((False, False, -20, 1), (True, True, -20, 3), (True, False, -third - 20, 1)):
-        cut = offsets(told, len(told.given) + count)
-        assignment = planned(told, cut, in_order=in_order)
-        expected = remembered(told, assignment)
+        cut = offsets(past_feed, len(past_feed.given) + count)
+        assignment = planned(past_feed, cut, in_order=in_order)
+        expected = remembered(past_feed, assignment)
         assert len(expected) > 10
         share = in_a_worker(spark, place, kept, takes_all=takes_all)(replace(assignment, slices=slices))
         assert written(topics, share) == expected
@@ -109,8 +109,8 @@ def test_each_record_counts_once_whether_the_lake_has_it_or_the_topic_or_both(sp
 
 
 def test_what_the_broker_let_go_of_meanwhile_is_not_passed_over(spark: SparkSession, topics: Topics) -> None:
-    told = happened(5)
-    topics.send_all(told.given)
+    past_feed = happened(5)
+    topics.send_all(past_feed.given)
     topics.into_lake(spark)
     reader = PastReader(topics.stack.brokers, lambda _topic, _value: pytest.fail("read"), print, prefix=topics.prefix)
     with pytest.raises(PastGone):

@@ -1,4 +1,4 @@
-"""Micro-batches into real Iceberg tables: no broker, and a registry that says what the test wants."""
+"""Micro-batches into real Iceberg tables, without a broker and with a fake registry."""
 
 import json
 import uuid
@@ -189,14 +189,14 @@ def test_where_workers_write_no_files_the_rows_are_the_same(rig: Rig) -> None:
         found, like = (rig.spark.table(lake.name(table)).orderBy("origin_topic", "origin_offset") for lake in (rig.lake, other))
         assert found.schema == like.schema
         assert found.collect() == like.collect()
-        said = [
+        listed = [
             rig.spark.table(f"{lake.name(table)}.files")
             .orderBy("partition")
             .select("partition", "record_count", "sort_order_id")
             .collect()
             for lake in (rig.lake, other)
         ]
-        assert said[0] == said[1]
+        assert listed[0] == listed[1]
     assert rig.spark.table(rig.lake.name("behaviour_events")).where(f"received_at > timestamp_micros({RECEIVED_AT})").count() == 1
 
 

@@ -56,7 +56,7 @@ def outputs(spark: SparkSession, records: list[tuple[Any, ...]], job: Job) -> li
     return computed_traits(spark.createDataFrame(records, RECORDS), job).collect()
 
 
-def told(rows: list[Row]) -> dict[tuple[int, str], Mapping[str, Any]]:
+def published(rows: list[Row]) -> dict[tuple[int, str], Mapping[str, Any]]:
     """(partition, user) -> the record, of the values among the outputs."""
     values = [row for row in rows if row["topic"] == TOPICS.aggregates]
     records = [(row["partition"], WIRE.codec(TOPICS.aggregates).decode(bytes(row["value"]))) for row in values]
@@ -86,8 +86,8 @@ def rows(spark: SparkSession) -> list[Row]:
     return outputs(spark, records, Job(TOPICS, WIRE, Clock.EVENT, JOB.definitions, refused_before=(("events", 2, 2),)))
 
 
-def test_each_partition_tells_its_values_at_its_own_stream_time(rows: list[Row]) -> None:
-    found = told(rows)
+def test_each_partition_publishes_its_values_at_its_own_stream_time(rows: list[Row]) -> None:
+    found = published(rows)
     assert found.keys() == {(0, "ann"), (1, "bob")}
     ann, bob = found[0, "ann"], found[1, "bob"]
     assert (ann["value"], ann["as_of"], bob["value"], bob["as_of"]) == ("2.5", START_MS + 30 * DAY_MS, "7.0", START_MS)
@@ -122,7 +122,7 @@ def test_with_the_wall_clock_heartbeats_move_stream_time_and_clock_records_do_no
         raw("events", 1, 0, event("bob", START_MS, '{"revenue": 10}'), START_MS + 20),
         raw(None, 1, 0, None, START_MS + 31 * DAY_MS),
     ]
-    found = told(outputs(spark, records, Job(TOPICS, WIRE, Clock.WALL, JOB.definitions, started_ms=START_MS + 10)))
+    found = published(outputs(spark, records, Job(TOPICS, WIRE, Clock.WALL, JOB.definitions, started_ms=START_MS + 10)))
     # The first micro-batch publishes each matched trait, so that a value of an earlier query is withdrawn.
     assert {who: (record["value"], record["as_of"]) for who, record in found.items()} == {
         (0, "ann"): ("10.0", START_MS + 20),
@@ -138,7 +138,7 @@ def test_a_stream_keeps_its_state_between_micro_batches(spark: SparkSession, tmp
         computed_traits(stream, JOB)
         .writeStream.outputMode("update")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .foreachBatch(lambda rows, _: batches.append({who: one["value"] for who, one in told(rows.collect()).items()}))
+        .foreachBatch(lambda rows, _: batches.append({who: one["value"] for who, one in published(rows.collect()).items()}))
         .start()
     )
     purchases = [("ann", START_MS, 10), ("bob", START_MS, 1), ("ann", START_MS + DAY_MS, 5)]

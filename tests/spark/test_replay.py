@@ -1,4 +1,4 @@
-"""Replays of a random past, beside what the real segmenter told of it while it happened: no broker, no registry."""
+"""Replays of a random past, compared with the feed of the real segmenter, without a broker and a registry."""
 
 import json
 import random
@@ -23,21 +23,21 @@ BEGIN_MS = 1_700_000_000_000 // DAY_MS * DAY_MS
 BUY = {"event": "Buy"}
 
 
-class Told:
+class History:
     """A segmenter at work, and all that it was given."""
 
     def __init__(self) -> None:
         self.segmenter = MemorySegmenter()
         self.past: list[dict[str, Any]] = []
         self.definitions: list[dict[str, Any]] = []
-        self.announced: list[dict[str, Any]] = []
+        self.emitted: list[dict[str, Any]] = []
         self.given: list[tuple[str, bytes | None, bytes]] = []
         """(topic, key, value) of all that the segmenter was given."""
         self._number = 0
         feed = self.segmenter.task.feed
 
         def noted(topic: str, key: bytes | None, value: bytes, *more: Any) -> None:
-            if topic in FIELDS:  # what accounts say among themselves is no part of the past
+            if topic in FIELDS:  # internal messages of accounts are no part of the history
                 self.given.append((topic, key, value))
             feed(topic, key, value, *more)
 
@@ -47,15 +47,15 @@ class Told:
     def feed(self) -> list[tuple[Any, ...]]:
         """As `CHANGES`."""
         names = ("event_id", "workspace", "segment_key", "user_id", "status", "sequence", "effective_at")
-        return [(*[record[name] for name in names], record["cause"]["kind"]) for record in self.announced]
+        return [(*[record[name] for name in names], record["cause"]["kind"]) for record in self.emitted]
 
     def known_at(self, until_ms: int) -> set[bytes]:
         """Keys of those of whom something happened by then; stream time is the highest instant so far."""
         known, time_ms = set(), 0
         for row in self.past:
             time_ms = max(time_ms, row["instant_ms"] or 0)
-            says_nothing = row.get("on_list") is False or row.get("name") == "RETRYING"
-            if time_ms <= until_ms and row["key"] is not None and not says_nothing:
+            is_ignored = row.get("on_list") is False or row.get("name") == "RETRYING"
+            if time_ms <= until_ms and row["key"] is not None and not is_ignored:
                 known.add(bytes(row["key"]))
         return known
 
@@ -78,14 +78,14 @@ class Told:
         self._read()
 
     def identify(self, user: str, traits: dict[str, Any], at_ms: int, group: str | None = None) -> None:
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "change": "TRAITS",
             "message_id": "m",
             "anonymous_ids": [],
             "traits": json.dumps(traits),
             "group_id": group,
         }
-        self._row(PROFILE, user, at_ms, **said)
+        self._row(PROFILE, user, at_ms, **fields)
         self.segmenter.identify(user, traits, at_ms, received_at=self._last(), group_id=group)
         self._read()
 
@@ -129,23 +129,23 @@ class Told:
 
     def _read(self) -> None:
         self.segmenter.deliver()
-        self.announced += self.segmenter.records()
+        self.emitted += self.segmenter.records()
 
 
 def at(day: float) -> int:
     return BEGIN_MS + int(day * DAY_MS)
 
 
-def happened(seed: int) -> Told:
+def happened(seed: int) -> History:
     """Two months of thirty people, late events among them; segments are made, changed and archived on the way."""
-    told, lots = Told(), random.Random(seed)
-    told.define("buyers", {**BUY, "op": "gte", "value": 2, "within": "10d"})
-    told.define("lapsing", {"all": [BUY, {"not": {**BUY, "within": "7d"}}]})
-    told.define("abandoned", {"sequence": [BUY, {"not": BUY, "for": "2d"}], "within": "9d"})
-    told.define("gold", {"trait": "plan", "op": "eq", "value": "gold"})
-    told.define("team", {"account": {"match": "any", "where": {**BUY, "within": "4d"}}})
-    told.define("all-team", {"account": {"match": "all", "where": {"any": [{"segment": "team"}, {"segment": "gold"}]}}})
-    told.define("reached", {"event": "Message Delivered", "within": "6d"})
+    past_feed, lots = History(), random.Random(seed)
+    past_feed.define("buyers", {**BUY, "op": "gte", "value": 2, "within": "10d"})
+    past_feed.define("lapsing", {"all": [BUY, {"not": {**BUY, "within": "7d"}}]})
+    past_feed.define("abandoned", {"sequence": [BUY, {"not": BUY, "for": "2d"}], "within": "9d"})
+    past_feed.define("gold", {"trait": "plan", "op": "eq", "value": "gold"})
+    past_feed.define("team", {"account": {"match": "any", "where": {**BUY, "within": "4d"}}})
+    past_feed.define("all-team", {"account": {"match": "all", "where": {"any": [{"segment": "team"}, {"segment": "gold"}]}}})
+    past_feed.define("reached", {"event": "Message Delivered", "within": "6d"})
     for day in range(60):
         for _ in range(lots.randrange(9)):
             user, late = f"u{lots.randrange(30)}", lots.choice((0, 0, 0, 3.3))
@@ -153,51 +153,53 @@ def happened(seed: int) -> Told:
             match lots.randrange(7):
                 case 0:
                     account = (int(user[1:]) + day // 20) % 9
-                    told.identify(user, {"plan": lots.choice(("gold", "free"))}, moment, f"g{account}" if account else None)
+                    past_feed.identify(user, {"plan": lots.choice(("gold", "free"))}, moment, f"g{account}" if account else None)
                 case 1:
-                    told.put_on(user, is_on=lots.random() < 0.7)
+                    past_feed.put_on(user, is_on=lots.random() < 0.7)
                 case 2 | 3:
-                    told.report(user, lots.choice(("DELIVERED", "DELIVERED", "CLICKED", "RETRYING")))
+                    past_feed.report(user, lots.choice(("DELIVERED", "DELIVERED", "CLICKED", "RETRYING")))
                 case _:
-                    told.buy(user, moment, price=lots.randrange(1, 50))
+                    past_feed.buy(user, moment, price=lots.randrange(1, 50))
         if day == 20:
-            told.define("gold-buyers", {"all": [{"segment": "gold"}, {"segment": "buyers"}]})
-            told.define("big", {**BUY, "measure": {"sum": "price"}, "op": "gte", "value": 60, "within": "15d"})
-            told.define("first", {"first_time": BUY, "within": "12d"})
+            past_feed.define("gold-buyers", {"all": [{"segment": "gold"}, {"segment": "buyers"}]})
+            past_feed.define("big", {**BUY, "measure": {"sum": "price"}, "op": "gte", "value": 60, "within": "15d"})
+            past_feed.define("first", {"first_time": BUY, "within": "12d"})
         if day == 30:
-            told.define("listed", {"any": [{"list": "vip"}, {"not": {**BUY, "within": "30d"}}]})
-            told.define("buyers", {**BUY, "op": "gte", "value": 3, "within": "10d"}, version=2, action="REVISED")
+            past_feed.define("listed", {"any": [{"list": "vip"}, {"not": {**BUY, "within": "30d"}}]})
+            past_feed.define("buyers", {**BUY, "op": "gte", "value": 3, "within": "10d"}, version=2, action="REVISED")
         if day == 40:
-            told.define("first", {}, action="ARCHIVED")
-            told.define("big", {**BUY, "measure": {"sum": "price"}, "op": "gte", "value": 60, "within": "15d"}, action="PAUSED")
+            past_feed.define("first", {}, action="ARCHIVED")
+            past_feed.define(
+                "big", {**BUY, "measure": {"sum": "price"}, "op": "gte", "value": 60, "within": "15d"}, action="PAUSED"
+            )
         if day == 45:
-            told.clock(at(47))
-    told.clock(at(61))  # the last instant is over: who hears of an account just then has seen it, and nobody else
-    return told
+            past_feed.clock(at(47))
+    past_feed.clock(at(61))  # the last instant is complete, so the users of an account have received its change
+    return past_feed
 
 
-def replayed(spark: SparkSession, told: Told, until_ms: int) -> tuple[DataFrame, Any]:
-    past = timed(told.frame(spark), Clock.EVENT)
-    given = setting(told.definitions, reached(past, until_ms, Clock.EVENT), until_ms)
+def replayed(spark: SparkSession, past_feed: History, until_ms: int) -> tuple[DataFrame, Any]:
+    past = timed(past_feed.frame(spark), Clock.EVENT)
+    given = setting(past_feed.definitions, reached(past, until_ms, Clock.EVENT), until_ms)
     found = states(of_users(past, until_ms), given)
     return found.selectExpr("workspace", "user_id", "inline(memberships)").select(*PAIR), segments(given)
 
 
 @pytest.mark.parametrize(("seed", "days"), [(1, (12.25, 70)), (3, (46,))])
-def test_a_replay_is_what_the_segmenter_told(spark: SparkSession, seed: int, days: tuple[float, ...]) -> None:
-    told = happened(seed)
-    assert len(told.feed) > 150
+def test_a_replay_equals_the_feed_of_the_segmenter(spark: SparkSession, seed: int, days: tuple[float, ...]) -> None:
+    past_feed = happened(seed)
+    assert len(past_feed.feed) > 150
     for day in days:
-        found, about = replayed(spark, told, at(day))
-        compared = differences(told.live(spark, at(day)), found, about)
+        found, about = replayed(spark, past_feed, at(day))
+        compared = differences(past_feed.live(spark, at(day)), found, about)
         assert all(one.is_none for one in compared), (day, table(compared, about))
         assert sum(one.live for one in compared) > 5
 
 
 def test_a_difference_names_the_segment_and_the_people(spark: SparkSession) -> None:
-    told = happened(1)
-    found, about = replayed(spark, told, at(70))
-    live = told.live(spark, at(70))
+    past_feed = happened(1)
+    found, about = replayed(spark, past_feed, at(70))
+    live = past_feed.live(spark, at(70))
     gone = live.where("segment_key = 'lapsing'").orderBy("user_id").first()
     assert gone is not None
     spoilt = live.where(f"segment_key <> 'lapsing' OR user_id <> '{gone['user_id']}'")
@@ -224,28 +226,28 @@ def test_a_difference_names_the_segment_and_the_people(spark: SparkSession) -> N
 
 
 def test_under_the_wall_clock_time_goes_on_without_records(spark: SparkSession) -> None:
-    told = Told()
-    told.define("quiet", {"all": [BUY, {"not": {**BUY, "within": "1d"}}]})
-    told.buy("ann", 0)
-    for row in told.past:
+    past_feed = History()
+    past_feed.define("quiet", {"all": [BUY, {"not": {**BUY, "within": "1d"}}]})
+    past_feed.buy("ann", 0)
+    for row in past_feed.past:
         row["instant_ms"] = row["received_at"] // 1000
     now_ms = NOW_MICROS // 1000
     for until_ms, expected in ((now_ms + DAY_MS // 2, set()), (now_ms + 2 * DAY_MS, {"ann"})):
-        past = timed(told.frame(spark), Clock.WALL)
-        given = setting(told.definitions, reached(past, until_ms, Clock.WALL), until_ms)
+        past = timed(past_feed.frame(spark), Clock.WALL)
+        given = setting(past_feed.definitions, reached(past, until_ms, Clock.WALL), until_ms)
         found = states(of_users(past, until_ms), given).selectExpr("user_id", "inline(memberships)").collect()
         assert _names(found) == expected
 
 
 def test_under_the_wall_clock_what_became_of_messages_counts_when_it_was_reported(spark: SparkSession) -> None:
-    told = Told()
-    told.define("reached", {"event": "Message Delivered", "within": "1d"})
-    told.report("ann", "DELIVERED")
-    told.report("bob", "RETRYING")
+    past_feed = History()
+    past_feed.define("reached", {"event": "Message Delivered", "within": "1d"})
+    past_feed.report("ann", "DELIVERED")
+    past_feed.report("bob", "RETRYING")
     now_ms = NOW_MICROS // 1000
     for until_ms, expected in ((now_ms + DAY_MS // 2, {"ann"}), (now_ms + 2 * DAY_MS, set())):
-        past = timed(told.frame(spark), Clock.WALL)
-        given = setting(told.definitions, reached(past, until_ms, Clock.WALL), until_ms)
+        past = timed(past_feed.frame(spark), Clock.WALL)
+        given = setting(past_feed.definitions, reached(past, until_ms, Clock.WALL), until_ms)
         found = states(of_users(past, until_ms), given).selectExpr("user_id", "inline(memberships)").collect()
         assert _names(found) == expected
 

@@ -1,5 +1,5 @@
-"""The job `replay` on a real broker and registry, in the session that all Spark tests share: what the segmenter was given
-and what it told stand in topics, and the replay is made of them alone."""
+"""The job `replay` on a real broker and registry, in the Spark session of all tests. Its only sources are the segmenter's input
+and output topics."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -35,18 +35,18 @@ def topics(stack: Stack) -> Iterator[Topics]:
 
 
 def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    told = happened(3)
+    history = happened(3)
     carry = carried()
-    early = len(told.given) * 2 // 3
-    for topic, key, value in told.given[:early]:
+    early = len(history.given) * 2 // 3
+    for topic, key, value in history.given[:early]:
         topics.send(topic, key, carry(topic, key, CODECS[topic].decode(value)))
     topics.flush()
     lake = topics.into_lake(spark)
-    for topic, key, value in told.given[early:]:
+    for topic, key, value in history.given[early:]:
         topics.send(topic, key, carry(topic, key, CODECS[topic].decode(value)))
-    for record in told.definitions:
+    for record in history.definitions:
         topics.send(SEGMENT_DEFINITIONS, b"k", {"event_id": "e", "actor": "a", **record})
-    for record in told.announced:
+    for record in history.emitted:
         topics.send(MEMBERSHIP, b"k", record)
     topics.send_bytes(BEHAVIOUR, b"broken")
     topics.flush()
@@ -54,7 +54,7 @@ def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Pat
     with pytest.raises(ReplayNotFound):
         read_manifest(place, NAME)
     made = replay(place, NAME, at(46))
-    assert (made.unreadable, made.people, read_manifest(place, NAME)) == (1, len(told.known_at(at(46))), made)
+    assert (made.unreadable, made.people, read_manifest(place, NAME)) == (1, len(history.known_at(at(46))), made)
     with pytest.raises(AnalysisException, match="already exists"):
         replay(place, NAME, at(70))
     _, found = diff(place, NAME)
@@ -63,11 +63,11 @@ def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Pat
     assert profiles.is_none, profiles
     assert profiles.same > 10
     assert {one.segment for one in found} >= {"abandoned", "buyers", "lapsing", "listed"}
-    # Somebody enters, as of then, for whom nothing in the past reports_to_account.
-    topics.send(MEMBERSHIP, b"k", {**told.announced[0], "user_id": "zoe", "event_id": "z", "sequence": 1, "status": "ENTERED"})
+    # A user enters without an event in the history.
+    topics.send(MEMBERSHIP, b"k", {**history.emitted[0], "user_id": "zoe", "event_id": "z", "sequence": 1, "status": "ENTERED"})
     topics.flush()
     _, found = diff(place, NAME)
-    segment = told.announced[0]["segment_key"]
+    segment = history.emitted[0]["segment_key"]
     assert [(one.segment, one.only_live, one.only_replayed, list(one.examples)) for one in found if not one.is_none] == [
         (segment, 1, 0, ["zoe"])
     ]

@@ -73,7 +73,7 @@ def test_the_life_of_a_reprocessing(place: RunContext, past: Past, monkeypatch: 
     half = begun(place, pytest.fail, "spring", overwrite=False)
     assert half.left() == [1]
     tables = Tables(place, "spring")
-    # It was killed before it had said of the first partition that it is done: nothing of it comes twice.
+    # It was killed before it reported the first partition as done: none of its records is repeated.
     tables.write_plan(plan)
     done = reprocess(place, plan, Making(Clock.EVENT, {}))
     assert done.is_done
@@ -90,7 +90,7 @@ def test_the_life_of_a_reprocessing(place: RunContext, past: Past, monkeypatch: 
 
 
 def _change_a_rule(place: RunContext) -> None:
-    """From now on a page is refused, and what somebody bought has its own name."""
+    """From now on pages are refused, and purchases have another event name."""
 
     def renamed(work: Work, _: StageDependencies) -> Step:
         if isinstance(work.item, Track):

@@ -1,4 +1,4 @@
-"""Up to when everything is at hand, asked of a real broker: what the lake lacks, and what the normalizer has not taken."""
+"""The end of the complete range, from a real broker: records missing in the lake, or not read by the normalizer."""
 
 import uuid
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def place(spark: SparkSession, stack: Stack, tmp_path: Path) -> Iterator[RunCont
         future.result()
 
 
-def test_what_is_missing_says_up_to_when_all_is_at_hand(place: RunContext) -> None:
+def test_missing_records_limit_the_complete_range(place: RunContext) -> None:
     producer = Producer(producer_config(place.settings.kafka.brokers))
     given = [(TRACK, 0, 1000), (TRACK, 0, 2000), (TRACK, 0, 3000), (PAGE, 1, 5000), (PAGE, 1, 6000), (PAGE, 2, 7000)]
     for topic, partition, at_ms in given:

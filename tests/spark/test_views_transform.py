@@ -95,7 +95,7 @@ LINES: Sequence[tuple[Any, Any]] = (
 """Properties of an order, and product -> revenue; the catalog knows that `p` costs 4.25."""
 
 
-def test_a_line_is_worth_what_was_said_else_what_the_catalog_says(spark: SparkSession) -> None:
+def test_a_line_has_the_sent_price_else_that_of_the_catalog(spark: SparkSession) -> None:
     known = [{"product_id": "p", "price": 4.25}]
     orders = [order(properties, products=known, workspace=str(case)) for case, (properties, _) in enumerate(LINES)]
     found: dict[int, dict[str, float]] = {case: {} for case in range(len(LINES))}

@@ -13,7 +13,7 @@ from starling_spark.session.worker_daemon import without_archives
 
 
 def test_a_worker_begins_with_all_libraries_read_and_never_looks_into_archives(spark: SparkSession) -> None:
-    def told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def published(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         read = {"pandas", "starling_spark.jobs.profiles.transform"} <= sys.modules.keys()
         for _ in batches:
             pass
@@ -30,7 +30,7 @@ def test_a_worker_begins_with_all_libraries_read_and_never_looks_into_archives(s
         (row,) = (
             spark.range(1)
             .repartition(1)
-            .mapInArrow(told, "parent string, read boolean, archives array<string>, exempt long")
+            .mapInArrow(published, "parent string, read boolean, archives array<string>, exempt long")
             .collect()
         )
         assert "starling_spark.session.worker_daemon" in row["parent"]

@@ -20,7 +20,7 @@ from tests.unit.segmenter.segmenting import CODECS
 
 
 class Topics:
-    """Under a prefix nobody else uses; one partition each."""
+    """Topics under a unique prefix, with one partition each."""
 
     def __init__(self, stack: Stack, names: Sequence[str]) -> None:
         self.stack = stack

@@ -1,4 +1,4 @@
-"""The job `backfill` as an operator runs it, a process of its own on the shared stack, and what it says of itself."""
+"""The job `backfill` as an operator runs it: a process of its own on the shared stack, and its reports."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from tests.conftest import Stack
 
 
 class BackfillInstance:
-    """`runs`: as told in `segments.backfills` since this began."""
+    """`runs`: as published in `segments.backfills` since this began."""
 
     def __init__(self, stack: Stack, directory: Path) -> None:
         self.runs: Mapping[str, Run] = {}
@@ -51,7 +51,7 @@ class BackfillInstance:
     def log(self) -> Path:
         return self._directory / "backfill.log"
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text()[-3000:]
 
     def partitions_done(self, place: str) -> int:

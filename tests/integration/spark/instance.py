@@ -47,7 +47,7 @@ def wait_for(what: Callable[[], T | None], seconds: float, explain: Callable[[],
 
 
 class Instance:
-    """Topics under a prefix nobody else uses, and the job's process."""
+    """Topics under a unique prefix, and the job's process."""
 
     def __init__(self, brokers: str, registry_url: str, directory: Path) -> None:
         self.brokers = brokers
@@ -240,7 +240,7 @@ class Instance:
         return found
 
     def values(self) -> dict[tuple[str, str], Any]:
-        """(user, trait) -> the value told last, for each that was ever told one."""
+        """Return (user, trait) -> the last published value."""
         latest: dict[tuple[str, str], Any] = {}
         for written in self.read("aggregates"):
             record = written.record

@@ -38,7 +38,7 @@ def is_ready(service: Service) -> bool:
 
 
 class LakeInstance:
-    """Everything under a prefix nobody else uses."""
+    """Topics, tables and keyspace under a unique prefix."""
 
     def __init__(self, stack: Stack, directory: Path) -> None:
         self.stack = stack

@@ -61,7 +61,7 @@ class Busy:
                 plan, least = draw.choice(["pro", "free"]), draw.randrange(6)
                 traits = {f"plan_{side}": plan for side in SIDES} | {f"least_{side}": least for side in SIDES}
                 # Profiles are another topic, and a slow broker may take them first. Live events meet what came up to 20 ms later
-                # (the segmenter's hold), the past goes by `received_at` alone: `compared` would differ for good.
+                # (the segmenter's hold), the past goes by `received_at` alone: `compared` would differ permanently.
                 self.world.flush()
                 self.world.identify(user, traits)
                 self.world.flush()
@@ -99,13 +99,13 @@ def members(world: World, side: str) -> dict[str, set[str]]:
 
 
 def differences(world: World) -> str:
-    """Who is a member on one side alone, by segment, and the last that was said of them on both."""
-    past, live, told = members(world, "past"), members(world, "live"), []
+    """Return the members on one side alone, by segment, with their changes on both sides."""
+    past, live, found = members(world, "past"), members(world, "live"), []
     for key in past:
         for user in sorted(past[key] ^ live[key]):
-            said = {side: [change for change in world.feed(f"{side}-{key}") if change[0] == user] for side in SIDES}
-            told.append(f"{key}: {said}")
-    return "\n".join(told)
+            feeds = {side: [change for change in world.feed(f"{side}-{key}") if change[0] == user] for side in SIDES}
+            found.append(f"{key}: {feeds}")
+    return "\n".join(found)
 
 
 def test_backfilled_beside_live_events_and_through_a_kill_equals_there_from_the_start(
@@ -124,14 +124,14 @@ def test_backfilled_beside_live_events_and_through_a_kill_equals_there_from_the_
     try:
         place = f"{world.workspace}/past-often"
         first = backfill.start()
-        wait_until(lambda: backfill.partitions_done(place) > 0 or first.poll() is not None, "a first part", details=backfill.said)
-        assert first.poll() is None, backfill.said()
+        wait_until(lambda: backfill.partitions_done(place) > 0 or first.poll() is not None, "a first part", details=backfill.output)
+        assert first.poll() is None, backfill.output()
         first.kill()
         first.wait()
-        assert not world.in_force("past-often", 1), "it was killed too late to say anything"
+        assert not world.in_force("past-often", 1), "it was killed too late for the test"
         done_before = backfill.partitions_done(place)
         # The second time with a lake, in which nothing is yet.
-        assert backfill.start(STARLING_LAKE_WAREHOUSE=str(tmp_path / "lake")).wait(timeout=240) == 0, backfill.said()
+        assert backfill.start(STARLING_LAKE_WAREHOUSE=str(tmp_path / "lake")).wait(timeout=240) == 0, backfill.output()
         wait_until(lambda: all(world.in_force(f"past-{key}", 1) for key in segments("past")), "the segments to be in force")
     finally:
         stopping.set()
@@ -142,8 +142,8 @@ def test_backfilled_beside_live_events_and_through_a_kill_equals_there_from_the_
     wait_until(lambda: not differences(world), "the same members", details=lambda: differences(world))
     assert all(members(world, "past").values())
     for key in segments("past"):
-        told: dict[str, list[tuple[int, str]]] = {}
+        changes_of: dict[str, list[tuple[int, str]]] = {}
         for user, status, sequence, _ in world.feed(f"past-{key}"):
-            told.setdefault(user, []).append((sequence, status))
-        assert all([number for number, _ in changes] == list(range(1, len(changes) + 1)) for changes in told.values())
-        assert all(changes[0][1] == "ENTERED" for changes in told.values())
+            changes_of.setdefault(user, []).append((sequence, status))
+        assert all([number for number, _ in changes] == list(range(1, len(changes) + 1)) for changes in changes_of.values())
+        assert all(changes[0][1] == "ENTERED" for changes in changes_of.values())

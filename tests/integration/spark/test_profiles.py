@@ -22,16 +22,16 @@ UNKNOWN_SCHEMA_ID = 999_999_999
 
 def test_the_life_of_computed_traits(instance: Instance) -> None:
     """One process, step by step: each start of Spark costs more than all that happens here."""
-    _without_a_definition_nothing_is_told_and_nothing_lags(instance)
+    _without_a_definition_nothing_is_published_and_nothing_lags(instance)
     _definitions_count_history(instance)
     _bad_records_are_dead_letters_and_other_writers_are_read(instance)
     _a_late_event_corrects_and_the_clock_ends_windows(instance)
     _definitions_may_come_and_change_at_any_time(instance)
-    _records_are_as_the_contract_says(instance)
+    _records_match_the_contract(instance)
     assert instance.stop() == 0
 
 
-def _without_a_definition_nothing_is_told_and_nothing_lags(instance: Instance) -> None:
+def _without_a_definition_nothing_is_published_and_nothing_lags(instance: Instance) -> None:
     instance.event("ann", START_MS, revenue=10, sku="a")
     instance.event("bob", START_MS + DAY_MS, revenue=5)
     instance.send("events", record_key("w", "ann"), b"passed by unread")
@@ -105,20 +105,20 @@ def _definitions_may_come_and_change_at_any_time(instance: Instance) -> None:
     assert (values[("ann", "skus")], values.get(("bob", "skus"))) == (2, None)
     assert (values[("ann", "orders")], values[("bob", "orders")], values[("cid", "orders")]) == (2, 1, 0)
     assert values[("ann", "spent")] == 102.5
-    # The history is counted again, but not played again: of what ann had spent meanwhile (10, 12.5) nothing is told.
-    told = [one.record for one in instance.read("aggregates") if one.record["received_at"] > before]
-    assert {one["value"] for one in told if (one["user_id"], one["trait_key"]) == ("ann", "spent")} <= {"2.5", "102.5"}
+    # The history is counted again without its intermediate values: ann's earlier sums (10, 12.5) are not published.
+    published = [one.record for one in instance.read("aggregates") if one.record["received_at"] > before]
+    assert {one["value"] for one in published if (one["user_id"], one["trait_key"]) == ("ann", "spent")} <= {"2.5", "102.5"}
     assert len(instance.read("dead_letters")) == 3
     assert instance.metric("starling_profiles_definitions") == 3
     assert len(list((instance.directory / "checkpoints" / "profiles").iterdir())) == 1
 
 
-def _records_are_as_the_contract_says(instance: Instance) -> None:
+def _records_match_the_contract(instance: Instance) -> None:
     homes = {message.key(): message.partition() for message in instance.messages("events")}
-    told = instance.read("aggregates")
-    assert {one.key: one.partition for one in told}.items() <= homes.items()
+    published = instance.read("aggregates")
+    assert {one.key: one.partition for one in published}.items() <= homes.items()
     last: dict[int, int] = {}
-    for one in told:
+    for one in published:
         assert one.timestamp_ms == one.record["received_at"] // 1000
         assert one.headers["produced_by"] == b"starling-profiles"
         assert one.headers["correlation_id"].decode() == one.record["correlation_id"] != ""
@@ -206,7 +206,7 @@ def test_values_from_deleted_records_are_withdrawn_at_a_stream_time_that_does_no
     assert len(instance.read("aggregates")) == before + len(again) + 4
 
 
-def test_with_the_wall_clock_a_window_ends_by_itself(instance: Instance) -> None:
+def test_with_the_wall_clock_a_window_ends_without_an_event(instance: Instance) -> None:
     instance.define("recent", {"event": "Order Completed", "within": "20s"})
     instance.start(STARLING_CLOCK="wall")
     instance.settle()

@@ -36,12 +36,12 @@ class Evaluator:
 
 
 def differences(
-    told: Mapping[tuple[str, str], Any],
+    published: Mapping[tuple[str, str], Any],
     documents: Mapping[str, Mapping[str, Any]],
     events: Sequence[tuple[Any, ...]],
     until_ms: int,
 ) -> list[tuple[str, str, Any, Any]]:
-    """(user, trait, told, expected) wherever what was told last is not what all events come to in one go.
+    """Return (user, trait, published, expected) where the last published value differs from an evaluation of all events.
 
     An event is (user, time, name, properties). No value at all and the value of nothing are the same.
     """
@@ -50,8 +50,8 @@ def differences(
         evaluator.on_event(*one)
     expected = {(user, key): value for user in evaluator.states for key, value in evaluator.values(user, until_ms).items()}
     wrong = []
-    for user, key in {**told, **expected}:
-        found, value = told.get((user, key)), expected.get((user, key))
+    for user, key in {**published, **expected}:
+        found, value = published.get((user, key)), expected.get((user, key))
         if found != value and (found or value):
             wrong.append((user, key, found, value))
     return wrong

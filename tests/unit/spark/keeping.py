@@ -14,11 +14,11 @@ DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000
 ORDERS = {"event": "Order Completed"}
 PROFILE = {"city": "Rome", "limit": 20}
-"""The traits of everybody's profile."""
+"""The traits of every user's profile."""
 
 
 def defined(key: str, document: Mapping[str, Any], *former: Mapping[str, Any], workspace: str = "w") -> Definition:
-    """A definition in force; its version says how many there were before."""
+    """A definition in force; its version counts the earlier ones."""
     return Definition(workspace, key, len(former) + 1, json.dumps(document), tuple(json.dumps(text) for text in former))
 
 
@@ -80,7 +80,7 @@ class Partition:
         self._batches = 0
 
     def batch(self, events: Iterable[tuple[str, int, str, Mapping[str, Any]]], now_ms: int = 0) -> list[Computed]:
-        """What a micro-batch with these events tells; under the event clock, moved on to `now_ms` at the end."""
+        """Return the output of a micro-batch; the event clock advances to `now_ms` at its end."""
         return self.fold([self.chunk(events, now_ms)])
 
     def chunk(self, events: Iterable[tuple[str, int, str, Mapping[str, Any]]], now_ms: int = 0) -> Chunk:
@@ -108,10 +108,10 @@ class Partition:
         return list(folding.finish(1_000_000 * self._batches))
 
 
-def values(told: Iterable[Computed]) -> dict[tuple[str, str], Any]:
-    """(user, trait) -> value; a value told twice in one micro-batch is a fault."""
+def values(published: Iterable[Computed]) -> dict[tuple[str, str], Any]:
+    """Return (user, trait) -> value. A value that is published twice in one micro-batch is an error."""
     found: dict[tuple[str, str], Any] = {}
-    for computed in told:
+    for computed in published:
         name = (computed.user.removeprefix("w/"), computed.trait.key)
         assert name not in found
         found[name] = None if computed.value is None else json.loads(computed.value)

@@ -1,4 +1,4 @@
-"""What Iceberg says of a table, and what files are made of it."""
+"""The layout of an Iceberg table and of its files."""
 
 import json
 

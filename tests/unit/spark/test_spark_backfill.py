@@ -40,7 +40,7 @@ WITHOUT_ORDER: dict[str, Any] = {
     "chain": {"sequence": [{"event": "Product Added"}, {"event": "Order Completed", "within": "1d"}], "within": "4d"},
 }
 OUTCOMES: dict[str, Any] = {
-    "told": {"event": "Message Delivered", "op": "gte", "value": 2, "within": "2d"},
+    "reported": {"event": "Message Delivered", "op": "gte", "value": 2, "within": "2d"},
     "any": {"event": "*", "op": "gte", "value": 9, "within": "2d"},
     "never": {"not": {"event": "Message *"}},
     "answered": {"sequence": [{"event": "Message Delivered"}, {**ORDER, "within": "1d"}], "within": "4d"},
@@ -66,7 +66,7 @@ def _happen(segmenter: MemorySegmenter, draw: random.Random, times: int, begin_m
         properties = {"revenue": draw.randrange(40), "sku": draw.choice("abc")}
         segmenter.track(user, name, own_ms, properties, received_at=at_ms * 1000 + number + 1)
         if draw.random() < 0.2:
-            at_ms += 2  # told in a millisecond of its own, of an item from hours ago
+            at_ms += 2  # reported in a separate millisecond, of an item from hours ago
             outcome, caused_ms = draw.choice(["DELIVERED", "DELIVERED", "RETRYING"]), at_ms - draw.choice([1, HOUR_MS])
             segmenter.report(draw.choice(USERS), outcome, at_ms - 1, received_at=caused_ms * 1000)
     return at_ms + 1
@@ -153,7 +153,7 @@ def test_what_is_held_back_changes_nothing_and_the_version_before_stays_in_force
     assert segmenter.log.current().versions == {"default/keen": 1}
 
 
-def test_states_that_are_gone_are_made_anew_by_the_task() -> None:
+def test_the_task_rebuilds_lost_states() -> None:
     segmenter = MemorySegmenter()
     segmenter.track("u1", "Order Completed", 1000)
     segmenter.define("keen", ORDER, awaits_backfill=True)
@@ -171,7 +171,7 @@ def test_a_leaf_that_the_run_did_not_know_is_read_by_the_task() -> None:
     run = _planned(segmenter)
     assert len(run.leaves["default"]) == 1
     gathered = _gathered(segmenter, run, Clock.EVENT)
-    segmenter.archive("pages")  # so that nobody keeps that leaf any more
+    segmenter.archive("pages")  # so that no segment maintains that leaf node
     segmenter.track("u2", "Page Viewed", 2000)
     segmenter.track("u2", "Order Completed", 2000)
     segmenter.backfilled(*gathered)
@@ -217,7 +217,7 @@ def test_one_that_waits_can_be_archived_or_paused() -> None:
     assert (segmenter.log.current().awaited(), segmenter.log.current().versions) == ({}, {})
 
 
-def test_a_restart_in_the_middle_says_nothing_twice() -> None:
+def test_a_restart_repeats_no_output() -> None:
     segmenter = MemorySegmenter()
     segmenter.track("u1", "Order Completed", 1000)
     segmenter.define("keen", ORDER, awaits_backfill=True)
@@ -249,7 +249,7 @@ def test_an_assignment_travels() -> None:
         (150, 120, False, (0, 100), 100, None),  # never beyond the cut
         (150, 0, True, (0, 100), 100, None),
         (0, 0, True, None, 0, None),
-        (30, 40, False, (0, 30), 40, (30, 40)),  # nobody has what lies between
+        (30, 40, False, (0, 30), 40, (30, 40)),  # no source has the records between
         (0, 140, True, None, 100, (0, 100)),
     ],
 )

@@ -130,7 +130,7 @@ def test_after_a_kill_only_what_is_not_done_is_done() -> None:
     assert world.definitions_now.versions == {"acme/buyers": 1, "acme/later": 1}
 
 
-def test_a_pause_is_kept_until_somebody_ends_it() -> None:
+def test_a_pause_lasts_until_a_resumption() -> None:
     world = World()
     world.define("buyers")
     stopping = Event()
@@ -156,7 +156,7 @@ def test_a_pause_is_kept_until_somebody_ends_it() -> None:
     assert (world.run().state, world.folded) == (DONE, [0, 1, 2, 3])
 
 
-def test_what_was_cancelled_waits_on_until_somebody_resumes_it() -> None:
+def test_a_cancelled_run_waits_for_a_resumption() -> None:
     world = World()
     world.define("buyers")
     world.meanwhile = lambda _number: world.ask(CANCELLED)
@@ -171,7 +171,7 @@ def test_what_was_cancelled_waits_on_until_somebody_resumes_it() -> None:
     assert world.definitions_now.versions == {"acme/buyers": 1}
 
 
-def test_a_run_that_nobody_waits_for_any_more_is_given_up() -> None:
+def test_a_run_without_waiting_segments_is_given_up() -> None:
     world = World()
     world.define("buyers")
     world.meanwhile = killed_at(1, world)

@@ -20,7 +20,7 @@ def newer_schema() -> str:
     return json.dumps(document)
 
 
-class Told:
+class FakeRegistry:
     """A registry that counts what it is asked."""
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class Told:
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Told:
-    told = Told()
-    monkeypatch.setattr(codec, "_registry", lambda _url: told)
+def registry(monkeypatch: pytest.MonkeyPatch) -> FakeRegistry:
+    registry = FakeRegistry()
+    monkeypatch.setattr(codec, "_registry", lambda _url: registry)
     codec._codec.cache_clear()
-    return told
+    return registry
 
 
 def wire(schema_id: int, schema: str | None = None) -> Wire:
@@ -50,7 +50,7 @@ def value(schema_id: int, record: dict[str, Any], schema: str | None = None) -> 
     return wire(schema_id, schema).codec("products").encode(record)
 
 
-def test_two_writers_interleaved_are_each_read_by_their_own_schema(registry: Told) -> None:
+def test_two_writers_interleaved_are_each_read_by_their_own_schema(registry: FakeRegistry) -> None:
     old, new = value(OWN, PRODUCT), value(NEWER, {**PRODUCT, "colour": "red"}, newer_schema())
     reader = BatchReader(wire(OWN))
     assert [reader.read("products", one) for one in (old, new, old, new)] == [PRODUCT] * 4
@@ -59,7 +59,7 @@ def test_two_writers_interleaved_are_each_read_by_their_own_schema(registry: Tol
     assert found == [{**PRODUCT, "colour": "red"}, {**PRODUCT, "colour": None}]
 
 
-def test_what_cannot_be_read_says_why_and_the_rest_goes_on(registry: Told) -> None:
+def test_an_unreadable_value_states_the_reason_and_others_are_read(registry: FakeRegistry) -> None:
     good = value(OWN, PRODUCT)
     unknown = struct.pack(">bI", 0, UNKNOWN) + good[5:]
     reader = BatchReader(wire(OWN))
@@ -72,7 +72,7 @@ def test_what_cannot_be_read_says_why_and_the_rest_goes_on(registry: Told) -> No
     assert found[-1] == PRODUCT
 
 
-def test_an_unknown_id_is_asked_for_once_a_batch_and_again_in_the_next(registry: Told) -> None:
+def test_an_unknown_id_is_requested_once_in_each_batch(registry: FakeRegistry) -> None:
     unknown = struct.pack(">bI", 0, UNKNOWN) + value(OWN, PRODUCT)[5:]
     for _ in range(2):
         reader = BatchReader(wire(OWN))

@@ -54,7 +54,7 @@ def test_instants_become_microseconds_wherever_they_stand() -> None:
 
 
 @pytest.mark.parametrize("field", ["at", "maybe"])
-def test_what_is_no_date_is_told(field: str) -> None:
+def test_an_invalid_date_is_reported(field: str) -> None:
     record: dict[str, Any] = {"kind": "A", "marks": {}, "lines": [], "maybe": None, "at": 1}
     with pytest.raises(ValueError, match="no instant"):
         row_of(NESTED)({**record, field: 2**61})

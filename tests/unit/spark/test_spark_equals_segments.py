@@ -75,7 +75,7 @@ def test_values_equal_the_evaluators_after_every_micro_batch(seed: int, timezone
     evaluator = Evaluator({f"t{i}": document for i, document in enumerate(asked)}, timezone)
     partition = Partition(*(defined(f"t{i}", {**document, "timezone": timezone}) for i, document in enumerate(asked)))
     events = history(seed, 300)
-    told: dict[str, dict[str, Any]] = {}
+    published: dict[str, dict[str, Any]] = {}
     seen: set[str] = set()
     while events:
         size = chance.choice([1, 2, 5, 30])
@@ -86,16 +86,16 @@ def test_values_equal_the_evaluators_after_every_micro_batch(seed: int, timezone
             evaluator.on_event(*one)
         until_ms = evaluator.now_ms = max(evaluator.now_ms, moved_ms)
         for (user, key), value in values(partition.batch(happened, moved_ms)).items():
-            assert told.setdefault(user, {}).get(key, "never told") != value
-            told[user][key] = value
+            assert published.setdefault(user, {}).get(key, "missing") != value
+            published[user][key] = value
         assert partition.store.kept_clock.now_ms == until_ms
         for user in evaluator.states:
             for key, value in evaluator.values(user, until_ms).items():
-                found = told.get(user, {}).get(key)
+                found = published.get(user, {}).get(key)
                 assert found == value or (found is None and not value), (asked[int(key[1:])], user, value)
                 if value:
                     seen.add(key)
-    # Some are so narrow that nobody is ever inside, but all of them would be a fault of this test.
+    # Some are so narrow that no event is inside. If all were, the test would prove nothing.
     assert len(seen) > 0.9 * len(asked)
     partition.batch([], until_ms + 1200 * DAY_MS)
     assert partition.store.users  # lifetimes
@@ -109,7 +109,7 @@ def test_what_the_wall_clock_lets_in_too_early_counts_when_the_evaluators_does(s
     evaluator = Evaluator({f"t{i}": document for i, document in enumerate(asked)})
     partition = Partition(*(defined(f"t{i}", document) for i, document in enumerate(asked)))
     now_ms, waited = START_MS, 0
-    told: dict[str, Any] = {}
+    published: dict[str, Any] = {}
     for user, _, name, properties in history(seed, 120):
         now_ms += chance.choice([1, 60_000, 200_000, 3_600_000])
         time_ms = now_ms + chance.choice([0, -60_000, 1, 150_000, 299_000])
@@ -117,11 +117,11 @@ def test_what_the_wall_clock_lets_in_too_early_counts_when_the_evaluators_does(s
         chunk = Chunk(now_ms, "", {}, [])
         partition.hit(chunk, "u", event(name, time_ms, properties))
         until_ms = chunk.now_ms = now_ms + chance.choice([0, 100_000])
-        told |= {key: value for (_, key), value in values(partition.fold([chunk])).items()}
+        published |= {key: value for (_, key), value in values(partition.fold([chunk])).items()}
         state = decode_user(partition.store.users["w/u"])
         waited += len(state.state.waiting)
         for key, value in evaluator.values("u", until_ms).items():
-            found = told.get(key)
+            found = published.get(key)
             assert found == value or (found is None and not value), (asked[int(key[1:])], user, value)
         evaluator.now_ms = now_ms = until_ms
     assert waited > 100
@@ -145,8 +145,8 @@ def test_nothing_is_kept_once_every_window_is_empty() -> None:
     partition = Partition(*(defined(f"t{i}", document) for i, document in enumerate(asked)))
     partition.batch(history(5, 150))
     assert partition.store.users
-    told = partition.batch([], partition.store.kept_clock.now_ms + 1200 * DAY_MS)
-    assert {computed.value for computed in told} == {None, "0"}
+    published = partition.batch([], partition.store.kept_clock.now_ms + 1200 * DAY_MS)
+    assert {computed.value for computed in published} == {None, "0"}
     assert (partition.store.users, partition.store.slots) == ({}, {})
 
 
@@ -161,9 +161,9 @@ def test_a_crowded_window_equals_the_evaluators_panes(measure: Any) -> None:
     sizes: list[int] = []
     latest: Any = None
 
-    def check(told: Sequence[Computed], until_ms: int) -> None:
+    def check(published: Sequence[Computed], until_ms: int) -> None:
         nonlocal latest
-        for computed in told:
+        for computed in published:
             latest = json.loads(computed.value or "null")
         assert latest == pytest.approx(evaluator.values("u", until_ms)["t0"], rel=0.05 if "percentile" in measure else 0, abs=0)
         sizes.append(len(partition.store.users.get("w/u", b"")))

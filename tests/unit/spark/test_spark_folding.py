@@ -1,4 +1,4 @@
-"""What a partition tells, micro-batch by micro-batch."""
+"""The output of a partition for each micro-batch."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def order(user: str, time_ms: int, **properties: Any) -> tuple[str, int, str, di
     return user, time_ms, "Order Completed", properties
 
 
-def test_a_value_is_told_when_it_changes_and_only_then() -> None:
+def test_a_value_is_published_only_when_it_changes() -> None:
     partition = Partition(defined("orders", ORDERS), defined("skus", {"event": "*", "measure": {"distinct": "sku"}}))
     first = partition.batch([order("ann", START_MS, sku="a"), order("ann", START_MS + 1, sku="a")])
     assert values(first) == {("ann", "orders"): 2, ("ann", "skus"): 1}
@@ -24,13 +24,13 @@ def test_a_value_is_told_when_it_changes_and_only_then() -> None:
     assert partition.batch([("ann", START_MS + 3, "Page Viewed", {"sku": "a"})]) == []
 
 
-def test_a_window_that_ends_is_told_though_nothing_happened() -> None:
+def test_the_end_of_a_window_is_published_without_an_event() -> None:
     partition = Partition(defined("spent", SPENT_30D), defined("orders", ORDERS_30D))
     partition.batch([order("ann", START_MS, revenue=10), order("ann", START_MS + DAY_MS, revenue=5)])
     assert partition.batch([], START_MS + 30 * DAY_MS - 1) == []
-    told = partition.batch([], START_MS + 30 * DAY_MS)
-    assert values(told) == {("ann", "spent"): 5, ("ann", "orders"): 1}
-    assert [(computed.as_of, computed.correlation_id) for computed in told] == [(START_MS + 30 * DAY_MS, "c-clock")] * 2
+    published = partition.batch([], START_MS + 30 * DAY_MS)
+    assert values(published) == {("ann", "spent"): 5, ("ann", "orders"): 1}
+    assert [(computed.as_of, computed.correlation_id) for computed in published] == [(START_MS + 30 * DAY_MS, "c-clock")] * 2
     assert values(partition.batch([], START_MS + 90 * DAY_MS)) == {("ann", "spent"): None, ("ann", "orders"): 0}
 
 
@@ -52,17 +52,17 @@ def test_a_late_event_corrects_the_value_while_its_window_is_open() -> None:
     assert values(partition.batch([], START_MS + 30 * DAY_MS)) == {("ann", "spent"): 1}
 
 
-def test_a_backlog_tells_final_values_only() -> None:
+def test_a_backlog_publishes_final_values_only() -> None:
     partition = Partition(defined("spent", SPENT_30D))
-    told = partition.batch([order("ann", START_MS + day * DAY_MS, revenue=1) for day in range(365)])
-    assert values(told) == {("ann", "spent"): 30}
+    published = partition.batch([order("ann", START_MS + day * DAY_MS, revenue=1) for day in range(365)])
+    assert values(published) == {("ann", "spent"): 30}
 
 
 def test_stream_time_never_goes_back() -> None:
     partition = Partition(defined("orders", ORDERS_30D))
     partition.batch([], START_MS + DAY_MS)
-    told = partition.batch([order("ann", START_MS)])
-    assert told[0].as_of == START_MS + DAY_MS
+    published = partition.batch([order("ann", START_MS)])
+    assert published[0].as_of == START_MS + DAY_MS
 
 
 def test_an_event_from_the_future_counts_when_its_time_has_come() -> None:
@@ -79,13 +79,13 @@ def test_an_event_from_the_future_counts_when_its_time_has_come() -> None:
 def test_received_at_grows_with_every_value_even_when_the_wall_clock_goes_back() -> None:
     partition = Partition(defined("orders", ORDERS))
     partition.store.kept_clock.received_at = 5_000_000_000
-    told = partition.batch([order("ann", START_MS), order("bob", START_MS)]) + partition.batch([order("ann", START_MS)])
-    times = [computed.received_at for computed in told]
+    published = partition.batch([order("ann", START_MS), order("bob", START_MS)]) + partition.batch([order("ann", START_MS)])
+    times = [computed.received_at for computed in published]
     assert times == sorted(set(times))
     assert times[0] > 5_000_000_000
 
 
-def test_more_users_than_fit_at_hand_are_folded_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_users_than_fit_into_memory_are_folded_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     events = [order(f"u{i % 7}", START_MS + i * DAY_MS, revenue=i) for i in range(200)]
     at_once = Partition(defined("spent", SPENT_30D))
     expected = values(at_once.batch(events))
@@ -95,10 +95,10 @@ def test_more_users_than_fit_at_hand_are_folded_in_rounds(monkeypatch: pytest.Mo
     assert in_rounds.store.users == at_once.store.users
 
 
-def test_whoever_a_former_version_matched_is_told_the_new_value() -> None:
+def test_users_that_an_earlier_version_matched_get_the_new_value() -> None:
     partition = Partition(defined("n", {"event": "Refund"}, ORDERS), defined("spent", SPENT_30D, ORDERS))
-    told = partition.batch([order("ann", START_MS), ("bob", START_MS, "Refund", {})])
-    assert values(told) == {("ann", "n"): 0, ("bob", "n"): 1, ("ann", "spent"): None}
+    published = partition.batch([order("ann", START_MS), ("bob", START_MS, "Refund", {})])
+    assert values(published) == {("ann", "n"): 0, ("bob", "n"): 1, ("ann", "spent"): None}
 
 
 def test_an_archived_trait_loses_its_values() -> None:
@@ -111,12 +111,12 @@ def test_another_workspace_is_another_world() -> None:
     assert Partition(defined("n", ORDERS, workspace="other")).batch([order("ann", START_MS)]) == []
 
 
-def test_a_value_is_told_as_it_was_sent_and_one_that_does_not_fit_64_bits_as_a_float() -> None:
+def test_a_value_keeps_its_type_and_one_over_64_bits_becomes_a_float() -> None:
     partition = Partition(defined("last", {"event": "*", "measure": {"last": "what"}}))
     sent = ["x.0", 7, 7.0, True, ["a", {"b": 1}], "long " * 40, 10**30, "long " * 40]
-    told = []
+    published = []
     for number, what in enumerate(sent):
         batch = partition.batch([("ann", START_MS + number, "Any", {"what": what})])
-        told.append(values(batch).get(("ann", "last"), "nothing"))
-    assert told == ["x.0", 7, "nothing", True, ["a", {"b": 1}], "long " * 40, 1e30, "long " * 40]
+        published.append(values(batch).get(("ann", "last"), "nothing"))
+    assert published == ["x.0", 7, "nothing", True, ["a", {"b": 1}], "long " * 40, 1e30, "long " * 40]
     assert len(partition.store.users["w/ann"]) < 400

@@ -1,4 +1,4 @@
-"""What the lake decides without Spark: how far a table goes, how it grows, what an item says."""
+"""The lake's rules without Spark: positions of a table, its growth, and the decoding of items."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from starling_spark.lakehouse.warehouse_lock import WarehouseInUse, locked_wareh
 SPANS = {("t", 0): Span(5, 9, 4), ("t", 1): Span(0, 2, 2)}
 
 
-def test_a_position_says_what_is_in() -> None:
+def test_a_position_states_the_written_records() -> None:
     assert not is_in({}, SPANS)
     assert not is_in({("t", 0): 9, ("t", 1): 1}, SPANS)
     assert is_in({("t", 0): 9, ("t", 1): 7}, SPANS)
@@ -30,7 +30,7 @@ def test_a_position_never_goes_back() -> None:
     assert from_text(to_text(moved)) == moved
 
 
-def test_an_item_says_what_it_says() -> None:
+def test_an_item_is_decoded() -> None:
     found = read_json(
         '{"type": "group", "groupId": 7, "traits": {"a": {"b": 1.50}}, "timestamp": "2026-01-01T00:00:00.001Z", "x": null}'
     )
@@ -52,13 +52,13 @@ def test_an_item_says_what_it_says() -> None:
         ('{"timestamp": "0001-01-01T00:00:00+23:59"}', "bad_timestamp"),
     ],
 )
-def test_an_item_that_says_nothing_is_refused_with_the_reason(text: str, code: str) -> None:
+def test_an_empty_item_is_refused_with_the_reason(text: str, code: str) -> None:
     found = read_json(text)
     assert isinstance(found, Refusal)
     assert (found.code, bool(found.message)) == (code, True)
 
 
-def test_an_item_says_the_same_in_either_form() -> None:
+def test_an_item_is_equal_in_both_formats() -> None:
     item = {"type": "group", "groupId": "7", "traits": {"a": {"b": 1.5}}, "timestamp": "2026-01-01T00:00:00.001Z", "event": ""}
     packed = json_format.ParseDict(item, Item()).SerializeToString()
     found = call_of({"item": "", "item_protobuf": packed})
@@ -74,7 +74,7 @@ def test_an_item_says_the_same_in_either_form() -> None:
         (Item(sent_at={"seconds": 2**60}).SerializeToString(), "bad_timestamp", "sentAt"),
     ],
 )
-def test_a_message_that_says_nothing_is_refused_with_the_reason(packed: bytes, code: str, message: str) -> None:
+def test_an_empty_message_is_refused_with_the_reason(packed: bytes, code: str, message: str) -> None:
     found = read_protobuf(packed)
     assert isinstance(found, Refusal)
     assert (found.code, message in found.message) == (code, True)

@@ -94,26 +94,26 @@ CODEC = Wire("http://127.0.0.1:1", (TopicSchema("t", "AggregateComputed", 7),)).
 ENCODE = computed_encoder(CODEC)
 
 
-def told(**changed: Any) -> dict[str, Any]:
+def published(**changed: Any) -> dict[str, Any]:
     return CODEC.decode(ENCODE(computed(**changed)))
 
 
-def test_a_record_says_whose_value_it_is() -> None:
-    found = told()
+def test_a_record_names_its_user_and_trait() -> None:
+    found = published()
     assert (found["workspace"], found["user_id"], found["trait_key"], found["trait_version"]) == ("w", "ä/1", "n", 1)
     assert (found["value"], found["as_of"], found["received_at"], found["correlation_id"]) == ("3", START_MS, 17, "c")
-    assert told(value=None)["value"] is None
-    assert told(value="0.5")["value"] == "0.5"
+    assert published(value=None)["value"] is None
+    assert published(value="0.5")["value"] == "0.5"
     assert CODEC.encode(found) == ENCODE(computed())
 
 
-def test_told_again_it_has_the_same_id() -> None:
-    assert told()["event_id"] == told(received_at=99, correlation_id="d")["event_id"]
+def test_a_repeated_record_has_the_same_id() -> None:
+    assert published()["event_id"] == published(received_at=99, correlation_id="d")["event_id"]
 
 
 @pytest.mark.parametrize("changed", [{"user": "w/2"}, {"value": "4"}, {"value": None}, {"as_of": 1}])
-def test_what_says_something_else_has_another_id(changed: dict[str, Any]) -> None:
-    assert told()["event_id"] != told(**changed)["event_id"]
+def test_a_different_record_has_another_id(changed: dict[str, Any]) -> None:
+    assert published()["event_id"] != published(**changed)["event_id"]
 
 
 @pytest.mark.parametrize("count", [0, 1, RECORDS_PER_PACK, 2 * RECORDS_PER_PACK + 1])

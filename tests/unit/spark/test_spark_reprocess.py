@@ -17,7 +17,7 @@ PLAN = Plan(
 )
 
 
-def test_the_cut_is_just_before_the_first_record_that_is_not_at_hand() -> None:
+def test_the_cut_is_just_before_the_first_missing_record() -> None:
     assert cut_of({0: 700, 1: None, 2: 5_000}, latest_ms=1_000) == {0: 699_999, 1: 1_000_000, 2: 1_000_000}
 
 
@@ -39,7 +39,7 @@ def test_another_text_is_another_rule(tmp_path: Path) -> None:
     assert rules_hash(tmp_path) != before
 
 
-def test_the_list_says_how_far_each_is_and_which_is_in_force() -> None:
+def test_the_list_states_the_progress_of_each_and_the_one_in_force() -> None:
     done = PLAN.with_done({0: {"accepted": 2}, 1: {}, 2: {}})
     lines = table([PLAN, msgspec.structs.replace(done, name="may")], "may").splitlines()
     assert lines[1].split()[:3] == ["spring", "unfinished", "0/3"]
@@ -58,6 +58,6 @@ def test_the_command_line() -> None:
 
 
 @pytest.mark.parametrize("words", [["reprocess"], ["reprocess", "switch"], ["reprocess", "switch", "a", "--live"]])
-def test_what_is_not_said_is_asked_for(words: list[str], tmp_path: Path) -> None:
+def test_missing_arguments_are_reported(words: list[str], tmp_path: Path) -> None:
     done = CliRunner().invoke(build_app(), [*words, *([] if words == ["reprocess"] else ["--data-dir", str(tmp_path)])])
     assert isinstance(done.exception, NotPossible)

@@ -132,7 +132,7 @@ def buy(user: str, time_ms: int, amount: int) -> Event:
 
 @pytest.fixture
 def installation() -> Installation:
-    """`a` has bought for 100, and `spent_30d` says so."""
+    """`a` has spent 100, which is the value of `spent_30d`."""
     made = Installation()
     made.define("spent_30d", SPENT_30D)
     made.start()

@@ -1,4 +1,4 @@
-"""What is told of running queries: how far they are, and how fast."""
+"""The reported progress and speed of running queries."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ class Query:
         return self.failure
 
 
-def test_each_progress_is_told_once_and_a_failure_is_raised() -> None:
+def test_each_progress_is_reported_once_and_a_failure_is_raised() -> None:
     query, metrics, moved = Query(), Metrics(CollectorRegistry()), list[str]()
     watched = WatchedQuery(Running(query, QueryMetrics(metrics, "q"), moved.append))  # type: ignore[arg-type]
     assert (watched.poll(), watched.progress) == (False, None)
@@ -75,7 +75,7 @@ def test_each_progress_is_told_once_and_a_failure_is_raised() -> None:
 
 
 class Group:
-    """A consumer group that keeps what it is told."""
+    """A consumer group that stores its commits."""
 
     def __init__(self, notes: Mapping[tuple[str, int], str]) -> None:
         self.notes = dict(notes)
@@ -92,7 +92,7 @@ class Group:
         self.notes = {place: notes[place] for place in ends if place in notes}
 
 
-def test_what_was_passed_by_is_not_said_to_be_read() -> None:
+def test_skipped_records_are_not_committed() -> None:
     group = Group({("t", 0): "3", ("t", 1): "", ("t", 2): "no number"})
     positions = GroupPositions(group)  # type: ignore[arg-type]
     positions.load(["t"])
@@ -109,7 +109,7 @@ def test_a_query_without_a_watermark_has_no_lag() -> None:
     assert watermark_lag_seconds({"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}}) is None
 
 
-def test_the_group_is_told_of_the_slowest_query_and_only_when_all_have_told() -> None:
+def test_the_group_commits_the_slowest_query_once_all_have_reported() -> None:
     one, other = end_offsets(progress()), {("t", 0): 2, ("t", 1): 9, ("u", 0): 1}
     assert one == {("t", 0): 5, ("t", 1): 7}
     assert slowest([one, other], 2) == {("t", 0): 2, ("t", 1): 7, ("u", 0): 1}

@@ -1,4 +1,4 @@
-"""The wheel of slots: nobody is missed, and there are few of them."""
+"""The wheel of slots: it returns every due user, and has few slots."""
 
 import random
 
