@@ -17,7 +17,7 @@ RETIRED: Final = {
     "tell": "publish, emit, report or state", "tells": "publishes, emits, reports or states", "told": "published or reported",
     "telling": "publishing, emitting or reporting", "tidings": "notification",
     "say": "state, report or return", "says": "states, reports or returns", "said": "stated, reported or returned",
-    "hear": "receive", "hears": "receives", "heard": "received", "speak": "call or send", "reports_to_account": "calls or sends",
+    "hear": "receive", "hears": "receives", "heard": "received", "speak": "call or send", "speaks": "calls or sends",
     "announce": "emit", "announces": "emits", "announced": "emitted", "announcement": "membership change",
     "announcements": "membership changes",
     "beginnings": "first match", "recents": "sliding windows", "spreads": "distributions",

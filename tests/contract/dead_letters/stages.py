@@ -29,7 +29,7 @@ from starling_normalizer.agents import Normalizer, NormalizerDependencies, norma
 from starling_projector.agents import Parts, Projector
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
-from starling_projector.source import Source, Taken
+from starling_projector.source import Polled, Source
 from starling_projector.store import Store
 from starling_segmenter.agents import Segmenter, describe
 from starling_segmenter.counts import Counts
@@ -176,8 +176,8 @@ class _Source:
     def start(self) -> None:
         return None
 
-    def take(self, _wait_seconds: float, _most: int) -> Taken:
-        return Taken([cast("Message", self.message)])
+    def poll(self, _wait_seconds: float, _most: int) -> Polled:
+        return Polled([cast("Message", self.message)])
 
     def commit(self, _limits: object) -> None:
         assert self.projector is not None

@@ -190,7 +190,7 @@ def test_a_workspace_that_fills_its_share_of_the_queue_leaves_room_for_others() 
         assert publisher.records_in_flight == 0
         assert await publisher.close(1) == 0
 
-    with nobody() as address:
+    with silent_address() as address:
         asyncio.run(story(address))
 
 

@@ -34,7 +34,7 @@ def settings_models() -> Iterator[str]:
     yield from (f"{module}.{name}" for module, name, _ in classes if name in known)
 
 
-def test_the_page_is_the_one_that_the_models_generate() -> None:
+def test_the_page_equals_the_generated_one() -> None:
     assert PAGE.read_text() == page(), "docs/reference/settings.md is out of date: run `make settings-reference`"
 
 
