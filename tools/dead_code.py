@@ -77,7 +77,6 @@ ALLOWED: Final[Mapping[str, str]] = {
     "assigned_tasks.py:_following": "asyncio keeps weak references to tasks only",
     # values that are read as a whole
     "enrich.py:brand": "read as a tuple and as a dictionary, with the other fields",
-    "channel.py:retry_after_seconds": "read by a class pattern, by position",
     "manifest.py:made_at_ms": _RECORD,
     "plan.py:begun_at_ms": _RECORD,
     "topics.py:optional": "states in the catalogue that an installation may omit the stage",
