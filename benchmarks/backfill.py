@@ -44,7 +44,7 @@ def codec(made: Stack, topic: str) -> Codec:
 
 
 def fill(made: Stack, count: int, users: int) -> None:
-    """Many events quickly: their bytes are made once, their users are drawn anew each time."""
+    """Many events quickly: their bytes are encoded once, their users are drawn again each time."""
     encode = codec(made, BEHAVIOUR).encode
     values = [encode(record) for _, record in shop.behaviour(min(count, _DIFFERENT), 1, shop.FIRST_MS, 60 * shop.DAY_MS)]
     dice = random.Random(2)
@@ -122,7 +122,7 @@ def wait(process: Watched, meanwhile: Callable[[], None] = lambda: None) -> None
 
 
 def run_of(made: Stack) -> Run:
-    """The newest run, as told."""
+    """Return the newest reported run."""
     runs: dict[str, Run] = {}
     reports = codec(made, BACKFILLS)
     view = TopicView(made.brokers, BACKFILLS, lambda message: runs.update(applied(runs, reports.decode(message.value() or b""))))
@@ -157,23 +157,23 @@ def bulk(directory: Path, events: int, users: int) -> dict[str, Any]:
 
 
 class InForce:
-    """Which segments each partition works by, as it says itself."""
+    """The segments that each partition reports as applied."""
 
     def __init__(self, made: Stack) -> None:
         self._codec = codec(made, PROGRESS)
-        self._told: dict[int, Any] = {}
+        self._applied: dict[int, Any] = {}
         self._view = TopicView(made.brokers, PROGRESS, lambda message: self._apply(message.value() or b""))
         self._view.start()
 
     def everywhere(self, key: str) -> bool:
-        return sum(f"default/{key}" in told for told in self._told.values()) == PARTITIONS
+        return sum(f"default/{key}" in applied for applied in self._applied.values()) == PARTITIONS
 
     def close(self) -> None:
         self._view.stop()
 
     def _apply(self, value: bytes) -> None:
         record = self._codec.decode(value)
-        self._told[record["partition"]] = record["definitions"]
+        self._applied[record["partition"]] = record["definitions"]
 
 
 def backlog(made: Stack, count: int, seed: int) -> None:

@@ -198,7 +198,7 @@ def steady_rate(process: Watched, progress: Progress, warm_up: int, until: int, 
     """From the first commit at or after `warm_up` records to the last one before `until`: the worker was busy all the while.
 
     The start (joining, restoring, a JVM's compiling) and the end (a last commit that waits for its interval) are left out.
-    Raises: RuntimeError when the worker ends or commits too seldom to tell, TimeoutError.
+    Raises: RuntimeError when the worker ends or commits too seldom to measure, TimeoutError.
     """
     marks: list[tuple[int, float, float]] = []
     deadline = time.monotonic() + patience_seconds
@@ -234,7 +234,7 @@ def percentile(sorted_values: Sequence[float], share: float) -> float:
 
 
 def kept(name: str) -> dict[str, Any]:
-    """What benchmarks/results/<name>.json says; nothing if it is not there."""
+    """Return the content of benchmarks/results/<name>.json; empty without the file."""
     path = HERE / "results" / f"{name}.json"
     return dict(json.loads(path.read_text())) if path.exists() else {}
 

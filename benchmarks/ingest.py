@@ -136,7 +136,7 @@ def load(script: Path, port: int, path: str, connections: int, seconds: int) -> 
 def _number(pattern: str, text: str) -> float:
     found = re.search(pattern, text)
     if found is None:
-        raise SystemExit(f"wrk said something new:\n{text}")
+        raise SystemExit(f"unknown output of wrk:\n{text}")
     return float(found[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0, "": 1.0}[found[2]]
 
 

@@ -28,5 +28,5 @@ def behaviour(count: int, seed: int, first_ms: int, span_ms: int) -> Iterator[tu
     """As `shop.behaviour`: forty kinds of events, each as frequent as the others."""
     dice = random.Random(seed)
     for key, record in shop.behaviour(count, seed, first_ms, span_ms):
-        said = json.dumps(properties(dice))
-        yield key, record | {"name": dice.choice(NAMES), "properties": said}
+        encoded = json.dumps(properties(dice))
+        yield key, record | {"name": dice.choice(NAMES), "properties": encoded}

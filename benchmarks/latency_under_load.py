@@ -15,7 +15,7 @@ from starling_common.topics import BEHAVIOUR
 _SEGMENTS: Final = 100
 _PROBES_PER_SECOND: Final = 50
 _WARM_UP_SECONDS: Final = 30.0
-"""A worker that has just begun, and a broker that has just met it, take twice as long at first: told beside the rest."""
+"""A worker that has just begun, and a broker that has just met it, take twice as long at first: reported separately."""
 _READ_AHEAD: Final = 250_000
 _WAVE_WINDOW_MS: Final = 24 * segmenting.HOUR_MS
 
@@ -66,8 +66,8 @@ def _under(made: Stack, worker: Watched, per_second: int, seconds: int) -> dict[
         "events_per_second": per_second,
         "sender_behind_ms_at_most": round(traffic.behind_seconds * 1000),
         "worker_cpu_share": round(busy, 2),
-        "first_half_minute": live.told(live.latencies(traffic, feed, first_ms, since_ms)),
-        **live.told(live.latencies(traffic, feed, since_ms, until_ms)),
+        "first_half_minute": live.percentiles(live.latencies(traffic, feed, first_ms, since_ms)),
+        **live.percentiles(live.latencies(traffic, feed, since_ms, until_ms)),
     }
 
 
@@ -111,8 +111,8 @@ def _wave(made: Stack, worker: Watched, timers: int, due_ms: int) -> dict[str, A
     return {
         "timers": timers,
         "worked_off_in_seconds": round((over_ms - due_ms) / 1000, 1),
-        "before": live.told(before),
-        "meanwhile": live.told(meanwhile),
-        "added_ms_p99": round(live.told(meanwhile)["p99_ms"] - live.told(before)["p50_ms"], 1),
-        "added_ms_max": round(meanwhile[-1] - live.told(before)["p50_ms"], 1),
+        "before": live.percentiles(before),
+        "meanwhile": live.percentiles(meanwhile),
+        "added_ms_p99": round(live.percentiles(meanwhile)["p99_ms"] - live.percentiles(before)["p50_ms"], 1),
+        "added_ms_max": round(meanwhile[-1] - live.percentiles(before)["p50_ms"], 1),
     }

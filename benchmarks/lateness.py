@@ -1,4 +1,4 @@
-"""How late a change by time alone is told, beside live events: 1,000 segments of every kind under the wall clock. See `stream.py`.
+"""The delay of changes by time alone, beside live events: 1,000 segments of every kind under the wall clock. See `stream.py`.
 
 Users have a past that leaves its windows within the minutes that are measured. A change's clock starts at the instant at
 which it is due (`effective_at`) and stops with the broker's time of append of its record, in milliseconds.
@@ -95,7 +95,7 @@ class Late(NamedTuple):
     status: str
 
 
-class Told:
+class FeedReader:
     """Reads the feed from its end on in a thread, and keeps every change by time."""
 
     def __init__(self, made: Stack) -> None:
@@ -163,7 +163,7 @@ def _measured(made: Stack, worker: Watched, load: Load) -> dict[str, Any]:
     early_seconds = first_ms / 1000 - time.time()
     if early_seconds < 5:
         raise RuntimeError(f"the past was folded {early_seconds:.0f} s before its first window ends: too late, take less of it")
-    told, traffic = Told(made), Busy(made, load.per_second, 0, "late")
+    feed, traffic = FeedReader(made), Busy(made, load.per_second, 0, "late")
     traffic.start()
     time.sleep(max(0.0, first_ms / 1000 - time.time()))
     since_ms, cpu_before, started = time.time() * 1000, worker.cpu_seconds(), time.monotonic()
@@ -171,9 +171,9 @@ def _measured(made: Stack, worker: Watched, load: Load) -> dict[str, Any]:
     busy = (worker.cpu_seconds() - cpu_before) / (time.monotonic() - started)
     until_ms = time.time() * 1000
     traffic.stop()
-    time.sleep(_SETTLE_SECONDS)  # what was due at the very end is told by then
-    told.stop()
-    due = [one for one in told.found if since_ms <= one.due_ms < until_ms]
+    time.sleep(_SETTLE_SECONDS)  # changes due at the end are published by then
+    feed.stop()
+    due = [one for one in feed.found if since_ms <= one.due_ms < until_ms]
     return {
         "segments": _SEGMENTS,
         "users": load.users,
@@ -181,7 +181,7 @@ def _measured(made: Stack, worker: Watched, load: Load) -> dict[str, Any]:
         "events_per_second": load.per_second,
         "sender_behind_ms_at_most": round(traffic.behind_seconds * 1000),
         "worker_cpu_share": round(busy, 2),
-        "changes_by_events": told.others,
+        "changes_by_events": feed.others,
         "exits": lateness([one for one in due if one.status == "EXITED"]),
         "entries": lateness([one for one in due if one.status == "ENTERED"]),
         "kinds": dict(Counter(one.kind for one in due).most_common()),

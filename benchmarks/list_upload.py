@@ -52,7 +52,7 @@ def measured(directory: Path, ids: int) -> dict[str, Any]:
             ) as api:
                 api.put("/v1/lists/fair", json={"name": "Fair"}).raise_for_status()
                 eventually(lambda: api.get("/v1/lists/fair").status_code == 200)
-                told = _uploads(api, ids)
+                figures = _uploads(api, ids)
             held = round(psutil.Process(service.process.pid).memory_info().rss / 1e6)
         worker, progress = segmenting.start(made, directory, "wall"), Progress(made.brokers, segmenting.GROUP, LIST_MEMBERSHIP)
         try:
@@ -62,7 +62,7 @@ def measured(directory: Path, ids: int) -> dict[str, Any]:
             progress.close()
     return {
         "ids": ids,
-        **told,
+        **figures,
         "api_resident_mb_afterwards": held,
         "segmenter_seconds_for_all_records": followed,
         "load_average_5m": round(os.getloadavg()[1], 1),

@@ -1,6 +1,6 @@
 """Adapter: live traffic and probes. How long after its append at the broker an event's membership record can be read.
 
-A probe is an event that makes exactly one new entry, of a user nobody else touches; the rest of the traffic is drawn from
+A probe is an event that makes exactly one new entry, of a user without other events; the rest of the traffic is drawn from
 a pool that is encoded beforehand. The clock starts at the broker (the event topic keeps the time of append) and stops
 when a `read_committed` consumer has the membership record in hand, in milliseconds.
 """
@@ -121,7 +121,7 @@ class Traffic:
         assert self._producer.flush(60) == 0
 
     def _encoded_pool(self) -> list[tuple[bytes, bytes]]:
-        """Keys, and values without their header and first field (`received_at`), which each copy gets anew."""
+        """Keys, and values without their header and first field (`received_at`), which each copy gets again."""
         now_ms = int(time.time() * 1000)
         first = _HEADER_BYTES + len(long_bytes(shop.FIRST_MS * 1000))
         return [(key, self._encode(record)[first:]) for key, record in self.pool(now_ms)]
@@ -170,7 +170,7 @@ def latencies(traffic: Traffic, feed: Feed, since_ms: float, until_ms: float) ->
     return sorted(max(0.0, read - at) for at, read in taken)
 
 
-def told(values: list[float]) -> dict[str, Any]:
+def percentiles(values: list[float]) -> dict[str, Any]:
     """What a table shows of them."""
     if not values:
         return {"probes": 0}

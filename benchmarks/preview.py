@@ -1,7 +1,7 @@
 """Preview, diff and explain over very many users: `python benchmarks/preview.py --users 1000000 --write`.
 
 States and events go straight into the tables, as the segmenter's tier and the projector would have left them: the states are
-made by the segment package itself, from 2,000 different lives that are dealt out to all users. The API runs as a process of
+made by the segment package itself, from 2,000 different lives that are assigned to all users. The API runs as a process of
 its own and is asked over HTTP. The truth is known, so each answer's interval is checked against it.
 """
 
@@ -41,7 +41,7 @@ ROUNDS: Final = 15
 _BOUGHT: Final = {"event": "Order Completed"}
 RARE: Final = {"bucket": {"salt": "x", "from": 0, "to": 1}}
 BUCKETED: Final = (TINY, RARE)
-"""Nobody outside of these is in a segment that asks for them; so the truth is known soon."""
+"""Only these users can be members of such a segment, which makes the truth fast to compute."""
 PREVIEWS: Final[Mapping[str, dict[str, Any]]] = {
     "kept by running segments": {"all": [{**_BOUGHT, "within": "7d"}, {"trait": "age", "op": "gte", "value": 50}]},
     "kept, rare": {"all": [{**_BOUGHT, "op": "gte", "value": 2, "within": "90d"}, RARE]},
@@ -70,11 +70,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def measured(directory: Path, users: int) -> dict[str, Any]:
     plan = compile_plan(list(segments().values()))
-    dealt = lives(Evaluator(plan))
+    pool = lives(Evaluator(plan))
     with stack(directory / "stack", cassandra=True) as made:
         began = time.monotonic()
         database = Database(_cassandra(made))
-        load(made, database, dealt, users)
+        load(made, database, pool, users)
         database.close()
         loaded = time.monotonic() - began
         print(f"{users:,} users loaded in {loaded:.0f} s", file=sys.stderr)
@@ -82,32 +82,32 @@ def measured(directory: Path, users: int) -> dict[str, Any]:
         with running("starling_api", environment, directory / "api.log") as service:
             headers = {"Authorization": "Bearer token"}
             with httpx.Client(base_url=service.url, headers=headers, timeout=60, trust_env=False) as api:
-                figures = asked_of(api, dealt, users)
+                figures = measure_requests(api, pool, users)
     return {
         "users": users,
         "segments": len(segments()),
-        "events_a_user": round(statistics.mean(len(life.events) for life in dealt), 1),
-        "state_bytes": round(statistics.mean(len(encode_state(life.state)) for life in dealt)),
+        "events_a_user": round(statistics.mean(len(life.events) for life in pool), 1),
+        "state_bytes": round(statistics.mean(len(encode_state(life.state)) for life in pool)),
         "load_seconds": round(loaded),
         **figures,
         "load_average_5m": round(os.getloadavg()[1], 1),
     }
 
 
-def asked_of(api: httpx.Client, dealt: Sequence[Life], users: int) -> dict[str, Any]:
-    """Each question some rounds; the first answer of a process compiles and connects, and is told apart."""
+def measure_requests(api: httpx.Client, pool: Sequence[Life], users: int) -> dict[str, Any]:
+    """Measure each request several times. The first response, which compiles and connects, is measured separately."""
     found: dict[str, Any] = {"preview": {}, "diff": {}, "explain": {}}
     first = time.monotonic()
     api.post("/v1/segments/preview", json={"where": {"everyone": True}}).raise_for_status()
     found["first_answer_ms"] = round((time.monotonic() - first) * 1000)
     for name, where in PREVIEWS.items():
-        truth = sum(after for _, after in verdicts(dealt, users, where, None))
+        truth = sum(after for _, after in memberships(pool, users, where, None))
         answers = list(_rounds(api, "/v1/segments/preview", where))
         covered = sum(one["low"] <= truth <= one["high"] for _, one in answers)
         found["preview"][name] = {**_figures(answers), "truth": truth, "covered": f"{covered} of {len(answers)}"}
     for name, (key, where) in DIFFS.items():
-        told = list(verdicts(dealt, users, where, key))
-        enter, leave = sum(a and not b for b, a in told), sum(b and not a for b, a in told)
+        changes = list(memberships(pool, users, where, key))
+        enter, leave = sum(a and not b for b, a in changes), sum(b and not a for b, a in changes)
         answers = list(_rounds(api, f"/v1/segments/{key}/diff", where))
         covered = [
             sum(one[side]["low"] <= truth <= one[side]["high"] for _, one in answers)
@@ -124,25 +124,25 @@ def asked_of(api: httpx.Client, dealt: Sequence[Life], users: int) -> dict[str, 
     return found
 
 
-def verdicts(dealt: Sequence[Life], users: int, where: Mapping[str, Any], replaces: str | None) -> Iterator[tuple[bool, bool]]:
+def memberships(pool: Sequence[Life], users: int, where: Mapping[str, Any], replaces: str | None) -> Iterator[tuple[bool, bool]]:
     """(is in the segment that would be replaced, would be in the new one) of every user: the truth."""
     known = Known({key: frozenset() for key in segments()})
     trial = compile_preview(
         parse_segment({"key": "asked", "name": "asked", "where": dict(where)}, known), segments(), replaces, frozenset()
     )
     past = required_history(trial, frozenset(compile_plan(list(segments().values())).leaves), NOW_MS)
-    by_life = [_verdict(trial, past, life, "nobody") for life in dealt]
+    by_life = [_membership(trial, past, life, "unknown") for life in pool]
     chosen = next((one for one in BUCKETED if json.dumps(one) in json.dumps(where)), None)
     for user in (f"user-{number}" for number in range(users)):
         if chosen is None:
-            yield by_life[hash_of(user) % len(dealt)]
+            yield by_life[hash_of(user) % len(pool)]
         elif is_in(chosen, user):
-            yield _verdict(trial, past, life_of(dealt, user), user)
+            yield _membership(trial, past, life_of(pool, user), user)
         else:
             yield False, False
 
 
-def _verdict(trial: SegmentPreview, past: RequiredHistory | None, life: Life, user: str) -> tuple[bool, bool]:
+def _membership(trial: SegmentPreview, past: RequiredHistory | None, life: Life, user: str) -> tuple[bool, bool]:
     state = decode_state(encode_state(life.state))
     state.user_id = user
     memory = None if past is None else (fold_history(past, state, ((event, NOW_MS) for event in life.events), NOW_MS), past.fresh)

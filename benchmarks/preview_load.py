@@ -1,4 +1,4 @@
-"""The tables of the preview's benchmark: lives that the segment package folds itself, dealt out to any number of users."""
+"""The tables of the preview's benchmark: lives that the segment package evaluates, assigned to any number of users."""
 
 import json
 import random
@@ -65,7 +65,7 @@ class Happened:
 
 @dataclass(frozen=True)
 class Life:
-    """What one user in two thousand did and is: the same for all who were dealt it."""
+    """What one user in two thousand did and is: the same for all its users."""
 
     state: UserState
     events: Sequence[Happened]
@@ -79,9 +79,9 @@ def segments() -> dict[str, Any]:
 
 def lives(evaluator: Evaluator) -> list[Life]:
     """Different people: many did nothing lately, some a lot."""
-    dice, dealt = random.Random(1), []
+    dice, pool = random.Random(1), []
     for _ in range(LIVES):
-        state = UserState(user_id="nobody")
+        state = UserState(user_id="unknown")
         traits = {
             "plan": dice.choice(("free", "free", "free", "pro")),
             "country": dice.choice(("DE", "JP", "US")),
@@ -94,8 +94,8 @@ def lives(evaluator: Evaluator) -> list[Life]:
         for event in events:
             evaluator.on_event(state, event, event.time_ms)
         evaluator.on_timer(state, NOW_MS)
-        dealt.append(Life(state, events))
-    return dealt
+        pool.append(Life(state, events))
+    return pool
 
 
 def _properties(dice: random.Random) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _properties(dice: random.Random) -> dict[str, Any]:
     }
 
 
-def load(made: Stack, database: Database, dealt: Sequence[Life], users: int) -> None:
+def load(made: Stack, database: Database, pool: Sequence[Life], users: int) -> None:
     """Everything that the API reads."""
     ids = topic_ids(made.brokers, [CHANGELOG])
     log = ids[CHANGELOG][0]
@@ -119,19 +119,19 @@ def load(made: Stack, database: Database, dealt: Sequence[Life], users: int) -> 
     database.write_each(_PROGRESS, [(number, NOW_MS, versions, NOW_MS * 1000) for number in range(PARTITIONS)])
     for start in range(0, users, _CHUNK):
         chunk = [f"user-{number}" for number in range(start, min(users, start + _CHUNK))]
-        _load_states(backing, log, dealt, chunk)
-        database.write_batches([_events(user, life_of(dealt, user).events) for user in chunk if life_of(dealt, user).events])
+        _load_states(backing, log, pool, chunk)
+        database.write_batches([_events(user, life_of(pool, user).events) for user in chunk if life_of(pool, user).events])
         _load_members(database, chunk)
         print(f"{start + len(chunk):,} of {users:,}", file=sys.stderr)
     for key in ("buyers-7d", "tiny"):
-        database.write(_COUNT, (WORKSPACE, key, sum(_is_member(dealt, number, key) for number in range(users))))
+        database.write(_COUNT, (WORKSPACE, key, sum(_is_member(pool, number, key) for number in range(users))))
     meta = encode_meta(TaskMeta(1, NOW_MS, name))
     for number in range(PARTITIONS):
         backing.save_checkpoint(PartitionCopy(log, number, 0), Checkpoint(0, 0, meta, 0))
 
 
-def life_of(dealt: Sequence[Life], user: str) -> Life:
-    return dealt[hash_of(user) % len(dealt)]
+def life_of(pool: Sequence[Life], user: str) -> Life:
+    return pool[hash_of(user) % len(pool)]
 
 
 def hash_of(user: str) -> int:
@@ -139,10 +139,10 @@ def hash_of(user: str) -> int:
     return int.from_bytes(blake2b(user.encode(), digest_size=4).digest())
 
 
-def _load_states(backing: CassandraBackingStore, log: str, dealt: Sequence[Life], users: Sequence[str]) -> None:
+def _load_states(backing: CassandraBackingStore, log: str, pool: Sequence[Life], users: Sequence[str]) -> None:
     by_partition: dict[int, list[StateWrite]] = {}
     for user in users:
-        state, key = life_of(dealt, user).state, record_key(WORKSPACE, user)
+        state, key = life_of(pool, user).state, record_key(WORKSPACE, user)
         state.user_id = user
         row = row_of(1, NEVER + encode_state(state))
         by_partition.setdefault(partition_of(key, PARTITIONS), []).append(StateWrite(key, row, 1, None, None))
@@ -170,7 +170,7 @@ def _events(user: str, events: Sequence[Happened]) -> list[Write]:
 
 
 def _load_members(database: Database, users: Sequence[str]) -> None:
-    """Of the small segment; nobody reads those of the others here."""
+    """Return the members of the small segment, the only ones that the benchmark reads."""
     members = [user for user in users if is_in(TINY, user)]
     database.write_each(_MEMBER, [(WORKSPACE, "tiny", member_bucket(user), user) for user in members])
 
@@ -180,9 +180,9 @@ def is_in(bucketed: Mapping[str, Any], user: str) -> bool:
     return bool(share_of(bucket["salt"], user) < bucket["to"])
 
 
-def _is_member(dealt: Sequence[Life], number: int, key: str) -> bool:
+def _is_member(pool: Sequence[Life], number: int, key: str) -> bool:
     user = f"user-{number}"
     if key == "tiny":
         return is_in(TINY, user)
-    membership = life_of(dealt, user).state.memberships.get(key)
+    membership = life_of(pool, user).state.memberships.get(key)
     return membership is not None and membership.member

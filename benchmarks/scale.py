@@ -55,7 +55,7 @@ def rates(directory: Path, segments: int, users: int, events: int, rounds: int, 
 def _round(made: Stack, directory: Path, events: int, written: int) -> Rate:
     worker, progress = segmenting.start(made, directory), segmenting.events(made)
     try:
-        # What was left of the round before is worked off first; it belongs to nobody's measurement.
+        # Records of the previous round are processed first and belong to no measurement.
         progress.wait(written, worker)
         found = steady_rate(worker, progress, written + int(events * _WARM_UP), written + events)
     finally:

@@ -3,7 +3,7 @@
 Lake: each round writes the whole topic into a table of its own, in the micro-batches and by the code of the job itself;
 beside it, in the same run on the same cores, Spark only reads and decodes that topic and drops it.
 Executors: a cluster on this machine, each executor a process with one core. The batch reads the topic several times over,
-decodes every record and counts events by name and hour. Of each stage it is told how long it took and how much of it
+decodes every record and counts events by name and hour. Each stage is reported with its duration and how much of it
 ran side by side. Run: python benchmarks/spark_lake.py [--small] [--write]
 """
 
@@ -179,7 +179,7 @@ def executor_figures(found: list[Ran]) -> dict[str, Any]:
     }
 
 
-def told(events: int) -> dict[str, Any]:
+def stage_figures(events: int) -> dict[str, Any]:
     """Of a part: how long the topic was, and whether the machine was anybody else's too."""
     return {"events_in_topic": events, "load_average_5m": round(os.getloadavg()[1], 1)}
 
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--readings", type=int, default=5, help="how often the batch for executors reads the topic")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; its figures say little")
+    parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; not representative")
     parser.add_argument("--only", choices=("lake", "executors"), help="one of the two parts; --write leaves the other as it was")
     parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_lake.json")
     asked = parser.parse_args()
@@ -202,7 +202,7 @@ def main() -> None:
             "lake": lambda: measure_lake(made, directory, events, rounds),
             "executors": lambda: measure_executors(made, directory, readings, rounds),
         }
-        found = {name: measure() | told(events) for name, measure in parts.items() if asked.only in {None, name}}
+        found = {name: measure() | stage_figures(events) for name, measure in parts.items() if asked.only in {None, name}}
     result = {"benchmark": "spark_lake", "cores": os.cpu_count(), **found}
     print(json.dumps(result, indent=1))
     print(goals.table(result))

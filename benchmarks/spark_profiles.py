@@ -2,7 +2,7 @@
 
 Beside it, in the same run on the same cores, what Spark does when it only reads and decodes that topic into a sink that
 drops everything. Each round is one micro-batch over the whole topic, from the first record to the last; a value counts
-as told when the broker has acknowledged it. Run: python benchmarks/spark_profiles.py [--write]
+as published when the broker has acknowledged it. Run: python benchmarks/spark_profiles.py [--write]
 """
 
 import argparse
@@ -130,7 +130,7 @@ class Bench:
         finally:
             query.stop(60)
         users = self._state(options.checkpoints / query.name)
-        return {"took": took, "told": batches[0].published.get(AGGREGATES, 0), **users}
+        return {"took": took, "published": batches[0].published.get(AGGREGATES, 0), **users}
 
     def _state(self, checkpoint: Path) -> dict[str, int]:
         """Of the state as the store has it: how many people, and the bytes of one."""
@@ -166,8 +166,8 @@ def decoder(wire: Wire, fields: tuple[str, ...]) -> Any:
 
 def seconds_of(progress: Iterable[Any]) -> float:
     """Of the micro-batches that read anything, from planning to the last commit."""
-    told = [json.loads(one.json) for one in progress]
-    return float(sum(one["durationMs"]["triggerExecution"] for one in told if one["numInputRows"])) / 1000
+    reports = [json.loads(one.json) for one in progress]
+    return float(sum(one["durationMs"]["triggerExecution"] for one in reports if one["numInputRows"])) / 1000
 
 
 def session(made: Stack, directory: Path) -> SparkSession:
@@ -220,7 +220,7 @@ def job_figures(events: int, found: list[dict[str, Any]], decoding: Mapping[str,
         shares[f"by_cpu_seconds_{name}"] = round(other["cpu_us_an_event"] / own["cpu_us_an_event"], 2)
     last = found[-1]
     state = {"people": last["users"], **{name: last[name] for name in ("bytes_p50", "bytes_p99", "bytes_max")}}
-    return {**own, **shares, "values_told": last["told"], "state": state}
+    return {**own, **shares, "values_told": last["published"], "state": state}  # vocabulary: told: field of the result file
 
 
 def main() -> None:
@@ -228,7 +228,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; its figures say little")
+    parser.add_argument("--small", action="store_true", help="so light that it is over in minutes; not representative")
     parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/results/spark_profiles.json")
     asked = parser.parse_args()
     if asked.small:

@@ -1,4 +1,4 @@
-"""Pure core: what Spark's event log tells of each job's stages: how long, and how much of it ran side by side."""
+"""Pure core: the stages of each job in Spark's event log: their durations, and how much of them ran in parallel."""
 
 import json
 from collections import defaultdict

@@ -17,7 +17,7 @@ _COPY_LIBRARIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-d
 
 
 class PeerUnavailable(Exception):
-    """A peer could not be made ready; the text says what failed and what to do."""
+    """A peer could not be prepared; the text states the cause and the cure."""
 
 
 def kafka_streams() -> str:
@@ -41,7 +41,7 @@ def quix_streams() -> str:
     requirements = HERE / "quix_streams" / "requirements.txt"
     home = OUT / f"quix-streams-{_digest(requirements)}"
     python = home / "bin" / "python"
-    # A virtual environment cannot be moved: a file written last says that it is whole.
+    # A virtual environment cannot be moved: a file that is written last marks it as complete.
     whole = home / ".whole"
     if not whole.exists():
         shutil.rmtree(home, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 The rules, the state, the decoding of Avro and the records written are those of the segmenter, so that what differs is
 how the stream is run. At least once, Faust's defaults, nothing batched. Reads `PEER_COUNT` records of `PEER_INPUT`,
-says when it was assigned and when its first record came, prints what that took and ends: python app.py worker --without-web -l warn
+prints the times of its assignment and of its first record, and ends: python app.py worker --without-web -l warn
 """
 
 import json
@@ -27,7 +27,7 @@ import shop  # isort: skip - the benchmark's own, beside its parents
 INPUT, COUNT = os.environ["PEER_INPUT"], int(os.environ["PEER_COUNT"])
 registry = Registry(os.environ["STARLING_REGISTRY__URL"])
 codecs = {BEHAVIOUR: registry.codec(BEHAVIOUR, "BehaviourEvent"), PROFILE: registry.codec(PROFILE, "ProfileChanged")}
-announce = registry.codec("segments.membership", "SegmentMembershipChanged")
+membership_codec = registry.codec("segments.membership", "SegmentMembershipChanged")
 parse = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -62,9 +62,9 @@ def step(state: UserState, record: dict[str, Any]) -> list[Change]:
     return rules.evaluator.on_event(state, event, max(state.clock, record["event_time"]))
 
 
-def announcement(change: Change, key: bytes, state: UserState, record: dict[str, Any]) -> bytes:
+def membership_change(change: Change, key: bytes, state: UserState, record: dict[str, Any]) -> bytes:
     workspace, user_id = split_key(key)
-    return announce.encode(
+    return membership_codec.encode(
         {
             "event_id": f"{user_id}/{change.segment_key}/{change.sequence}",
             "workspace": workspace,
@@ -86,14 +86,14 @@ def announcement(change: Change, key: bytes, state: UserState, record: dict[str,
     )
 
 
-def say(**found: float) -> None:
+def report(**found: float) -> None:
     """One JSON object on a line of its own. Not `print`: Faust turns what a worker prints into log lines."""
     os.write(1, (json.dumps(found) + "\n").encode())
 
 
 @app.on_partitions_assigned.connect
 async def assigned(_: Any, /, *__: Any, **___: Any) -> None:
-    say(assigned_at=time.time())
+    report(assigned_at=time.time())
 
 
 @app.agent(source)
@@ -102,19 +102,19 @@ async def segment(stream: faust.StreamT[bytes]) -> None:
     async for key, value in stream.items():
         if done == 0:
             began, cpu = time.monotonic(), time.process_time()
-            say(first_event_at=time.time())
+            report(first_event_at=time.time())
         record = codecs[INPUT].decode(value)
         stored = users.get(key)
         state = decode_state(stored) if stored else UserState()
         changes = step(state, record)
         users[key] = encode_state(state)
         for change in changes:
-            told = announcement(change, key, state, record)
-            await feed.send(key=key, value=told)
-            await latest.send(key=key + b"/" + change.segment_key.encode(), value=told)
+            encoded = membership_change(change, key, state, record)
+            await feed.send(key=key, value=encoded)
+            await latest.send(key=key + b"/" + change.segment_key.encode(), value=encoded)
         done += 1
         if done == COUNT:
-            say(events=done, seconds=time.monotonic() - began, cpu_seconds=time.process_time() - cpu)
+            report(events=done, seconds=time.monotonic() - began, cpu_seconds=time.process_time() - cpu)
             # Let the table's offsets be committed, then end: Faust's own way out takes its time.
             app.loop.call_later(10.0, os._exit, 0)
 
