@@ -44,13 +44,13 @@ CHECKED: Final = (
     "services/api/starling_api/ports.py", "services/api/starling_api/reports/", "services/api/starling_api/users/",
     "services/delivery/", "services/ingest/", "services/normalizer/", "services/projector/", "services/segmenter/", "spark/",
     "tests/conftest.py", "tests/contract/api/", "tests/contract/delivery/", "tests/contract/ingest/", "tests/contract/schemas/",
-    "tests/contract/stream/", "tests/helm/", "tests/integration/common/", "tests/integration/delivery/",
-    "tests/integration/ingest/", "tests/integration/local/", "tests/integration/normalizer/", "tests/integration/projector/",
-    "tests/integration/segmenter/", "tests/integration/stream/", "tests/property/common/", "tests/property/normalizer/",
-    "tests/property/segmenter/", "tests/property/segments/", "tests/spark/", "tests/system/", "tests/unit/common/",
-    "tests/unit/delivery/", "tests/unit/demo/", "tests/unit/docs/", "tests/unit/ingest/", "tests/unit/local/",
-    "tests/unit/normalizer/", "tests/unit/projector/", "tests/unit/rules/", "tests/unit/segmenter/", "tests/unit/segments/",
-    "tests/unit/spark/", "tests/unit/stream/", "tools/",
+    "tests/contract/stream/", "tests/faults/", "tests/faults_spark/", "tests/helm/", "tests/integration/common/",
+    "tests/integration/delivery/", "tests/integration/ingest/", "tests/integration/local/", "tests/integration/normalizer/",
+    "tests/integration/projector/", "tests/integration/segmenter/", "tests/integration/stream/", "tests/property/common/",
+    "tests/property/normalizer/", "tests/property/segmenter/", "tests/property/segments/", "tests/spark/", "tests/system/",
+    "tests/unit/common/", "tests/unit/delivery/", "tests/unit/demo/", "tests/unit/docs/", "tests/unit/ingest/",
+    "tests/unit/local/", "tests/unit/normalizer/", "tests/unit/projector/", "tests/unit/rules/", "tests/unit/segmenter/",
+    "tests/unit/segments/", "tests/unit/spark/", "tests/unit/stream/", "tools/",
 )  # fmt: skip
 """Paths, in Git's notation, below which the check holds. A package is added when its words have been replaced."""
 

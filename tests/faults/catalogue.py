@@ -1,6 +1,6 @@
 """The faults, one small function each. An injector returns what it did; it raises `NotInjected` when it could not do it.
 
-Each leaves the world whole again: what it took away is back, or comes back by itself, when it returns.
+Each restores the world: when it returns, the removed parts run again or restart automatically.
 """
 
 import shutil
@@ -33,7 +33,7 @@ class Fault:
 
 
 def kill_at(place: str) -> Inject:
-    """kill -9 of a worker by itself, at a place in the code."""
+    """A worker kills itself with -9 at a place in the code."""
 
     def inject(world: World, dice: Random) -> str:
         slot, passage = _slot(world, dice), dice.randrange(1, 6)
@@ -41,7 +41,7 @@ def kill_at(place: str) -> Inject:
             slot.armed = f"{place}:{passage}"
         before = len(slot.exits)
         if not world.within(lambda: len(slot.exits) > before, _REACHED_SECONDS):
-            slot.kill()  # it is still armed, and would end at that place when it is told to stop
+            slot.kill()  # it is still armed, and a graceful stop would end it at that place
             raise NotInjected(f"{slot.name} did not come by {place} {passage} times")
         code = slot.exits[before].code
         if code != -9:
@@ -78,16 +78,16 @@ def graceful_stop(world: World, dice: Random) -> str:
     return f"{slot.name} ended with {code}"
 
 
-def left_for_good(world: World, dice: Random) -> str:
+def left_group(world: World, dice: Random) -> str:
     """SIGUSR1: out of its group at once, its partitions move; then it is back as a newcomer."""
     slot = _slot(world, dice)
-    with slot.away(for_good=True):
+    with slot.away(leaves_group=True):
         world.pause(dice.uniform(0.0, 3.0))
     return slot.name
 
 
 def worker_lost(world: World, dice: Random) -> str:
-    """kill -9, and nobody of that name for longer than the session: its partitions move, and move back."""
+    """kill -9 without a restart for longer than the session time-out: its partitions move, and move back."""
     slot = _slot(world, dice)
     with slot.away():
         world.pause(SESSION_SECONDS + 2)
@@ -174,7 +174,7 @@ CATALOGUE: tuple[Fault, ...] = (
     Fault("kill anywhere", kill_anywhere, "worker", 8),
     Fault("zombie", zombie, "worker", 3),
     Fault("graceful stop", graceful_stop, "worker", 4),
-    Fault("left for good", left_for_good, "worker", 2),
+    Fault("left the group", left_group, "worker", 2),
     Fault("worker lost", worker_lost, "worker", 2),
     Fault("disk lost", disk_lost, "worker", 3),
     Fault("disk old", disk_old, "worker", 2),

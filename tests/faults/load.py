@@ -1,7 +1,7 @@
 """What the workers eat: a stream of behaviour and profile records at a set rate, made from a seed.
 
 Behaviour and profile records are written in turns, each turn acknowledged before the next begins. So the order of arrival
-of the records of one partition is a fact that everybody can read from the log, whatever happens to the broker: that is what
+of the records of one partition is a fact that is readable from the log, whatever happens to the broker: that is what
 the fold of the oracle goes by.
 """
 
@@ -62,7 +62,7 @@ class Maker:
 
     def behaviour(self) -> Written:
         dice = self.dice
-        name = dice.choices(["Toggled", "Order Completed", "Page Viewed", "Nobody Asks"], [3, 3, 2, 2])[0]
+        name = dice.choices(["Toggled", "Order Completed", "Page Viewed", "Unused Event"], [3, 3, 2, 2])[0]
         properties = {"revenue": dice.randrange(1, 100), "sku": f"s{dice.randrange(30)}"}
         late_ms = dice.randrange(1, 40) * 10_000 if dice.random() < 0.05 else 0
         return self.track(self.user(), name, json.dumps(properties), self.now_ms() - late_ms)
@@ -190,7 +190,7 @@ class Load:
                 self.flush()
                 for special in self._waiting():
                     special(self)
-        except BaseException as cause:  # noqa: BLE001 - told to whoever waits for this thread
+        except BaseException as cause:  # noqa: BLE001 - raised in the thread that waits for this one
             self._failure = cause
 
     def _behaviour_turn(self) -> None:

@@ -83,9 +83,9 @@ def _fold_partition(reads: Iterator[Read], truth: Truth) -> None:
         if logged.topic != CLOCK:
             users.add(logged.key)
             _fold(logged, record, now, truth)
-    for key in users & truth.states.keys():  # the clock says at the end that this instant is over
+    for key in users & truth.states.keys():  # the clock has passed this instant at the end
         state = truth.states[key]
-        _announce(key, state, truth.evaluator.on_timer(state, now), {}, truth)
+        _emit(key, state, truth.evaluator.on_timer(state, now), {}, truth)
 
 
 def _fold(logged: Logged, record: dict[str, Any], now: int, truth: Truth) -> None:
@@ -101,7 +101,7 @@ def _fold(logged: Logged, record: dict[str, Any], now: int, truth: Truth) -> Non
         state.anonymous_ids = record["anonymous_ids"] or state.anonymous_ids
         changes = evaluator.on_event(state, event, now)
     truth.states[key] = state
-    _announce(key, state, changes, record, truth)
+    _emit(key, state, changes, record, truth)
 
 
 def _event(record: dict[str, Any], evaluator: Evaluator) -> Event | None:
@@ -115,13 +115,13 @@ def _event(record: dict[str, Any], evaluator: Evaluator) -> Event | None:
         return None
 
 
-def _announce(key: bytes, state: UserState, changes: Sequence[Change], record: dict[str, Any], truth: Truth) -> None:
+def _emit(key: bytes, state: UserState, changes: Sequence[Change], record: dict[str, Any], truth: Truth) -> None:
     members = {name for name, membership in state.memberships.items() if membership.member}
-    told = []
+    records = []
     for change in reversed(changes):
-        told.append(_record(key, change, record, sorted(members)))
+        records.append(_record(key, change, record, sorted(members)))
         members.symmetric_difference_update({change.segment_key})
-    truth.feed.setdefault(key, []).extend(reversed(told))
+    truth.feed.setdefault(key, []).extend(reversed(records))
 
 
 def _record(key: bytes, change: Change, record: dict[str, Any], members: list[str]) -> dict[str, Any]:

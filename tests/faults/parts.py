@@ -29,7 +29,7 @@ from starling_local.testing import free_base
 
 @dataclass
 class Server:
-    """One part as a process of ours. `lock` is held by whoever takes it away, so that two faults never share it."""
+    """One part as a process of ours. A fault holds `lock` while it stops the part, so that two faults never share it."""
 
     part: Part
     log: Path

@@ -180,7 +180,7 @@ def table(report: Report) -> str:
     lines += [
         f"ends of workers (by code): {report.exits}",
         f"partitions restored (by what from): {report.restored_from}",
-        *(f"  {count} times {told}" for told, count in report.complaints.items()),
+        *(f"  {count} times {message}" for message, count in report.complaints.items()),
     ]
     verdict = report.verdict
     lines += [f"  {example}" for example in verdict.examples]

@@ -38,10 +38,10 @@ def measured(made: World) -> list[dict[str, Any]]:
     calm = _window(made, "nothing happens", lambda: None)
     newcomer = made.workers.added("w2")
     joins = _window(made, "a worker joins", newcomer.wait_ready)
-    leaves = _window(made, "it leaves for good", lambda: _leave(newcomer, for_good=True))
+    leaves = _window(made, "it leaves the group", lambda: _leave(newcomer, leaves_group=True))
     made.workers.added("w2").wait_ready()
     time.sleep(_CALM_SECONDS)  # sleep: the measured window
-    stops = _window(made, "it stops as for a restart, and does not come back", lambda: _leave(newcomer, for_good=False))
+    stops = _window(made, "it stops as for a restart, and does not come back", lambda: _leave(newcomer, leaves_group=False))
     killed = made.workers.slots["w1"]
     dies = _window(made, "another is killed and comes back", killed.kill)
     made.load.stop()
@@ -57,18 +57,18 @@ def _window(made: World, name: str, change: Callable[[], None]) -> Window:
     return Window(name, began, time.time() * 1000, before, _owners(made))
 
 
-def _leave(slot: Slot, *, for_good: bool) -> None:
+def _leave(slot: Slot, *, leaves_group: bool) -> None:
     slot.wanted = False
-    slot.stop(for_good=for_good)
+    slot.stop(leaves_group=leaves_group)
 
 
 def _owners(made: World) -> dict[int, str]:
-    """Partition -> the worker that has it, as the workers say."""
+    """Return partition -> the worker that has it, from the logs of the workers."""
     owners: dict[int, str] = {}
     for name, slot in made.workers.slots.items():
         if slot.worker is not None:
-            said = [json.loads(line) for line in slot.said().splitlines() if '"assigned"' in line]
-            owners |= dict.fromkeys(said[-1]["partitions"] if said else (), name)
+            assigned = [json.loads(line) for line in slot.output().splitlines() if '"assigned"' in line]
+            owners |= dict.fromkeys(assigned[-1]["partitions"] if assigned else (), name)
     return owners
 
 
@@ -88,8 +88,8 @@ def _delays(made: World) -> dict[int, list[tuple[float, float]]]:
 
 def _row(window: Window, delays: Mapping[int, list[tuple[float, float]]]) -> dict[str, Any]:
     longest = {
-        number: max((delay for at, delay in told if window.begin_ms <= at <= window.end_ms), default=0.0)
-        for number, told in delays.items()
+        number: max((delay for at, delay in samples if window.begin_ms <= at <= window.end_ms), default=0.0)
+        for number, samples in delays.items()
     }
     moved = [number for number in longest if window.before.get(number) != window.after.get(number)]
     stayed = [number for number in longest if number not in moved]

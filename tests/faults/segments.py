@@ -21,7 +21,7 @@ WHERES: dict[str, Any] = {
             for number in range(BLOBS)
         ]
     },
-    "everybody": {"everyone": True},
+    "all-users": {"everyone": True},
 }
 
 

@@ -1,4 +1,4 @@
-"""What the stream layer promises, a test each. `docs/explanation/faults.md` says which line was broken to see each of them fail."""
+"""The guarantees of the stream layer, one test each. `docs/explanation/faults.md` lists the change that makes each fail."""
 
 import shutil
 import struct
@@ -65,7 +65,7 @@ def _rows_up_to(rig: Rig, records: Iterable[Logged], position: int) -> Rows:
 
 
 def _stored(path: Path) -> tuple[int, Rows]:
-    """Position and rows of a store that nobody has open."""
+    """Return position and rows of a closed store."""
     store: Any = Rdict(str(path), Options(raw_mode=True), access_type=AccessType.read_only())
     try:
         position = struct.unpack(">Q", store[b"mposition"])[0] if b"mposition" in store else 0
@@ -79,8 +79,8 @@ def _stores(rig: Rig, disk: str = "w0") -> dict[int, Path]:
 
 
 def _refused(worker: Worker) -> bool:
-    said = worker.log.read_bytes().lower()
-    return b"fenced" in said or b"batch_aborted" in said or not worker.alive()
+    output = worker.log.read_bytes().lower()
+    return b"fenced" in output or b"batch_aborted" in output or not worker.alive()
 
 
 @pytest.mark.parametrize("place", [AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE])
@@ -139,7 +139,7 @@ def test_5_of_two_workers_that_hold_a_partition_only_the_newer_commits(rig: Rig)
     assert _counts(rig) == _expected(sent)
 
 
-def test_6_a_restored_task_says_what_one_says_that_never_stopped(rig: Rig) -> None:
+def test_6_a_restored_task_has_the_output_of_one_that_never_stopped(rig: Rig) -> None:
     never_stopped = Rig(rig.brokers, rig.registry_url, rig.directory / "never-stopped")
     never_stopped.directory.mkdir()
     never_stopped.create()

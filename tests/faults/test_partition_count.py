@@ -1,4 +1,4 @@
-"""The number of partitions was changed under a service: it refuses to start, and says what is wrong."""
+"""The number of partitions was changed under a service: it refuses to start, and names the cause."""
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -8,13 +8,13 @@ from tests.integration.stream.rig import Rig, wait_until
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         pytest.param((".a",), b"must have the same number of partitions", id="one-topic"),
         pytest.param((".a", ".b", ".clock", "-state-changelog"), b"was built from", id="all-topics"),
     ],
 )
-def test_a_worker_refuses_partitions_that_are_not_those_of_its_states(rig: Rig, names: tuple[str, ...], said: bytes) -> None:
+def test_a_worker_refuses_partitions_that_are_not_those_of_its_states(rig: Rig, names: tuple[str, ...], message: bytes) -> None:
     rig.send(rig.events(100, 10))
     first = rig.start()
     rig.wait_settled([first])
@@ -26,4 +26,4 @@ def test_a_worker_refuses_partitions_that_are_not_those_of_its_states(rig: Rig, 
     second = rig.start()
     wait_until(lambda: not second.alive(), "the worker to refuse")
     assert second.process.returncode == 1
-    assert said in second.log.read_bytes()
+    assert message in second.log.read_bytes()

@@ -84,7 +84,7 @@ def test_a_state_that_differs_is_judged() -> None:
 def test_dead_letters_are_judged() -> None:
     places = [("t", 0, 1), ("t", 0, 2), ("t", 0, 3)]
     truth, verdict = Truth(evaluator_of_the_run(), letters=places[:2]), Verdict()
-    said = [places[0], places[0], places[2]]
-    codec = Given([{"origin_topic": topic, "origin_partition": n, "origin_offset": at} for topic, n, at in said])
+    reported = [places[0], places[0], places[2]]
+    codec = Given([{"origin_topic": topic, "origin_partition": n, "origin_offset": at} for topic, n, at in reported])
     judge_letters(truth, codec.logged(), codec, verdict)  # type: ignore[arg-type]
     assert (verdict.lost, verdict.doubled, verdict.wrong) == (1, 1, 1)

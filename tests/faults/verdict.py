@@ -121,7 +121,7 @@ def _compare_feed(key: bytes, expected: Sequence[dict[str, Any]], found: Sequenc
             verdict.found("wrong", f"{key!r} {want['segment_key']} {want['sequence']} (expected, found): {differences}")
             break
     if came - wanted:
-        verdict.found("wrong", f"{key!r}: {sum((came - wanted).values())} records that nobody expected")
+        verdict.found("wrong", f"{key!r}: {sum((came - wanted).values())} unexpected records")
 
 
 def judge_memberships(
@@ -138,7 +138,7 @@ def judge_memberships(
 
 
 def judge_states(truth: Truth, changelog: Mapping[int, Sequence[Logged]], codec: Codec, verdict: Verdict) -> None:
-    """Folded, the changelog holds exactly the states of the fold, each due when its plan says; versions go up by one."""
+    """The folded changelog has exactly the states of the fold, each with the due time of its plan; versions grow by one."""
     rows: Rows = {}
     for records in changelog.values():
         rows |= _rows(records, codec, verdict)
@@ -180,7 +180,7 @@ def judge_letters(truth: Truth, letters: Sequence[Logged], codec: Codec, verdict
 
 
 class Stored(NamedTuple):
-    """A store on disk. `timers`: (due, key); `whole`: no users are left that only the second tier has."""
+    """A store on disk. `timers`: (due, key); `whole`: the backing store has no further users."""
 
     position: int
     rows: Rows
@@ -207,16 +207,16 @@ def _read_store(path: Path) -> Stored:
 
 
 def judge_store(path: Path, changelog: Sequence[Logged], codec: Codec, verdict: Verdict) -> None:
-    """A store holds what the changelog's committed records up to its position say, whatever became of its worker.
+    """A store has the state of the changelog's committed records up to its position, whatever happened to its worker.
 
-    One that nobody opened since its bytes were flipped says so, and that is right too.
+    A store that was not opened since its bytes were flipped reports damage, which is correct too.
     """
     try:
         position, found, timers, whole = _read_store(path)
     except Exception as cause:
         if "Corruption" not in str(cause):
             raise
-        verdict.add("damaged stores that nobody uses", 1)
+        verdict.add("damaged stores without a user", 1)
         return
     expected = _rows((logged for logged in changelog if logged.offset < position), codec, Verdict())
     if not whole:
@@ -237,6 +237,6 @@ def _due(instant_ms: int | None) -> bytes:
 
 def _difference(stored: bytes, expected: Any) -> str:
     if expected is None:
-        return "nobody expected it"
+        return "it was not expected"
     wanted, there = plain(expected), plain(decode_state(stored))
     return str({name: (want, there[name]) for name, want in wanted.items() if want != there[name]})[:500]

@@ -51,7 +51,7 @@ class Exit:
 
 @dataclass
 class Slot:
-    """One worker by name. Whoever holds `lock` may take it down; `wanted` says whether it is to run."""
+    """One worker by name. A fault that holds `lock` may stop it; `wanted`: whether it is to run."""
 
     name: str
     directory: Path
@@ -90,34 +90,34 @@ class Slot:
                 self.worker.kill()
             self.keep()
 
-    def stop(self, seconds: float = 120.0, *, for_good: bool = False) -> int | None:
-        """As for a restart, or leaving the group for good; the exit code, None when it did not run."""
+    def stop(self, seconds: float = 120.0, *, leaves_group: bool = False) -> int | None:
+        """Stop as for a restart, or leave the group. Return the exit code; None if it did not run."""
         with self.lock:
             worker = self.worker
         if worker is None or not worker.alive():
             return None
-        worker.process.send_signal(signal.SIGUSR1 if for_good else signal.SIGTERM)
+        worker.process.send_signal(signal.SIGUSR1 if leaves_group else signal.SIGTERM)
         try:
             code = worker.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
-            self.tell_stacks()
+            self.dump_stacks()
             raise AssertionError(f"{self.name} does not stop; where it hangs is at the end of {worker.log}") from None
         self.keep()
         return code
 
-    def tell_stacks(self) -> None:
-        """End it so that it says in its log what each of its threads was at."""
+    def dump_stacks(self) -> None:
+        """End it with the stack of each thread in its log."""
         with self.lock:
             if self.worker is not None and self.worker.alive():
                 self.worker.process.send_signal(signal.SIGABRT)
                 self.worker.process.wait()
 
     @contextmanager
-    def away(self, *, gracefully: bool = False, for_good: bool = False) -> Iterator[None]:
-        """Down for as long as the block runs; `for_good`: gracefully, and out of the group."""
+    def away(self, *, gracefully: bool = False, leaves_group: bool = False) -> Iterator[None]:
+        """Down for as long as the block runs; `leaves_group`: gracefully, and out of the group."""
         self.wanted = False
-        if gracefully or for_good:
-            self.stop(for_good=for_good)
+        if gracefully or leaves_group:
+            self.stop(leaves_group=leaves_group)
         self.kill()
         try:
             yield
@@ -146,11 +146,11 @@ class Slot:
         wait_until(lambda: self.worker is not None and self.worker.ready(), f"{self.name} to be ready", seconds, self._hanging)
 
     def _hanging(self) -> str:
-        """What it said last, and where each of its threads is."""
-        self.tell_stacks()
-        return self.said()[-6_000:]
+        """Return the end of its log, with the stack of each thread."""
+        self.dump_stacks()
+        return self.output()[-6_000:]
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The log of the process that runs, or ran last."""
         log = self.worker.log if self.worker is not None else self.exits[-1].log
         return log.read_text(errors="replace")
@@ -225,13 +225,13 @@ class Workers:
     def exits(self) -> list[Exit]:
         return [ended for slot in self.slots.values() for ended in slot.exits]
 
-    def tell_stacks(self) -> None:
+    def dump_stacks(self) -> None:
         for slot in self.slots.values():
             slot.wanted = False
-            slot.tell_stacks()
+            slot.dump_stacks()
 
     def stop_all(self) -> dict[str, int | None]:
-        """Gracefully, for good; the exit codes."""
+        """Stop all workers, which leave the group. Return the exit codes."""
         for slot in self.slots.values():
             slot.wanted = False
         return {name: slot.stop() for name, slot in self.slots.items()}
@@ -256,25 +256,25 @@ def bases(directory: Path) -> dict[str, int]:
 
 
 def complaints(exits: list[Exit]) -> dict[str, int]:
-    """What workers that ended with 1 said last before they did: message -> how often."""
+    """Return last error message -> count, of the workers that ended with code 1."""
     found: dict[str, int] = {}
     for ended in exits:
         if ended.code == 1:
-            told = _last_error(ended.log)
-            found[told] = found.get(told, 0) + 1
+            message = _last_error(ended.log)
+            found[message] = found.get(message, 0) + 1
     return found
 
 
 def _last_error(log: Path) -> str:
-    told = log.read_text(errors="replace")
-    if "\nTimeout (" in told:
+    message = log.read_text(errors="replace")
+    if "\nTimeout (" in message:
         return "a call of the Kafka client hung"
-    for line in reversed(told.splitlines()):
+    for line in reversed(message.splitlines()):
         try:
-            said = json.loads(line)
+            entry = json.loads(line)
         except ValueError:
             continue
-        if isinstance(said, dict) and said.get("level") == "error" and str(said.get("logger")).startswith("starling"):
-            text = str(said.get("exception") or said.get("error") or said.get("reason") or "-").strip()
-            return f"{said.get('event')}: {text.splitlines()[-1][:160]}"
+        if isinstance(entry, dict) and entry.get("level") == "error" and str(entry.get("logger")).startswith("starling"):
+            text = str(entry.get("exception") or entry.get("error") or entry.get("reason") or "-").strip()
+            return f"{entry.get('event')}: {text.splitlines()[-1][:160]}"
     return "nothing"

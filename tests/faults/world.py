@@ -61,7 +61,7 @@ class World:
         return condition()
 
     def lag(self, topics: Sequence[str] = (BEHAVIOUR, PROFILE)) -> int | None:
-        """Records not yet processed; None while the broker does not say."""
+        """Return the number of unprocessed records; None while the broker does not answer."""
         try:
             return lag(self.stack.brokers, GROUP, topics, self.load.partitions)
         except KafkaException:
@@ -74,7 +74,7 @@ class World:
             if left is not None and (least is None or left < least):
                 deadline, least = time.monotonic() + seconds, left
             if time.monotonic() > deadline:
-                self.workers.tell_stacks()
+                self.workers.dump_stacks()
                 raise AssertionError(f"{left} records left, and no progress for {seconds} s: see the logs in {self.directory}")
             time.sleep(0.2)
 

@@ -17,14 +17,14 @@ from starling_common.testing import Service
 from starling_common.topics import BEHAVIOUR
 from tests.conftest import Stack
 from tests.faults.parts import Server, running
-from tests.faults_spark.lake_and_views import TABLE_OF, say
+from tests.faults_spark.lake_and_views import TABLE_OF, report
 from tests.integration.spark.lake_instance import LakeInstance, behaviour, received
 
 RECORDS = 2_000
 
 
 def shut_down(broker: Server, seconds: float) -> None:
-    """Gone, and nobody listens."""
+    """The broker is stopped and its port is closed."""
     broker.stop()
     time.sleep(seconds)  # sleep: the duration of the outage
     broker.start()
@@ -60,7 +60,7 @@ def differences(made: LakeInstance) -> list[str]:
     """Every record exactly once, in its table."""
     expected = {table: Counter(place for place in made.sent if TABLE_OF[place[0]] == table) for table in TABLE_OF.values()}
     found = {table: Counter(made.places(table)) for table in expected}
-    say(f"sent {len(made.sent)}, found { ({table: places.total() for table, places in found.items()}) }")
+    report(f"sent {len(made.sent)}, found { ({table: places.total() for table, places in found.items()}) }")
     return [
         f"{table}: {len(expected[table] - found[table])} are missing, {len(found[table] - expected[table])} too many"
         for table in expected
@@ -79,12 +79,12 @@ def run(seconds: float) -> int:
         made.deploy()
         with made.running(STARLING_LAKE_BATCH_RECORDS="500") as service:
             for take_away in (shut_down, hang):
-                say(f"{take_away.__name__}: the broker is away for {seconds:g} s")
+                report(f"{take_away.__name__}: the broker is away for {seconds:g} s")
                 faults += outage(made, service, partial(take_away, found.servers["kafka"], seconds))
             service.stop()
         faults += differences(made)
     for fault in faults:
-        say(fault)
+        report(fault)
     return 1 if faults else 0
 
 

@@ -57,7 +57,7 @@ class Load:
         try:
             while not self._stopping.wait(0.5):
                 self._send()
-        except BaseException as failure:  # noqa: BLE001 - told when the load ends
+        except BaseException as failure:  # noqa: BLE001 - raised when the load ends
             self._failure = failure
 
 
@@ -68,7 +68,7 @@ def kill_often(start: Start, kills: int, chance: random.Random, between: Callabl
         with start(ready) as service:
             time.sleep(chance.uniform(0.0, 8.0) if ready else chance.uniform(5.0, 25.0))  # sleep: a random instant of the kill
             service.kill()
-        say(f"kill {number + 1} of {kills}")
+        report(f"kill {number + 1} of {kills}")
         between(number)
 
 
@@ -89,7 +89,7 @@ def lake(stack: Stack, directory: Path, kills: int, chance: random.Random) -> li
     def between(number: int) -> None:
         if number == kills // 2:
             shutil.rmtree(directory / "checkpoints", ignore_errors=True)
-            say("the checkpoint is gone")
+            report("the checkpoint is gone")
 
     with Load(send):
         # Upkeep and micro-batches as many as can be: a kill must find each of them at work.
@@ -102,7 +102,7 @@ def lake(stack: Stack, directory: Path, kills: int, chance: random.Random) -> li
     for place, value in made.sent.items():
         expected["quarantine" if value in broken else TABLE_OF[place[0]]][place] += 1
     found = {table: Counter(made.places(table)) for table in expected}
-    say(f"sent {sum(map(len, expected.values()))}, found { ({table: sum(places.values()) for table, places in found.items()}) }")
+    report(f"sent {sum(map(len, expected.values()))}, found { ({table: sum(places.values()) for table, places in found.items()}) }")
     made.remove()
     return [f"{table}: {len(expected[table] - found[table])} are missing, {len(found[table] - expected[table])} too many"
             for table in expected if expected[table] != found[table]]  # fmt: skip
@@ -141,7 +141,7 @@ def views(stack: Stack, cassandra: Cassandra, directory: Path, kills: int, chanc
         service.stop()
     rows, _ = made.asked()
     expected = {key: (float(revenue), float(quantity)) for key, (revenue, quantity) in sums.items()}
-    say(f"sent {made.sent} orders; {len(rows)} rows")
+    report(f"sent {made.sent} orders; {len(rows)} rows")
     made.remove()
     return [f"{key}: {rows.get(key)} and not {expected.get(key)}" for key in sorted(rows.keys() | expected.keys())
             if rows.get(key) != expected.get(key)]  # fmt: skip
@@ -158,20 +158,20 @@ def run(jobs: list[str], kills: int, seed: int) -> int:
         for job in jobs:
             directory = Path(scratch) / job
             directory.mkdir()
-            say(f"{job}: {kills} kills, seed {seed}")
+            report(f"{job}: {kills} kills, seed {seed}")
             if job == "lake":
-                told = lake(stack, directory, kills, random.Random(seed))
+                differences = lake(stack, directory, kills, random.Random(seed))
             else:
                 with own_keyspace(cassandra) as own:
-                    told = views(stack, own, directory, kills, random.Random(seed))
-            faults += [f"{job}: {fault}" for fault in told]
+                    differences = views(stack, own, directory, kills, random.Random(seed))
+            faults += [f"{job}: {fault}" for fault in differences]
     for fault in faults[:20]:
-        say(fault)
-    say(json.dumps({"jobs": jobs, "kills": kills, "seed": seed, "faults": len(faults)}))
+        report(fault)
+    report(json.dumps({"jobs": jobs, "kills": kills, "seed": seed, "faults": len(faults)}))
     return 1 if faults else 0
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     """One line."""
     sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stdout.flush()

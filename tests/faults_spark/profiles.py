@@ -75,7 +75,7 @@ class World:
 
 
 def kill_many_times(instance: Instance, kills: int, seed: int) -> list[Any]:
-    """Where the values told last differ from one go over all events."""
+    """Where the last published values differ from one go over all events."""
     dice, world = random.Random(seed), World(instance, seed)
     for _ in range(6):
         world.change()
@@ -94,7 +94,7 @@ def kill_many_times(instance: Instance, kills: int, seed: int) -> list[Any]:
                 instance.advance(world.newest_ms())
             time.sleep(dice.uniform(0, 1))  # sleep: a random instant of the kill
         instance.kill()
-        say(f"kill {number + 1}: {len(world.events)} events, {len(world.documents)} traits")
+        report(f"kill {number + 1}: {len(world.events)} events, {len(world.documents)} traits")
     instance.start()
     until_ms = world.newest_ms() + 10 * DAY_MS
     instance.advance(until_ms)
@@ -117,13 +117,13 @@ def main() -> int:
             wrong = kill_many_times(instance, asked.kills, asked.seed)
         finally:
             instance.remove()
-    for user, key, told, expected in wrong:
-        say(f"{user} {key}: told {told!r}, expected {expected!r}")
-    say(f"{asked.kills} kills, seed {asked.seed}: {len(wrong)} values differ")
+    for user, key, published, expected in wrong:
+        report(f"{user} {key}: published {published!r}, expected {expected!r}")
+    report(f"{asked.kills} kills, seed {asked.seed}: {len(wrong)} values differ")
     return 1 if wrong else 0
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
