@@ -1,4 +1,4 @@
-"""Reads of a materialised view, over HTTP, on rows in memory."""
+"""Requests to a materialised view, over HTTP, on rows in memory."""
 
 import json
 from typing import Any

@@ -63,8 +63,8 @@ def read_trait(document: object, known: Known) -> Document:
     A ratio has no event of its own. Raises: DefinitionRefused.
     """
     given = _object(document)
-    faults = _key_errors(given, known) + _name_errors(given)
-    faults += _label_errors(given)
+    errors = _key_errors(given, known) + _name_errors(given)
+    errors += _label_errors(given)
     own = {"key", "name"} | LABELS
     present = {field: value for field, value in given.items() if field not in own and value is not None}
     measured = {field: value for field, value in present.items() if field != "timezone"}
@@ -72,8 +72,8 @@ def read_trait(document: object, known: Known) -> Document:
     try:
         parse_measure(measured, timezone)
     except DefinitionRefused as refused:
-        faults += refused.errors
-    _finish(faults)
+        errors += refused.errors
+    _finish(errors)
     # An implicit UTC is not stored, so that documents without a time zone stay equal.
     zoned = {} if "timezone" not in present and timezone == "UTC" else {"timezone": timezone}
     return {
@@ -92,11 +92,11 @@ def read_webhook(document: object, known: Known) -> Document:
     Raises: DefinitionRefused.
     """
     given = _object(document)
-    faults = _key_errors(given, known) + _url_errors(given) + _secret_errors(given) + _segments_errors(given, known)
-    faults += _events_errors(given)
-    faults += _unknown_field_errors(given, WEBHOOKS.title, frozenset({"key", "url", "secret", "segments", "events"}) | LABELS)
-    faults += _label_errors(given)
-    _finish(faults)
+    errors = _key_errors(given, known) + _url_errors(given) + _secret_errors(given) + _segments_errors(given, known)
+    errors += _events_errors(given)
+    errors += _unknown_field_errors(given, WEBHOOKS.title, frozenset({"key", "url", "secret", "segments", "events"}) | LABELS)
+    errors += _label_errors(given)
+    _finish(errors)
     return {
         "key": given["key"],
         "url": given["url"],
@@ -110,14 +110,14 @@ def read_webhook(document: object, known: Known) -> Document:
 def read_list(document: object, known: Known) -> Document:
     """Return the document of a list: `{key, name?, description?}`. Members are uploaded separately. Raises: DefinitionRefused."""
     given = _object(document)
-    faults = _key_errors(given, known) + _name_errors(given)
+    errors = _key_errors(given, known) + _name_errors(given)
     description = given.get("description")
     if not isinstance(description, str | None):
-        faults += (FieldError("/description", "wrong_type", "it is not a text", "a text, or null"),)
+        errors += (FieldError("/description", "wrong_type", "it is not a text", "a text, or null"),)
     elif description is not None:
-        faults += description_errors(description)
-    faults += _unknown_field_errors(given, LISTS.title, frozenset({"key", "name", "description"}) | LABELS) + _label_errors(given)
-    _finish(faults)
+        errors += description_errors(description)
+    errors += _unknown_field_errors(given, LISTS.title, frozenset({"key", "name", "description"}) | LABELS) + _label_errors(given)
+    _finish(errors)
     return {"key": given["key"], "name": given.get("name") or given["key"], "description": description or "", **_labels(given)}
 
 
@@ -251,6 +251,6 @@ def _escaped(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1")
 
 
-def _finish(faults: tuple[FieldError, ...]) -> None:
-    if faults:
-        raise DefinitionRefused(faults)
+def _finish(errors: tuple[FieldError, ...]) -> None:
+    if errors:
+        raise DefinitionRefused(errors)

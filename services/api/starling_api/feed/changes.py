@@ -84,51 +84,51 @@ class Page(NamedTuple):
     is_last: bool
 
 
-def read_page(feed: Feed, asked: FeedRequest) -> Page:
+def read_page(feed: Feed, query: FeedRequest) -> Page:
     """Return the next page. It ends at its limit, at the end of the feed, or after `MAX_SCANNED` records.
 
     Raises: BadRequest, CursorExpired, BrokerUnavailable.
     """
     spans = feed.spans()
-    position = list(starting(asked.after, spans))
+    position = list(starting(query.after, spans))
     unread = {number: offset for number, offset in enumerate(position) if offset < spans[number].end}
     changes: list[dict[str, Any]] = []
     if not unread:
         return Page(changes, tuple(position), is_last=True)
-    with feed.reading(asked.workspace, unread) as follower:
-        _fill(changes, position, asked, (follower, spans))
+    with feed.reading(query.workspace, unread) as follower:
+        _fill(changes, position, query, (follower, spans))
     return Page(changes, tuple(position), is_last=_is_reached(position, spans))
 
 
-def _fill(changes: list[dict[str, Any]], position: list[int], asked: FeedRequest, source: tuple[Follower, Sequence[Span]]) -> None:
+def _fill(changes: list[dict[str, Any]], position: list[int], query: FeedRequest, source: tuple[Follower, Sequence[Span]]) -> None:
     follower, spans = source
     scanned = idle = 0
-    while not _is_reached(position, spans) and len(changes) < asked.limit and scanned < MAX_SCANNED:
-        found = follower.take(min(asked.limit, MAX_SCANNED - scanned), _POLL_SECONDS)
+    while not _is_reached(position, spans) and len(changes) < query.limit and scanned < MAX_SCANNED:
+        found = follower.take(min(query.limit, MAX_SCANNED - scanned), _POLL_SECONDS)
         idle = 0 if found else idle + 1
         if idle == _MAX_IDLE_POLLS:
             raise BrokerUnavailable("the broker did not return the records of the feed in time")
         scanned += len(found)
         for seen in found:
-            if len(changes) == asked.limit:
+            if len(changes) == query.limit:
                 return
             position[seen.partition] = seen.next_offset
-            if asked.wants(seen.record):
+            if query.wants(seen.record):
                 changes.append(membership_json(seen.record or {}))
 
 
-def follow(feed: Feed, asked: FeedRequest, position: Position) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+def follow(feed: Feed, query: FeedRequest, position: Position) -> Iterator[list[tuple[str, dict[str, Any]]]]:
     """Yield lists of (cursor, change) without end. The cursor is the position after the change. A list is empty if no record came.
 
     Raises: CursorExpired, BrokerUnavailable, RegistryUnavailable, SchemaMissing.
     """
     at = list(position)
-    with feed.reading(asked.workspace, dict(enumerate(at))) as follower:
+    with feed.reading(query.workspace, dict(enumerate(at))) as follower:
         while True:
             changes = []
-            for seen in follower.take(asked.limit, _POLL_SECONDS):
+            for seen in follower.take(query.limit, _POLL_SECONDS):
                 at[seen.partition] = seen.next_offset
-                if asked.wants(seen.record):
+                if query.wants(seen.record):
                     changes.append((cursor_of(tuple(at)), membership_json(seen.record or {})))
             yield changes
 

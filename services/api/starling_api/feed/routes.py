@@ -21,7 +21,7 @@ _MAX_SEGMENTS: Final = 100
 _MAX_CURSOR: Final = 40_000
 
 
-def _asked(
+def _query(
     caller: Viewer,
     after: Annotated[
         str | None,
@@ -49,17 +49,17 @@ _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @feed_router.get("/feed", operation_id="read_feed", summary="Read the membership feed, as pages or live", responses=_ANSWERS)
-def feed(request: Request, services: UsedServices, asked: Annotated[FeedRequest, Depends(_asked)]) -> Response:
+def feed(request: Request, services: UsedServices, query: Annotated[FeedRequest, Depends(_query)]) -> Response:
     """Each change appears exactly once, the changes of one user in sequence. Without `after` the feed starts at the oldest record.
 
     One page scans a bounded number of records, so it can be short or empty and still have a `next_cursor`. With
     `Accept: text/event-stream` the response does not end: each change is an event, and its `id` is the cursor after it.
     """
     if EVENT_STREAM in request.headers.get("accept", ""):
-        position = starting(asked.after, services.feed.spans())
-        return services.streams.open(follow(services.feed, asked, position))
+        position = starting(query.after, services.feed.spans())
+        return services.streams.open(follow(services.feed, query, position))
     as_of = _as_of(services)
-    page = read_page(services.feed, asked)
+    page = read_page(services.feed, query)
     cursor = cursor_of(page.position)
     return JSONResponse({"items": page.changes, "next_cursor": None if page.is_last else cursor, "cursor": cursor, "as_of": as_of})
 

@@ -29,16 +29,16 @@ _EXPECTED: Final = f"a user id: text of 1 to {MAX_ID_BYTES} bytes"
 def count_ids(file: IO[bytes], *, as_csv: bool) -> int:
     """Return the number of ids. Raises: DefinitionRefused with the first errors, BadRequest (`not_json`, `not_csv`), TooLarge."""
     found = 0
-    faults: list[FieldError] = []
+    errors: list[FieldError] = []
     for found, (pointer, value) in enumerate(_values(file, as_csv=as_csv), start=1):
         if found > MAX_IDS:
             raise TooLarge(f"an upload has at most {MAX_IDS} ids: send the rest with another request")
         if not _is_id(value):
-            faults.append(FieldError(pointer, "wrong_type", "it is not a user id", _EXPECTED))
-            if len(faults) == _MAX_ERRORS:
+            errors.append(FieldError(pointer, "wrong_type", "it is not a user id", _EXPECTED))
+            if len(errors) == _MAX_ERRORS:
                 break
-    if faults:
-        raise DefinitionRefused(tuple(faults))
+    if errors:
+        raise DefinitionRefused(tuple(errors))
     return found
 
 
