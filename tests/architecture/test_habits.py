@@ -1,4 +1,4 @@
-"""Habits of the tests: no sleep proves absence."""
+"""Habits of the tests: no sleep proves absence, and no test module imports from another one."""
 
 import ast
 import re
@@ -46,12 +46,30 @@ def _is_polling(loop: ast.While | ast.For | ast.AsyncFor) -> bool:
     return any(isinstance(node, (ast.Return, ast.Break)) for node in ast.walk(loop))
 
 
+def imports(text: str) -> Iterator[Fault]:
+    """Yield the imports from a test module, and those of a private name of another module of the tests."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            modules, names = [name.name for name in node.names], []
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules, names = (
+                [node.module, *(f"{node.module}.{name.name}" for name in node.names)],
+                [name.name for name in node.names],
+            )
+        else:
+            continue
+        if any(module.rpartition(".")[2].startswith("test_") for module in modules):
+            yield Fault(node.lineno, "an import from a test module: move what both need to a module of its own")
+        elif modules[0].partition(".")[0] == "tests" and any(name.startswith("_") for name in names):
+            yield Fault(node.lineno, "an import of a private name: remove its underscore")
+
+
 def modules_of_tests() -> list[Path]:
     listed = subprocess.run(["git", "ls-files", "tests/*.py"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return [ROOT / name for name in listed.split() if (ROOT / name).exists()]
 
 
-@pytest.mark.parametrize("habit", [sleeps])
+@pytest.mark.parametrize("habit", [sleeps, imports])
 def test_the_tests_have_the_habit(habit: Callable[[str], Iterator[Fault]]) -> None:
     modules = modules_of_tests()
     assert len(modules) > 200
@@ -88,3 +106,24 @@ def test_a_planted_sleep_is_found(text: str) -> None:
 )
 def test_polling_and_a_reason_pass(text: str) -> None:
     assert list(sleeps(text)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from tests.unit.api.test_api_app import call",
+        "from tests.unit.api import test_api_app",
+        "import tests.unit.api.test_api_app",
+        "def late():\n    from tests.unit.api.test_api_app import call",
+        "from tests.unit.segmenter.segmenting import _CODECS as CODECS",
+    ],
+)
+def test_a_planted_import_is_found(text: str) -> None:
+    assert len(list(imports(text))) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["from tests.unit.api.memory import World", "import tests.conftest", "from functools import _make_key", "import json"]
+)
+def test_an_import_from_a_helper_passes(text: str) -> None:
+    assert list(imports(text)) == []

@@ -119,12 +119,12 @@ def _emit(key: bytes, state: UserState, changes: Sequence[Change], record: dict[
     members = {name for name, membership in state.memberships.items() if membership.member}
     records = []
     for change in reversed(changes):
-        records.append(_record(key, change, record, sorted(members)))
+        records.append(record_of(key, change, record, sorted(members)))
         members.symmetric_difference_update({change.segment_key})
     truth.feed.setdefault(key, []).extend(reversed(records))
 
 
-def _record(key: bytes, change: Change, record: dict[str, Any], members: list[str]) -> dict[str, Any]:
+def record_of(key: bytes, change: Change, record: dict[str, Any], members: list[str]) -> dict[str, Any]:
     """What of a feed record follows from the inputs alone; when it was decided does not."""
     workspace, _, user = key.decode().partition("/")
     event = change.cause == "EVENT"

@@ -7,7 +7,7 @@ import pytest
 
 from starling_segments import Change, UserState, encode_state
 from tests.faults.log import Logged
-from tests.faults.oracle import Truth, _record, evaluator_of_the_run
+from tests.faults.oracle import Truth, evaluator_of_the_run, record_of
 from tests.faults.verdict import Verdict, judge_feed, judge_letters, judge_states
 
 KEY = b"faults/u1"
@@ -31,7 +31,7 @@ class Given:
 
 def _expected() -> Feed:
     changes = [Change("odd", 1, "ENTERED" if n % 2 else "EXITED", n, 1000 * n, "EVENT") for n in range(1, 5)]
-    return [_record(KEY, change, EVENT, []) for change in changes]
+    return [record_of(KEY, change, EVENT, []) for change in changes]
 
 
 def _as_read(record: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from starling_spark.jobs.backfill.reading import PastGone, PastReader
 from starling_spark.jobs.backfill.wiring import in_a_worker
 from starling_stream.model.processor import Inbound
 from tests.conftest import Stack
-from tests.spark.test_replay import History, happened
+from tests.spark.history import History, happened
 from tests.spark.topics import Topics
 from tests.unit.segmenter.segmenting import NOW_MICROS
 

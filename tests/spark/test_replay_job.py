@@ -19,7 +19,7 @@ from starling_spark.jobs.replay.wiring import located, replay_wire
 from starling_spark.lakehouse.iceberg import Lake
 from tests.conftest import Stack
 from tests.spark.conftest import spark_settings
-from tests.spark.test_replay import at, happened
+from tests.spark.history import at, happened
 from tests.spark.topics import Topics
 from tests.unit.segmenter.segmenting import CODECS
 

@@ -5,7 +5,7 @@ from typing import Any
 from starling_cli.stream_clock import StreamClock, parse_point
 from starling_local.stack.jvm_registry import registry_url
 from tests.system.conftest import Platform
-from tests.system.test_live import members
+from tests.system.live import members
 
 BIG_SPENDERS = {"key": "big-spenders", "name": "Big spenders", "where": {"trait": "computed.spent_30d", "op": "gte", "value": 100}}
 SPENT_30D = {"key": "spent_30d", "name": "Spent", "event": "buy", "measure": {"sum": "amount"}, "within": "30d"}

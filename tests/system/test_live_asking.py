@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from starling_common.instants import parse_instant
 from tests.system.conftest import Platform
-from tests.system.test_live import define, members, starling, track
+from tests.system.live import define, members, starling, track
 
 
 def ask(platform: Platform, path: str, where: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from starling_local.stack.services import BACKFILL_FROM_RECORDS
 from tests.system.conftest import Platform
-from tests.system.test_live import members, starling, track
+from tests.system.live import members, starling, track
 
 BATCH = 1_000
 

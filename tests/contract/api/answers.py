@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, TopicPartition
 from starling_common.kafka import consumer_config
 from starling_common.wire import Registry
 from tests.conftest import Stack
+from tests.contract.api.conftest import Client
 
 
 def is_problem(answer: httpx.Response, status: int, code: str) -> bool:
@@ -42,3 +43,15 @@ def published(stack: Stack, topic: str, workspace: str) -> list[dict[str, Any]]:
     finally:
         consumer.close()
     return found
+
+
+def pages(client: Client, path: str, limit: int) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    cursor = ""
+    while True:
+        page = client.call("GET", f"{path}?limit={limit}{cursor}").json()
+        assert len(page["items"]) <= limit
+        items += page["items"]
+        if page["next_cursor"] is None:
+            return items
+        cursor = f"&cursor={page['next_cursor']}"

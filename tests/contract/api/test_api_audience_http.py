@@ -7,6 +7,7 @@ import pytest
 from starling_common.testing import eventually
 from starling_common.wire import Registry
 from tests.conftest import Stack
+from tests.contract.api.answers import pages
 from tests.contract.api.conftest import Client
 from tests.integration.projector.feed import Log
 
@@ -24,18 +25,6 @@ def vip(client: Client) -> dict[str, Any]:
     answer = client.call("POST", "/v1/segments", {"key": "vip", "name": "VIP", "where": {"everyone": True}})
     made: dict[str, Any] = answer.json()
     return made
-
-
-def pages(client: Client, path: str, limit: int) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    cursor = ""
-    while True:
-        page = client.call("GET", f"{path}?limit={limit}{cursor}").json()
-        assert len(page["items"]) <= limit
-        items += page["items"]
-        if page["next_cursor"] is None:
-            return items
-        cursor = f"&cursor={page['next_cursor']}"
 
 
 def test_members_size_and_history_follow_the_feed(client: Client, log: Log, vip: dict[str, Any]) -> None:

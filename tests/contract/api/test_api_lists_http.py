@@ -10,9 +10,8 @@ from starling_common.kafka import consumer_config
 from starling_common.topics import load_catalogue
 from starling_common.wire import Registry
 from tests.conftest import Stack
-from tests.contract.api.answers import faults, is_problem, published
+from tests.contract.api.answers import faults, is_problem, pages, published
 from tests.contract.api.conftest import Client
-from tests.contract.api.test_api_audience_http import pages
 from tests.integration.projector.feed import Log
 
 PARTITIONS = load_catalogue().profile_partitions

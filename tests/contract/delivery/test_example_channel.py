@@ -1,6 +1,5 @@
 """The channel in the author's guide is whole: it is taken from there and held to the contract."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +7,7 @@ import pytest
 
 from starling_delivery.channel import Channel, Message
 from tests.contract.delivery.channel_contract import ChannelContract
-
-GUIDE = Path(__file__).parents[3] / "docs/how-to/channel-author.md"
-
-
-def source_of_the_guide() -> str:
-    [source] = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    return str(source)
+from tests.contract.delivery.guide import GUIDE, source_of_the_guide
 
 
 def channel_of_the_guide() -> Any:

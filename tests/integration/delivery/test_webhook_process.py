@@ -27,7 +27,7 @@ from starling_common.values import record_key
 from starling_common.wire import Registry
 from starling_demo.receiver import Receiver
 from tests.conftest import Stack
-from tests.contract.delivery.test_example_channel import source_of_the_guide
+from tests.contract.delivery.guide import source_of_the_guide
 from tests.unit.delivery.making import SECRET, change
 
 SCHEMAS = {

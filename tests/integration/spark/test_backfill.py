@@ -13,7 +13,7 @@ import pytest
 
 from starling_common.instants import wall_clock_ms
 from tests.conftest import Stack
-from tests.integration.segmenter.test_segmenter_worker import World, start
+from tests.integration.segmenter.world import World, start
 from tests.integration.spark.backfill_instance import BackfillInstance
 from tests.integration.stream.rig import Worker, wait_until
 

@@ -20,9 +20,18 @@ from starling_stream.model.meta import TaskMeta
 from starling_stream.model.ports import Sealed
 from starling_stream.model.processor import Output
 from tests.faults.log import read_all
+from tests.integration.stream.checks import (
+    COPIES,
+    LONG,
+    counts_by_key,
+    expected_counts,
+    is_dead,
+    is_refused,
+    logged_events,
+    send_events,
+    wait_for_copies,
+)
 from tests.integration.stream.rig import Rig, Worker, wait_until
-from tests.integration.stream.test_worker_faults import LONG, _counts, _dead, _expected, _refused, _send
-from tests.integration.stream.test_worker_standby import COPIES, _logged, _wait_for_copies
 from tests.unit.stream.counting import HOUR_MS, event
 
 USERS = {b"default/u%d" % number for number in range(40)}
@@ -40,9 +49,9 @@ def _send_clock(rig: Rig) -> None:
 
 def _resume(zombie: Worker) -> None:
     """Resume it until it has rejoined the group or ended: its transactions are committed or refused by then."""
-    assignments = len(_logged(zombie, "assigned"))
+    assignments = len(logged_events(zombie, "assigned"))
     zombie.resume()
-    wait_until(lambda: _dead(zombie) or len(_logged(zombie, "assigned")) > assignments, "the zombie to end or to rejoin")
+    wait_until(lambda: is_dead(zombie) or len(logged_events(zombie, "assigned")) > assignments, "the zombie to end or to rejoin")
 
 
 def _versions(rig: Rig) -> dict[bytes, list[int]]:
@@ -57,7 +66,7 @@ def _versions(rig: Rig) -> dict[bytes, list[int]]:
 
 def test_timers_that_a_zombie_fires_are_refused(one_partition: Rig) -> None:
     rig = one_partition
-    sent = _send(rig, 80)
+    sent = send_events(rig, 80)
     zombie = rig.start("w0", COUNTER_ASLEEP_IN="fire", **SLICED)
     rig.wait_settled([zombie])
     _send_clock(rig)
@@ -67,14 +76,14 @@ def test_timers_that_a_zombie_fires_are_refused(one_partition: Rig) -> None:
     assert _quiet(rig) == Counter(USERS)
     _resume(zombie)
     assert _quiet(rig) == Counter(USERS)
-    sent += _send(rig, 80)
+    sent += send_events(rig, 80)
     rig.wait_settled([heir])
-    assert _counts(rig) == _expected(sent)
+    assert counts_by_key(rig) == expected_counts(sent)
 
 
 def test_a_plan_switch_of_a_zombie_is_refused(one_partition: Rig) -> None:
     rig = one_partition
-    _send(rig, 80)
+    send_events(rig, 80)
     first = rig.start("w0")
     rig.wait_settled([first])
     assert first.terminate() == 0
@@ -93,21 +102,21 @@ def test_a_plan_switch_of_a_zombie_is_refused(one_partition: Rig) -> None:
 
 def test_timers_that_a_zombie_fires_while_a_standby_is_promoted_are_refused(one_partition: Rig) -> None:
     rig = one_partition
-    _send(rig, 80)
+    send_events(rig, 80)
     zombie = rig.start("w0", COUNTER_ASLEEP_IN="fire", **SLICED, **COPIES)
     rig.wait_settled([zombie])
     heir = rig.start("w1", COUNTER_ASLEEP_IN="restore", **SLICED, **COPIES, **LONG)
     wait_until(heir.ready, "the other worker to be a member")
-    _wait_for_copies([heir], 1)
+    wait_for_copies([heir], 1)
     _send_clock(rig)
     wait_until(zombie.asleep, "the zombie to stop while it fires its first timer")
     wait_until(heir.asleep, "the other worker to have its copy up to the changelog's end")
     zombie.resume()
-    wait_until(lambda: _refused(zombie) or _dead(zombie) or bool(_quiet(rig)), "the zombie to be refused, or to commit")
+    wait_until(lambda: is_refused(zombie) or is_dead(zombie) or bool(_quiet(rig)), "the zombie to be refused, or to commit")
     heir.resume()
     wait_until(rig.clock_settled, "all timers to be fired")
     assert _quiet(rig) == Counter(USERS)
-    assert _logged(heir, "task_running")[0]["base"] == "disk"
+    assert logged_events(heir, "task_running")[0]["base"] == "disk"
 
 
 def test_timers_that_a_zombie_fires_by_the_wall_clock_are_refused(one_partition: Rig) -> None:
@@ -133,17 +142,17 @@ def _committed(rig: Rig) -> dict[str, int]:
 
 def test_a_task_that_consumed_nothing_yet_commits_where_its_input_begins(one_partition: Rig) -> None:
     rig = one_partition
-    sent = _send(rig, 80)
+    sent = send_events(rig, 80)
     admin = AdminClient({"bootstrap.servers": rig.brokers})
     for deleted in admin.delete_records([TopicPartition(topic, 0, 10) for topic in rig.inputs]).values():
         deleted.result()
     # The first transaction of a new task with a plan switches its users, of which there are none; records follow.
     switched = rig.start("w0", COUNTER_PLAN="v2", STARLING_FAILPOINT=f"{AFTER_STORE}:1")
-    wait_until(lambda: _dead(switched), "the worker to kill itself after its first transaction")
+    wait_until(lambda: is_dead(switched), "the worker to kill itself after its first transaction")
     assert [value for _, _, value in rig.read(f"{rig.stage}.out")] == [b"v2 after 0"]
     assert _committed(rig)[rig.inputs[0]] == 10
     rig.wait_settled([rig.start("w0", COUNTER_PLAN="v2")])
-    assert _counts(rig) == _expected(sent[20:])
+    assert counts_by_key(rig) == expected_counts(sent[20:])
 
 
 def test_a_worker_that_is_no_member_of_its_group_commits_nothing(one_partition: Rig) -> None:

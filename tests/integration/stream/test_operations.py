@@ -9,9 +9,8 @@ import pytest
 
 from starling_common.database import Database
 from starling_stream.inspect.operations import main
+from tests.integration.stream.checks import counts_by_key, expected_counts, inconsistencies, is_dead, send_events, tasks_based_on
 from tests.integration.stream.rig import Rig, wait_until
-from tests.integration.stream.test_worker_backing_store import _based_on, _inconsistencies, _send
-from tests.integration.stream.test_worker_faults import _counts, _dead, _expected
 
 
 @pytest.fixture
@@ -30,12 +29,12 @@ def test_a_user_is_printed_and_stores_are_compared_beside_a_running_worker(
     addressed: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rig, base = addressed, ["--stage", addressed.stage, "--disk", str(addressed.directory / "w0")]
-    sent = _send(rig, 300)
+    sent = send_events(rig, 300)
     rig.wait_settled([rig.start()])
-    wait_until(lambda: _inconsistencies(rig) == [], "the backing store to be complete")
+    wait_until(lambda: inconsistencies(rig) == [], "the backing store to be complete")
     assert main([*base, "inspect", "u7"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    count = _expected(sent)[b"default/u7"][-1]
+    count = expected_counts(sent)[b"default/u7"][-1]
     assert shown["key"] == "default/u7"
     assert {store: (found["version"], found["state"]["total"]) for store, found in shown["stores"].items()} == {
         "changelog": (shown["stores"]["changelog"]["version"], count),
@@ -49,10 +48,10 @@ def test_a_user_is_printed_and_stores_are_compared_beside_a_running_worker(
 
 def test_a_wrong_row_is_found_and_a_rebuild_of_its_partition_repairs_it(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     rig, base = addressed, ["--stage", addressed.stage]
-    sent = _send(rig, 300)
+    sent = send_events(rig, 300)
     first = rig.start()
     rig.wait_settled([first])
-    wait_until(lambda: _inconsistencies(rig) == [], "the backing store to be complete")
+    wait_until(lambda: inconsistencies(rig) == [], "the backing store to be complete")
     assert main([*base, "inspect", "u7"]) == 0
     partition = json.loads(capsys.readouterr().out)["partition"]
     _tamper(rig, b"default/u7")
@@ -60,21 +59,21 @@ def test_a_wrong_row_is_found_and_a_rebuild_of_its_partition_repairs_it(addresse
     assert "b'default/u7': version 77 is newer than the changelog's" in capsys.readouterr().out
     rebuilding = threading.Thread(target=main, args=([*base, "rebuild", str(partition)],))
     rebuilding.start()
-    wait_until(lambda: _dead(first), "the worker to leave, because its partition is rebuilt")
+    wait_until(lambda: is_dead(first), "the worker to leave, because its partition is rebuilt")
     assert first.process.returncode == 1
     second = rig.start()
     rebuilding.join(60)
     assert f"partition {partition}: rebuilt" in capsys.readouterr().out
-    sent += _send(rig, 300)
+    sent += send_events(rig, 300)
     rig.wait_settled([second])
-    assert (_based_on(second, "log"), _based_on(second, "disk")) == (1, rig.partitions - 1)
+    assert (tasks_based_on(second, "log"), tasks_based_on(second, "disk")) == (1, rig.partitions - 1)
     assert main([*base, "verify"]) == 0
-    assert _counts(rig) == _expected(sent)
+    assert counts_by_key(rig) == expected_counts(sent)
 
 
 def test_a_timer_missing_from_the_due_index_is_found(addressed: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     rig, base = addressed, ["--stage", addressed.stage]
-    _send(rig, 300)
+    send_events(rig, 300)
     worker = rig.start()
     rig.wait_settled([worker])
     assert worker.terminate() == 0

@@ -11,28 +11,24 @@ from contextlib import closing
 import pytest
 
 from starling_common.database import Database
-from starling_stream.inspect.audit import Audit, Source
 from starling_stream.model.failpoints import AFTER_COMMIT, AFTER_FLUSH, AFTER_STORE, MID_FLUSH
 from tests.integration.projector.gate import Gate
+from tests.integration.stream.checks import (
+    USERS,
+    audit_of,
+    counts_by_key,
+    expected_counts,
+    inconsistencies,
+    is_dead,
+    send_events,
+    tasks_based_on,
+)
 from tests.integration.stream.rig import Rig, Worker, wait_until
-from tests.integration.stream.test_worker_faults import USERS, _counts, _dead, _expected
 from tests.unit.stream.counting import event
 
 
 def _plans(rig: Rig) -> list[bytes]:
     return [value for _, key, value in rig.read(f"{rig.stage}.out") if key == b"plan"]
-
-
-def _send(rig: Rig, count: int) -> list[tuple[str, bytes, bytes]]:
-    made = rig.events(count, USERS)
-    rig.send(made)
-    return made
-
-
-def _based_on(worker: Worker, base: str) -> int:
-    """Return how many of its tasks were restored from that base."""
-    lines = worker.log.read_text().splitlines()
-    return sum(f'"base": "{base}"' in line and "task_running" in line for line in lines)
 
 
 def _metric(worker: Worker, name: str) -> float:
@@ -42,30 +38,15 @@ def _metric(worker: Worker, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
-def _audit(rig: Rig) -> Audit:
-    assert rig.cassandra is not None
-    return Audit(rig.stage, Source(rig.brokers, rig.registry_url, rig.cassandra))
-
-
-def _inconsistencies(rig: Rig) -> list[str]:
-    """Compare Cassandra with the changelog, flushed offsets before its end included: all workers are stopped or idle."""
-    with closing(_audit(rig)) as audit:
-        found = [check for number in range(rig.partitions) for check in audit.checks(number)]
-    late = [
-        f"{one.partition}: flushed offset {one.position} of {one.log_end}" for one in found if (one.position or 0) < one.log_end - 1
-    ]
-    return [*late, *(example for one in found for example in one.examples)]
-
-
 def _changelog(rig: Rig) -> dict[bytes, bytes]:
-    with closing(_audit(rig)) as audit:
+    with closing(audit_of(rig)) as audit:
         return {key: row for number in range(rig.partitions) for key, (_, row) in audit.latest(number)[0].items()}
 
 
 def _set_flushed_offsets(rig: Rig, flushed_offset: int) -> None:
     """Simulate a database that was restored from a backup, without the log."""
     assert rig.cassandra is not None
-    with closing(_audit(rig)) as audit, closing(Database(rig.cassandra)) as database:
+    with closing(audit_of(rig)) as audit, closing(Database(rig.cassandra)) as database:
         for number in range(rig.partitions):
             failpoint = (audit.layout.topics[f"{rig.stage}-state-changelog"], number, 0)
             statement = (
@@ -75,56 +56,56 @@ def _set_flushed_offsets(rig: Rig, flushed_offset: int) -> None:
 
 
 def test_a_lost_disk_is_restored_from_cassandra(with_backing_store: Rig) -> None:
-    sent = _send(with_backing_store, 600)
+    sent = send_events(with_backing_store, 600)
     first = with_backing_store.start()
     with_backing_store.wait_settled([first])
     assert first.terminate() == 0
     shutil.rmtree(with_backing_store.directory / "w0")
-    sent += _send(with_backing_store, 600)
+    sent += send_events(with_backing_store, 600)
     second = with_backing_store.start()
     with_backing_store.wait_settled([second])
-    assert _based_on(second, "tier") == with_backing_store.partitions
-    assert _counts(with_backing_store) == _expected(sent)
+    assert tasks_based_on(second, "tier") == with_backing_store.partitions
+    assert counts_by_key(with_backing_store) == expected_counts(sent)
     wait_until(lambda: _metric(second, "starling_stream_warm_ratio") == with_backing_store.partitions, "all users to be local")
     assert _metric(second, "starling_stream_restored_records_total") < 50
 
 
 @pytest.mark.parametrize("failpoint", [AFTER_COMMIT, AFTER_STORE, MID_FLUSH, AFTER_FLUSH])
 def test_outputs_are_exactly_once_over_a_kill_and_a_lost_disk(with_backing_store: Rig, failpoint: str) -> None:
-    sent = _send(with_backing_store, 600)
+    sent = send_events(with_backing_store, 600)
     victim = with_backing_store.start(STARLING_FAILPOINT=f"{failpoint}:2", STARLING_UNIT_MAX_RECORDS="200")
-    wait_until(lambda: _dead(victim), "the worker to kill itself")
+    wait_until(lambda: is_dead(victim), "the worker to kill itself")
     shutil.rmtree(with_backing_store.directory / "w0")
-    sent += _send(with_backing_store, 600)
+    sent += send_events(with_backing_store, 600)
     worker = with_backing_store.start()
     with_backing_store.wait_settled([worker])
-    assert _counts(with_backing_store) == _expected(sent)
+    assert counts_by_key(with_backing_store) == expected_counts(sent)
     assert worker.terminate() == 0
-    assert _inconsistencies(with_backing_store) == []
+    assert inconsistencies(with_backing_store) == []
 
 
 def test_another_worker_takes_over_from_cassandra_and_a_third_with_an_old_disk_too(with_backing_store: Rig) -> None:
-    sent = _send(with_backing_store, 400)
+    sent = send_events(with_backing_store, 400)
     first = with_backing_store.start("w0")
     with_backing_store.wait_settled([first])
-    wait_until(lambda: _inconsistencies(with_backing_store) == [], "the flushed offsets to be at the end")
+    wait_until(lambda: inconsistencies(with_backing_store) == [], "the flushed offsets to be at the end")
     first.kill()
     shutil.copytree(with_backing_store.directory / "w0", with_backing_store.directory / "old")
-    sent += _send(with_backing_store, 400)
+    sent += send_events(with_backing_store, 400)
     second = with_backing_store.start("w1")
     with_backing_store.wait_settled([second])
-    assert _based_on(second, "tier") == with_backing_store.partitions
+    assert tasks_based_on(second, "tier") == with_backing_store.partitions
     second.kill()
-    sent += _send(with_backing_store, 400)
+    sent += send_events(with_backing_store, 400)
     third = with_backing_store.start("w0", disk="old")
     with_backing_store.wait_settled([third])
-    assert _counts(with_backing_store) == _expected(sent)
+    assert counts_by_key(with_backing_store) == expected_counts(sent)
     assert third.terminate() == 0
-    assert _inconsistencies(with_backing_store) == []
+    assert inconsistencies(with_backing_store) == []
 
 
 def test_timers_of_users_without_new_events_fire_after_a_lost_disk(with_backing_store: Rig) -> None:
-    _send(with_backing_store, 200)
+    send_events(with_backing_store, 200)
     first = with_backing_store.start()
     with_backing_store.wait_settled([first])
     assert first.terminate() == 0
@@ -133,7 +114,7 @@ def test_timers_of_users_without_new_events_fire_after_a_lost_disk(with_backing_
     second = with_backing_store.start()
     with_backing_store.wait_settled([second])
     wait_until(with_backing_store.clock_settled, "the clock to be reached everywhere")
-    assert _based_on(second, "tier") == with_backing_store.partitions
+    assert tasks_based_on(second, "tier") == with_backing_store.partitions
     quiet = Counter(
         key for _, key, value in with_backing_store.read(f"{with_backing_store.stage}.out") if value.startswith(b"quiet")
     )
@@ -141,16 +122,16 @@ def test_timers_of_users_without_new_events_fire_after_a_lost_disk(with_backing_
 
 
 def test_a_new_plan_waits_for_all_users_and_reaches_every_one(with_backing_store: Rig) -> None:
-    _send(with_backing_store, 300)
+    send_events(with_backing_store, 300)
     first = with_backing_store.start()
     with_backing_store.wait_settled([first])
     assert first.terminate() == 0
     shutil.rmtree(with_backing_store.directory / "w0")
     second = with_backing_store.start(COUNTER_PLAN="v2", STARLING_SWITCH_KEYS_PER_UNIT="3")
     wait_until(lambda: len(_plans(with_backing_store)) == with_backing_store.partitions, "every task to be switched")
-    assert _based_on(second, "tier") == with_backing_store.partitions
+    assert tasks_based_on(second, "tier") == with_backing_store.partitions
     assert second.terminate() == 0
-    assert _inconsistencies(with_backing_store) == []
+    assert inconsistencies(with_backing_store) == []
     switched = {key for key, row in _changelog(with_backing_store).items() if b"v2" in row}
     assert switched == {b"default/u%d" % number for number in range(USERS)}
 
@@ -160,43 +141,43 @@ def test_processing_continues_without_cassandra_and_the_states_are_flushed_later
     direct = with_backing_store.cassandra
     with Gate(direct.contact_points, direct.port) as gate:
         with_backing_store.cassandra = direct.model_copy(update={"port": gate.port})
-        sent = _send(with_backing_store, 300)
+        sent = send_events(with_backing_store, 300)
         worker = with_backing_store.start()
         with_backing_store.wait_settled([worker])
         wait_until(lambda: _metric(worker, "starling_stream_dirty_bytes") == 0, "the first flush")
         gate.shut()
         wait_until(lambda: _metric(worker, "starling_stream_tier_away") == 1, "the worker to notice")
-        sent += _send(with_backing_store, 600)
+        sent += send_events(with_backing_store, 600)
         with_backing_store.wait_settled([worker])
-        assert _counts(with_backing_store) == _expected(sent)
+        assert counts_by_key(with_backing_store) == expected_counts(sent)
         assert _metric(worker, "starling_stream_dirty_bytes") > 0
         gate.open()
         wait_until(lambda: _metric(worker, "starling_stream_tier_away") == 0, "the worker to find it again")
         worker.kill()  # not a graceful stop: the states must be flushed already, or in the tail
         shutil.rmtree(with_backing_store.directory / "w0")
-        sent += _send(with_backing_store, 300)
+        sent += send_events(with_backing_store, 300)
         with_backing_store.wait_settled([with_backing_store.start()])
-        assert _counts(with_backing_store) == _expected(sent)
+        assert counts_by_key(with_backing_store) == expected_counts(sent)
 
 
 def test_a_start_without_cassandra_replays_the_changelog_and_fills_cassandra_later(with_backing_store: Rig) -> None:
     assert with_backing_store.cassandra is not None
     direct = with_backing_store.cassandra
     with Gate(direct.contact_points, direct.port) as gate:
-        sent = _send(with_backing_store, 300)
+        sent = send_events(with_backing_store, 300)
         first = with_backing_store.start()
         with_backing_store.wait_settled([first])
         assert first.terminate() == 0
         shutil.rmtree(with_backing_store.directory / "w0")
         gate.shut()
         with_backing_store.cassandra = direct.model_copy(update={"port": gate.port})
-        sent += _send(with_backing_store, 300)
+        sent += send_events(with_backing_store, 300)
         second = with_backing_store.start(STARLING_TIER_WAIT_SECONDS="0.5")
         with_backing_store.wait_settled([second])
-        assert _based_on(second, "log") == with_backing_store.partitions
+        assert tasks_based_on(second, "log") == with_backing_store.partitions
         gate.open()
-        wait_until(lambda: _inconsistencies(with_backing_store) == [], "the backing store to be complete")
-        assert _counts(with_backing_store) == _expected(sent)
+        wait_until(lambda: inconsistencies(with_backing_store) == [], "the backing store to be complete")
+        assert counts_by_key(with_backing_store) == expected_counts(sent)
 
 
 def test_changes_above_the_limit_are_dropped_and_filled_from_the_store(with_backing_store: Rig) -> None:
@@ -212,14 +193,14 @@ def test_changes_above_the_limit_are_dropped_and_filled_from_the_store(with_back
         with_backing_store.wait_settled([worker])
         wait_until(lambda: "unflushed_changes_dropped" in worker.log.read_text(), "changes to be dropped")
         gate.open()
-        wait_until(lambda: _inconsistencies(with_backing_store) == [], "the backing store to be complete")
+        wait_until(lambda: inconsistencies(with_backing_store) == [], "the backing store to be complete")
         assert worker.alive()
-    assert _counts(with_backing_store) == _expected(big)
+    assert counts_by_key(with_backing_store) == expected_counts(big)
 
 
 @pytest.mark.parametrize("beyond", [True, False])
 def test_a_flushed_offset_outside_the_log_is_not_trusted(with_backing_store: Rig, beyond: bool) -> None:
-    sent = _send(with_backing_store, 300)
+    sent = send_events(with_backing_store, 300)
     first = with_backing_store.start()
     with_backing_store.wait_settled([first])
     assert first.terminate() == 0
@@ -228,24 +209,24 @@ def test_a_flushed_offset_outside_the_log_is_not_trusted(with_backing_store: Rig
         _set_flushed_offsets(with_backing_store, 10_000_000)
     else:
         with_backing_store.cut_changelog()
-    sent += _send(with_backing_store, 300)
+    sent += send_events(with_backing_store, 300)
     second = with_backing_store.start()
     with_backing_store.wait_settled([second])
-    assert _based_on(second, "tier") == 0
+    assert tasks_based_on(second, "tier") == 0
     assert second.log.read_text().count("incarnation_created") == with_backing_store.partitions
     if beyond:
-        assert _counts(with_backing_store) == _expected(sent)
+        assert counts_by_key(with_backing_store) == expected_counts(sent)
         assert second.terminate() == 0
-        assert _inconsistencies(with_backing_store) == []
+        assert inconsistencies(with_backing_store) == []
 
 
 def test_another_layout_than_the_frozen_one_is_refused_with_the_cure(with_backing_store: Rig) -> None:
-    _send(with_backing_store, 50)
+    send_events(with_backing_store, 50)
     first = with_backing_store.start()
     with_backing_store.wait_settled([first])
     assert first.terminate() == 0
     second = with_backing_store.start(STARLING_TIER_BUCKETS="64")
-    wait_until(lambda: _dead(second), "the worker to refuse")
+    wait_until(lambda: is_dead(second), "the worker to refuse")
     assert second.process.returncode == 1
     assert "STARLING_TIER_BUCKETS is 64 and the states were written with 32: set it back" in second.log.read_text()
 
@@ -253,19 +234,19 @@ def test_another_layout_than_the_frozen_one_is_refused_with_the_cure(with_backin
 @pytest.mark.parametrize("failpoint", [MID_FLUSH, AFTER_FLUSH])
 def test_late_writes_of_a_replaced_worker_do_no_harm(with_backing_store: Rig, failpoint: str) -> None:
     """Suspended within a flush, or before the checkpoint after it, for longer than its session; resumed afterwards."""
-    sent = _send(with_backing_store, 600)
+    sent = send_events(with_backing_store, 600)
     older = with_backing_store.start("w0", STARLING_FAILPOINT=f"{failpoint}:2:stop", STARLING_UNIT_MAX_RECORDS="100")
     wait_until(older.asleep, "the older worker to fall asleep")
     newer = with_backing_store.start("w1", STARLING_UNIT_MAX_RECORDS="100")
-    sent += _send(with_backing_store, 600)
+    sent += send_events(with_backing_store, 600)
     with_backing_store.wait_settled([newer])
     older.resume()
     wait_until(lambda: older.ready() or not older.alive(), "it to have left, or to be back with what it was given")
-    sent += _send(with_backing_store, 200)
+    sent += send_events(with_backing_store, 200)
     with_backing_store.wait_settled([newer])
     assert newer.terminate(leave=True) == 0
     if older.alive():
         with_backing_store.wait_settled([older])
         assert older.terminate(leave=True) == 0
-    assert _inconsistencies(with_backing_store) == []
-    assert _counts(with_backing_store) == _expected(sent)
+    assert inconsistencies(with_backing_store) == []
+    assert counts_by_key(with_backing_store) == expected_counts(sent)

@@ -6,57 +6,25 @@ The oracle is the plain fold: a user's outputs are 1, 2, 3 … up to the number 
 import json
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from signal import SIGSTOP
 
 import pytest
 
 from starling_common.wire import Registry
 from starling_stream.model.failpoints import AFTER_COMMIT, AFTER_FOLD, AFTER_PRODUCE, AFTER_STORE
-from tests.integration.stream.rig import Rig, Worker, wait_until
+from tests.integration.stream.checks import LONG, USERS, counts_by_key, expected_counts, is_dead, is_refused, send_events
+from tests.integration.stream.rig import Rig, wait_until
 from tests.unit.stream.counting import event
-
-USERS = 40
-
-Sent = Sequence[tuple[str, bytes, bytes]]
-
-
-def _counts(rig: Rig) -> dict[bytes, list[int]]:
-    found: dict[bytes, list[int]] = defaultdict(list)
-    for _, key, value in rig.read(f"{rig.stage}.out"):
-        if not value.startswith((b"quiet", b"v2")):
-            found[key].append(int(value))
-    return dict(found)
-
-
-def _expected(sent: Sent) -> dict[bytes, list[int]]:
-    return {key: list(range(1, count + 1)) for key, count in Counter(key for _, key, _ in sent).items()}
-
-
-def _send(rig: Rig, count: int) -> list[tuple[str, bytes, bytes]]:
-    made = rig.events(count, USERS)
-    rig.send(made)
-    return made
-
-
-def _refused(worker: Worker) -> bool:
-    """Return whether its generation or producer was fenced, or the broker had aborted its transaction."""
-    logged = worker.log.read_bytes().lower()
-    return b"fenced" in logged or b"batch_aborted" in logged
-
-
-def _dead(worker: Worker) -> bool:
-    return not worker.alive()
 
 
 @pytest.mark.parametrize("failpoint", [AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE])
 def test_outputs_are_exactly_once_over_a_kill_at_each_place(rig: Rig, failpoint: str) -> None:
-    sent = _send(rig, 600)
+    sent = send_events(rig, 600)
     victim = rig.start(STARLING_FAILPOINT=f"{failpoint}:2", STARLING_UNIT_MAX_RECORDS="200")
-    wait_until(lambda: _dead(victim), "the worker to kill itself")
-    sent += _send(rig, 600)
+    wait_until(lambda: is_dead(victim), "the worker to kill itself")
+    sent += send_events(rig, 600)
     rig.wait_settled([rig.start()])
-    assert _counts(rig) == _expected(sent)
+    assert counts_by_key(rig) == expected_counts(sent)
 
 
 def test_a_worker_joins_its_group_once(rig: Rig) -> None:
@@ -68,73 +36,69 @@ def test_a_worker_joins_its_group_once(rig: Rig) -> None:
 
 
 def test_a_lost_disk_is_rebuilt_from_the_changelog(rig: Rig) -> None:
-    sent = _send(rig, 600)
+    sent = send_events(rig, 600)
     first = rig.start()
     rig.wait_settled([first])
     assert first.terminate() == 0
     shutil.rmtree(rig.directory / "w0")
-    sent += _send(rig, 600)
+    sent += send_events(rig, 600)
     rig.wait_settled([rig.start()])
-    assert _counts(rig) == _expected(sent)
+    assert counts_by_key(rig) == expected_counts(sent)
 
 
 def test_an_old_disk_is_brought_up_to_date_from_the_changelog(rig: Rig) -> None:
-    sent = _send(rig, 300)
+    sent = send_events(rig, 300)
     first = rig.start()
     rig.wait_settled([first])
     assert first.terminate() == 0
     shutil.copytree(rig.directory / "w0", rig.directory / "old")
-    sent += _send(rig, 300)
+    sent += send_events(rig, 300)
     second = rig.start()
     rig.wait_settled([second])
     second.kill()
-    sent += _send(rig, 300)
+    sent += send_events(rig, 300)
     rig.wait_settled([rig.start(disk="old")])
-    assert _counts(rig) == _expected(sent)
+    assert counts_by_key(rig) == expected_counts(sent)
 
 
 def test_a_second_worker_gets_its_share_and_returns_it(rig: Rig) -> None:
-    sent = _send(rig, 400)
+    sent = send_events(rig, 400)
     first = rig.start("w0")
     wait_until(first.ready, "the first worker")
     second = rig.start("w1")
-    sent += _send(rig, 400)
+    sent += send_events(rig, 400)
     rig.wait_settled([first, second])
     assert b"task_running" in second.log.read_bytes()
     second.kill()
-    sent += _send(rig, 400)
+    sent += send_events(rig, 400)
     rig.wait_settled([first])
     assert first.alive()
-    assert _counts(rig) == _expected(sent)
-
-
-LONG = {"STARLING_SESSION_TIMEOUT_SECONDS": "600"}
-"""Longer than any test: a test that waits for the end of a session fails."""
+    assert counts_by_key(rig) == expected_counts(sent)
 
 
 def test_a_worker_that_leaves_the_group_hands_its_partitions_over_before_its_session_ends(rig: Rig) -> None:
-    sent = _send(rig, 400)
+    sent = send_events(rig, 400)
     stays, goes = rig.start("w0", **LONG), rig.start("w1", **LONG)
     rig.wait_settled([stays, goes])
     wait_until(lambda: b"task_running" in goes.log.read_bytes(), "the second worker to have its share")
-    sent += _send(rig, 400)
+    sent += send_events(rig, 400)
     assert goes.terminate(leave=True) == 0
-    sent += _send(rig, 400)
+    sent += send_events(rig, 400)
     rig.wait_settled([stays])
-    assert _counts(rig) == _expected(sent)
+    assert counts_by_key(rig) == expected_counts(sent)
 
 
 def test_a_worker_that_is_restarted_stays_a_member_and_the_others_do_not_notice(rig: Rig) -> None:
-    sent = _send(rig, 400)
+    sent = send_events(rig, 400)
     stays, restarted = rig.start("w0", **LONG), rig.start("w1", **LONG)
     rig.wait_settled([stays, restarted])
     wait_until(lambda: b"task_running" in restarted.log.read_bytes(), "the second worker to have its share")
     before = stays.log.read_bytes().count(b'"assigned"')
     assert restarted.terminate() == 0
-    sent += _send(rig, 400)
+    sent += send_events(rig, 400)
     rig.wait_settled([stays, rig.start("w1", **LONG)])
     assert stays.log.read_bytes().count(b'"assigned"') == before
-    assert _counts(rig) == _expected(sent)
+    assert counts_by_key(rig) == expected_counts(sent)
 
 
 def test_a_worker_can_be_stopped_before_its_first_assignment(rig: Rig) -> None:
@@ -150,28 +114,28 @@ def test_a_worker_can_be_stopped_before_its_first_assignment(rig: Rig) -> None:
 
 @pytest.mark.parametrize("failpoint", [AFTER_FOLD, AFTER_PRODUCE])
 def test_a_worker_suspended_past_its_session_commits_nothing(rig: Rig, failpoint: str) -> None:
-    sent = _send(rig, 600)
+    sent = send_events(rig, 600)
     zombie = rig.start("w0", STARLING_FAILPOINT=f"{failpoint}:2:stop", STARLING_UNIT_MAX_RECORDS="200")
     wait_until(zombie.asleep, "the worker to fall asleep with a folded batch")
     heir = rig.start("w1")
     rig.wait_settled([heir])
-    assert _counts(rig) == _expected(sent)
+    assert counts_by_key(rig) == expected_counts(sent)
     zombie.resume()
     # The broker refuses in several ways, some of which end the process at once; the counts below are the proof.
-    wait_until(lambda: _refused(zombie) or _dead(zombie), "the zombie to be refused, or to have ended")
-    wait_until(lambda: _dead(zombie) or zombie.ready(), "the zombie to leave or to rejoin clean")
-    sent += _send(rig, 400)
+    wait_until(lambda: is_refused(zombie) or is_dead(zombie), "the zombie to be refused, or to have ended")
+    wait_until(lambda: is_dead(zombie) or zombie.ready(), "the zombie to leave or to rejoin clean")
+    sent += send_events(rig, 400)
     rig.wait_settled([heir])
-    assert _counts(rig) == _expected(sent)
+    assert counts_by_key(rig) == expected_counts(sent)
 
 
 def test_an_undecodable_record_is_a_dead_letter_and_the_others_are_processed(rig: Rig) -> None:
     broken = (rig.inputs[0], b"default/u1", b"{not json")
     rig.send([broken])
-    sent = _send(rig, 100)
+    sent = send_events(rig, 100)
     worker = rig.start()
     rig.wait_settled([worker])
-    assert _counts(rig) == _expected(sent)
+    assert counts_by_key(rig) == expected_counts(sent)
     rig.send([broken])
     wait_until(lambda: len(rig.read(f"{rig.stage}.dlq")) == 2, "the second one to come there too")
     _, key, value = rig.read(f"{rig.stage}.dlq")[0]
@@ -182,22 +146,22 @@ def test_an_undecodable_record_is_a_dead_letter_and_the_others_are_processed(rig
 
 def test_a_fetch_waits_for_the_registry_and_is_not_skipped(rig: Rig) -> None:
     away = rig.directory / "registry-is-away"
-    sent = _send(rig, 200)
+    sent = send_events(rig, 200)
     worker = rig.start(COUNTER_REGISTRY_AWAY=str(away))
     rig.wait_settled([worker])
     away.touch()
-    sent += _send(rig, 200)
+    sent += send_events(rig, 200)
     wait_until(lambda: b"unavailable for this test" in worker.log.read_bytes(), "the worker to notice")
-    sent += _send(rig, 200)
+    sent += send_events(rig, 200)
     away.unlink()
     rig.wait_settled([worker])
-    sent += _send(rig, 200)
+    sent += send_events(rig, 200)
     rig.wait_settled([worker])
-    assert _counts(rig) == _expected(sent)
+    assert counts_by_key(rig) == expected_counts(sent)
 
 
 def test_timers_survive_a_lost_disk_and_fire_once_when_the_clock_is_advanced(rig: Rig) -> None:
-    _send(rig, 200)
+    send_events(rig, 200)
     first = rig.start()
     rig.wait_settled([first])
     first.kill()
@@ -211,11 +175,11 @@ def test_timers_survive_a_lost_disk_and_fire_once_when_the_clock_is_advanced(rig
 
 
 def test_a_new_plan_reads_the_past_and_switches_every_key_before_new_records(rig: Rig) -> None:
-    sent = _send(rig, 300)
+    sent = send_events(rig, 300)
     first = rig.start()
     rig.wait_settled([first])
     assert first.terminate() == 0
-    more = _send(rig, 100)
+    more = send_events(rig, 100)
     second = rig.start(COUNTER_PLAN="v2", STARLING_SWITCH_KEYS_PER_UNIT="3")
     rig.wait_settled([second])
     by_partition: dict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
@@ -231,12 +195,12 @@ def test_a_new_plan_reads_the_past_and_switches_every_key_before_new_records(rig
 
 
 def test_a_store_of_another_log_is_refused_with_the_cure(rig: Rig) -> None:
-    _send(rig, 100)
+    send_events(rig, 100)
     first = rig.start()
     rig.wait_settled([first])
     assert first.terminate() == 0
     rig.recreate_changelog()
     second = rig.start()
-    wait_until(lambda: _dead(second), "the worker to refuse")
+    wait_until(lambda: is_dead(second), "the worker to refuse")
     assert second.process.returncode == 1
     assert b"delete the directory" in second.log.read_bytes()

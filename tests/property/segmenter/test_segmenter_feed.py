@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.property.segments.folded import put
 from tests.property.segments.oracle import GRID_MS, Oracle
 from tests.property.segments.stories import WORLDS, Step, stories
-from tests.property.segments.test_segments_oracle import put
 from tests.unit.segmenter.segmenting import FeedEntry, MemorySegmenter
 
 USERS = ("u1", "u2", "u3")

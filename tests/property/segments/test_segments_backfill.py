@@ -22,9 +22,9 @@ from starling_segments import UserState, decode_state, encode_state
 from starling_spark.jobs.backfill.folding import gathered
 from starling_spark.jobs.backfill.planning import assignments, wanted
 from starling_stream.model.processor import Inbound
+from tests.property.segments.folded import CASES, ask, in_order, put
 from tests.property.segments.oracle import ExpectedChange, MeasuredEvent, Oracle
 from tests.property.segments.stories import WORLDS, Step, World, stories
-from tests.property.segments.test_segments_oracle import CASES, ask, in_order, put
 from tests.unit.segmenter.segmenting import NOW_MICROS, MemorySegmenter
 
 Definitions = tuple[tuple[str, Any], ...]

@@ -45,7 +45,7 @@ from tests.property.segments.extremes import (
 )  # fmt: skip
 from tests.property.segments.judging import judge, looked_up
 from tests.property.segments.oracle import MeasuredEvent, Oracle
-from tests.unit.segments.test_segments_cases import CASES, take
+from tests.unit.segments.cases import CASES, take
 
 READ = [through_json(value) for value in VALUES]
 TRAITS = {f"t{number}": value for number, value in enumerate(READ)}

@@ -24,9 +24,9 @@ from starling_segments import (
     required_history,
     stored_leaves,
 )  # fmt: skip
+from tests.property.segments.folded import CASES, Folded, ask, put
 from tests.property.segments.oracle import GRID_MS, MeasuredEvent, Oracle
 from tests.property.segments.stories import LISTS, WORLDS, Step, World, conditions, placed, stories
-from tests.property.segments.test_segments_oracle import CASES, Folded, ask, put
 
 FOR_EVER_MS = 10**15
 

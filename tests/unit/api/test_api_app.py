@@ -1,34 +1,16 @@
 """The HTTP edge on stores in memory: what it does when we crash, when a store is away, and for a browser elsewhere."""
 
-import asyncio
 import json
-from collections.abc import Sequence
 from typing import Any
 
-import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from starling_api.app import build_app
 from starling_api.http.reference import reference_page
 from starling_api.ports import Day, EventRow, MemberRow, Membership, ReportedProgress
 from starling_common.cassandra import DatabaseUnavailable
-from starling_common.metrics import Metrics
+from tests.unit.api.calls import SEGMENT, call, defined
 from tests.unit.api.memory import World
-
-SEGMENT = {"key": "vip", "name": "VIP", "where": {"everyone": True}}
-
-
-def call(world: World, method: str, path: str, *, origins: Sequence[str] = (), role: str = "rule", **more: Any) -> httpx.Response:
-    app = build_app(world.services, Metrics(CollectorRegistry()), dict, origins)
-    headers = {"Authorization": f"Bearer {role}"} | more.pop("headers", {})
-
-    async def ask() -> httpx.Response:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as client:
-            return await client.request(method, path, headers=headers, **more)
-
-    return asyncio.run(ask())
 
 
 def test_a_failure_reveals_only_its_correlation_id() -> None:
@@ -164,12 +146,6 @@ def test_a_name_and_a_description_have_a_maximum_length(path: str, document: dic
         assert [fault["pointer"] for fault in refused.json()["errors"]] == [pointer]
     longest = {**document, "name": "x" * 200, "description": "é" * 2_048}
     assert call(world, "PUT", path, json=longest).status_code in {200, 201}
-
-
-def defined() -> World:
-    world = World()
-    assert call(world, "POST", "/v1/segments", json=SEGMENT).status_code == 201
-    return world
 
 
 def test_the_status_and_as_of_follow_the_slowest_partition() -> None:

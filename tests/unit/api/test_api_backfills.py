@@ -19,8 +19,8 @@ from starling_api.ports import ReportedProgress
 from starling_common.values import Workspace
 from starling_rules.definitions import Definitions, fold
 from starling_rules.ledger import CANCELLED, DONE, PAUSED, RUNNING, Run, Share, applied, report
+from tests.unit.api.calls import call
 from tests.unit.api.memory import World
-from tests.unit.api.test_api_app import call
 
 BUYERS = {"key": "buyers", "name": "Buyers", "where": {"event": "Order Completed"}}
 LATELY = {"event": "Order Completed", "within": "5d"}

@@ -10,8 +10,8 @@ from starling_api.definitions.definition import Change
 from starling_api.definitions.kinds import SEGMENTS
 from starling_api.http.errors import ResourceBusy
 from starling_common.kafka import BrokerUnavailable
+from tests.unit.api.calls import call
 from tests.unit.api.memory import AUTHOR, MemoryClaims, World
-from tests.unit.api.test_api_app import call
 
 EVERYONE = {"everyone": True}
 

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from starling_api.ports import Day
+from tests.unit.api.calls import SEGMENT, call
 from tests.unit.api.memory import World
-from tests.unit.api.test_api_app import SEGMENT, call
 
 KINDS: dict[str, dict[str, Any]] = {
     "/v1/segments": SEGMENT,

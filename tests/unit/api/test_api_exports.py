@@ -3,9 +3,9 @@
 from typing import Any
 
 from starling_api.ports import EventRow, PastMembership, Profile
+from tests.unit.api.calls import call
 from tests.unit.api.memory import World
-from tests.unit.api.test_api_app import call
-from tests.unit.api.test_api_previews import BUYERS, shop
+from tests.unit.api.shop import BUYERS, shop
 
 
 def export(world: World, user: str, status: int = 200, role: str = "rule") -> Any:

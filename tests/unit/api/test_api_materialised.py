@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from starling_api.reports.views import ViewEntry, ViewRow
+from tests.unit.api.calls import call
 from tests.unit.api.memory import World
-from tests.unit.api.test_api_app import call
 
 HOUR_MS = 3_600_000
 NOON_MS = 1_700_049_600_000

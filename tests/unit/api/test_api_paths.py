@@ -4,8 +4,8 @@ import pytest
 
 from starling_api.http.pagination import make_cursor
 from starling_api.ports import Membership
+from tests.unit.api.calls import SEGMENT, call, defined
 from tests.unit.api.memory import World
-from tests.unit.api.test_api_app import SEGMENT, call, defined
 
 
 @pytest.mark.parametrize("path", ["/v1/users/ada/segments", "/v1/users/ada/events", "/v1/users/ada/export"])

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from starling_api.reports.audience_report import ReportRow, ReportRun
+from tests.unit.api.calls import call
 from tests.unit.api.memory import World
-from tests.unit.api.test_api_app import call
 
 NOON_MS = 1_700_049_600_000
 

@@ -1,6 +1,5 @@
 """The demo's own judge can be wrong too: what it expects is checked by hand, and a planted fault must be found."""
 
-import copy
 from datetime import UTC, datetime
 
 import httpx
@@ -11,11 +10,12 @@ from standardwebhooks.webhooks import Webhook
 from starling_common.instants import parse_instant, wall_clock_ms
 from starling_demo.consistency import ENTRY_BY_SPARK, compare
 from starling_demo.dataset import CUSTOMERS, PURCHASES, Purchase, load_purchases
-from starling_demo.expected import Changes, expected_changes, expected_members, expected_trait, trait_reached
+from starling_demo.expected import Changes, expected_changes
 from starling_demo.observed import Feed
 from starling_demo.receiver import Receiver
 from starling_demo.report import monthly_sizes
 from starling_demo.run import conclude
+from tests.unit.demo.correct_platform import Platform
 
 DAY = 86_400_000
 START = parse_instant("1997-01-01")
@@ -115,23 +115,6 @@ def test_the_expected_members_match_a_manual_evaluation(
 def test_a_calendar_month_is_new_yorks(purchases: list[int], changes: list[tuple[str, str]]) -> None:
     found = expected_changes([bought(day, line=line) for line, day in enumerate(purchases, 1)])["twice-this-month"]
     assert found.get("ada", []) == [(status, parse_instant(at)) for status, at in changes]
-
-
-class Platform:
-    """The responses of a correct platform; a test plants errors in them."""
-
-    def __init__(self, purchases: list[Purchase]) -> None:
-        self.purchases, self.feed, changes = purchases, Feed(), expected_changes(purchases)
-        self.members, self.trait = expected_members(purchases, changes), expected_trait(purchases)
-        for key, users in changes.items():
-            self.feed.changes[key].update(copy.deepcopy(users))
-        for user, at in trait_reached(purchases, 500).items():
-            self.feed.changes["vip"][user] = [("ENTERED", at)]
-            late = [change for change in changes["lapsing"].get(user, []) if change[1] > at]
-            self.feed.changes["vip-lapsing"].update({user: late} if late else {})
-
-    def differences(self) -> list[str]:
-        return list(compare(self.purchases, self.feed, self.members, self.trait).differences)
 
 
 OF_TWO = [bought(0, 300.0), bought(9, 300.0, line=2), bought(3, 12.0, user="bob", line=3)]

@@ -10,7 +10,7 @@ from starling_demo.consistency import compare
 from starling_demo.dataset import load_purchases
 from starling_demo.report import print_segments, print_story
 from starling_demo.run import conclude
-from tests.unit.demo.test_demo import Platform
+from tests.unit.demo.correct_platform import Platform
 
 README = Path(__file__).parents[3] / "README.md"
 FROM_ONE_RUN = ("Starling demo:", "• ", "vip-lapsing", "(", "Webhook:", "Equal to pandas", "The demo took")

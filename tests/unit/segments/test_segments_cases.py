@@ -7,27 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import starling_segments
-from starling_segments import (
-    AccountTally,
-    Change,
-    Evaluator,
-    Known,
-    UserState,
-    compile_plan,
-    decode_state,
-    encode_state,
-    parse_segment,
-)
+from starling_segments import Change, Evaluator, Known, UserState, compile_plan, decode_state, encode_state, parse_segment
+from tests.unit.segments.cases import CASES, Doc, ms, take
 
-CASES = Path(starling_segments.__file__).parent.parent / "cases"
 FAMILIES = (
     "account", "after_before", "array", "between_ago", "bucket", "calendar", "compared", "date_fixed", "date_moving", "equality",
     "event_avg", "event_count", "event_days", "event_distinct", "event_first_last", "event_first_time", "event_last_time",
@@ -37,11 +23,6 @@ FAMILIES = (
 )  # fmt: skip
 AT_LEAST = 300
 """Return the cases, each with its rows or steps."""
-Doc = dict[str, Any]
-
-
-def ms(text: str) -> int:
-    return round(datetime.fromisoformat(text).timestamp() * 1_000)
 
 
 def cases() -> Iterator[Any]:
@@ -89,26 +70,6 @@ def run_story(case: Doc) -> None:
         changes = [as_tuple(change) for change in take(evaluator, state, step)]
         assert sorted(changes) == sorted(expected(step)), step
     assert sorted(key for key, membership in state.memberships.items() if membership.member) == case["members"]
-
-
-def take(evaluator: Evaluator, state: UserState, step: Doc) -> list[Change]:
-    now = ms(step["at"])
-    if "event" in step:
-        event = SimpleNamespace(
-            name=step["event"],
-            time_ms=ms(step["time"] if "time" in step else step["at"]),
-            properties=step.get("properties", {}),
-            context=step.get("context", {}),
-        )
-        return evaluator.on_event(state, event, now)
-    if "profile" in step:
-        return evaluator.on_profile(state, step["profile"], [], now)
-    if "list" in step:
-        return evaluator.on_list(state, step["list"], step["on"], now)
-    if "account" in step:
-        others = dict.fromkeys((condition.id for condition in evaluator.plan.accounts), (step["users"], step["matching"]))
-        return evaluator.on_account(state, AccountTally(step["account"], others), now)
-    return evaluator.on_timer(state, now)
 
 
 def as_tuple(change: Change) -> tuple[Any, ...]:
