@@ -27,9 +27,9 @@ from bench import PARTITIONS, Progress, Stack, Watched, keep, stack, write
 from confluent_kafka import Consumer, TopicPartition
 
 from starling_api.backfills.process import COMMAND
-from starling_common.kafka import TopicView, consumer_config
+from starling_common.kafka.clients import TopicView, consumer_config
+from starling_common.kafka.topics import BACKFILLS, BEHAVIOUR, PROGRESS, SEGMENT_DEFINITIONS, load_catalogue
 from starling_common.testing import free_port
-from starling_common.topics import BACKFILLS, BEHAVIOUR, PROGRESS, SEGMENT_DEFINITIONS, load_catalogue
 from starling_common.wire import Codec, Registry
 from starling_rules.ledger import DONE, Run, applied
 

@@ -18,8 +18,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from starling_common.deploy import DeploySettings, create_topics, deploy, register_schemas
 from starling_common.headers import Headers
-from starling_common.kafka import consumer_config, producer_config
-from starling_common.topics import load_catalogue
+from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_local.testing import embedded
 

@@ -33,7 +33,7 @@ from granian.constants import HTTPModes, Interfaces
 from granian.server.embed import Server
 
 from starling_common.deploy import create_topics, register_schemas
-from starling_common.topics import load_catalogue
+from starling_common.kafka.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_local.testing import embedded
 

@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 from confluent_kafka import Consumer, TopicPartition
 
-from starling_common.kafka import consumer_config
+from starling_common.kafka.clients import consumer_config
 from starling_common.wire import Registry
 
 TOPIC, SCHEMA = "segments.membership", "SegmentMembershipChanged"

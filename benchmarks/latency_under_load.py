@@ -10,7 +10,7 @@ import segmenting
 import shop
 from bench import Stack, Watched, stack, steady_rate
 
-from starling_common.topics import BEHAVIOUR
+from starling_common.kafka.topics import BEHAVIOUR
 
 _SEGMENTS: Final = 100
 _PROBES_PER_SECOND: Final = 50

@@ -21,7 +21,7 @@ import shop
 from bench import Progress, Stack, Watched, percentile, stack
 from segments_mix import Doc, Mix
 
-from starling_common.topics import BEHAVIOUR, MEMBERSHIP, PROFILE
+from starling_common.kafka.topics import BEHAVIOUR, MEMBERSHIP, PROFILE
 from starling_common.wire import Registry
 
 _SEGMENTS: Final = 1_000

@@ -18,8 +18,8 @@ import psutil
 import segmenting
 from bench import Progress, Watched, keep, stack
 
+from starling_common.kafka.topics import LIST_MEMBERSHIP
 from starling_common.testing import eventually, running
-from starling_common.topics import LIST_MEMBERSHIP
 
 _MEMBERS: Final = "/v1/lists/fair/members"
 _PATIENCE_SECONDS: Final = 1_200

@@ -19,8 +19,8 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from starling_common.headers import record_headers
-from starling_common.kafka import consumer_config, producer_config
-from starling_common.topics import BEHAVIOUR, MEMBERSHIP, load_catalogue
+from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.topics import BEHAVIOUR, MEMBERSHIP, load_catalogue
 from starling_common.values import record_key
 from starling_common.wire import Registry, long_bytes
 

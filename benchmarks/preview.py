@@ -21,7 +21,7 @@ import httpx
 from bench import Stack, keep, stack
 from preview_load import NOW_MS, TINY, WORKSPACE, Life, hash_of, is_in, life_of, lives, load, segments
 
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
 from starling_common.settings import Cassandra
 from starling_common.testing import running
 from starling_segments import (

@@ -11,7 +11,7 @@ import segmenting
 import shop
 from bench import Rate, Stack, medians, stack, steady_rate
 
-from starling_common.topics import BEHAVIOUR
+from starling_common.kafka.topics import BEHAVIOUR
 
 READ_AHEAD = 250_000
 """As in job 1: more than a worker reads ahead, behind what is measured."""

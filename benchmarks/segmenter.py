@@ -25,7 +25,7 @@ import segmenting
 import shop
 from bench import HERE, PARTITIONS, Progress, Rate, Stack, add_topics, deployed, keep, medians, stack, steady_rate
 
-from starling_common.topics import BEHAVIOUR, PROFILE, SEGMENT_DEFINITIONS
+from starling_common.kafka.topics import BEHAVIOUR, PROFILE, SEGMENT_DEFINITIONS
 
 
 @contextmanager

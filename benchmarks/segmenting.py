@@ -9,9 +9,9 @@ import shop
 from bench import Progress, Stack, Watched, write
 
 from starling_common.headers import record_headers
+from starling_common.kafka.topics import BEHAVIOUR, PROFILE, SEGMENT_DEFINITIONS, load_catalogue
+from starling_common.kafka.topics import stage as stage_of
 from starling_common.testing import free_port
-from starling_common.topics import BEHAVIOUR, PROFILE, SEGMENT_DEFINITIONS, load_catalogue
-from starling_common.topics import stage as stage_of
 from starling_common.wire import Registry
 
 GROUP: Final = stage_of("segmenter").group

@@ -28,8 +28,8 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from segmenting import load
 from spark_profiles import DAYS, Bench, Took, rates, seconds_of
 
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.settings import Http, Kafka, SchemaRegistry
-from starling_common.topics import BEHAVIOUR
 from starling_common.wire import Registry
 from starling_local.runtime import runtime_jars
 from starling_spark.jobs.lake.batches import LakeWriter, Source

@@ -25,9 +25,9 @@ from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession, functions
 from segmenting import load
 
-from starling_common.metrics import Metrics
+from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, CLOCK
 from starling_common.settings import Clock, Http, Kafka, SchemaRegistry
-from starling_common.topics import AGGREGATES, BEHAVIOUR, CLOCK
+from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import FieldReader, Registry
 from starling_local.runtime import runtime_jars
 from starling_spark.jobs.profiles.definitions import Definition

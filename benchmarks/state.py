@@ -23,8 +23,8 @@ import shop
 from bench import HERE, PARTITIONS, Progress, Stack, Watched, add_topics, stack, write
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from starling_common.kafka import consumer_config
-from starling_common.topics import BEHAVIOUR
+from starling_common.kafka.clients import consumer_config
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_stream.model.changelog import decode_state_changed
 from starling_stream.model.rows import META_KEY
 

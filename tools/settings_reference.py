@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode
 
 from starling_api.settings import ApiSettings
 from starling_common.deploy import DeploySettings
-from starling_common.http_server import PublicHttp
+from starling_common.http.server import PublicHttp
 from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry, ServiceSettings
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings

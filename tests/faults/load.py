@@ -17,9 +17,9 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from starling_common.instants import wall_clock_micros
-from starling_common.kafka import producer_config
-from starling_common.topics import BEHAVIOUR, CLOCK, PROFILE, SEGMENT_DEFINITIONS, load_catalogue
+from starling_common.kafka.clients import producer_config
+from starling_common.kafka.topics import BEHAVIOUR, CLOCK, PROFILE, SEGMENT_DEFINITIONS, load_catalogue
+from starling_common.time.instants import wall_clock_micros
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Registry
 from tests.faults.segments import WHERES, document

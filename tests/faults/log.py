@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
-from starling_common.kafka import consumer_config
+from starling_common.kafka.clients import consumer_config
 
 
 class Logged(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from starling_common.topics import BEHAVIOUR, CLOCK, PROFILE
+from starling_common.kafka.topics import BEHAVIOUR, CLOCK, PROFILE
 from starling_common.values import deterministic_id
 from starling_common.wire import Codec, DecodeError
 from starling_segments import Change, Evaluator, Known, UserState, compile_plan, parse_segment

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from starling_common.cassandra import create_tables, open_session
+from starling_common.cassandra.sessions import create_tables, open_session
 from starling_common.deploy import create_topics, register_schemas
+from starling_common.kafka.topics import load_catalogue
 from starling_common.settings import Cassandra
-from starling_common.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_local.instance import Options
 from starling_local.java import find_java

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from starling_common.topics import MEMBERSHIP
+from starling_common.kafka.topics import MEMBERSHIP
 from starling_common.wire import Registry
 from tests.faults.log import read_all
 from tests.faults.run import PARTS

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from rocksdict import AccessType, Options, Rdict
 
+from starling_common.kafka.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, load_catalogue
 from starling_common.settings import Cassandra
-from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, MEMBERSHIP_STATE, PROFILE, load_catalogue
 from starling_common.wire import Codec, Registry
 from starling_segments import decode_state, plain
 from starling_stream.inspect.audit import Audit, Source

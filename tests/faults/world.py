@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from starling_common.topics import BEHAVIOUR, CLOCK, PROFILE
+from starling_common.kafka.topics import BEHAVIOUR, CLOCK, PROFILE
 from tests.faults.load import Load
 from tests.faults.log import lag
 from tests.faults.parts import Stack, running

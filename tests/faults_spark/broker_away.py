@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.testing import Service
-from starling_common.topics import BEHAVIOUR
 from tests.conftest import Stack
 from tests.faults.parts import Server, running
 from tests.faults_spark.lake_and_views import TABLE_OF, report

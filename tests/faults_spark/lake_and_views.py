@@ -20,10 +20,10 @@ from contextlib import AbstractContextManager
 from decimal import Decimal
 from pathlib import Path
 
-from starling_common.instants import format_instant
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.settings import Cassandra
 from starling_common.testing import Service, own_keyspace
-from starling_common.topics import BEHAVIOUR
+from starling_common.time.instants import format_instant
 from starling_local.testing import embedded
 from tests.conftest import Stack, deployed
 from tests.integration.spark.lake_instance import LakeInstance, behaviour, received

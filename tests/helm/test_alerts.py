@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from starling_cli.app import build_app
-from starling_common.metrics import Metrics, telemetry
+from starling_common.telemetry.metrics import Metrics, telemetry
 from starling_stream.inspect.operations import _parser
 from starling_stream.state.metrics import BackingStoreGauges, Gauges
 

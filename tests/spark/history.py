@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from starling_common.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
+from starling_common.kafka.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
 from starling_common.values import record_key
 from starling_spark.history.memberships import CHANGES, members, membership_changes, stays
 from starling_spark.history.past import FIELDS, PAST

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, INGEST_TOPICS, OUTCOMES, PROFILE, load_catalogue
 from starling_common.settings import Clock
-from starling_common.topics import AGGREGATES, BEHAVIOUR, INGEST_TOPICS, OUTCOMES, PROFILE, load_catalogue
 from starling_common.wire import Item, Registry, schema_text
 from starling_items.enrich import Product
 from starling_items.profile import Profile

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from starling_common.instants import parse_instant
+from starling_common.time.instants import parse_instant
 from starling_demo.dataset import load_purchases
 from starling_demo.expected import END_MS, expected_changes
 from starling_spark.history.memberships import CHANGES, membership_changes, stays

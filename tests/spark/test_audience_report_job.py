@@ -17,12 +17,12 @@ from starling_api.http.pagination import PageOf
 from starling_api.reports.audience_report import ReportRequest as RowRequest
 from starling_api.reports.audience_report import Reports
 from starling_api.reports.store import CassandraReports
-from starling_common.database import Database
-from starling_common.instants import parse_instant
-from starling_common.kafka import producer_config
+from starling_common.cassandra.database import Database
+from starling_common.kafka.clients import producer_config
+from starling_common.kafka.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
 from starling_common.testing import own_keyspace
-from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
+from starling_common.time.instants import parse_instant
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Registry
 from starling_spark.history import feed

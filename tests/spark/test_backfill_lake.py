@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
+from starling_common.kafka.topics import BACKFILL_STATES, BACKFILLS, BEHAVIOUR
 from starling_common.outcome import Done
 from starling_common.settings import Clock
-from starling_common.topics import BACKFILL_STATES, BACKFILLS, BEHAVIOUR
 from starling_common.wire import Registry
 from starling_rules.definitions import Definitions, fold
 from starling_rules.history import PAST

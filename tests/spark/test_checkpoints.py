@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
-from starling_common.metrics import Metrics
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.settings import Clock, Kafka
-from starling_common.topics import BEHAVIOUR
+from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
 from starling_spark.jobs.lake import job as lake_job
 from starling_spark.jobs.lake.batches import LakeWriter, Source

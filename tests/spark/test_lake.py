@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import json_format
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from starling_common.topics import BEHAVIOUR
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.wire import Codec, Item, RegistryUnavailable, schema_text
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.lake.by_rows import by_rows

@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from starling_common.kafka.topics import BEHAVIOUR, MEMBERSHIP, PROFILE, SEGMENT_DEFINITIONS
 from starling_common.settings import Clock, Kafka, SchemaRegistry
-from starling_common.topics import BEHAVIOUR, MEMBERSHIP, PROFILE, SEGMENT_DEFINITIONS
 from starling_spark.jobs.replay.diff import diff, diff_profiles
 from starling_spark.jobs.replay.job import ReplayNotFound, read_manifest, replay
 from starling_spark.jobs.replay.place import TOPICS, ReplayContext

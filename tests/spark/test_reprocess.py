@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from starling_common.kafka.topics import INGEST_TOPICS
 from starling_common.settings import Clock
-from starling_common.topics import INGEST_TOPICS
 from starling_items.enrich import Product
 from starling_spark.jobs.lake.transform import columns, read, refused, rows
 from starling_spark.jobs.reprocess import raw

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession, functions
 
+from starling_common.kafka.topics import BEHAVIOUR, INGEST_TOPICS, PROFILE
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, INGEST_TOPICS, PROFILE
 from starling_items.item import Track
 from starling_items.pipeline import STAGES, Stages, Step
 from starling_items.work import StageDependencies, Work

@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from starling_common.kafka import consumer_config, producer_config
+from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, PRODUCTS
 from starling_common.settings import Kafka
-from starling_common.topics import AGGREGATES, BEHAVIOUR, PRODUCTS
 from starling_items.enrich import Product
 from starling_spark.jobs.reprocess.catalog import products_now
 from starling_spark.jobs.reprocess.context import REACHED, RunContext

@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from starling_common.kafka import consumer_config, producer_config
-from starling_common.topics import BEHAVIOUR, DELIVERY, PROFILE, load_catalogue
+from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.topics import BEHAVIOUR, DELIVERY, PROFILE, load_catalogue
 from starling_common.wire import Registry
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.kafka.sources import kafka_past

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from google.protobuf import json_format
 
 from starling_cli.dead_letters import DeadLetters
-from starling_common.kafka import produce_and_wait, producer_config
+from starling_common.kafka.clients import produce_and_wait, producer_config
 from starling_common.values import record_key
 from starling_common.wire import Item
 from starling_demo.receiver import Receiver

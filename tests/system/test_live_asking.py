@@ -4,7 +4,7 @@ import uuid
 from typing import Any
 from urllib.parse import quote
 
-from starling_common.instants import parse_instant
+from starling_common.time.instants import parse_instant
 from tests.system.conftest import Platform
 from tests.system.live import define, members, starling, track
 

@@ -16,7 +16,7 @@ from starling_cli.commands.report import report_app
 from starling_cli.commands.reprocess import reprocess_app
 from starling_cli.commands.segments import segments_app
 from starling_cli.commands.state import state_app
-from starling_common.kafka import BrokerUnavailable
+from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.wire import RegistryUnavailable, SchemaMissing
 from starling_local.errors import FAILED, INTERRUPTED, UserError
 

@@ -10,9 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaError, Producer
 
 from starling_common.headers import record_headers
-from starling_common.instants import wall_clock_ms
-from starling_common.kafka import BrokerUnavailable, producer_config
-from starling_common.topics import PRODUCTS
+from starling_common.kafka.clients import BrokerUnavailable, producer_config
+from starling_common.kafka.topics import PRODUCTS
+from starling_common.time.instants import wall_clock_ms
 from starling_common.values import record_key
 from starling_common.wire import Registry
 from starling_local.errors import NotPossible

@@ -10,10 +10,10 @@ from confluent_kafka import KafkaException, Producer
 
 from starling_cli.api_client import refusal
 from starling_common.headers import CONTENT_TYPE, record_headers
-from starling_common.instants import wall_clock_ms
-from starling_common.kafka import producer_config
-from starling_common.topic_range import read_topic
-from starling_common.topics import load_catalogue
+from starling_common.kafka.clients import producer_config
+from starling_common.kafka.topic_range import read_topic
+from starling_common.kafka.topics import load_catalogue
+from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import PROTOBUF, Codec, DecodeError, Registry, batch_of_one
 from starling_local.errors import UserError
 from starling_local.stack.services import WRITE_KEY

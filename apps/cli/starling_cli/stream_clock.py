@@ -5,10 +5,10 @@ import uuid
 from confluent_kafka import KafkaError, Producer
 
 from starling_common.headers import record_headers
-from starling_common.instants import LATEST_MS, parse_instant, wall_clock_micros
-from starling_common.kafka import BrokerUnavailable, producer_config
-from starling_common.topic_range import read_topic
-from starling_common.topics import CLOCK, load_catalogue
+from starling_common.kafka.clients import BrokerUnavailable, producer_config
+from starling_common.kafka.topic_range import read_topic
+from starling_common.kafka.topics import CLOCK, load_catalogue
+from starling_common.time.instants import LATEST_MS, parse_instant, wall_clock_micros
 from starling_common.values import EpochMs
 from starling_common.wire import Codec, Registry
 from starling_local.errors import NotPossible

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from starling_common.instants import format_instant
+from starling_common.time.instants import format_instant
 from starling_demo.dataset import Purchase
 from starling_demo.expected import Changes, expected_changes, expected_members, expected_trait, trait_reached
 from starling_demo.observed import Feed

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from starling_common.instants import parse_instant
+from starling_common.time.instants import parse_instant
 from starling_demo.dataset import Purchase
 from starling_demo.scenario import END, NEW_YORK, VIP_FROM_DOLLARS, product_id
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from starling_common.topic_range import read_topic
-from starling_common.topics import MEMBERSHIP, PROFILE
+from starling_common.kafka.topic_range import read_topic
+from starling_common.kafka.topics import MEMBERSHIP, PROFILE
 from starling_common.wire import Registry
 from starling_demo.expected import Changes
 

@@ -17,7 +17,7 @@ from starling_cli.commands.common import api_of, pipeline_of, running_options
 from starling_cli.commands.lifecycle import up
 from starling_cli.settle.settle import settle
 from starling_cli.stream_clock import StreamClock
-from starling_common.instants import parse_instant
+from starling_common.time.instants import parse_instant
 from starling_demo.consistency import Comparison, compare
 from starling_demo.dataset import CUSTOMERS, PURCHASES, DatasetMissing, Purchase, load_purchases
 from starling_demo.load import LoadFailed, send_purchases

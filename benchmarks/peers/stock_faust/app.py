@@ -13,8 +13,8 @@ from typing import Any
 import faust
 import msgspec
 
-from starling_common.instants import wall_clock_micros
-from starling_common.topics import BEHAVIOUR, PROFILE
+from starling_common.kafka.topics import BEHAVIOUR, PROFILE
+from starling_common.time.instants import wall_clock_micros
 from starling_common.values import split_key
 from starling_common.wire import Registry
 from starling_rules.definitions import Definitions, fold

@@ -15,9 +15,9 @@ from confluent_kafka.cimpl import NewTopic
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from starling_common.cassandra import DatabaseUnavailable, create_tables, open_session
+from starling_common.cassandra.sessions import DatabaseUnavailable, create_tables, open_session
+from starling_common.kafka.topics import Topic, load_catalogue
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
-from starling_common.topics import Topic, load_catalogue
 from starling_common.wire import Registry, RegistryUnavailable
 
 

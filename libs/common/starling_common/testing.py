@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import httpx
 
-from starling_common.cassandra import create_tables, open_session
+from starling_common.cassandra.sessions import create_tables, open_session
 from starling_common.settings import Cassandra
 
 T = TypeVar("T")

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from starling_common.instants import LATEST_MS
 from starling_common.outcome import Done, Outcome, Refused
+from starling_common.time.instants import LATEST_MS
 from starling_common.values import record_key
 from starling_items.events import Fields, computed_changed
 from starling_items.item import MAX_DEPTH, deeper_than

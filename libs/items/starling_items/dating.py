@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from starling_common.instants import LATEST_MS, parse_instant
 from starling_common.outcome import Refused
+from starling_common.time.instants import LATEST_MS, parse_instant
 from starling_common.values import EpochMs
 
 MAX_AHEAD_MS: Final = 5 * 60_000

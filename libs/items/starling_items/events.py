@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from starling_common.kafka.topics import BEHAVIOUR, PROFILE
 from starling_common.outcome import Refused
-from starling_common.topics import BEHAVIOUR, PROFILE
 from starling_common.values import deterministic_id
 from starling_items.item import Alias, Group, Item, Json, Track
 from starling_items.profile import Profile

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.outcome import Refused
-from starling_common.topics import INGEST_KINDS
 from starling_common.values import MAX_ID_BYTES, is_longer
 from starling_common.wire import DecodeError, item_json
 

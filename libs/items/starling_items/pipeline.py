@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from starling_common.instants import LATEST_MS
+from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.outcome import Refused, Skipped
 from starling_common.settings import Clock
-from starling_common.topics import INGEST_KINDS
+from starling_common.time.instants import LATEST_MS
 from starling_common.values import record_key
 from starling_items.dating import event_time
 from starling_items.dedupe import is_duplicate, message_hash, remember

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
+from starling_common.cassandra.read_models import BACKFILL
 from starling_common.outcome import Done, Outcome, Refused, Skipped
-from starling_common.read_models import BACKFILL
 from starling_common.values import plan_name
 from starling_common.wire import Record
 from starling_rules.backfills import MAX_BACKFILLS, Backfill, read_backfill

@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from starling_common.message_events import EVENT_NAMES, PROPERTIES
 from starling_common.outcome import Refused
+from starling_common.records.message_events import EVENT_NAMES, PROPERTIES
 from starling_rules.rules import Rules
 from starling_segments import UserState
 

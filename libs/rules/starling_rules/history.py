@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from starling_common.message_events import EVENT_NAMES
+from starling_common.kafka.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
 from starling_common.outcome import Refused
+from starling_common.records.message_events import EVENT_NAMES
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
 from starling_common.values import split_key, workspace_of
 from starling_rules.backfills import narrowed
 from starling_rules.events import Behaviour, Listed, Profile, Reported, json_error, parse_object

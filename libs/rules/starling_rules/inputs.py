@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from starling_common.message_events import PROPERTIES, reported_at
-from starling_common.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
+from starling_common.kafka.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
+from starling_common.records.message_events import PROPERTIES, reported_at
 from starling_common.values import record_key
 from starling_common.wire import Codec, FieldReader
 from starling_rules.events import (

@@ -7,7 +7,7 @@ import sys
 from starling_api.definitions.publisher import SERVICE
 from starling_api.settings import ApiSettings
 from starling_api.wiring import build_api
-from starling_common.logs import configure_logs
+from starling_common.telemetry.logs import configure_logs
 
 
 async def run(settings: ApiSettings) -> None:

@@ -24,7 +24,7 @@ from starling_api.reports.routes import report_router
 from starling_api.reports.view_routes import view_router
 from starling_api.users.export_routes import export_router
 from starling_api.users.routes import segment_router, user_router
-from starling_common.metrics import Metrics
+from starling_common.telemetry.metrics import Metrics
 
 _DESCRIPTION: Final = """\
 Send `Authorization: Bearer <token>`. A viewer reads. A marketer also writes segments, computed traits and lists. An admin may

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
-from starling_common.http_server import PublicHttp
+from starling_common.http.server import PublicHttp
 from starling_common.settings import Cassandra, ServiceSettings
 
 

@@ -34,15 +34,15 @@ from starling_api.settings import ApiSettings
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
 from starling_api.users.read_models import CassandraAudience
-from starling_common.cassandra import DatabaseUnavailable
-from starling_common.database import Database
-from starling_common.http_server import ConnectionCap, http_server
-from starling_common.instants import wall_clock_micros
-from starling_common.kafka import BrokerUnavailable
-from starling_common.logs import log
-from starling_common.metrics import Metrics
-from starling_common.timezones import Timezones
-from starling_common.topics import load_catalogue
+from starling_common.cassandra.database import Database
+from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.http.server import ConnectionCap, http_server
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.topics import load_catalogue
+from starling_common.telemetry.logs import log
+from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_micros
+from starling_common.time.timezones import Timezones
 from starling_common.wire import Registry, RegistryUnavailable, SchemaMissing
 
 _SWEEP_SECONDS = 30.0

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from starling_common.logs import configure_logs, log
+from starling_common.telemetry.logs import configure_logs, log
 from starling_delivery.channels import CHANNELS
 from starling_delivery.settings import Settings
 from starling_delivery.wiring import build

@@ -5,7 +5,7 @@ import ipaddress
 import socket
 from dataclasses import dataclass
 
-from starling_common.web_address import parse_web_address
+from starling_common.http.web_address import parse_web_address
 
 
 class AddressRefused(Exception):

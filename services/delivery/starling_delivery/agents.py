@@ -7,9 +7,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from starling_common.instants import wall_clock_ms
-from starling_common.kafka import committed, watermarks
-from starling_common.logs import log
+from starling_common.kafka.clients import committed, watermarks
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec, DecodeError
 from starling_delivery.dispatch import Dispatcher
 from starling_delivery.outbox import Outbox

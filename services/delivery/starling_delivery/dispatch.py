@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from starling_common.instants import wall_clock_ms
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Impossible
 from starling_delivery.policy import Request, Schedule, Step, after, message_of
 from starling_delivery.targets import Targets

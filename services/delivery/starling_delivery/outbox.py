@@ -5,12 +5,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from starling_common.dead_letters import SourceRecord, dead_letter, dead_letter_headers, source_record
 from starling_common.headers import Headers, record_headers
-from starling_common.instants import wall_clock_micros, wall_clock_ms
-from starling_common.kafka import BrokerUnavailable
-from starling_common.metrics import Metrics
+from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.outcome import Refused
+from starling_common.records.dead_letters import SourceRecord, dead_letter, dead_letter_headers, source_record
+from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Codec, Record, Registry
 from starling_delivery.policy import Request, Step

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from starling_common.membership_json import membership_json
+from starling_common.records.membership_json import membership_json
 from starling_common.values import deterministic_id
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message
 from starling_delivery.targets import Target, Targets

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from starling_common import topics
+from starling_common.kafka import topics
 from starling_common.settings import ServiceSettings
 
 WEBHOOK: Final = "webhook"

@@ -8,12 +8,12 @@ from typing import Final
 from confluent_kafka import Consumer, Producer
 from prometheus_client import REGISTRY
 
-from starling_common.definitions import definitions_fold
-from starling_common.folded_topic import FoldedTopic
-from starling_common.health import HealthServer
-from starling_common.kafka import consumer_config, producer_config
-from starling_common.metrics import Metrics
+from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.folded_topic import FoldedTopic
+from starling_common.records.definitions import definitions_fold
 from starling_common.retries import retrying
+from starling_common.telemetry.health import HealthServer
+from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry, RegistryUnavailable
 from starling_delivery.agents import MembershipAgent, RetryAgent
 from starling_delivery.channel import Channel

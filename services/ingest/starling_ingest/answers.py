@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
+from starling_common.http.problem import PROBLEM_JSON, problem
 from starling_common.outcome import Refused
-from starling_common.problem import PROBLEM_JSON, problem
 from starling_ingest.accept import Rejection
 
 HeaderList = list[tuple[str, str]]

@@ -8,11 +8,11 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from starling_common.health import Checks, checks_answer
-from starling_common.kafka import BrokerUnavailable
-from starling_common.logs import log
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.outcome import Done, Outcome, Refused
-from starling_common.topics import INGEST_KINDS
+from starling_common.telemetry.health import Checks, checks_answer
+from starling_common.telemetry.logs import log
 from starling_common.wire import PROTOBUF, Receipt
 from starling_ingest import answers, request
 from starling_ingest.accept import ParsedBody, accept_batch, accept_single, body_write_key

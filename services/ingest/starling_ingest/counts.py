@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from starling_common.metrics import telemetry
+from starling_common.telemetry.metrics import telemetry
 from starling_ingest.accept import ParsedBody
 
 _REQUESTS: Final = "starling_ingest_requests_total"

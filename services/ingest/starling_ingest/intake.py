@@ -5,10 +5,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from starling_common.dead_letters import SourceRecord, dead_letter
 from starling_common.headers import CONTENT_TYPE, Headers, record_headers
+from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.outcome import Refused
-from starling_common.topics import INGEST_KINDS
+from starling_common.records.dead_letters import SourceRecord, dead_letter
 from starling_common.values import record_key
 from starling_common.wire import PROTOBUF, Codec, Receipt, ReceivedEncoder, encode_receipt
 from starling_ingest.accept import ParsedBody, Rejection

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from starling_common.topics import INGEST_KINDS
+from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.values import MAX_ID_BYTES, is_longer
 from starling_common.wire import ReceivedItem
 

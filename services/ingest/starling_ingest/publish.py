@@ -13,8 +13,8 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from starling_common.headers import Headers
-from starling_common.kafka import BrokerUnavailable, producer_config
-from starling_common.logs import log
+from starling_common.kafka.clients import BrokerUnavailable, producer_config
+from starling_common.telemetry.logs import log
 from starling_ingest.intake import Outgoing, QueueFull
 from starling_ingest.shares import Share, Shares
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
-from starling_common.http_server import PublicHttp
+from starling_common.http.server import PublicHttp
 from starling_common.settings import ServiceSettings
 from starling_ingest.accept import MAX_ITEMS
 

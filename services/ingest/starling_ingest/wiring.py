@@ -9,12 +9,12 @@ from typing import Final
 from granian.constants import Interfaces
 from prometheus_client import REGISTRY
 
-from starling_common.http_server import ConnectionCap, http_server
-from starling_common.instants import wall_clock_micros
-from starling_common.kafka import BrokerUnavailable
-from starling_common.logs import log
+from starling_common.http.server import ConnectionCap, http_server
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.topics import INGEST_TOPICS
 from starling_common.retries import retrying_async
-from starling_common.topics import INGEST_TOPICS
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import Codec, ReceivedEncoder, Registry, RegistryUnavailable, SchemaMissing
 from starling_ingest.app import App, AppDependencies
 from starling_ingest.bodies import SlowBodies

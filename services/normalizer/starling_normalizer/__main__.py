@@ -2,7 +2,7 @@
 
 import sys
 
-from starling_common.logs import configure_logs
+from starling_common.telemetry.logs import configure_logs
 from starling_normalizer.settings import Settings
 from starling_normalizer.wiring import open_service
 from starling_stream.worker.arenas import share_arenas

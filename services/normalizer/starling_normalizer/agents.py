@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from starling_common.headers import Headers, header, record_headers
+from starling_common.kafka.topics import AGGREGATES, INGEST_TOPICS, OUTCOMES, PROFILE
 from starling_common.outcome import Done, Refused, Skipped
 from starling_common.settings import Clock
-from starling_common.topics import AGGREGATES, INGEST_TOPICS, OUTCOMES, PROFILE
 from starling_common.wire import Codec, DecodeError
 from starling_items import events
 from starling_items.computed import fold_computed

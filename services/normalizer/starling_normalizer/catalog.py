@@ -1,8 +1,8 @@
 """Adapter: the product catalog, the topic `catalog.products` folded into memory."""
 
-from starling_common.folded_topic import FoldedTopic
+from starling_common.kafka.folded_topic import FoldedTopic
+from starling_common.kafka.topics import PRODUCTS
 from starling_common.outcome import Done
-from starling_common.topics import PRODUCTS
 from starling_common.values import record_key
 from starling_common.wire import Codec, Record
 from starling_items.enrich import Product

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from starling_common.topics import load_catalogue
+from starling_common.kafka.topics import load_catalogue
 from starling_common.values import record_key
 from starling_common.wire import Codec, UnknownSchema
 

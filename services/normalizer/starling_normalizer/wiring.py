@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from starling_common.instants import wall_clock_ms
-from starling_common.metrics import Metrics
-from starling_common.topics import BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_catalogue
+from starling_common.kafka.topics import BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_catalogue
+from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec, Registry
 from starling_items.profile import Profile
 from starling_items.work import StageDependencies

@@ -3,7 +3,7 @@
 import signal
 import sys
 
-from starling_common.logs import configure_logs
+from starling_common.telemetry.logs import configure_logs
 from starling_projector.settings import STAGE, ProjectorSettings
 from starling_projector.wiring import build_worker
 

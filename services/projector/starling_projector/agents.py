@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from confluent_kafka import Message
 
-from starling_common.cassandra import DatabaseUnavailable
+from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.headers import headers_of
-from starling_common.kafka import BrokerUnavailable
-from starling_common.logs import log
-from starling_common.metrics import Metrics
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.topics import MEMBERSHIP, PROGRESS
 from starling_common.retries import retrying
-from starling_common.topics import MEMBERSHIP, PROGRESS
+from starling_common.telemetry.logs import log
+from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import RegistryUnavailable
 from starling_projector.batch import Batch, Inbound, read_batch
 from starling_projector.dead_letters import DeadLetters

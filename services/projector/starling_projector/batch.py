@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from starling_common.dead_letters import SourceRecord, arrival
+from starling_common.kafka.topics import MEMBERSHIP, PROGRESS
 from starling_common.outcome import Done, Refused
-from starling_common.topics import MEMBERSHIP, PROGRESS
+from starling_common.records.dead_letters import SourceRecord, arrival
 from starling_common.wire import DecodeError, Record
 from starling_projector.progress import Progress
 from starling_projector.rows import Row, rows_of

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import Producer
 
-from starling_common.dead_letters import SourceRecord, dead_letter, dead_letter_headers, letter_correlation_id
-from starling_common.instants import wall_clock_ms
-from starling_common.kafka import produce_and_wait, producer_config
-from starling_common.logs import log
-from starling_common.metrics import Metrics
+from starling_common.kafka.clients import produce_and_wait, producer_config
 from starling_common.outcome import Refused
+from starling_common.records.dead_letters import SourceRecord, dead_letter, dead_letter_headers, letter_correlation_id
+from starling_common.telemetry.logs import log
+from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec, Registry
 from starling_projector.settings import STAGE
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from starling_common.topics import load_catalogue
+from starling_common.kafka.topics import load_catalogue
 from starling_common.wire import Codec, DecodeError, Record, Registry
 
 

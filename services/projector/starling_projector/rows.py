@@ -7,11 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from starling_common.definitions import UnknownAction, status_after
-from starling_common.message_events import event_name, properties_of
-from starling_common.outcome import Done, Refused
-from starling_common.read_models import BACKFILL, MESSAGE_EVENT, member_bucket
-from starling_common.topics import (
+from starling_common.cassandra.read_models import BACKFILL, MESSAGE_EVENT, member_bucket
+from starling_common.kafka.topics import (
     BEHAVIOUR,
     DELIVERY,
     LIST_DEFINITIONS,
@@ -21,6 +18,9 @@ from starling_common.topics import (
     TRAIT_DEFINITIONS,
     WEBHOOK_DEFINITIONS,
 )
+from starling_common.outcome import Done, Refused
+from starling_common.records.definitions import UnknownAction, status_after
+from starling_common.records.message_events import event_name, properties_of
 from starling_common.wire import Record
 
 MAX_IDENTIFIER_BYTES: Final = 16_384

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from starling_common.kafka.topics import stage
 from starling_common.settings import Cassandra, ServiceSettings
-from starling_common.topics import stage
 
 STAGE = "projector"
 EVENTS_STAGE = "projector-events"

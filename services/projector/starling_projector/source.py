@@ -7,8 +7,8 @@ from typing import TypeAlias, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from starling_common.kafka import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets
-from starling_common.logs import log
+from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets
+from starling_common.telemetry.logs import log
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from starling_common.database import Database, Write
+from starling_common.cassandra.database import Database, Write
 from starling_projector.progress import Progress
 from starling_projector.rows import Destination, Row
 from starling_projector.tallies import Tally, TallyKey

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from starling_common.read_models import DAY_MS
+from starling_common.cassandra.read_models import DAY_MS
 
 
 class TallyKey(NamedTuple):

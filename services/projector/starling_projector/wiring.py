@@ -4,10 +4,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from starling_common.database import Database
-from starling_common.health import HealthServer
-from starling_common.metrics import Metrics
-from starling_common.topics import stage
+from starling_common.cassandra.database import Database
+from starling_common.kafka.topics import stage
+from starling_common.telemetry.health import HealthServer
+from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
 from starling_projector.agents import Parts, Projector
 from starling_projector.dead_letters import DeadLetters

@@ -2,7 +2,7 @@
 
 import sys
 
-from starling_common.logs import configure_logs
+from starling_common.telemetry.logs import configure_logs
 from starling_segmenter.settings import Settings
 from starling_segmenter.wiring import open_service
 from starling_stream.worker.arenas import share_arenas

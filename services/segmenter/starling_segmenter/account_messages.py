@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from starling_common.headers import header, record_headers
-from starling_common.topics import ACCOUNT_ANSWERS
+from starling_common.kafka.topics import ACCOUNT_ANSWERS
 from starling_common.values import deterministic_id, record_key
 from starling_segmenter.accounts import Answered, Origin, Tallied, record_of
 from starling_segmenter.formats import Formats

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
+from starling_common.kafka.topics import BACKFILL_STATES, CLOCK, LIST_MEMBERSHIP
 from starling_common.settings import Clock
-from starling_common.topics import BACKFILL_STATES, CLOCK, LIST_MEMBERSHIP
 from starling_common.values import workspace_of
 from starling_rules.backfills import Stored
 from starling_rules.rules import NO_RULES

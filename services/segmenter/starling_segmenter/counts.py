@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from starling_common.metrics import Metrics
+from starling_common.telemetry.metrics import Metrics
 
 
 class Counts:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from starling_common.headers import header, record_headers
+from starling_common.kafka.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.settings import Clock
-from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.values import split_key
 from starling_rules.rules import Rules
 from starling_segmenter.account_messages import AccountMessages

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from starling_common.topics import (
+from starling_common.kafka.topics import (
     ACCOUNT_ANSWERS,
     ACCOUNT_TALLIES,
     BACKFILL_STATES,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from starling_common.logs import log
+from starling_common.kafka.topics import BACKFILL_STATES
 from starling_common.settings import Clock
-from starling_common.topics import BACKFILL_STATES
+from starling_common.telemetry.logs import log
 from starling_common.values import workspace_of
 from starling_rules.backfills import Backfill, Part, Source, joined, narrowed, sources, states_of
 from starling_rules.history import PAST, StreamTime, catch_up, fold_past, in_order, past_topics

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from starling_common.headers import record_headers
+from starling_common.kafka.topics import PROGRESS
 from starling_common.settings import Clock
-from starling_common.topics import PROGRESS
 from starling_common.values import deterministic_id
 from starling_common.wire import Codec
 from starling_segmenter.membership import STAGE

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from starling_common.folded_topic import FoldedTopic
-from starling_common.instants import wall_clock_micros
-from starling_common.metrics import Metrics
-from starling_common.topics import SEGMENT_DEFINITIONS
+from starling_common.kafka.folded_topic import FoldedTopic
+from starling_common.kafka.topics import SEGMENT_DEFINITIONS
+from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import Registry
 from starling_segmenter.agents import Segmenter, describe
 from starling_segmenter.counts import Counts

@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession, functions, types
 
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
 from starling_spark.history.memberships import CHANGES
 from starling_spark.kafka.codec import Wire
 from starling_spark.kafka.columns import columns_of

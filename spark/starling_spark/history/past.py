@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, Window, functions, types
 
-from starling_common.message_events import PROPERTIES
+from starling_common.kafka.topics import BEHAVIOUR, CLOCK, DELIVERY, INGEST_TOPICS, LIST_MEMBERSHIP, PROFILE
+from starling_common.records.message_events import PROPERTIES
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, CLOCK, DELIVERY, INGEST_TOPICS, LIST_MEMBERSHIP, PROFILE
 
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     BEHAVIOUR: ("received_at", "event_time", "name", "message_id", "anonymous_ids", "properties", "context", "correlation_id"),

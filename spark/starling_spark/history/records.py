@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from starling_common.topics import BEHAVIOUR, DELIVERY, LIST_MEMBERSHIP, PROFILE
+from starling_common.kafka.topics import BEHAVIOUR, DELIVERY, LIST_MEMBERSHIP, PROFILE
 from starling_rules.events import BEHAVIOUR_FIELDS, Behaviour, Listed, Profile, Reported, reported
 from starling_spark.history.past import FIELDS
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from starling_common.dead_letters import SourceRecord, arrival, dead_letter, letter_correlation_id
-from starling_common.instants import wall_clock_ms
 from starling_common.outcome import Refused
+from starling_common.records.dead_letters import SourceRecord, arrival, dead_letter, letter_correlation_id
+from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import DecodeError, writer_id
 from starling_spark.kafka.codec import Wire
 from starling_spark.kafka.sinks import OUTPUT

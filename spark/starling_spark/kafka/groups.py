@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from confluent_kafka import Consumer, TopicPartition
 
-from starling_common.kafka import committed, consumer_config, partitions_of
-from starling_common.topic_range import spans
+from starling_common.kafka.clients import committed, consumer_config, partitions_of
+from starling_common.kafka.topic_range import spans
 
 Ends = Mapping[tuple[str, int], int]
 """(topic, partition) -> the first offset that is not done."""

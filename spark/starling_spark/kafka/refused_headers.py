@@ -9,8 +9,8 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_END, KafkaException
 
 from starling_common.headers import headers_of
-from starling_common.kafka import BrokerUnavailable, offsets
-from starling_common.topic_range import Partition, range_consumer, read_range
+from starling_common.kafka.clients import BrokerUnavailable, offsets
+from starling_common.kafka.topic_range import Partition, range_consumer, read_range
 
 _AHEAD: Final = 10_000
 """Records whose headers are read together: invalid records are often adjacent."""

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from pyspark.sql import DataFrame, types
 
 from starling_common.headers import record_headers
-from starling_common.kafka import BrokerUnavailable, producer_config
+from starling_common.kafka.clients import BrokerUnavailable, producer_config
 
 OUTPUT = types.StructType(
     [

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from starling_common.metrics import Metrics
+from starling_common.telemetry.metrics import Metrics
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config, local_warehouse
 from starling_spark.lakehouse.maintenance import Retention, maintain
 from starling_spark.lakehouse.settings import LakeSettings

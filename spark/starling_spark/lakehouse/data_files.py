@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 from pyspark.sql import DataFrame
 
-from starling_common.instants import format_instant
+from starling_common.time.instants import format_instant
 from starling_spark.kafka.codec import Refusal, collect_rarely
 from starling_spark.kafka.decoding import Reading, Row, arrays, row_reader
 from starling_spark.kafka.sources import RECORDS

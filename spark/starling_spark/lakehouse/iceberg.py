@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession, functions, types
 
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
 from starling_spark.lakehouse.data_files import DataFile
 from starling_spark.lakehouse.evolution import changes, merged
 from starling_spark.lakehouse.layout import Layout, layout_of

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from pyspark.sql import Column, DataFrame, functions, types
 
-from starling_common.topics import BEHAVIOUR, DELIVERY, PROFILE
+from starling_common.kafka.topics import BEHAVIOUR, DELIVERY, PROFILE
 from starling_spark.lakehouse.iceberg import Lake
 
 EVENT_TABLES: Final[Mapping[str, str]] = {BEHAVIOUR: "behaviour_events", PROFILE: "profile_changes"}

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from pyspark.sql import types
 
-from starling_common.instants import parse_instant
+from starling_common.time.instants import parse_instant
 from starling_common.wire import DecodeError, item_json
 from starling_spark.kafka.codec import NO_ID, Refusal
 from starling_spark.kafka.columns import checked_micros

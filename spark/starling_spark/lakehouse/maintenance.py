@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from starling_common.instants import wall_clock_ms
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_ms
 from starling_spark.lakehouse.iceberg import Lake
 
 _HOUR_MS = 3_600_000

@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.sql import types
 
-from starling_common.topics import BEHAVIOUR, DELIVERY, INGEST_TOPICS, MEMBERSHIP, PROFILE
+from starling_common.kafka.topics import BEHAVIOUR, DELIVERY, INGEST_TOPICS, MEMBERSHIP, PROFILE
 from starling_spark.kafka.decoding import NOTHING
 from starling_spark.kafka.sources import RECORDS
 from starling_spark.lakehouse.items import CALL

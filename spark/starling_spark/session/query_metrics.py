@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from starling_common.metrics import Metrics
+from starling_common.telemetry.metrics import Metrics
 
 
 class QueryMetrics:

@@ -8,7 +8,7 @@ from threading import Event
 from confluent_kafka import KafkaException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
 from starling_spark.kafka.groups import Ends, GroupOffsets, end_offsets
 from starling_spark.session.query_metrics import QueryMetrics
 

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 from confluent_kafka import Consumer, TopicPartition
 
-from starling_common.kafka import consumer_config
+from starling_common.kafka.clients import consumer_config
 from starling_common.wire import Registry
 from tests.conftest import Stack
 from tests.contract.api.conftest import Client

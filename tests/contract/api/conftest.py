@@ -10,11 +10,11 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from starling_common.database import Database
-from starling_common.kafka import consumer_config
+from starling_common.cassandra.database import Database
+from starling_common.kafka.clients import consumer_config
+from starling_common.kafka.topics import load_catalogue, stage
 from starling_common.settings import Cassandra
 from starling_common.testing import Service, eventually, own_keyspace, running
-from starling_common.topics import load_catalogue, stage
 from tests.conftest import Stack
 
 POOL = [f"t{uuid.uuid4().hex[:12]}" for _ in range(100)]

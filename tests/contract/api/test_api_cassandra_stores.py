@@ -3,7 +3,7 @@
 import pytest
 
 from starling_api.definitions.repository import CassandraClaims, CassandraResponses
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
 from tests.contract.api.claims_contract import AnswersContract, ClaimsContract
 
 

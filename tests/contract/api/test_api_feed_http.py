@@ -11,7 +11,7 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 
-from starling_common.kafka import producer_config
+from starling_common.kafka.clients import producer_config
 from starling_common.testing import running
 from starling_common.wire import Registry
 from tests.conftest import Stack

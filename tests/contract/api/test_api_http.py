@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Producer
 
 from starling_api.http.not_implemented import PLANNED
-from starling_common.instants import wall_clock_micros
-from starling_common.kafka import producer_config
-from starling_common.topics import SEGMENT_DEFINITIONS
+from starling_common.kafka.clients import producer_config
+from starling_common.kafka.topics import SEGMENT_DEFINITIONS
+from starling_common.time.instants import wall_clock_micros
 from starling_common.values import record_key
 from starling_common.wire import Registry
 from tests.conftest import Stack

@@ -6,8 +6,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from starling_common.kafka import consumer_config
-from starling_common.topics import load_catalogue
+from starling_common.kafka.clients import consumer_config
+from starling_common.kafka.topics import load_catalogue
 from starling_common.wire import Registry
 from tests.conftest import Stack
 from tests.contract.api.answers import faults, is_problem, pages, published

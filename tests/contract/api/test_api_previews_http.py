@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from starling_common.database import Database
-from starling_common.kafka import consumer_config
-from starling_common.partitioning import partition_of
+from starling_common.cassandra.database import Database
+from starling_common.kafka.clients import consumer_config
+from starling_common.kafka.partitioning import partition_of
+from starling_common.kafka.topics import load_catalogue
 from starling_common.testing import eventually
-from starling_common.topics import load_catalogue
 from starling_common.values import plan_name, record_key
 from starling_common.wire import Registry
 from starling_segments import LEAVES, Evaluator, Known, UserState, compile_plan, encode_state, parse_segment

@@ -12,10 +12,10 @@ from confluent_kafka import Consumer, Message, Producer
 from prometheus_client import CollectorRegistry
 
 from starling_common.headers import Headers, header
-from starling_common.instants import wall_clock_ms
-from starling_common.metrics import Metrics
+from starling_common.kafka.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, PROFILE, load_catalogue
 from starling_common.settings import Clock, Http, Kafka, SchemaRegistry
-from starling_common.topics import BEHAVIOUR, CLOCK, MEMBERSHIP, PROFILE, load_catalogue
+from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec, Registry, UnknownSchema
 from starling_delivery.agents import MembershipAgent
 from starling_delivery.channel import Answer, Impossible

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from starling_common.headers import Headers
-from starling_common.topics import BEHAVIOUR, MEMBERSHIP, PROFILE, load_catalogue
+from starling_common.kafka.topics import BEHAVIOUR, MEMBERSHIP, PROFILE, load_catalogue
 from starling_normalizer.testing import received
 from tests.contract.dead_letters.stages import ARRIVED_MS, KEY, OFFSET, PARTITION, STAGES, Letter, codec_of
 from tests.unit.delivery.making import change

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
 from starling_common.settings import Cassandra
 from starling_stream.model.backing_store import BackingStoreUnavailable, PartitionCopy
 from starling_stream.state.cassandra import CassandraBackingStore

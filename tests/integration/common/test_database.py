@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 from cassandra.cluster import ResponseFuture
 
-from starling_common.cassandra import DatabaseUnavailable
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
+from starling_common.cassandra.sessions import DatabaseUnavailable
 from tests.conftest import Stack
 
 PUT = "INSERT INTO {{ks}}.{} (bucket, place, value) VALUES (?, ?, ?)"

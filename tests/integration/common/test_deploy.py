@@ -13,8 +13,8 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
 from starling_common.deploy import DeployFailed, create_topics
-from starling_common.kafka import BrokerUnavailable, TopicView, produce_and_wait, producer_config
-from starling_common.topics import Topic, load_catalogue
+from starling_common.kafka.clients import BrokerUnavailable, TopicView, produce_and_wait, producer_config
+from starling_common.kafka.topics import Topic, load_catalogue
 from starling_common.wire import Registry, SchemaMissing, codec
 from tests.conftest import Stack
 

@@ -8,8 +8,8 @@ from confluent_kafka import OFFSET_BEGINNING, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from starling_common.kafka import producer_config
-from starling_common.topic_range import range_consumer, read_range, read_topic, spans
+from starling_common.kafka.clients import producer_config
+from starling_common.kafka.topic_range import range_consumer, read_range, read_topic, spans
 from tests.conftest import Stack
 
 

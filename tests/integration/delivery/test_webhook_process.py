@@ -19,10 +19,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 from confluent_kafka.admin import AdminClient
 
 from starling_common.deploy import create_topics
-from starling_common.instants import wall_clock_micros
-from starling_common.kafka import consumer_config, produce_and_wait, producer_config
+from starling_common.kafka.clients import consumer_config, produce_and_wait, producer_config
+from starling_common.kafka.topics import Topic
 from starling_common.testing import free_port
-from starling_common.topics import Topic
+from starling_common.time.instants import wall_clock_micros
 from starling_common.values import record_key
 from starling_common.wire import Registry
 from starling_demo.receiver import Receiver

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from starling_common.kafka import consumer_config
+from starling_common.kafka.clients import consumer_config
 from starling_common.testing import free_port
 
 

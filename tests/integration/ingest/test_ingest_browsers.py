@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from starling_common.topics import INGEST_KINDS
+from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.wire import Registry
 from tests.conftest import Stack
 from tests.integration.ingest.edge_process import EdgeProcess, records, running

@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from rudderstack.analytics.client import Client as RudderClient
 from segment.analytics.client import Client as SegmentClient
 
-from starling_common.topics import INGEST_KINDS, load_catalogue
+from starling_common.kafka.topics import INGEST_KINDS, load_catalogue
 from starling_common.values import record_key
 from starling_common.wire import Registry
 from tests.conftest import Stack

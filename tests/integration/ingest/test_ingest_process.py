@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from starling_common.kafka import BrokerUnavailable
+from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.wire import Registry
 from starling_ingest.intake import Outgoing, QueueFull
 from starling_ingest.publish import Publisher

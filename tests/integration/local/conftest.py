@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from starling_common.deploy import create_topics, register_schemas
-from starling_common.topics import load_catalogue
+from starling_common.kafka.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_local.testing import Addresses, embedded, free_base
 

@@ -14,9 +14,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from starling_cli.settle.broker import Offsetter
 from starling_cli.settle.settle import NotSettled, Pipeline, settle, stage_lag
-from starling_common.kafka import consumer_config, producer_config
-from starling_common.topic_range import read_topic
-from starling_common.topics import CLOCK, INGEST_TOPICS, PRODUCTS, Stage
+from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.topic_range import read_topic
+from starling_common.kafka.topics import CLOCK, INGEST_TOPICS, PRODUCTS, Stage
 from starling_common.wire import Registry
 from starling_local.testing import Addresses
 from tests.transactions import until_markers_are_written

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from starling_common.instants import wall_clock_micros, wall_clock_ms
-from starling_common.kafka import consumer_config, producer_config
+from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_catalogue
 from starling_common.testing import free_port
-from starling_common.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, load_catalogue
+from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.values import record_key
 from starling_common.wire import Registry
 from starling_items.enrich import Product

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
 from starling_common.settings import Cassandra
 from starling_common.testing import Service, own_keyspace, running
 from starling_common.wire import Registry

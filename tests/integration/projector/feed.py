@@ -8,8 +8,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from starling_common.headers import record_headers
-from starling_common.kafka import produce_and_wait, producer_config
-from starling_common.topics import load_catalogue
+from starling_common.kafka.clients import produce_and_wait, producer_config
+from starling_common.kafka.topics import load_catalogue
 from starling_common.wire import Codec, Registry
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
+from starling_common.kafka.topics import load_catalogue
 from starling_common.testing import eventually, own_keyspace, running
-from starling_common.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_local.instance import Instance
 from starling_local.testing import embedded

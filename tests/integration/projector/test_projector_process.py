@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
-from starling_common.database import Database
-from starling_common.kafka import consumer_config, offsets, producer_config
-from starling_common.read_models import MEMBER_BUCKETS
+from starling_common.cassandra.database import Database
+from starling_common.cassandra.read_models import MEMBER_BUCKETS
+from starling_common.kafka.clients import consumer_config, offsets, producer_config
+from starling_common.kafka.topics import MEMBERSHIP, load_catalogue
 from starling_common.settings import Cassandra
 from starling_common.testing import eventually
-from starling_common.topics import MEMBERSHIP, load_catalogue
 from starling_projector.source import Source
 from tests.conftest import Stack
 from tests.integration.projector.conftest import Start

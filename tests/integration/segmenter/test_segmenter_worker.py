@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from starling_common.topics import BEHAVIOUR, DELIVERY, MEMBERSHIP, MEMBERSHIP_STATE
+from starling_common.kafka.topics import BEHAVIOUR, DELIVERY, MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.values import deterministic_id, record_key
 from tests.conftest import Stack
 from tests.integration.segmenter.world import DEAD_LETTERS, World, start

@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from starling_common.instants import wall_clock_micros, wall_clock_ms
-from starling_common.kafka import consumer_config, producer_config
-from starling_common.partitioning import partition_of
-from starling_common.testing import free_port
-from starling_common.topics import (
+from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.partitioning import partition_of
+from starling_common.kafka.topics import (
     BEHAVIOUR,
     DELIVERY,
     LIST_MEMBERSHIP,
@@ -27,6 +25,8 @@ from starling_common.topics import (
     SEGMENT_DEFINITIONS,
     load_catalogue,
 )
+from starling_common.testing import free_port
+from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.values import record_key
 from starling_common.wire import Registry
 from tests.conftest import Stack

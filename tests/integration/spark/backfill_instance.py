@@ -8,9 +8,9 @@ from pathlib import Path
 
 from confluent_kafka import Message
 
-from starling_common.kafka import TopicView
+from starling_common.kafka.clients import TopicView
+from starling_common.kafka.topics import BACKFILLS
 from starling_common.testing import free_port
-from starling_common.topics import BACKFILLS
 from starling_common.wire import Registry
 from starling_local.runtime import runtime_jars
 from starling_rules.ledger import Run, applied

@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from starling_common.kafka import consumer_config, producer_config
+from starling_common.kafka.clients import consumer_config, producer_config
 from starling_common.testing import free_port
 from starling_common.values import record_key
 from starling_common.wire import Codec, Registry

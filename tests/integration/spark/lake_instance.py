@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from starling_common.kafka import consumer_config, producer_config
+from starling_common.kafka.clients import consumer_config, producer_config
 from starling_common.testing import Service, eventually, running
 from starling_common.wire import Codec, Registry
 from starling_local.runtime import runtime_jars

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from starling_common.instants import wall_clock_ms
+from starling_common.time.instants import wall_clock_ms
 from tests.conftest import Stack
 from tests.integration.segmenter.world import World, start
 from tests.integration.spark.backfill_instance import BackfillInstance

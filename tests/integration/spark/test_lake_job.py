@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from starling_common.topics import BEHAVIOUR
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.wire import Item
 from tests.conftest import Stack
 from tests.integration.spark.lake_instance import LakeInstance, behaviour, received

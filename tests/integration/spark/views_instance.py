@@ -16,11 +16,11 @@ from confluent_kafka.cimpl import NewTopic
 from starling_api.http.pagination import PageOf
 from starling_api.reports.view_store import CassandraViews
 from starling_api.reports.views import MaterialisedViews, ViewRequest
-from starling_common.database import Database
-from starling_common.kafka import consumer_config, producer_config
+from starling_common.cassandra.database import Database
+from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.settings import Cassandra
 from starling_common.testing import Service, eventually, running
-from starling_common.topics import BEHAVIOUR
 from starling_common.wire import Registry
 from starling_local.runtime import runtime_jars
 from tests.conftest import Stack

@@ -17,7 +17,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from starling_common.kafka import consumer_config, producer_config
+from starling_common.kafka.clients import consumer_config, producer_config
 from starling_common.settings import Cassandra
 from starling_common.testing import free_port
 from starling_common.wire import Registry

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from starling_common.kafka import consumer_config
+from starling_common.kafka.clients import consumer_config
 from starling_common.wire import Registry
 from starling_stream.kafka.transactions import Naming, NotOwner, Offset, Transactions
 from starling_stream.kafka.transport import Membership

@@ -23,12 +23,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from starling_common.deploy import create_topics, register_schemas
-from starling_common.instants import wall_clock_micros
-from starling_common.kafka import producer_config
-from starling_common.metrics import telemetry
+from starling_common.kafka.clients import producer_config
+from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, CLOCK, _topic, load_catalogue
 from starling_common.schemas import schema_directory
+from starling_common.telemetry.metrics import telemetry
 from starling_common.testing import free_port
-from starling_common.topics import AGGREGATES, BEHAVIOUR, CLOCK, _topic, load_catalogue
+from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import Codec, Registry
 from tests.faults.log import lag, read_all
 from tests.faults.parts import Stack, running

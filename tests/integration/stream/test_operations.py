@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
 from starling_stream.inspect.operations import main
 from tests.integration.stream.checks import counts_by_key, expected_counts, inconsistencies, is_dead, send_events, tasks_based_on
 from tests.integration.stream.rig import Rig, wait_until

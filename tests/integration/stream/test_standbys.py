@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client import CollectorRegistry
 
-from starling_common.kafka import consumer_config, producer_config
-from starling_common.metrics import Metrics
+from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.telemetry.metrics import Metrics
 from starling_stream.model.changelog import decode_state_changed, encode_state_changed
 from starling_stream.model.meta import TaskMeta, encode_meta
 from starling_stream.model.ports import NoFlusher

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from starling_common.database import Database
-from starling_common.kafka import producer_config
-from starling_common.partitioning import partition_of
+from starling_common.cassandra.database import Database
+from starling_common.kafka.clients import producer_config
+from starling_common.kafka.partitioning import partition_of
+from starling_common.kafka.topics import load_catalogue
 from starling_common.settings import Cassandra
 from starling_common.testing import own_keyspace
-from starling_common.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_stream.inspect import state_query
 from starling_stream.inspect.state_query import Cell, StateQuery

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
 from starling_stream.model.failpoints import AFTER_COMMIT, AFTER_FLUSH, AFTER_STORE, MID_FLUSH
 from tests.integration.projector.gate import Gate
 from tests.integration.stream.checks import (

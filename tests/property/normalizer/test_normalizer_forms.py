@@ -11,10 +11,10 @@ from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from starling_common.instants import parse_instant
+from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.settings import Clock
-from starling_common.topics import INGEST_KINDS
+from starling_common.time.instants import parse_instant
 from starling_common.wire import Batch, Item
 from starling_ingest.accept import ParsedBody, accept_batch, accept_single, body_write_key
 from starling_ingest.messages import accept_batch_message, accept_single_message, message_write_key

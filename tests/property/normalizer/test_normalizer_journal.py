@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from starling_common.kafka.topics import BEHAVIOUR, INGEST_KINDS, OUTCOMES, PROFILE
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR, INGEST_KINDS, OUTCOMES, PROFILE
 from starling_items.enrich import Product
 from starling_items.profile import Profile
 from starling_items.work import StageDependencies

@@ -13,8 +13,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from starling_common.kafka.topics import BACKFILL_STATES
 from starling_common.settings import Clock
-from starling_common.topics import BACKFILL_STATES
 from starling_rules.backfills import Backfill, Part
 from starling_rules.history import PAST
 from starling_rules.ledger import RUNNING, Run, Share

@@ -8,7 +8,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from starling_api.app import build_app
-from starling_common.metrics import Metrics
+from starling_common.telemetry.metrics import Metrics
 from tests.unit.api.memory import World
 
 SEGMENT = {"key": "vip", "name": "VIP", "where": {"everyone": True}}

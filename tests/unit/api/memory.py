@@ -33,9 +33,9 @@ from starling_api.reports.audience_report import ReportRow, ReportRun, Reports
 from starling_api.reports.views import MaterialisedViews, ViewEntry, ViewRow
 from starling_api.users.exports import Exports
 from starling_api.users.queries import Queries
-from starling_common.kafka import BrokerUnavailable
+from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.settings import Clock
-from starling_common.timezones import Timezones
+from starling_common.time.timezones import Timezones
 from starling_common.values import Workspace
 from starling_common.wire import Record
 from starling_rules.ledger import Run

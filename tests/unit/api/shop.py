@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from starling_api.ports import PartitionProgress, PastEvent
-from starling_common.message_events import event_name
+from starling_common.records.message_events import event_name
 from starling_common.values import split_key
 from starling_segments import encode_state
 from tests.unit.api.calls import call

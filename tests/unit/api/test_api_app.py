@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from starling_api.http.reference import reference_page
 from starling_api.ports import Day, EventRow, MemberRow, Membership, ReportedProgress
-from starling_common.cassandra import DatabaseUnavailable
+from starling_common.cassandra.sessions import DatabaseUnavailable
 from tests.unit.api.calls import SEGMENT, call, defined
 from tests.unit.api.memory import World
 

@@ -11,7 +11,7 @@ from starling_api.feed.changes import FeedRequest, Page, Span, cursor_of, follow
 from starling_api.feed.streams import EventStream, Streams
 from starling_api.http.errors import BadRequest, CursorExpired, TooManyStreams
 from starling_api.http.pagination import make_cursor
-from starling_common.kafka import BrokerUnavailable
+from starling_common.kafka.clients import BrokerUnavailable
 from tests.unit.api.memory import MemoryFeed
 
 SPANS = [Span(5, 10), Span(0, 3)]

@@ -13,7 +13,7 @@ from starling_api.http.pagination import PageOf
 from starling_api.lists import lists as lists_module
 from starling_api.lists import uploads
 from starling_api.lists.uploads import count_ids, json_users, read_ids
-from starling_common.kafka import BrokerUnavailable
+from starling_common.kafka.clients import BrokerUnavailable
 from starling_segments import DefinitionRefused
 from tests.unit.api.memory import AUTHOR, World
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from starling_api.app import build_app
 from starling_api.http.examples import EXAMPLES
-from starling_common.metrics import Metrics
+from starling_common.telemetry.metrics import Metrics
 from tests.unit.api.memory import World
 
 Document = dict[str, Any]

@@ -10,8 +10,8 @@ from starling_api.definitions.definition import archived, revised
 from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.http.errors import Archived, InUse, NotFound, ReadOnly, ResourceBusy, VersionConflict
 from starling_api.ports import ReportedProgress
-from starling_common.kafka import BrokerUnavailable
-from starling_common.timezones import Timezones
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.time.timezones import Timezones
 from starling_segments import DefinitionRefused
 from tests.unit.api.memory import AUTHOR, World
 

@@ -1,5 +1,5 @@
 from starling_cli.settle.progress import PipelineState, behind, describe, is_settled, lag, positions, stages_of
-from starling_common.topics import Stage, load_catalogue
+from starling_common.kafka.topics import Stage, load_catalogue
 
 A0, A1 = ("a", 0), ("a", 1)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from starling_common.dead_letters import SourceRecord, arrival, letter_correlation_id
+from starling_common.records.dead_letters import SourceRecord, arrival, letter_correlation_id
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from confluent_kafka import Message
 from structlog.testing import capture_logs
 
 from starling_api.definitions.definition import Author, defined
-from starling_common.definitions import STATUS_AFTER, UnknownAction, definitions_fold, status_after
-from starling_common.folded_topic import FoldedTopic
+from starling_common.kafka.folded_topic import FoldedTopic
+from starling_common.kafka.topics import PRODUCTS, SEGMENT_DEFINITIONS
 from starling_common.outcome import Done, Outcome, Refused, Skipped
-from starling_common.topics import PRODUCTS, SEGMENT_DEFINITIONS
+from starling_common.records.definitions import STATUS_AFTER, UnknownAction, definitions_fold, status_after
 from starling_common.values import Workspace
 from starling_common.wire import Codec, Record
 from starling_delivery.targets import Targets, fold_target

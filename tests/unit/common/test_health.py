@@ -6,8 +6,8 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry
 
-from starling_common.health import HealthServer
-from starling_common.metrics import Metrics
+from starling_common.telemetry.health import HealthServer
+from starling_common.telemetry.metrics import Metrics
 
 
 def get(port: int, path: str) -> tuple[int, bytes]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from starling_common.instants import format_instant, parse_instant
+from starling_common.time.instants import format_instant, parse_instant
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from starling_common import retries
-from starling_common.kafka import offsets, watermarks
+from starling_common.kafka.clients import offsets, watermarks
 
 
 class Asked:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-from starling_common.logs import configure_logs
+from starling_common.telemetry.logs import configure_logs
 configure_logs("tests", "INFO")
 {last}
 """

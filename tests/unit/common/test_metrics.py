@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from starling_common.metrics import Metrics, telemetry
+from starling_common.telemetry.metrics import Metrics, telemetry
 
 
 def test_an_unlisted_metric_is_refused() -> None:

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from starling_common.kafka import PARTITION_EOF, BrokerUnavailable
-from starling_common.topic_range import Partition, read_range
+from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable
+from starling_common.kafka.topic_range import Partition, read_range
 
 
 class Read:

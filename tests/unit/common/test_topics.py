@@ -2,7 +2,7 @@
 
 import pytest
 
-from starling_common import topics
+from starling_common.kafka import topics
 from starling_common.schemas import schema_directory
 from starling_stream.model.rows import MAX_STATE_BYTES
 

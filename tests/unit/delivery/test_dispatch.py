@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from starling_common.instants import wall_clock_ms
+from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Message
 from starling_delivery.dispatch import Dispatcher
 from starling_delivery.policy import Schedule, Step

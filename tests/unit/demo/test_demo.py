@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from standardwebhooks.webhooks import Webhook
 
-from starling_common.instants import parse_instant, wall_clock_ms
+from starling_common.time.instants import parse_instant, wall_clock_ms
 from starling_demo.consistency import ENTRY_BY_SPARK, compare
 from starling_demo.dataset import CUSTOMERS, PURCHASES, Purchase, load_purchases
 from starling_demo.expected import Changes, expected_changes

@@ -9,7 +9,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from starling_common.headers import Headers
-from starling_common.topics import INGEST_KINDS
+from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.wire import Codec, ReceivedEncoder
 from starling_ingest.app import App, AppDependencies
 from starling_ingest.bodies import SlowBodies

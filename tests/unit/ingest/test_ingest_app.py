@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from starling_cli.dead_letters import repeated
-from starling_common.kafka import BrokerUnavailable
-from starling_common.topics import INGEST_KINDS
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.wire import Batch, Item
 from starling_ingest.intake import QueueFull
 from starling_ingest.limits import Rate, RateLimits, Rates

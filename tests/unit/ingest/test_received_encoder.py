@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from starling_common import wire
-from starling_common.topics import INGEST_KINDS
+from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.wire import Codec, Receipt, ReceivedEncoder, ReceivedItem, encode_receipt
 from starling_common.wire import received as module
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from starling_common.headers import header
+from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PROFILE
 from starling_common.settings import Clock
-from starling_common.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PROFILE
 from starling_common.values import MAX_ID_BYTES, deterministic_id
 from starling_items.dedupe import WINDOW_MS
 from starling_items.enrich import Product

@@ -2,8 +2,8 @@
 
 import pytest
 
-from starling_common.instants import format_instant, parse_instant
 from starling_common.outcome import Refused
+from starling_common.time.instants import format_instant, parse_instant
 from starling_items.dating import event_time
 
 RECEIVED = parse_instant("2026-01-01T12:00:00Z")

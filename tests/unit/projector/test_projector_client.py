@@ -9,7 +9,7 @@ import httpx
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from starling_common.kafka import BrokerUnavailable
+from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry
 from starling_common.testing import free_port
 from starling_projector import source

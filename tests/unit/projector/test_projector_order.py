@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Message
 from prometheus_client import CollectorRegistry
 
-from starling_common.cassandra import DatabaseUnavailable
-from starling_common.metrics import Metrics
+from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import DecodeError, Record
 from starling_projector.agents import Parts, Projector
 from starling_projector.dead_letters import DeadLetters

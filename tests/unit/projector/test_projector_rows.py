@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from starling_common.cassandra.read_models import member_bucket
 from starling_common.outcome import Done, Refused
-from starling_common.read_models import member_bucket
 from starling_projector.rows import MAX_IDENTIFIER_BYTES, Destination, rows_of
 
 CHANGE: dict[str, Any] = {

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from starling_common.message_events import EVENT_NAMES
-from starling_common.topics import DELIVERY, load_catalogue
+from starling_common.kafka.topics import DELIVERY, load_catalogue
+from starling_common.records.message_events import EVENT_NAMES
 from starling_common.wire import Codec
 from starling_projector.rows import Destination, rows_of
 from starling_rules.events import Reported

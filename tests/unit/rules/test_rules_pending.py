@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from starling_common.cassandra.read_models import BACKFILL
 from starling_common.outcome import Done, Refused, Skipped
-from starling_common.read_models import BACKFILL
 from starling_rules.backfills import EVERYWHERE, MAX_BACKFILLS, Backfill, Part, to_json
 from starling_rules.definitions import Definitions, fold, fold_topic
 from starling_rules.rules import compile_rules

@@ -13,11 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from starling_common.metrics import Metrics
-from starling_common.outcome import Refused
-from starling_common.read_models import BACKFILL
-from starling_common.settings import Clock
-from starling_common.topics import (
+from starling_common.cassandra.read_models import BACKFILL
+from starling_common.kafka.topics import (
     ACCOUNT_ANSWERS,
     ACCOUNT_TALLIES,
     BACKFILL_STATES,
@@ -29,6 +26,9 @@ from starling_common.topics import (
     PROFILE,
     load_catalogue,
 )  # fmt: skip
+from starling_common.outcome import Refused
+from starling_common.settings import Clock
+from starling_common.telemetry.metrics import Metrics
 from starling_common.values import record_key
 from starling_common.wire import Codec, Record
 from starling_rules.backfills import EVERYWHERE, Backfill, to_json

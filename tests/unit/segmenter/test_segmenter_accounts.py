@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from starling_common.kafka.topics import ACCOUNT_ANSWERS, ACCOUNT_TALLIES, MEMBERSHIP
 from starling_common.settings import Clock
-from starling_common.topics import ACCOUNT_ANSWERS, ACCOUNT_TALLIES, MEMBERSHIP
 from starling_segmenter import accounts
 from tests.unit.segmenter.segmenting import NOW_MICROS, FeedEntry, MemorySegmenter
 

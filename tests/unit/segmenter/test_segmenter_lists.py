@@ -1,7 +1,7 @@
 """Uploaded lists: users enter and leave segments with them, and earlier uploads count."""
 
+from starling_common.kafka.topics import MEMBERSHIP
 from starling_common.settings import Clock
-from starling_common.topics import MEMBERSHIP
 from tests.unit.segmenter.segmenting import NOW_MICROS, FeedEntry, MemorySegmenter
 
 VIPS = {"list": "vips"}

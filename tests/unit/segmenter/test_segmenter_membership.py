@@ -2,9 +2,9 @@
 
 import json
 
+from starling_common.kafka.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
-from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.values import deterministic_id
 from tests.unit.segmenter.segmenting import NOW_MICROS, FeedEntry, MemorySegmenter
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from starling_common.message_events import EVENT_NAMES
+from starling_common.kafka.topics import DELIVERY
+from starling_common.records.message_events import EVENT_NAMES
 from starling_common.settings import Clock
-from starling_common.topics import DELIVERY
 from tests.unit.segmenter.segmenting import NOW_MICROS, FeedEntry, MemorySegmenter
 
 NOW_MS = NOW_MICROS // 1000

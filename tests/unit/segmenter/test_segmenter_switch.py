@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from starling_common.instants import LATEST_MS
+from starling_common.kafka.topics import PROGRESS
 from starling_common.settings import Clock
-from starling_common.topics import PROGRESS
+from starling_common.time.instants import LATEST_MS
 from starling_rules.definitions import Definitions
 from starling_rules.history import PAST
 from starling_segmenter.definition_log import DefinitionLog, DefinitionsLost

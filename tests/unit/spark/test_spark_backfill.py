@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from starling_common.kafka.topics import BACKFILL_STATES, BEHAVIOUR, DELIVERY
 from starling_common.settings import Clock
-from starling_common.topics import BACKFILL_STATES, BEHAVIOUR, DELIVERY
 from starling_rules.backfills import Backfill, Part
 from starling_rules.history import PAST
 from starling_rules.ledger import RUNNING, Run, Share

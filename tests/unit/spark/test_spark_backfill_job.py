@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.outcome import Done
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR
 from starling_rules.backfills import EVERYWHERE, Backfill, Part, to_json
 from starling_rules.definitions import Definitions, fold
 from starling_rules.ledger import CANCELLED, DONE, FAILED, PARTITION, PAUSED, REQUEST, RUN, RUNNING, Run, Share, applied, report

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types
 
-from starling_common.topics import load_catalogue
+from starling_common.kafka.topics import load_catalogue
 from starling_common.wire import schema_text
 from starling_spark.kafka.columns import columns_of, row_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from starling_common.metrics import Metrics
+from starling_common.telemetry.metrics import Metrics
 from starling_spark.jobs.profiles.positions import GroupPositions
 from starling_spark.jobs.views.job import batch_completed, observed_times
 from starling_spark.kafka.groups import end_offsets

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from starling_common.metrics import Metrics
+from starling_common.telemetry.metrics import Metrics
 from starling_stream.model.backing_store import Checkpoint, PartitionCopy, StageLayout
 from starling_stream.model.failpoints import Failpoints
 from starling_stream.model.meta import TaskMeta, decode_meta

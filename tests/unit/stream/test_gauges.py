@@ -4,7 +4,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from starling_common.metrics import Metrics
+from starling_common.telemetry.metrics import Metrics
 from starling_stream.fold.task import Step
 from starling_stream.state.local_store import TaskStore, store_memory
 from starling_stream.state.metrics import BackingStoreGauges, Gauges

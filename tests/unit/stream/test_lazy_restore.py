@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from starling_common.metrics import Metrics
 from starling_common.settings import Clock
+from starling_common.telemetry.metrics import Metrics
 from starling_stream.fold.batches import Batches, Limits
 from starling_stream.fold.merge import Arrival
 from starling_stream.fold.task import Step, Task

@@ -19,14 +19,14 @@ import os, signal, subprocess, sys, time
 from starling_common import values
 
 def forked():
-    import starling_common.health
+    import starling_common.telemetry.health
     print("ready", flush=True)
     time.sleep(60)
 
 if sys.argv[1:] == ["parent"]:
     subprocess.run([sys.executable, __file__, "child"], check=True)
 elif sys.argv[1:] == ["child"]:
-    import starling_common.topics
+    import starling_common.kafka.topics
     os._exit(0)
 elif (pid := os.fork()) == 0:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -80,8 +80,8 @@ def test_a_subprocess_in_another_directory_is_measured_also_when_it_exits_at_onc
     subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), check=True)
     data = combined(tmp_path)
     assert lines_of(data, "starling_common/values.py")
-    assert lines_of(data, "starling_common/topics.py")
-    assert not lines_of(data, "starling_common/health.py")
+    assert lines_of(data, "starling_common/kafka/topics.py")
+    assert not lines_of(data, "starling_common/telemetry/health.py")
 
 
 def test_a_fork_that_a_signal_ends_is_measured(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_fork_that_a_signal_ends_is_measured(tmp_path: Path) -> None:
         [child] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(child), 1)
     assert process.returncode == 0
-    assert lines_of(combined(tmp_path), "starling_common/health.py")
+    assert lines_of(combined(tmp_path), "starling_common/telemetry/health.py")
 
 
 def test_a_module_that_no_process_imports_counts_as_not_covered(
@@ -105,7 +105,7 @@ def test_a_module_that_no_process_imports_counts_as_not_covered(
     subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), check=True)
     combined(tmp_path).close()
     files = measured(tmp_path / "data")
-    assert files["libs/common/starling_common/topics.py"]["summary"]["covered_lines"] > 0
+    assert files["libs/common/starling_common/kafka/topics.py"]["summary"]["covered_lines"] > 0
     assert files["spark/starling_spark/text.py"]["summary"]["covered_lines"] == 0
     assert not [path for path in files if path.endswith("_pb2.py")]
     assert main([str(tmp_path / "data"), "--least", "0"]) == 0

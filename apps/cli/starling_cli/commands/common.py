@@ -17,7 +17,7 @@ from starling_cli.settle.broker import Offsetter
 from starling_cli.settle.progress import stages_of
 from starling_cli.settle.settle import Pipeline
 from starling_cli.status import service_of
-from starling_common.topics import PROGRESS, Stage, load_catalogue
+from starling_common.kafka.topics import PROGRESS, Stage, load_catalogue
 from starling_local.errors import NotPossible
 from starling_local.instance import Instance, Options, default_data_dir
 from starling_local.stack.launch import running_report

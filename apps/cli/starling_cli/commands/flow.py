@@ -7,7 +7,7 @@ import typer
 from starling_cli.commands.common import DataDir, instance_at, pipeline_of, print_line, running_options
 from starling_cli.settle.settle import settle as wait_until_settled
 from starling_cli.stream_clock import StreamClock, parse_point
-from starling_common.instants import format_instant
+from starling_common.time.instants import format_instant
 from starling_local.errors import NotPossible
 from starling_local.stack.jvm_registry import registry_url
 

@@ -15,8 +15,8 @@ from starling_cli.settle.broker import Offsetter
 from starling_cli.settle.progress import PART_OF_STAGE, stages_of
 from starling_cli.settle.settle import stage_lags
 from starling_cli.status import NO_INSTANCE, endpoints, service_of, status_document, stopped
-from starling_common.kafka import BrokerUnavailable
-from starling_common.topics import load_catalogue
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.topics import load_catalogue
 from starling_local.errors import FAILED, INTERRUPTED, NOT_POSSIBLE
 from starling_local.instance import Instance, Options, Report
 from starling_local.options import RequestedOptions, first_options, next_options, parse_scale

@@ -14,8 +14,8 @@ from starling_cli.settle.broker import Offsetter
 from starling_cli.settle.progress import stages_of
 from starling_cli.settle.settle import topic_lag
 from starling_cli.status import service_of
-from starling_common.instants import format_instant
-from starling_common.topics import load_catalogue
+from starling_common.kafka.topics import load_catalogue
+from starling_common.time.instants import format_instant
 from starling_local.errors import NotPossible
 from starling_local.instance import Instance, Options
 from starling_local.stack.jvm_registry import registry_url

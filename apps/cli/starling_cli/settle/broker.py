@@ -8,7 +8,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaExcepti
 from confluent_kafka.admin import AdminClient
 
 from starling_cli.settle.progress import Offsets, Partition
-from starling_common.kafka import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets
+from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets
 
 _TIMEOUT_SECONDS = 10.0
 

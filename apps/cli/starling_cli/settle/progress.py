@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from starling_common.topics import Stage
+from starling_common.kafka.topics import Stage
 from starling_local.ports import WORKERS
 
 Partition: TypeAlias = tuple[str, int]

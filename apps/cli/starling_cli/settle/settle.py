@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from starling_cli.settle.broker import Offsetter
 from starling_cli.settle.progress import PipelineState, behind, describe, is_settled, lag, positions
-from starling_common.kafka import BrokerUnavailable
-from starling_common.topics import Stage
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.topics import Stage
 from starling_local.errors import UserError
 
 _PAUSE_SECONDS = 0.2

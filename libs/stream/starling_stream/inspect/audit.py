@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiokafka.partitioner import murmur2
 
-from starling_common.database import Database
-from starling_common.instants import LATEST_MS, format_instant
+from starling_common.cassandra.database import Database
 from starling_common.settings import Cassandra
+from starling_common.time.instants import LATEST_MS, format_instant
 from starling_common.wire import Registry
 from starling_stream.inspect.consistency import ConsistencyCheck, Latest, StoreContents, compare
 from starling_stream.model.backing_store import PartitionCopy, StageLayout, bucket_of

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
 from starling_stream.kafka.assignment import Claim, assign_partitions, decode_claim, decode_standbys, encode_claim, encode_standbys
 
 

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from starling_common.kafka import producer_config
-from starling_common.logs import log
+from starling_common.kafka.clients import producer_config
+from starling_common.telemetry.logs import log
 from starling_stream.kafka.transport import Membership
 from starling_stream.model.changelog import encode_state_changed
 from starling_stream.model.dead_letters import dead_letter_headers

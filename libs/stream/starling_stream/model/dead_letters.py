@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from starling_common import dead_letters
 from starling_common.headers import Headers
 from starling_common.outcome import Refused
+from starling_common.records import dead_letters
 from starling_common.wire import Record
 from starling_stream.model.ports import Refusal
 

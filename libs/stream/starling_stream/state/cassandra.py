@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from starling_common.cassandra import DatabaseUnavailable
-from starling_common.database import Database, Row, Write
+from starling_common.cassandra.database import Database, Row, Write
+from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_stream.model.backing_store import (
     BackingStoreUnavailable,
     Checkpoint,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
 from starling_stream.model.backing_store import (
     BackingStore,
     BackingStoreUnavailable,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
 from starling_stream.model.backing_store import SLOT_MS, BackingStore, BackingStoreUnavailable, PartitionCopy, bucket_of
 from starling_stream.model.rows import FIRST_MS
 from starling_stream.state.local_store import TaskStore

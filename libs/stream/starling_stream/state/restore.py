@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from starling_common.kafka import committed, consumer_config, is_passing, watermarks
-from starling_common.logs import log
+from starling_common.kafka.clients import committed, consumer_config, is_passing, watermarks
+from starling_common.telemetry.logs import log
 from starling_stream.model.backing_store import Checkpoint
 from starling_stream.model.changelog import decode_state_changed
 from starling_stream.model.meta import TaskMeta, decode_meta

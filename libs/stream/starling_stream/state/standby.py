@@ -11,8 +11,8 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from starling_common.kafka import consumer_config
-from starling_common.logs import log
+from starling_common.kafka.clients import consumer_config
+from starling_common.telemetry.logs import log
 from starling_stream.state.local_store import StoreMemory, StoreMismatch, TaskStore
 from starling_stream.state.metrics import Gauges
 from starling_stream.state.restore import Plan, apply_messages, open_or_recreate, recreated, span_of

@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final, Generic, NamedTuple
 
-from starling_common.logs import log
 from starling_common.outcome import Refused
+from starling_common.telemetry.logs import log
 from starling_stream.fold.task import Task, decode_record
 from starling_stream.fold.task_fold import TaskFold
 from starling_stream.kafka.assignment import NOT_OPENED, Claim

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
 from starling_stream.model.ports import NoFlusher, StateFlusher
 from starling_stream.model.settings import StreamSettings
 from starling_stream.state.cassandra import CassandraBackingStore

@@ -8,8 +8,8 @@ import faust
 from faust.types import TP, StreamT
 from yarl import URL
 
-from starling_common.instants import wall_clock_micros
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import RegistryUnavailable
 from starling_stream.fold.merge import Arrival
 from starling_stream.kafka.assignor import StickyAssignor

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
 
-from starling_common.instants import wall_clock_ms
+from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec, Registry
 from starling_stream.kafka.transactions import Naming, topic_ids
 from starling_stream.model.backing_store import StageLayout

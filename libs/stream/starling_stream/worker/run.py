@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 import faust
 import uvloop
 
-from starling_common.health import HealthServer
-from starling_common.logs import configure_logs, log
-from starling_common.metrics import Metrics
+from starling_common.telemetry.health import HealthServer
+from starling_common.telemetry.logs import configure_logs, log
+from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import RegistryUnavailable, SchemaMissing
 from starling_stream.fold.batches import Batches, Limits
 from starling_stream.kafka.transactions import Transactions

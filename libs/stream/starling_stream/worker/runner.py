@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from starling_common.instants import wall_clock_micros
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_micros
 from starling_stream.fold.batches import Batches
 from starling_stream.fold.task import Step, Task
 from starling_stream.kafka.transactions import Aborted, NotOwner, Offset, Submitted, Transactions

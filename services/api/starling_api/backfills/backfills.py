@@ -8,8 +8,8 @@ from starling_api.definitions.definition import Change, used_lists, used_traits
 from starling_api.definitions.in_force import Definitions
 from starling_api.http.errors import BackfillEnded, NotFound
 from starling_api.ports import AudienceReader, ReportedProgress
-from starling_common.instants import format_instant
-from starling_common.read_models import SEGMENT
+from starling_common.cassandra.read_models import SEGMENT
+from starling_common.time.instants import format_instant
 from starling_common.wire import Record
 from starling_rules.ledger import CANCELLED, DONE, ENDED, PAUSED, REQUEST, RUNNING, Run, of_segment, report
 from starling_segments import InvalidPlan, Known, compile_preview, parse_segment, stored_leaves

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
 from starling_rules.definitions import Definitions
 from starling_rules.ledger import CANCELLED, Run
 

@@ -8,9 +8,9 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from starling_api.definitions.publisher import SERVICE
 from starling_common.headers import record_headers
-from starling_common.kafka import BrokerUnavailable, consumer_config, produce_and_wait, producer_config
-from starling_common.topic_range import spans
-from starling_common.topics import BACKFILLS, BEHAVIOUR
+from starling_common.kafka.clients import BrokerUnavailable, consumer_config, produce_and_wait, producer_config
+from starling_common.kafka.topic_range import spans
+from starling_common.kafka.topics import BACKFILLS, BEHAVIOUR
 from starling_common.values import deterministic_id
 from starling_common.wire import Record, Registry
 from starling_rules.ledger import report_key

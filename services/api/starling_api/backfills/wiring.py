@@ -11,10 +11,10 @@ from starling_api.backfills.process import LocalProcess
 from starling_api.backfills.runner import Runner, Submitter
 from starling_api.backfills.topics import BackfillTopics
 from starling_api.settings import ApiSettings
-from starling_common.folded_topic import FoldedTopic
-from starling_common.kafka import BrokerUnavailable
-from starling_common.logs import log
-from starling_common.topics import BACKFILLS, SEGMENT_DEFINITIONS
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.folded_topic import FoldedTopic
+from starling_common.kafka.topics import BACKFILLS, SEGMENT_DEFINITIONS
+from starling_common.telemetry.logs import log
 from starling_common.wire import Registry, RegistryUnavailable, SchemaMissing
 from starling_rules import definitions, ledger
 from starling_rules.definitions import Definitions

@@ -27,8 +27,8 @@ from starling_api.definitions.definition import (
 from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, Document, Kind, new_secret
 from starling_api.http.errors import Archived, InUse, NotFound, ReadOnly, ResourceBusy, VersionConflict
 from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Publish, Sleep
-from starling_common.read_models import ARCHIVED
-from starling_common.timezones import DEFAULT
+from starling_common.cassandra.read_models import ARCHIVED
+from starling_common.time.timezones import DEFAULT
 from starling_segments import DefinitionRefused, FieldError, Known, check_bounds
 
 READ_YOUR_WRITES_SECONDS: Final = 3.0

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starling_api.http.errors import ReadOnly
-from starling_common.definitions import status_after
-from starling_common.instants import format_instant
-from starling_common.read_models import ARCHIVED, COMPUTED_TRAIT, DEFINED, LIST, SEGMENT
+from starling_common.cassandra.read_models import ARCHIVED, COMPUTED_TRAIT, DEFINED, LIST, SEGMENT
+from starling_common.records.definitions import status_after
+from starling_common.time.instants import format_instant
 from starling_common.values import Workspace, deterministic_id
 from starling_common.wire import Record
 from starling_segments import FieldError

@@ -6,7 +6,7 @@ from typing import Any
 
 from starling_api.definitions.definition import Definition, used_lists, used_segments, used_traits
 from starling_api.ports import DefinitionReader, InForce, PartitionProgress, ReportedProgress
-from starling_common.read_models import ARCHIVED, PAUSED, SEGMENT
+from starling_common.cassandra.read_models import ARCHIVED, PAUSED, SEGMENT
 from starling_common.values import parts_of, plan_name
 from starling_segments import LEAVES, DefinitionRefused, InvalidPlan, Known, Segment, parse_segment, stored_leaves
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
-from starling_common.topics import LIST_DEFINITIONS, SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
-from starling_common.web_address import parse_web_address
+from starling_common.cassandra.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
+from starling_common.http.web_address import parse_web_address
+from starling_common.kafka.topics import LIST_DEFINITIONS, SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
 from starling_segments import DefinitionRefused, FieldError, Known, parse_measure, parse_segment
 from starling_segments.language.validation import Location, Validation
 from starling_segments.parse.document import KEY_PATTERN, LABELS, MAX_NAME_CHARACTERS, description_errors, read_labels

@@ -10,7 +10,7 @@ from starling_api.definitions.definition import Change
 from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.definitions.repository import to_json
 from starling_common.headers import record_headers
-from starling_common.kafka import produce_and_wait, producer_config
+from starling_common.kafka.clients import produce_and_wait, producer_config
 from starling_common.values import record_key
 from starling_common.wire import Codec, Registry
 

@@ -8,7 +8,7 @@ import msgspec
 
 from starling_api.definitions.definition import Change, Definition
 from starling_api.ports import Claim, InForce, Stored
-from starling_common.database import Database, Row
+from starling_common.cassandra.database import Database, Row
 
 _DEFINITION: Final = "SELECT * FROM {ks}.definitions WHERE workspace = ? AND kind = ? AND key = ?"
 _DEFINITIONS: Final = "SELECT * FROM {ks}.definitions WHERE workspace = ? AND kind = ? AND key > ?"

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from starling_api.http.errors import BadRequest, CursorExpired
-from starling_common.kafka import BrokerUnavailable
-from starling_common.membership_json import membership_json
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.records.membership_json import membership_json
 
 LATEST: Final = "latest"
 """The cursor of the end of the feed."""

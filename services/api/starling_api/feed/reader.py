@@ -9,9 +9,9 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from starling_api.feed.changes import FeedStep, Span
 from starling_api.http.errors import CursorExpired
-from starling_common.kafka import PARTITION_EOF, BrokerUnavailable, consumer_config, offsets, partitions_of
-from starling_common.logs import log
-from starling_common.topics import MEMBERSHIP
+from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, consumer_config, offsets, partitions_of
+from starling_common.kafka.topics import MEMBERSHIP
+from starling_common.telemetry.logs import log
 from starling_common.wire import Codec, DecodeError, Record, Registry
 
 _NO_ANSWER_SECONDS: Final = 10.0

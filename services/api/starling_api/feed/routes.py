@@ -12,8 +12,8 @@ from starling_api.http.dependencies import Services, UsedServices, Viewer
 from starling_api.http.models import FeedPageModel
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT
 from starling_api.http.problems import problems
-from starling_common.cassandra import DatabaseUnavailable
-from starling_common.logs import log
+from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.telemetry.logs import log
 
 feed_router = APIRouter(prefix="/v1", tags=["feed"])
 

@@ -12,8 +12,8 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from starling_api.http.errors import CursorExpired, TooManyStreams
-from starling_common.kafka import BrokerUnavailable
-from starling_common.logs import log
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.telemetry.logs import log
 from starling_common.wire import RegistryUnavailable, SchemaMissing
 
 EVENT_STREAM: Final = "text/event-stream"

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from starling_api.definitions.kinds import READ_ONLY
 from starling_api.lists.uploads import MAX_IDS
-from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
+from starling_common.cassandra.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 from starling_segments import json_schema
 from starling_segments.parse.document import KEY_PATTERN, MAX_NAME_CHARACTERS
 from starling_segments.parse.schema import label_schemas, trait_schema

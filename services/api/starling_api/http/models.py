@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from starling_common.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
+from starling_common.cassandra.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from starling_api.http.bodies import body_schemas
 from starling_api.http.examples import EXAMPLES, PARAMETER_EXAMPLES, PARAMETER_SHAPES
 from starling_api.http.models import COMPONENT, ProblemModel
 from starling_api.http.problems import PROBLEMS
-from starling_common.problem import PROBLEM_JSON, problem
+from starling_common.http.problem import PROBLEM_JSON, problem
 
 Document = dict[str, Any]
 

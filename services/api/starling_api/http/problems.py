@@ -11,10 +11,10 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 
 from starling_api.http import errors
-from starling_common.cassandra import DatabaseUnavailable
-from starling_common.kafka import BrokerUnavailable
-from starling_common.logs import log
-from starling_common.problem import PROBLEM_JSON, problem
+from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.http.problem import PROBLEM_JSON, problem
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.telemetry.logs import log
 from starling_common.wire import RegistryUnavailable, SchemaMissing
 from starling_segments import DefinitionRefused
 

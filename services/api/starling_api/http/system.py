@@ -7,7 +7,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from starling_api.http.reference import front_page, reference_page
-from starling_common.health import checks_answer
+from starling_common.telemetry.health import checks_answer
 from starling_segments import json_schema
 
 

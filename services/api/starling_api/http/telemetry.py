@@ -10,8 +10,8 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from starling_api.http.problems import problem_response
-from starling_common.logs import log
-from starling_common.metrics import Metrics
+from starling_common.telemetry.logs import log
+from starling_common.telemetry.metrics import Metrics
 
 CORRELATION_HEADER: Final = b"x-correlation-id"
 _SANE: Final = re.compile(rb"[\x21-\x7e]{1,100}")

@@ -33,7 +33,7 @@ from starling_api.http.problems import problems
 from starling_api.lists.lists import Lists
 from starling_api.lists.uploads import count_ids, read_ids
 from starling_api.ports import Stored
-from starling_common.read_models import ARCHIVED
+from starling_common.cassandra.read_models import ARCHIVED
 
 MAX_UPLOAD_BYTES: Final = 64 * 1024 * 1024
 _UPLOAD_TIMEOUTS: Final = 20

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from starling_api.lists.lists import ListRow
-from starling_common.database import Database, Write
+from starling_common.cassandra.database import Database, Write
 
 _PUT: Final = "INSERT INTO {ks}.list_members (workspace, list_key, bucket, user_id, generation) VALUES (?, ?, ?, ?, ?)"
 _DROP: Final = "DELETE FROM {ks}.list_members WHERE workspace = ? AND list_key = ? AND bucket = ? AND user_id = ?"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from starling_common.instants import LATEST_MS, format_instant
+from starling_common.time.instants import LATEST_MS, format_instant
 
 _INSTANTS: Final = {"since", "completed_at"}
 """Fields of observed values that are instants."""

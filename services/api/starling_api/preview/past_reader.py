@@ -6,9 +6,9 @@ from typing import Any, Final
 import msgspec
 
 from starling_api.ports import PastEvent, UserPast
-from starling_common.database import Database, Row
-from starling_common.message_events import EVENT_NAMES, reported_at
-from starling_common.read_models import MESSAGE_EVENT
+from starling_common.cassandra.database import Database, Row
+from starling_common.cassandra.read_models import MESSAGE_EVENT
+from starling_common.records.message_events import EVENT_NAMES, reported_at
 
 MOST_EVENTS: Final = 1_000
 """Maximum events of one user; it bounds the latency of a preview."""

@@ -16,9 +16,9 @@ from starling_api.preview.estimates import SampleSize
 from starling_api.preview.explanation import explanation_json
 from starling_api.preview.request import requested_segment
 from starling_api.preview.sampling import ALL_USERS_LIMIT, CandidateEvaluator, Sample, Sampler, stopwatch
-from starling_common.instants import format_instant
-from starling_common.read_models import ARCHIVED
+from starling_common.cassandra.read_models import ARCHIVED
 from starling_common.settings import Clock
+from starling_common.time.instants import format_instant
 from starling_segments import (
     Evaluator,
     Known,

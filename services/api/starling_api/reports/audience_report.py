@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from starling_api.http.errors import BadRequest, NotFound
 from starling_api.http.pagination import PageOf, cut
-from starling_common.instants import format_instant
+from starling_common.time.instants import format_instant
 
 DAYS: Final = "days"
 RETENTION: Final = "retention"

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from starling_api.reports.audience_report import ReportRow, ReportRun
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
 
 _RUN: Final = (
     "SELECT run, until_ms, timezone, segments, records_missing, records_unreadable FROM {ks}.report_runs WHERE workspace = ?"

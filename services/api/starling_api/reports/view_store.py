@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from starling_api.reports.views import ViewEntry, ViewRow
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
 
 _ENTRY: Final = "SELECT version, dimensions, measures, window_ms FROM {ks}.view_catalogue WHERE name = ?"
 _TIMES: Final = "SELECT stream_time_ms FROM {ks}.view_progress WHERE name = ? AND version = ?"

@@ -10,8 +10,8 @@ from starling_api.http.errors import NotFound
 from starling_api.lists.lists import ListStore
 from starling_api.ports import PastMembership, StateReader
 from starling_api.users.queries import Queries
-from starling_common.instants import format_instant
-from starling_common.read_models import LIST
+from starling_common.cassandra.read_models import LIST
+from starling_common.time.instants import format_instant
 from starling_segments import UserState, decode_state
 
 Document = dict[str, Any]

@@ -10,8 +10,8 @@ from starling_api.definitions.kinds import SEGMENTS, Kind
 from starling_api.http.errors import NotFound
 from starling_api.http.pagination import PageOf, cut
 from starling_api.ports import AudienceReader, DefinitionReader, EventRow, ReportedProgress
-from starling_common.instants import format_instant
-from starling_common.read_models import ARCHIVED
+from starling_common.cassandra.read_models import ARCHIVED
+from starling_common.time.instants import format_instant
 
 Document = dict[str, Any]
 

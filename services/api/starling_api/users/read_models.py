@@ -7,8 +7,8 @@ import msgspec
 
 from starling_api.definitions.repository import stored_document
 from starling_api.ports import Day, EventRow, MemberRow, Membership, PastMembership, Profile, ReportedProgress, Version
-from starling_common.database import Database
-from starling_common.read_models import MEMBER_BUCKETS
+from starling_common.cassandra.database import Database
+from starling_common.cassandra.read_models import MEMBER_BUCKETS
 
 _PROGRESS: Final = "SELECT * FROM {ks}.segmenter_progress WHERE id = 0"
 _VERSIONS: Final = (

@@ -6,7 +6,7 @@ from email.utils import parsedate_to_datetime
 import httpx
 from standardwebhooks.webhooks import Webhook
 
-from starling_common.instants import wall_clock_ms
+from starling_common.time.instants import wall_clock_ms
 from starling_delivery.addresses import AddressRefused, resolve
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message
 from starling_delivery.settings import Settings

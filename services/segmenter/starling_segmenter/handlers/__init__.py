@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from starling_common.topics import (
+from starling_common.kafka.topics import (
     ACCOUNT_ANSWERS,
     ACCOUNT_TALLIES,
     BEHAVIOUR,

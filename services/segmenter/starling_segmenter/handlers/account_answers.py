@@ -1,6 +1,6 @@
 """Edge: `accounts.answers`, the answers of users to the conditions on their accounts; processed in the account's partition."""
 
-from starling_common.topics import ACCOUNT_TALLIES
+from starling_common.kafka.topics import ACCOUNT_TALLIES
 from starling_common.values import record_key
 from starling_segmenter.accounts import AccountState, Answered, account_key, apply_answer, read_answered
 from starling_segmenter.handlers.handler import Handler

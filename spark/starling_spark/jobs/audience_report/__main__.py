@@ -3,8 +3,8 @@
 import argparse
 import sys
 
-from starling_common.instants import parse_instant
-from starling_common.logs import configure_logs
+from starling_common.telemetry.logs import configure_logs
+from starling_common.time.instants import parse_instant
 from starling_spark.jobs.audience_report.job import ReportRequest
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings
 from starling_spark.jobs.audience_report.wiring import run_report

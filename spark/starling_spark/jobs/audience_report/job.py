@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, functions
 
-from starling_common.database import Database
-from starling_common.instants import wall_clock_micros
-from starling_common.logs import log
-from starling_common.timezones import Timezones
-from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
+from starling_common.cassandra.database import Database
+from starling_common.kafka.topics import MEMBERSHIP, MEMBERSHIP_STATE
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_micros
+from starling_common.time.timezones import Timezones
 from starling_spark.history.feed import FeedRead, FeedSource, feed_read
 from starling_spark.history.memberships import membership_changes, stays
 from starling_spark.jobs.audience_report.settings import AudienceReportSettings

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions, types
 
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
 from starling_common.settings import Cassandra
 
 DAYS: Final = "days"

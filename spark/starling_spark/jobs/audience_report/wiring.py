@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
+from starling_common.kafka.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.wire import Registry
 from starling_spark.history.feed import FEED_RECORD, FeedSource
 from starling_spark.jobs.audience_report.job import ReportRequest, report

@@ -14,9 +14,9 @@ from zlib import crc32
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from starling_common.instants import wall_clock_micros
-from starling_common.kafka import producer_config
-from starling_common.topics import BACKFILL_STATES, BACKFILLS, load_catalogue
+from starling_common.kafka.clients import producer_config
+from starling_common.kafka.topics import BACKFILL_STATES, BACKFILLS, load_catalogue
+from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import Codec, Registry
 from starling_rules.backfills import Part, Stored, states_of
 from starling_rules.history import StreamTime, fold_past, in_order

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from threading import Event
 from typing import Final
 
-from starling_common.instants import wall_clock_micros
-from starling_common.logs import log
 from starling_common.settings import Clock
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_micros
 from starling_rules.ledger import CANCELLED, DONE, FAILED, PAUSED, PLANNED, RUNNING, Run, Share, unfinished
 from starling_spark.jobs.backfill.planning import Assignment, Wanted, assignments, tail, wanted
 from starling_spark.jobs.backfill.positions import Cut

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, TopicPartition
 
-from starling_common.kafka import committed, consumer_config, watermarks
-from starling_common.topic_range import read_topic
-from starling_common.topics import PROGRESS
+from starling_common.kafka.clients import committed, consumer_config, watermarks
+from starling_common.kafka.topic_range import read_topic
+from starling_common.kafka.topics import PROGRESS
 from starling_common.wire import Codec
 
 _TIMEOUT_SECONDS = 30.0

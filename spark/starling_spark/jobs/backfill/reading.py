@@ -5,9 +5,9 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Message
 
-from starling_common.kafka import watermarks
-from starling_common.topic_range import range_consumer, read_range
-from starling_common.topics import CLOCK
+from starling_common.kafka.clients import watermarks
+from starling_common.kafka.topic_range import range_consumer, read_range
+from starling_common.kafka.topics import CLOCK
 from starling_common.wire import DecodeError
 from starling_stream.model.processor import Decoded, Inbound
 

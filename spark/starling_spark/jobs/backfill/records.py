@@ -4,11 +4,11 @@ from typing import Final
 
 from confluent_kafka import Producer
 
+from starling_common.cassandra.read_models import BACKFILL
 from starling_common.headers import record_headers
-from starling_common.instants import wall_clock_micros
-from starling_common.kafka import producer_config
-from starling_common.read_models import BACKFILL
-from starling_common.topics import BACKFILLS, SEGMENT_DEFINITIONS
+from starling_common.kafka.clients import producer_config
+from starling_common.kafka.topics import BACKFILLS, SEGMENT_DEFINITIONS
+from starling_common.time.instants import wall_clock_micros
 from starling_common.values import deterministic_id
 from starling_common.wire import Codec
 from starling_rules.backfills import EVERYWHERE, Backfill, to_json

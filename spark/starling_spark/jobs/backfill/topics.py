@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from starling_common.folded_topic import FoldedTopic
-from starling_common.topics import BACKFILLS, SEGMENT_DEFINITIONS
+from starling_common.kafka.folded_topic import FoldedTopic
+from starling_common.kafka.topics import BACKFILLS, SEGMENT_DEFINITIONS
 from starling_common.wire import Codec
 from starling_rules import definitions as segments
 from starling_rules import ledger

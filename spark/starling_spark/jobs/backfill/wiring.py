@@ -8,8 +8,8 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from starling_common.logs import log
-from starling_common.topics import BACKFILLS, PROGRESS, SEGMENT_DEFINITIONS
+from starling_common.kafka.topics import BACKFILLS, PROGRESS, SEGMENT_DEFINITIONS
+from starling_common.telemetry.logs import log
 from starling_common.wire import Codec, Registry
 from starling_rules.history import PAST
 from starling_rules.ledger import Share

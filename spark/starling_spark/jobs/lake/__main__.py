@@ -3,7 +3,7 @@
 import signal
 from threading import Event
 
-from starling_common.logs import configure_logs
+from starling_common.telemetry.logs import configure_logs
 from starling_spark.jobs.lake.wiring import run_lake
 from starling_spark.lakehouse.settings import LakeSettings
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame
 
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
 from starling_common.wire import Registry, RegistryUnavailable
 from starling_spark.jobs.lake.by_files import Reread, by_files
 from starling_spark.jobs.lake.by_rows import by_rows

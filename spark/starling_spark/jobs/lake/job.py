@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from starling_common.metrics import Metrics
+from starling_common.telemetry.metrics import Metrics
 from starling_spark.jobs.lake.batches import LakeWriter
 from starling_spark.kafka.sources import kafka_records
 from starling_spark.lakehouse.settings import LakeSettings

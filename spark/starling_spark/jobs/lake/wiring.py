@@ -6,8 +6,8 @@ from threading import Event
 
 from prometheus_client import CollectorRegistry
 
-from starling_common.health import HealthServer
-from starling_common.metrics import Metrics
+from starling_common.telemetry.health import HealthServer
+from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.lake.job import Batches, start

@@ -4,8 +4,8 @@ import sys
 
 from prometheus_client import CollectorRegistry
 
-from starling_common.logs import configure_logs
-from starling_common.metrics import Metrics
+from starling_common.telemetry.logs import configure_logs
+from starling_common.telemetry.metrics import Metrics
 from starling_spark.lakehouse.access import lake_tables, opened, upkeep_of
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.lakehouse.warehouse_lock import WarehouseInUse

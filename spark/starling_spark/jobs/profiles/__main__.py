@@ -3,7 +3,7 @@
 import signal
 from threading import Event
 
-from starling_common.logs import configure_logs
+from starling_common.telemetry.logs import configure_logs
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.jobs.profiles.wiring import profiles_job
 

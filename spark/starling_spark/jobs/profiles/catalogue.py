@@ -1,7 +1,7 @@
 """Adapter: the definitions of computed traits, read from their topic."""
 
-from starling_common.definitions import definitions_fold
-from starling_common.folded_topic import FoldedTopic
+from starling_common.kafka.folded_topic import FoldedTopic
+from starling_common.records.definitions import definitions_fold
 from starling_common.wire import Codec
 from starling_spark.jobs.profiles.definitions import Definition, Definitions, fold_definition
 

@@ -12,10 +12,10 @@ from threading import Event
 from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
-from starling_common.instants import wall_clock_ms
-from starling_common.kafka import BrokerUnavailable
-from starling_common.logs import log
-from starling_common.metrics import Metrics
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.telemetry.logs import log
+from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_ms
 from starling_spark.jobs.profiles.catalogue import TraitCatalogue
 from starling_spark.jobs.profiles.definitions import Definition, read_definitions
 from starling_spark.jobs.profiles.positions import GroupPositions

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Message
 
-from starling_common.topic_range import range_consumer, read_range, spans
+from starling_common.kafka.topic_range import range_consumer, read_range, spans
 from starling_common.wire import Codec, DecodeError
 from starling_spark.jobs.profiles.transform import Topics
 

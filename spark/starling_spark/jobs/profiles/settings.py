@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from starling_common.topics import AGGREGATES, BEHAVIOUR, CLOCK, TRAIT_DEFINITIONS
+from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, CLOCK, TRAIT_DEFINITIONS
 from starling_spark.session.settings import SparkSettings
 
 

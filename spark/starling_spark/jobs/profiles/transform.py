@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, types
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from starling_common.instants import wall_clock_micros
 from starling_common.outcome import Refused
 from starling_common.settings import Clock as ClockMode
+from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import FieldReader
 from starling_spark.jobs.profiles.definitions import Definition, read_definitions
 from starling_spark.jobs.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal

@@ -7,8 +7,8 @@ from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
-from starling_common.health import HealthServer
-from starling_common.metrics import Metrics
+from starling_common.telemetry.health import HealthServer
+from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
 from starling_spark.jobs.profiles.catalogue import TraitCatalogue
 from starling_spark.jobs.profiles.job import ProfilesDependencies, ProfilesJob

@@ -4,8 +4,8 @@ import argparse
 import re
 import sys
 
-from starling_common.instants import format_instant, parse_instant
-from starling_common.logs import configure_logs
+from starling_common.telemetry.logs import configure_logs
+from starling_common.time.instants import format_instant, parse_instant
 from starling_spark.jobs.replay.comparing import table
 from starling_spark.jobs.replay.diff import diff, diff_profiles
 from starling_spark.jobs.replay.job import InTheFuture, ReplayNotFound, replay

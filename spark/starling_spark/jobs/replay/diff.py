@@ -1,6 +1,6 @@
 """Edge: a replay compared with the published memberships of its instant, and with the profiles on events."""
 
-from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE
+from starling_common.kafka.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_spark.history import feed
 from starling_spark.history.memberships import members, membership_changes, stays
 from starling_spark.history.past import timed

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame, functions
 
-from starling_common.instants import format_instant, wall_clock_ms
-from starling_common.logs import log
+from starling_common.kafka.topics import SEGMENT_DEFINITIONS
 from starling_common.settings import Clock
-from starling_common.topics import SEGMENT_DEFINITIONS
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import format_instant, wall_clock_ms
 from starling_spark.history.past import of_users, reached, timed
 from starling_spark.jobs.replay.manifest import Manifest, segments, setting
 from starling_spark.jobs.replay.place import ReplayContext

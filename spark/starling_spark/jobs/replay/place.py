@@ -5,7 +5,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from starling_common.topics import MEMBERSHIP, MEMBERSHIP_STATE, SEGMENT_DEFINITIONS
+from starling_common.kafka.topics import MEMBERSHIP, MEMBERSHIP_STATE, SEGMENT_DEFINITIONS
 from starling_spark.history.past import FIELDS
 from starling_spark.jobs.replay.settings import ReplaySettings
 from starling_spark.kafka.codec import Wire

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from starling_common.topics import BEHAVIOUR, PROFILE
+from starling_common.kafka.topics import BEHAVIOUR, PROFILE
 from starling_spark.history.past import FIELDS, ORDER
 
 CARRIED: Final[Mapping[str, tuple[str, ...]]] = {**FIELDS, BEHAVIOUR: (*FIELDS[BEHAVIOUR], "traits")}

@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, types
 
-from starling_common.logs import log
+from starling_common.telemetry.logs import log
 from starling_spark.history.past import FIELDS, corrected_rows, lake_rows, past_rows
 from starling_spark.jobs.replay.place import ReplayContext
 from starling_spark.jobs.replay.profiles import CARRIED

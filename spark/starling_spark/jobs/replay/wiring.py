@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from starling_common.topics import load_catalogue
+from starling_common.kafka.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_spark.jobs.replay.place import TOPICS, ReplayContext
 from starling_spark.jobs.replay.settings import ReplaySettings

@@ -4,7 +4,7 @@ import argparse
 import re
 import sys
 
-from starling_common.logs import configure_logs
+from starling_common.telemetry.logs import configure_logs
 from starling_spark.jobs.reprocess import commands
 from starling_spark.jobs.reprocess.commands import Words
 from starling_spark.jobs.reprocess.job import NotAllowed, ReprocessingNotFound

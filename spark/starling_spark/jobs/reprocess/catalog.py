@@ -3,7 +3,7 @@
 from pyspark.sql import functions
 from pyspark.sql.window import Window
 
-from starling_common.topics import PRODUCTS
+from starling_common.kafka.topics import PRODUCTS
 from starling_items.enrich import Product
 from starling_spark.jobs.reprocess.context import RunContext
 from starling_spark.kafka.decoding import Reading, decoded

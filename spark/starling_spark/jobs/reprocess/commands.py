@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 
-from starling_common.instants import format_instant
+from starling_common.time.instants import format_instant
 from starling_spark.jobs.reprocess.catalog import products_now
 from starling_spark.jobs.reprocess.comparing import difference, table
 from starling_spark.jobs.reprocess.context import RunContext, Tables

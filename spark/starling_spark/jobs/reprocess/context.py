@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from pyspark.sql import DataFrame, SparkSession, types
 
-from starling_common.topics import AGGREGATES, BEHAVIOUR, INGEST_TOPICS, PRODUCTS, PROFILE
+from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, INGEST_TOPICS, PRODUCTS, PROFILE
 from starling_spark.jobs.reprocess.plan import Plan
 from starling_spark.jobs.reprocess.settings import ReprocessSettings
 from starling_spark.kafka.codec import Wire

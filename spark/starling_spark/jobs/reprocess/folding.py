@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.outcome import Done, Refused, Skipped
 from starling_common.settings import Clock
-from starling_common.topics import BEHAVIOUR
 from starling_common.values import record_key
 from starling_items.computed import fold_computed
 from starling_items.enrich import Product

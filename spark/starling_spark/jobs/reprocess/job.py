@@ -11,10 +11,10 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, functions
 
 import starling_items
-from starling_common.instants import wall_clock_ms
-from starling_common.logs import log
+from starling_common.kafka.topics import INGEST_TOPICS
 from starling_common.settings import Clock
-from starling_common.topics import INGEST_TOPICS
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_ms
 from starling_spark.jobs.reprocess import raw
 from starling_spark.jobs.reprocess.context import RunContext, Tables
 from starling_spark.jobs.reprocess.folding import Making

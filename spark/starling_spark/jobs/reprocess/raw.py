@@ -10,9 +10,9 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions, types
 
-from starling_common.instants import LATEST_MS
+from starling_common.kafka.topics import INGEST_TOPICS
 from starling_common.settings import Clock
-from starling_common.topics import INGEST_TOPICS
+from starling_common.time.instants import LATEST_MS
 from starling_common.wire import schema_text
 from starling_spark.kafka.columns import columns_of
 from starling_spark.kafka.decoding import REFUSED

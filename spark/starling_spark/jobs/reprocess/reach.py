@@ -7,8 +7,8 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions
 
-from starling_common.kafka import committed, consumer_config, partitions_of, watermarks
-from starling_common.topics import INGEST_TOPICS
+from starling_common.kafka.clients import committed, consumer_config, partitions_of, watermarks
+from starling_common.kafka.topics import INGEST_TOPICS
 from starling_spark.jobs.reprocess.context import REACHED, RunContext
 from starling_spark.kafka.sources import kafka_past
 from starling_spark.lakehouse.in_force import EVENT_TABLES

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from starling_common.topics import BEHAVIOUR, PROFILE, load_catalogue
+from starling_common.kafka.topics import BEHAVIOUR, PROFILE, load_catalogue
 from starling_common.wire import schema_text
 from starling_spark.jobs.reprocess.folding import Made, Making, event_time_ms, made_of
 from starling_spark.jobs.reprocess.raw import PLACE, raw_columns

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from starling_common.topics import load_catalogue
+from starling_common.kafka.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_spark.jobs.reprocess.context import CARRIED, RunContext
 from starling_spark.jobs.reprocess.settings import ReprocessSettings

@@ -3,7 +3,7 @@
 import signal
 from threading import Event
 
-from starling_common.logs import configure_logs
+from starling_common.telemetry.logs import configure_logs
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.jobs.views.wiring import run_views
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
 
-from starling_common.instants import wall_clock_micros
-from starling_common.metrics import Metrics
 from starling_common.settings import Clock
+from starling_common.telemetry.metrics import Metrics
+from starling_common.time.instants import wall_clock_micros
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.jobs.views.store import ViewStore, upsert
 from starling_spark.jobs.views.transform import TIMES, events, read, timed, totals

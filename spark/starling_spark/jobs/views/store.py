@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, types
 
-from starling_common.database import Database
+from starling_common.cassandra.database import Database
 from starling_common.settings import Cassandra
 from starling_spark.jobs.views.view import View
 

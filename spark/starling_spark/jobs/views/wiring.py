@@ -5,9 +5,9 @@ from threading import Event
 
 from prometheus_client import CollectorRegistry
 
-from starling_common.database import Database
-from starling_common.health import HealthServer
-from starling_common.metrics import Metrics
+from starling_common.cassandra.database import Database
+from starling_common.telemetry.health import HealthServer
+from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
 from starling_spark.jobs.views.catalogue import views
 from starling_spark.jobs.views.job import ViewsContext, start_refusals, start_view

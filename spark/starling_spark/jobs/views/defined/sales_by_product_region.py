@@ -7,7 +7,7 @@ not move former sales.
 
 from pyspark.sql import Column, DataFrame, functions
 
-from starling_common.topics import BEHAVIOUR
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_spark.jobs.views.view import View
 
 _ORDER = "Order Completed"

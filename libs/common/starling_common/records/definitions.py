@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from starling_common.cassandra.read_models import ARCHIVED, DEFINED, DISABLED, PAUSED
 from starling_common.outcome import Outcome, Refused
-from starling_common.read_models import ARCHIVED, DEFINED, DISABLED, PAUSED
 from starling_common.wire import Record
 
 T = TypeVar("T")

@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from starling_common.headers import Headers
-from starling_common.logs import log
+from starling_common.kafka.topics import MAX_RECORD_BYTES
 from starling_common.retries import retrying
-from starling_common.topics import MAX_RECORD_BYTES
+from starling_common.telemetry.logs import log
 
 T = TypeVar("T")
 

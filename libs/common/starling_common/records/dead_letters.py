@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from starling_common.headers import Headers, header, headers_of, record_headers
-from starling_common.instants import LATEST_MS
 from starling_common.outcome import Refused
+from starling_common.time.instants import LATEST_MS
 from starling_common.values import deterministic_id, split_key
 from starling_common.wire import Record
 

@@ -11,7 +11,7 @@ from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
 from cassandra.connection import ConnectionException
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, Statement
 
-from starling_common.cassandra import DatabaseUnavailable, open_session
+from starling_common.cassandra.sessions import DatabaseUnavailable, open_session
 from starling_common.settings import Cassandra
 
 Row: TypeAlias = dict[str, Any]

@@ -19,8 +19,8 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server
 from pydantic import Field
 
-from starling_common.logs import log
 from starling_common.settings import Http
+from starling_common.telemetry.logs import log
 
 _BACKLOG: Final = 2048
 """Most connections that the system has accepted and the server has not."""

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from starling_common.instants import format_instant
+from starling_common.time.instants import format_instant
 from starling_common.wire import Record
 
 

@@ -6,9 +6,9 @@ from typing import Generic, TypeAlias, TypeVar
 
 from confluent_kafka import Message
 
-from starling_common.kafka import BrokerUnavailable, TopicView
-from starling_common.logs import log
+from starling_common.kafka.clients import BrokerUnavailable, TopicView
 from starling_common.outcome import Done, Outcome, Refused
+from starling_common.telemetry.logs import log
 from starling_common.wire import Codec, DecodeError, Record
 
 T = TypeVar("T")

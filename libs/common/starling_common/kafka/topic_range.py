@@ -6,7 +6,15 @@ from typing import Any, Final, TypeAlias
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, Message, TopicPartition
 
-from starling_common.kafka import PARTITION_EOF, BrokerUnavailable, consumer_config, is_passing, offsets, partitions_of, watermarks
+from starling_common.kafka.clients import (
+    PARTITION_EOF,
+    BrokerUnavailable,
+    consumer_config,
+    is_passing,
+    offsets,
+    partitions_of,
+    watermarks,
+)
 
 Partition: TypeAlias = tuple[str, int]
 """Topic and number."""

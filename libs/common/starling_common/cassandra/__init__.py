@@ -1,0 +1,1 @@
+"""Sessions of Cassandra, prepared statements, and the names of the read models."""

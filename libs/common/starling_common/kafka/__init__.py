@@ -1,0 +1,1 @@
+"""Clients of Kafka, the names of the topics, and reads of whole topics."""

@@ -1,0 +1,1 @@
+"""Dead letters, definitions, membership changes and delivery outcomes as records and as JSON."""

@@ -1,0 +1,1 @@
+"""Logs, metrics and health checks of a process."""

@@ -1,0 +1,1 @@
+"""Instants and the time zones of workspaces."""
