@@ -61,7 +61,12 @@ def test_a_clean_change_is_committed(commit: Commit) -> None:
     [
         pytest.param('"""Bounds."""\n\nMAX_IDS  =  512\n', "ruff-format", "libs/common/planted.py", id="format"),
         pytest.param('"""Bounds."""\n\nimport os\n', "ruff", "F401", id="lint"),
-        pytest.param('"""Bounds that the broker tells."""\n', "vocabulary", "'tells' is retired", id="vocabulary"),
+        pytest.param(
+            '"""Bounds that the broker tells."""\n',  # vocabulary: tells: the planted word
+            "vocabulary",
+            "'tells' is retired",  # vocabulary: tells: the planted word
+            id="vocabulary",
+        ),
     ],
 )
 def test_a_hook_refuses_a_planted_fault(commit: Commit, text: str, hook: str, reason: str) -> None:
