@@ -1,6 +1,9 @@
 """The webhook channel against a real HTTP server that verifies with the published library."""
 
-from collections.abc import Iterator
+import gzip
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -105,6 +108,73 @@ def test_what_each_status_means(status: int, headers: dict[str, str], answer: An
         message = Message("default", "ada", "d", "m", "hook", f"http://127.0.0.1:{server.server_port}/hook", "{}", 1)
         assert contract.send(contract.open, message) == [answer]
         assert handler.calls == 1
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _drip_headers(handler: BaseHTTPRequestHandler) -> None:
+    while True:
+        handler.wfile.write(b"X: y\r\n")
+        time.sleep(0.02)  # sleep: the pace of the endpoint
+
+
+def _drip_body(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"Content-Length: 1000000\r\n\r\n")
+    while True:
+        handler.wfile.write(b"y")
+        time.sleep(0.02)  # sleep: the pace of the endpoint
+
+
+def _hang(handler: BaseHTTPRequestHandler) -> None:
+    handler.rfile.read()  # returns when the client closes the connection
+
+
+def _send_endless_body(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"\r\n")
+    while True:
+        handler.wfile.write(bytes(65_536))
+
+
+def _send_gzip_bomb(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(BOMB))
+    handler.wfile.write(BOMB)
+
+
+BOMB = gzip.compress(bytes(2**24))
+LATE = Again("the endpoint did not answer within 0.5 s")
+
+
+@pytest.mark.parametrize(
+    ("respond", "answer"),
+    [
+        pytest.param(_drip_headers, LATE, id="headers drip"),
+        pytest.param(_drip_body, Delivered(200), id="body drips"),
+        pytest.param(_hang, LATE, id="no response"),
+        pytest.param(_send_endless_body, Delivered(200), id="endless body"),
+        pytest.param(_send_gzip_bomb, Delivered(200), id="gzip bomb"),
+    ],
+)
+def test_a_hostile_endpoint_costs_one_attempt_its_deadline(
+    respond: Callable[[BaseHTTPRequestHandler], None], answer: Answer
+) -> None:
+    class Handler(_Answering):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            with suppress(OSError):
+                respond(self)
+
+    def channel() -> Channel:
+        client = httpx.AsyncClient(timeout=5, follow_redirects=False, trust_env=False)
+        return WebhookChannel(client, targets(definition()), allow_private=True, deadline_seconds=0.5)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        message = Message("default", "ada", "d", "m", "hook", f"http://127.0.0.1:{server.server_port}/hook", "{}", 1)
+        assert TestWebhook().send(channel, message) == [answer]
     finally:
         server.shutdown()
         server.server_close()

@@ -1,5 +1,7 @@
 """Adapter: the webhook channel, signed according to Standard Webhooks 1.0."""
 
+import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -12,6 +14,9 @@ from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible
 from starling_delivery.settings import Settings
 from starling_delivery.targets import Targets
 
+MAX_RESPONSE_BYTES = 65_536
+"""Bytes of a response that are read, so that its connection can be used again. A longer one ends its connection."""
+
 MAX_RETRY_AFTER_SECONDS = 3600.0
 """Maximum of a Retry-After header; a mistake of the receiver must not delay its messages for days."""
 
@@ -21,18 +26,22 @@ class WebhookChannel:
 
     name = "webhook"
 
-    def __init__(self, client: httpx.AsyncClient, targets: Targets, *, allow_private: bool) -> None:
-        """`targets`: source of the secrets, read at each attempt so that a new secret takes effect immediately."""
+    def __init__(self, client: httpx.AsyncClient, targets: Targets, *, allow_private: bool, deadline_seconds: float = 15.0) -> None:
+        """`targets`: source of the secrets, read at each attempt so that a new secret takes effect immediately.
+
+        `deadline_seconds` bounds a whole attempt; the client's own time limits are those of single reads and writes.
+        """
         self._client = client
         self._targets = targets
         self._allow_private = allow_private
+        self._deadline_seconds = deadline_seconds
 
     @classmethod
     def open(cls, settings: Settings, targets: Targets) -> "WebhookChannel":
         """Return a channel with its own HTTP client."""
         limits = httpx.Limits(max_connections=settings.max_in_flight, max_keepalive_connections=settings.max_in_flight)
         client = httpx.AsyncClient(timeout=settings.timeout_seconds, limits=limits, follow_redirects=False, trust_env=False)
-        return cls(client, targets, allow_private=settings.allow_private_addresses)
+        return cls(client, targets, allow_private=settings.allow_private_addresses, deadline_seconds=settings.timeout_seconds)
 
     async def send(self, message: Message) -> Answer:
         """Make one attempt and return its result."""
@@ -40,20 +49,39 @@ class WebhookChannel:
         if target is None:
             return Impossible("the webhook is archived")
         try:
-            resolved = await resolve(message.address, allow_private=self._allow_private)
-            headers = signed_headers(target.secret, message) | {"host": resolved.host_header}
-            response = await self._client.post(
-                resolved.url, content=message.payload.encode(), headers=headers, extensions={"sni_hostname": resolved.host}
-            )
+            async with asyncio.timeout(self._deadline_seconds):
+                return await self._attempt(target.secret, message)
+        except TimeoutError:
+            return Again(f"the endpoint did not answer within {self._deadline_seconds:g} s")
         except AddressRefused as refused:
             return Impossible(str(refused))
         except (httpx.HTTPError, OSError) as error:
             return Again(f"{type(error).__name__}: {error}")
-        return answer_of(response)
+
+    async def _attempt(self, secret: str, message: Message) -> Answer:
+        resolved = await resolve(message.address, allow_private=self._allow_private)
+        headers = signed_headers(secret, message) | {"host": resolved.host_header}
+        async with self._client.stream(
+            "POST", resolved.url, content=message.payload.encode(), headers=headers, extensions={"sni_hostname": resolved.host}
+        ) as response:
+            # The status decides. The body is read only for the sake of its connection, and never for long.
+            with suppress(httpx.HTTPError, TimeoutError):
+                async with asyncio.timeout(self._deadline_seconds / 10):
+                    await _discard(response)
+            return answer_of(response)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
+
+
+async def _discard(response: httpx.Response) -> None:
+    size_bytes = 0
+    # The raw bytes: a compressed response is never expanded.
+    async for part in response.aiter_raw():
+        size_bytes += len(part)
+        if size_bytes > MAX_RESPONSE_BYTES:
+            return
 
 
 def signed_headers(secret: str, message: Message) -> dict[str, str]:
@@ -63,6 +91,7 @@ def signed_headers(secret: str, message: Message) -> dict[str, str]:
     return {
         "content-type": "application/json",
         "user-agent": "Starling-Webhooks/1",
+        "accept-encoding": "identity",
         "webhook-id": message.message_id,
         "webhook-timestamp": str(now_seconds),
         "webhook-signature": signature,
