@@ -1,5 +1,6 @@
 """Edge: runs of the backfill, sequentially, until no segment waits for one."""
 
+import itertools
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -68,7 +69,10 @@ class BackfillJob:
         for cut in cuts:
             records = cut.records(waiting.topics, before.get(cut.partition))
             shares.append(Share(cut.partition, PLANNED, dict(cut.inputs), cut.stream_time_ms, 0, records))
-        run = Run(f"backfill-{now // 1000}", RUNNING, now, now, waiting.versions, waiting.leaves)
+        # A run without records ends within the millisecond in which the next one starts.
+        known, at_ms = self._dependencies.known.runs(), now // 1000
+        name = next(name for later in itertools.count() if (name := f"backfill-{at_ms + later}") not in known)
+        run = Run(name, RUNNING, now, now, waiting.versions, waiting.leaves)
         run = replace(run, base=None if base is None else base.name)
         run = replace(run, shares={share.number: share for share in shares})
         self._dependencies.reporter.publish(run, *shares)
