@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from threading import Thread
 
 from starling_common.telemetry.logs import configure_logs
 from starling_projector.settings import STAGE, ProjectorSettings
@@ -13,8 +14,9 @@ def main() -> int:
     settings = ProjectorSettings()
     configure_logs(STAGE, settings.log_level)
     worker = build_worker(settings)
+    # The handler runs between two instructions of the main thread, which may hold the lock that `stop` takes.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: worker.stop())
+        signal.signal(number, lambda *_: Thread(target=worker.stop, name="stop", daemon=True).start())
     worker.run()
     return 0
 
