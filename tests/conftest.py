@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -65,6 +66,13 @@ def pytest_sessionstart() -> None:
         and subprocess.run([sys.executable, ROOT / "apps" / "local" / "compile_native.py", "--check"], check=False).returncode
     ):
         raise pytest.UsageError("what is compiled in libs was made from other sources: make setup")
+
+
+def pytest_sessionfinish() -> None:
+    """Save the coverage of this process: pytest-xdist kills a process that takes more than 10 s to end."""
+    coverage = Coverage.current()
+    if coverage is not None:
+        coverage.save()
 
 
 @dataclass(frozen=True, slots=True)

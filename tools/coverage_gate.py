@@ -85,7 +85,7 @@ def measured(data: Path) -> dict[str, Any]:
         coverage.load()
         coverage.get_data().touch_files([str(ROOT / path) for path in sources() if package_of(path)])
         report = Path(directory) / "report.json"
-        coverage.json_report(outfile=str(report))
+        coverage.json_report(outfile=str(report), include=[f"{ROOT}/*"])  # tests also run copies of packages
         files: dict[str, Any] = json.loads(report.read_text())["files"]
     return files
 

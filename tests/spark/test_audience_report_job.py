@@ -40,7 +40,7 @@ PARTITIONS = 2
 UNTIL_MS = parse_instant("2026-03-10T12:00:00Z")
 
 
-class Place:
+class ReportInstance:
     """A feed under a unique prefix, and a keyspace of its own."""
 
     def __init__(self, stack: Stack, cassandra: Cassandra, directory: Path) -> None:
@@ -89,7 +89,7 @@ class Place:
         self._producer.produce(self.prefix + topic, value, key)
         assert self._producer.flush(30) == 0
 
-    def asked(self, show: str, workspace: str = "w") -> dict[str, Any]:
+    def queried(self, show: str, workspace: str = "w") -> dict[str, Any]:
         return Reports(CassandraReports(self.database)).page(workspace, RowRequest(show, None, None, None), PageOf(100, None))
 
     def source(self, spark: SparkSession) -> feed.FeedSource:
@@ -111,26 +111,26 @@ class Place:
 
 
 @pytest.fixture
-def place(stack: Stack, tmp_path: Path) -> Iterator[Place]:
+def instance(stack: Stack, tmp_path: Path) -> Iterator[ReportInstance]:
     with own_keyspace(stack.cassandra) as cassandra:
-        made = Place(stack, cassandra, tmp_path)
+        made = ReportInstance(stack, cassandra, tmp_path)
         made.deploy()
         yield made
         made.remove()
 
 
-def test_the_life_of_a_report(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+def test_the_life_of_a_report(spark: SparkSession, instance: ReportInstance, tmp_path: Path) -> None:
     # Ann entered so long ago that the feed has forgotten it; the state topic has not.
-    place.changed("ann", "s", 1, "2026-03-08T22:59:59Z", MEMBERSHIP_STATE)
-    place.changed("bob", "s", 1, "2026-03-08T23:00:00Z", MEMBERSHIP, MEMBERSHIP_STATE)
-    place.changed("bob", "s", 2, "2026-03-10T08:00:00Z", MEMBERSHIP, MEMBERSHIP_STATE)
-    place.changed("ann", "t", 1, "2026-03-10T11:00:00Z", MEMBERSHIP, MEMBERSHIP, MEMBERSHIP_STATE)
-    place.changed("zoe", "s", 1, "2026-03-10T11:00:00Z", workspace="other")
-    place.send(MEMBERSHIP, b"w/ann", b"broken")
+    instance.changed("ann", "s", 1, "2026-03-08T22:59:59Z", MEMBERSHIP_STATE)
+    instance.changed("bob", "s", 1, "2026-03-08T23:00:00Z", MEMBERSHIP, MEMBERSHIP_STATE)
+    instance.changed("bob", "s", 2, "2026-03-10T08:00:00Z", MEMBERSHIP, MEMBERSHIP_STATE)
+    instance.changed("ann", "t", 1, "2026-03-10T11:00:00Z", MEMBERSHIP, MEMBERSHIP, MEMBERSHIP_STATE)
+    instance.changed("zoe", "s", 1, "2026-03-10T11:00:00Z", workspace="other")
+    instance.send(MEMBERSHIP, b"w/ann", b"broken")
     out = tmp_path / "report"
-    counts = report(place.source(spark), place.settings, ReportRequest(UNTIL_MS, out.as_uri()))
+    counts = report(instance.source(spark), instance.settings, ReportRequest(UNTIL_MS, out.as_uri()))
     assert counts == {"days": 5, "retention": 1, "overlap": 5}
-    days = place.asked("days")
+    days = instance.queried("days")
     assert [(row["segment"], row["day"], row["size"], row["entries"], row["exits"]) for row in days["items"]] == [
         ("s", "2026-03-08", 1, 1, 0),
         ("s", "2026-03-09", 2, 1, 0),  # in Berlin it is a day later by then
@@ -139,22 +139,24 @@ def test_the_life_of_a_report(spark: SparkSession, place: Place, tmp_path: Path)
     ]
     assert (days["as_of"], days["timezone"]) == ("2026-03-10T12:00:00.000Z", "Europe/Berlin")
     assert (days["records_missing"], days["records_unreadable"]) == (0, 1)
-    assert place.asked("retention")["items"] == [{"segment": "s", "day": "2026-03-08", "days_later": 1, "entered": 1, "still": 1}]
-    shared = {(row["segment"], row["other_key"]): row["users"] for row in place.asked("overlap")["items"]}
+    assert instance.queried("retention")["items"] == [
+        {"segment": "s", "day": "2026-03-08", "days_later": 1, "entered": 1, "still": 1}
+    ]
+    shared = {(row["segment"], row["other_key"]): row["users"] for row in instance.queried("overlap")["items"]}
     assert shared == {("s", "s"): 1, ("s", "t"): 1, ("t", "s"): 1, ("t", "t"): 1}
     files = ds.dataset(out / "days", format="parquet").to_table().to_pylist()
     assert {(row["segment_key"], str(row["day"]), row["size"]) for row in files if row["workspace"] == "w"} == {
         (row["segment"], row["day"], row["size"]) for row in days["items"]
     }
-    _the_next_one_takes_its_place(spark, place, out)
+    _the_next_one_takes_its_place(spark, instance, out)
 
 
-def _the_next_one_takes_its_place(spark: SparkSession, place: Place, out: Path) -> None:
-    kept = place.rows_kept()
+def _the_next_one_takes_its_place(spark: SparkSession, instance: ReportInstance, out: Path) -> None:
+    kept = instance.rows_kept()
     with pytest.raises(AnalysisException, match="already exists"):
-        report(place.source(spark), place.settings, ReportRequest(UNTIL_MS, out.as_uri()))
-    place.into_lake(spark)
-    place.changed("ann", "t", 2, "2026-03-10T11:30:00Z")
-    report(place.source(spark), place.settings, ReportRequest(UNTIL_MS, out.as_uri(), overwrite=True))
-    assert [row["size"] for row in place.asked("days")["items"]] == [1, 2, 1, 0]
-    assert place.rows_kept() == kept - 3  # of the overlap; the former report's rows are gone
+        report(instance.source(spark), instance.settings, ReportRequest(UNTIL_MS, out.as_uri()))
+    instance.into_lake(spark)
+    instance.changed("ann", "t", 2, "2026-03-10T11:30:00Z")
+    report(instance.source(spark), instance.settings, ReportRequest(UNTIL_MS, out.as_uri(), overwrite=True))
+    assert [row["size"] for row in instance.queried("days")["items"]] == [1, 2, 1, 0]
+    assert instance.rows_kept() == kept - 3  # of the overlap; the former report's rows are gone

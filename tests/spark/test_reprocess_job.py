@@ -138,5 +138,5 @@ def _put_in_force(place: RunContext, plan: Plan) -> None:
     assert Tables(place, "summer").plan() is None
 
 
-def arguments(name: str) -> commands.Words:
-    return commands.Words(name=name)
+def arguments(name: str) -> commands.Arguments:
+    return commands.Arguments(name=name)

@@ -43,9 +43,9 @@ class Switch:
     past: Mapping[bytes, UserState]
 
     def adopt(self, key: bytes, state: UserState) -> None:
-        """Add the history of a key to the leaf nodes that its state lacks.
+        """Fill the leaf nodes that `state` lacks with the values that the topics' records of `key` give.
 
-        A doubtful leaf node that the state has stays unchanged: it may count records that the topics no longer contain.
+        A leaf node of `doubtful` that the state has keeps its value: it may count records that the topics no longer contain.
         """
         past = self.past.get(key)
         if past is None:

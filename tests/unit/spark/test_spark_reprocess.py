@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from starling_cli.app import build_app
 from starling_local.errors import NotPossible
-from starling_spark.jobs.reprocess.__main__ import _words, _words_of
-from starling_spark.jobs.reprocess.commands import Words, switch
+from starling_spark.jobs.reprocess.__main__ import _arguments_of, _words
+from starling_spark.jobs.reprocess.commands import Arguments, switch
 from starling_spark.jobs.reprocess.plan import Plan, cut_of, groups, rules_hash, table
 
 PLAN = Plan(
@@ -49,9 +49,9 @@ def test_the_list_states_the_progress_of_each_and_the_one_in_force() -> None:
 
 def test_the_command_line() -> None:
     given = _words().parse_args(["run", "--into", "a_1", "--catalog", "now", "--overwrite"])
-    assert _words_of(given) == Words("a_1", "now", overwrite=True)
+    assert _arguments_of(given) == Arguments("a_1", "now", overwrite=True)
     back = _words().parse_args(["switch", "--live"])
-    assert (back.run, _words_of(back)) == (switch, Words("", live=True))
+    assert (back.run, _arguments_of(back)) == (switch, Arguments("", live=True))
     for wrong in (["switch"], ["switch", "a", "--live"], ["run", "--into", "A-1"], ["run", "--into", "a", "--catalog", "later"]):
         with pytest.raises(SystemExit):
             _words().parse_args(wrong)

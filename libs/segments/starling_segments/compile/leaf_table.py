@@ -51,7 +51,7 @@ class LeafTable:
         """Return the id of these facts. Raises: InvalidPlan if other facts have the same id."""
         found = leaf_id(*facts)
         if self.facts.setdefault(found, facts) != facts:
-            raise InvalidPlan(f"two leaves share the identity {found}: {facts} and {self.facts[found]}")
+            raise InvalidPlan(f"two leaf nodes have the same id {found}: {facts} and {self.facts[found]}")
         return found
 
     def measured(self, measure: Measure) -> Any:

@@ -56,8 +56,8 @@ class Previews:
         elapsed = stopwatch()
         segment = requested_segment(document, known)
         running = self.definitions.running(workspace)
-        trial = compile_preview(segment, running.segments, None, running.paused)
-        sampler, limits, as_of = self._sampler(running, trial, elapsed)
+        preview = compile_preview(segment, running.segments, None, running.paused)
+        sampler, limits, as_of = self._sampler(running, preview, elapsed)
         found = Sample(SampleSize(1, 0, 0)) if sampler is None else sampler.sample()
         counted = _counted(found, lambda answer: answer.after)
         return counted | _accuracy(found, limits) | {"as_of": as_of, "took_ms": round(elapsed() * 1000)}
@@ -68,8 +68,8 @@ class Previews:
         before = self._defined(workspace, key)
         segment = requested_segment(document, known, before)
         running = self.definitions.running(workspace)
-        trial = compile_preview(segment, running.segments, key if key in running.segments else None, running.paused)
-        sampler, limits, as_of = self._sampler(running, trial, elapsed)
+        preview = compile_preview(segment, running.segments, key if key in running.segments else None, running.paused)
+        sampler, limits, as_of = self._sampler(running, preview, elapsed)
         if sampler is None:
             found = members = Sample(SampleSize(1, 0, 0))
         else:
@@ -103,7 +103,7 @@ class Previews:
         return {**explanation_json(explained, document), "paused": key in running.paused}
 
     def _sampler(
-        self, running: Running, trial: SegmentPreview, elapsed: Callable[[], float]
+        self, running: Running, preview: SegmentPreview, elapsed: Callable[[], float]
     ) -> tuple[Sampler | None, list[str], str | None]:
         """Return the sampler (None: no states exist), the limitations of the preview, and its `as_of`."""
         reported, name = self.audience.progress(), self.definitions.name()
@@ -113,11 +113,11 @@ class Previews:
         instants = _instants(snapshot, reported)
         maintained = {number: running.maintained(one, reported.get(number), name) for number, one in snapshot.partitions.items()}
         # Partitions usually maintain the same leaf nodes and then share the compiled history plan.
-        by_leaves = {leaves: required_history(trial, leaves, max(instants.values())) for leaves in set(maintained.values())}
+        by_leaves = {leaves: required_history(preview, leaves, max(instants.values())) for leaves in set(maintained.values())}
         pasts = {number: by_leaves[leaves] for number, leaves in maintained.items()}
-        limits = [limit for one, past in by_leaves.items() for limit in limitations(trial, one, past, RETENTION_MS)]
+        limits = [limit for one, past in by_leaves.items() for limit in limitations(preview, one, past, RETENTION_MS)]
         times = [instant for instant in instants.values() if instant > 0]
-        evaluator = CandidateEvaluator(running.workspace, trial, instants, pasts, self.pasts, self.clock)
+        evaluator = CandidateEvaluator(running.workspace, preview, instants, pasts, self.pasts, self.clock)
         as_of = format_instant(min(times)) if times else None
         return Sampler(snapshot, evaluator, self.rng, elapsed), list(dict.fromkeys(limits)), as_of
 

@@ -45,7 +45,7 @@ class CandidateEvaluator:
     """Evaluates users. By partition: `instants` (epoch ms), and `pasts` (None: the states have all necessary aggregates)."""
 
     workspace: str
-    trial: SegmentPreview
+    preview: SegmentPreview
     instants: Mapping[int, int]
     pasts: Mapping[int, RequiredHistory | None]
     reader: PastReader
@@ -68,7 +68,7 @@ class CandidateEvaluator:
                 history, cut = events[one.user_id]
                 memory = fold_history(past, state, self._in_time(history, now), now), past.fresh
                 limits = [_CUT] * cut + [_UNDATED] * self._has_undated(history, past)
-            yield one.user_id, evaluate(self.trial, state, memory, now), limits
+            yield one.user_id, evaluate(self.preview, state, memory, now), limits
 
     def _read(self, lacking: Sequence[Candidate]) -> Sequence[tuple[Sequence[PastEvent], bool]]:
         if not lacking:

@@ -58,7 +58,7 @@ def _json_object(field: str, text: str) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RecordDecoders:
     """How records are read.
 
     `read_event(value)` gives the fields of an event and `read_clock(value)` instant and correlation id of a clock
@@ -77,8 +77,8 @@ class Reading:
 class ChunkBuilder:
     """Gathers one run of records, in the order of their offsets."""
 
-    def __init__(self, reading: Reading, plans: Mapping[str, TraitPlan]) -> None:
-        self._reading = reading
+    def __init__(self, decoders: RecordDecoders, plans: Mapping[str, TraitPlan]) -> None:
+        self._decoders = decoders
         self._plans = plans
         self._chunks: dict[int, Chunk] = {}
 
@@ -86,18 +86,18 @@ class ChunkBuilder:
         """Take one record in; a bad one becomes a dead letter and nothing else. `whole`: all of it, which only that needs."""
         chunk = self._chunks.get(partition)
         if chunk is None:
-            chunk = self._chunks[partition] = Chunk(self._reading.not_before_ms, "", {}, [])
+            chunk = self._chunks[partition] = Chunk(self._decoders.not_before_ms, "", {}, [])
         try:
-            if topic == self._reading.events_topic:
-                self._take_event(chunk, timestamp_ms, self._reading.read_event(value or b""))
+            if topic == self._decoders.events_topic:
+                self._take_event(chunk, timestamp_ms, self._decoders.read_event(value or b""))
             elif topic is None:
                 _move(chunk, timestamp_ms, "")
             else:
-                instant_ms, correlation_id = self._reading.read_clock(value or b"")
-                if self._reading.clock is ClockMode.EVENT:
+                instant_ms, correlation_id = self._decoders.read_clock(value or b"")
+                if self._decoders.clock is ClockMode.EVENT:
                     _move(chunk, instant_ms, correlation_id)
         except (DecodeError, BadEvent) as error:
-            refused = self._reading.refuse(whole(), error.code if isinstance(error, DecodeError) else CODE_BAD_EVENT, str(error))
+            refused = self._decoders.refuse(whole(), error.code if isinstance(error, DecodeError) else CODE_BAD_EVENT, str(error))
             if refused is not None:
                 chunk.refused.append(refused)
 
@@ -109,7 +109,7 @@ class ChunkBuilder:
         workspace, user_id, name, time_ms, correlation_id, *texts = fields
         plan = self._plans.get(workspace)
         matches = None if plan is None else plan.measures.matches(Event(name, time_ms, texts))
-        _move(chunk, time_ms if self._reading.clock is ClockMode.EVENT else timestamp_ms, correlation_id)
+        _move(chunk, time_ms if self._decoders.clock is ClockMode.EVENT else timestamp_ms, correlation_id)
         if not matches:
             return
         key = record_key(workspace, user_id).decode()

@@ -22,7 +22,7 @@ from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import FieldReader
 from starling_spark.jobs.profiles.definitions import Definition, read_definitions
 from starling_spark.jobs.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal
-from starling_spark.jobs.profiles.matches import EVENT_FIELDS, ChunkBuilder, Reading
+from starling_spark.jobs.profiles.matches import EVENT_FIELDS, ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.outputs import OutputBatches, computed_encoder, unpack
 from starling_spark.jobs.profiles.plans import TraitPlan, compile_traits
 from starling_spark.jobs.profiles.wheel import Slot
@@ -101,9 +101,9 @@ def _match(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordB
     def match(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
         plans = _plans(job.definitions)
-        reading = _reading(job, plans)
+        decoders = _decoders(job, plans)
         for batch in batches:
-            chunks = _chunks(batch, ChunkBuilder(reading, plans))
+            chunks = _chunks(batch, ChunkBuilder(decoders, plans))
             encoded = [msgspec.msgpack.encode(chunk) for chunk in chunks.values()]
             yield pa.RecordBatch.from_pydict({"partition": list(chunks), "chunk": encoded}, _CHUNKS_IN_ARROW)
 
@@ -126,7 +126,7 @@ def _plans(definitions: tuple[Definition, ...]) -> Mapping[str, TraitPlan]:
     return compile_traits(read_definitions(definitions)[0])
 
 
-def _reading(job: Job, plans: Mapping[str, TraitPlan]) -> Reading:
+def _decoders(job: Job, plans: Mapping[str, TraitPlan]) -> RecordDecoders:
     topics, wire = job.topics, job.wire
     before = {(topic, partition): offset for topic, partition, offset in job.refused_before}
     header_reader = HeaderReader(job.brokers)
@@ -141,7 +141,7 @@ def _reading(job: Job, plans: Mapping[str, TraitPlan]) -> Reading:
     read_event = FieldReader(wire.codec(topics.events), (*EVENT_FIELDS, *_more_fields(plans)))
     read_clock = FieldReader(wire.codec(topics.clock), ("instant", "correlation_id"))
     not_before_ms = job.started_ms if job.clock is ClockMode.WALL else 0
-    return Reading(topics.events, job.clock, not_before_ms, read_event, read_clock, refuse)
+    return RecordDecoders(topics.events, job.clock, not_before_ms, read_event, read_clock, refuse)
 
 
 def _more_fields(plans: Mapping[str, TraitPlan]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import sys
 
 from starling_common.telemetry.logs import configure_logs
 from starling_spark.jobs.reprocess import commands
-from starling_spark.jobs.reprocess.commands import Words
+from starling_spark.jobs.reprocess.commands import Arguments
 from starling_spark.jobs.reprocess.job import NotAllowed, ReprocessingNotFound
 from starling_spark.jobs.reprocess.settings import ReprocessSettings
 from starling_spark.jobs.reprocess.wiring import opened
@@ -20,7 +20,7 @@ def main() -> int:
     configure_logs("reprocess", settings.log_level, sys.stderr)
     try:
         with opened(settings) as place:
-            text, code = given.run(place, _words_of(given))
+            text, code = given.run(place, _arguments_of(given))
     except (ReprocessingNotFound, NotAllowed, WarehouseInUse) as error:
         sys.stderr.write(f"reprocess: {error}\n")
         return 2
@@ -54,9 +54,9 @@ def _words() -> argparse.ArgumentParser:
     return words
 
 
-def _words_of(given: argparse.Namespace) -> Words:
-    own = {name: value for name, value in vars(given).items() if name in Words.__slots__ and value is not None}
-    return Words(**{"name": "", **own})
+def _arguments_of(given: argparse.Namespace) -> Arguments:
+    own = {name: value for name, value in vars(given).items() if name in Arguments.__slots__ and value is not None}
+    return Arguments(**{"name": "", **own})
 
 
 def _name(text: str) -> str:

@@ -16,7 +16,7 @@ from starling_spark.lakehouse.in_force import EVENT_TABLES
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Arguments:
     """The arguments of the command line; each command uses some of them."""
 
     name: str
@@ -29,7 +29,7 @@ CommandResult = tuple[str, int]
 """The output text, and the exit code."""
 
 
-def run(context: RunContext, given: Words) -> CommandResult:
+def run(context: RunContext, given: Arguments) -> CommandResult:
     """Make or continue a reprocessing, and print each step. Raises: ReprocessingNotFound, NotAllowed."""
     plan = begun(context, lambda: planned(context, given.name, given.catalog), given.name, overwrite=given.overwrite)
     _print_progress(plan)
@@ -38,7 +38,7 @@ def run(context: RunContext, given: Words) -> CommandResult:
     return f"{made.name}: {counts}, received up to {format_instant(max(made.cut.values(), default=0) // 1000)}\n", 0
 
 
-def diff(context: RunContext, given: Words) -> CommandResult:
+def diff(context: RunContext, given: Arguments) -> CommandResult:
     """Compare the event tables of a reprocessing with the lake's own. Raises: ReprocessingNotFound."""
     tables, plan = Tables(context, given.name), _plan(context, given.name)
     found = [
@@ -49,14 +49,14 @@ def diff(context: RunContext, given: Words) -> CommandResult:
     return table(found), 0 if all(one.is_none for one in found) else 1
 
 
-def switch(context: RunContext, given: Words) -> CommandResult:
+def switch(context: RunContext, given: Arguments) -> CommandResult:
     """Put corrected tables in force, or the lake's own. Raises: ReprocessingNotFound, NotAllowed."""
     before = switched(context, None if given.live else given.name)
     back = "--live" if before is None else before.name
     return f"in force: {'the events as they were made live' if given.live else given.name}; back by `switch {back}`\n", 0
 
 
-def listed(context: RunContext, _given: Words) -> CommandResult:
+def listed(context: RunContext, _given: Arguments) -> CommandResult:
     """List all reprocessings."""
     now = in_force.corrected(context.lake)
     found = [Tables(context, name).plan() for name in context.lake.siblings()]
@@ -64,7 +64,7 @@ def listed(context: RunContext, _given: Words) -> CommandResult:
     return text if any(found) else "none\n", 0
 
 
-def remove(context: RunContext, given: Words) -> CommandResult:
+def remove(context: RunContext, given: Arguments) -> CommandResult:
     """Delete a reprocessing that is not in force. Raises: ReprocessingNotFound, NotAllowed."""
     now = in_force.corrected(context.lake)
     if now is not None and now.name == given.name:
