@@ -17,7 +17,7 @@ FUZZ_SEED ?= 1
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -54,6 +54,10 @@ fuzz-api: setup ## more than 5,000 generated requests to a running API, each ans
 api-clients: setup ## the quick start with a TypeScript and a Python client, generated from the OpenAPI document
 	@tests/contract/api/clients/setup.sh
 	@$(PYTHON) -m pytest tests/contract/api/clients/quick_start.py
+
+clients: setup ## published tracking clients, two of them in Chromium, through a faulty proxy: each item accepted exactly once
+	@tests/clients/setup.sh
+	@$(PYTHON) -m pytest --timeout 600 tests/clients/published.py
 
 faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20 times each, under load, and a broker away for 30 s: three quarters of an hour
 	@$(PYTHON) -m tests.faults_spark.profiles $(FAULTS_PROFILES)
