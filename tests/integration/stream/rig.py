@@ -53,6 +53,10 @@ class Worker:
         except OSError:
             return False
 
+    def metrics(self) -> bytes:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
+            return bytes(answer.read())
+
     def alive(self) -> bool:
         return self.process.poll() is None
 

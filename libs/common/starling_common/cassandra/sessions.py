@@ -7,11 +7,12 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, N
 from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
 from cassandra.query import dict_factory
 
+from starling_common.failures import InstallationFailure
 from starling_common.schemas import schema_directory
 from starling_common.settings import Cassandra
 
 
-class DatabaseUnavailable(Exception):
+class DatabaseUnavailable(InstallationFailure):
     """Cassandra did not respond. The same call can succeed later."""
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from starling_common.failures import InstallationFailure
 from starling_common.headers import Headers
 from starling_common.kafka.topics import MAX_RECORD_BYTES
 from starling_common.retries import retrying
@@ -34,7 +35,7 @@ PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the library's
 """The code of an end-of-partition event, which the client reports as an error."""
 
 
-class BrokerUnavailable(Exception):
+class BrokerUnavailable(InstallationFailure):
     """The broker did not complete a request. The same call can succeed later."""
 
 

@@ -1,13 +1,18 @@
 """Pure core: the dead letter of a refused record. Every stage builds its dead letters here."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starling_common.headers import Headers, header, headers_of, record_headers
 from starling_common.outcome import Refused
 from starling_common.time.instants import LATEST_MS
 from starling_common.values import deterministic_id, split_key
 from starling_common.wire import Record
+
+TIMER_ORIGIN: Final = "(timer)"
+"""The origin of a dead letter for a key whose timer cannot be fired. No topic can have the name."""
+SWITCH_ORIGIN: Final = "(definition)"
+"""The origin of a dead letter for a key that cannot be switched to new definitions."""
 
 
 class SourceRecord(NamedTuple):

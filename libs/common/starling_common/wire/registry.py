@@ -6,14 +6,15 @@ from contextlib import contextmanager
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from starling_common.failures import InstallationFailure
 from starling_common.wire.codec import Codec, UnknownSchema, schema_text
 
 
-class RegistryUnavailable(Exception):
+class RegistryUnavailable(InstallationFailure):
     """The registry did not respond, or responded with an internal error. The same call can succeed later."""
 
 
-class SchemaMissing(LookupError):
+class SchemaMissing(InstallationFailure, LookupError):
     """The subject lacks the required schema: the deploy step was not run for this version."""
 
 

@@ -3,16 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, Generic, NamedTuple
 
+from starling_common.failures import is_of_installation, poison
 from starling_common.outcome import Refused
 from starling_common.settings import Clock
 from starling_common.wire import DecodeError
+from starling_stream.fold.bisection import Bisection
 from starling_stream.fold.merge import Arrival, OrderedMerge
 from starling_stream.fold.pending_view import PendingView
 from starling_stream.fold.task_fold import TaskFold
 from starling_stream.model.errors import BatchMissing
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.phase import Phase
-from starling_stream.model.ports import Changed, PartialView, Sealed, StateView
+from starling_stream.model.ports import Changed, NoFailures, PartialView, Sealed, StateView, TaskFailures
 from starling_stream.model.processor import Inbound, S, Service
 from starling_stream.model.records import RawRecord, all_topics
 
@@ -36,6 +38,8 @@ class Step(NamedTuple):
     sealed: Sealed | None
     records: Sequence[Inbound]
     offsets: Mapping[str, int]
+    timers: int = 0
+    """The timers, or the keys of a switch, that the unit of work was to process at most."""
 
 
 class Task(Generic[S]):
@@ -69,9 +73,15 @@ class Task(Generic[S]):
         self._fold: TaskFold[S] | None = None
         self._idle_unit_at = 0
         self._markers_at = 0
+        self._failures: TaskFailures = NoFailures()
+        self._bisection = Bisection()
+        self._unfireable: Refused | None = None
+        """Why the processor cannot fire the first due timer, or switch the next key; the next unit passes over it."""
 
-    def run(self, below: StateView, fold: TaskFold[S], offsets: Mapping[str, int]) -> None:
+    def run(self, below: StateView, fold: TaskFold[S], offsets: Mapping[str, int], failures: TaskFailures | None = None) -> None:
         """Start with a restored store. `offsets`: where inputs resume, for at least one of them; earlier records are dropped."""
+        if failures is not None:
+            self._failures, self._bisection = failures, Bisection(failures.failed_at())
         self.phase = Phase.RUNNING
         self._below, self._fold = below, fold
         self.committed_meta = fold.meta
@@ -88,20 +98,83 @@ class Task(Generic[S]):
         """Fold these records and the timers that are due; return None if the task has nothing to commit.
 
         While some users are not loaded, the records that need them go back to the merge. `now` in microseconds of the wall clock.
+        If the processor raises, all records go back, and None is returned; smaller units follow until one record is found.
+        Raises: failures of the installation.
         """
         idle = None if records else self.idle_instant(now)
         records = self._loaded(records, idle)
+        if self._bisection.searching:
+            records, timers = self._part(records, idle)
         if not records and not self._has_due(idle) and not self._reports(idle, now):
             return self._markers(now)
-        sealed = self.fold.step(records, self.view, idle, timers)
+        why = self._unfireable
+        try:
+            postponed = None if why is None or records else self.fold.postpone(self.view, idle, why)
+            sealed = postponed or self.fold.step(records, self.view, idle, timers)
+        except Exception as cause:  # noqa: BLE001 - the cause may be a record, which must not stop the others
+            self.merge.put_back(self._judged(self.fold.meta.units, records, timers, cause))
+            return None
+        if not records:
+            self._unfireable = None
         self.drained = sealed.drained and self._timers_loaded(sealed.meta.stream_time_ms)
-        return Step(self.partition, sealed, records, self._offsets_after(records) or self.unmoved_offset())
+        return Step(self.partition, sealed, records, self._offsets_after(records) or self.unmoved_offset(), timers)
 
-    def switch_step(self, plan: bytes, limit: int) -> Step:
-        """Switch the next keys to the plan in force, at most `limit`."""
-        sealed = self.fold.switch_slice(plan, self.view, limit)
+    def switch_step(self, plan: bytes, limit: int) -> Step | None:
+        """Switch the next keys to the plan in force, at most `limit`; None if the processor raised, as in `step`."""
+        if self._bisection.searching:
+            limit = min(limit, self._bisection.timers)
+        why = self._unfireable
+        try:
+            skipped = None if why is None else self.fold.skip_switch(self.view, why)
+            sealed = skipped or self.fold.switch_slice(plan, self.view, limit)
+        except Exception as cause:  # noqa: BLE001 - as in `step`
+            self._judged(self.fold.meta.units, (), limit, cause)
+            return None
+        self._unfireable = None
         self.drained = False
-        return Step(self.partition, sealed, (), self.unmoved_offset())
+        return Step(self.partition, sealed, (), self.unmoved_offset(), limit)
+
+    def output_refused(self, step: Step, cause: Exception) -> Step:
+        """Return a step whose output the broker refuses, to roll back: a single record is marked as refused."""
+        if step.sealed is None:
+            return step
+        records = self._judged(step.sealed.meta.units - 1, step.records, step.timers, cause, is_fold=False)
+        return step._replace(records=records)
+
+    def _part(self, records: Sequence[Inbound], idle_until_ms: int | None) -> tuple[Sequence[Inbound], int]:
+        """Return the records and the number of timers for a unit of a search: due timers first, then records."""
+        bisection = self._bisection
+        if self._has_due(idle_until_ms):
+            self.merge.put_back(records)
+            return (), bisection.timers
+        self.merge.put_back(records[bisection.records :])
+        return records[: bisection.records], 0
+
+    def _judged(
+        self, units: int, records: Sequence[Inbound], timers: int, cause: Exception, *, is_fold: bool = True
+    ) -> Sequence[Inbound]:
+        """Note a failed unit; return its records for the merge. The single record of a unit is the cause and is marked as refused.
+
+        Raises: the cause, if no record can be.
+        """
+        if is_fold and is_of_installation(cause):
+            raise cause
+        was_searching = self._bisection.searching
+        is_found = self._bisection.failed(units, len(records), timers)
+        if not was_searching:
+            self._failures.failed(units, cause)
+        if not is_found:
+            return records
+        if is_fold:
+            self.fold.check(self.view)
+        why = poison(cause)
+        if not records:
+            self._unfireable = why
+            self._failures.found(f"a timer or a switch of partition {self.partition}", why)
+            return records
+        record = records[0]
+        self._failures.found(f"{record.topic}:{record.partition}:{record.offset}", why)
+        return (record._replace(value=why, event_time_ms=None),)
 
     def _loaded(self, records: Sequence[Inbound], idle_until_ms: int | None) -> Sequence[Inbound]:
         """Return the first of these records whose users are local; the others go back to the merge while users are loaded."""
@@ -233,6 +306,7 @@ class Task(Generic[S]):
         self._pending = {}
         if step.sealed is not None:
             self.committed_meta = step.sealed.meta
+            self._bisection.committed(len(step.records))
 
     def roll_back(self, steps: Sequence[Step]) -> None:
         """Return the records of these aborted steps, in their order, to the merge and reset to the committed state."""
@@ -282,9 +356,25 @@ def decode_record(service: Service[S], topic: str, partition: int, record: RawRe
         value, received_at, event_time_ms, own_key = service.processor.decode(topic, raw)
     except DecodeError as error:
         return _refused(topic, partition, record, Refused(error.code, str(error)))
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+        return _decoded_again(service, topic, partition, record)
     # Hot: once for each record; a named tuple's own constructor takes twice as long.
     inbound = (topic, partition, record.offset, own_key or key, value, received_at, event_time_ms, record.headers, raw)
     return _new(Inbound, inbound)
+
+
+def _decoded_again(service: Service[S], topic: str, partition: int, record: RawRecord) -> Inbound:
+    """Decode a record after a failure. Decoding has no state, so the second failure of the same record follows at once."""
+    try:
+        value, received_at, event_time_ms, own_key = service.processor.decode(topic, record.value or b"")
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+        return _refused(topic, partition, record, poison(cause))
+    key = own_key or record.key or b""
+    return Inbound(topic, partition, record.offset, key, value, received_at, event_time_ms, record.headers, record.value or b"")
 
 
 def _refused(topic: str, partition: int, record: RawRecord, why: Refused) -> Inbound:

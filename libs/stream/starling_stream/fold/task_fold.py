@@ -1,16 +1,20 @@
 """Pure core: the fold of one task. Its input are records, its output is a sealed unit of work; it defines the order of effects."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Generic
 
 from starling_common.outcome import Refused
+from starling_common.records.dead_letters import SWITCH_ORIGIN, TIMER_ORIGIN
 from starling_common.settings import Clock
 from starling_stream.fold.unit_of_work import UnitOfWork
 from starling_stream.model.errors import ProcessorError, StatesTooLarge
 from starling_stream.model.meta import TaskMeta
-from starling_stream.model.ports import Sealed, StateView
+from starling_stream.model.ports import Changed, Refusal, Sealed, StateView
 from starling_stream.model.processor import History, Inbound, S, Service
-from starling_stream.model.rows import MAX_STATE_BYTES
+from starling_stream.model.rows import MAX_STATE_BYTES, row_after
+
+POSTPONED_MS: Final = 86_400_000
+"""The delay of a timer that the processor cannot fire. The next record of the key sets it again."""
 
 SLICE_TIMERS: Final = 1_000
 """The default number of timers that one step fires."""
@@ -59,10 +63,15 @@ class TaskFold(Generic[S]):
 
         `idle_until_ms`: without records stream time moves to this instant (wall clock only).
         """
+        over_ms = self._over_ms
         try:
-            return self._step(records, view, idle_until_ms, timers)
-        except StatesTooLarge as cause:
-            return self._step(records, view, idle_until_ms, timers, frozenset(cause.keys))
+            try:
+                return self._step(records, view, idle_until_ms, timers)
+            except StatesTooLarge as cause:
+                return self._step(records, view, idle_until_ms, timers, frozenset(cause.keys))
+        except Exception:
+            self._over_ms = over_ms
+            raise
 
     def _step(
         self,
@@ -85,6 +94,38 @@ class TaskFold(Generic[S]):
         fired, drained, late_ms = self._fire(unit, view, timers)
         sealed = self._seal(unit, self.meta.plan, fired, drained, bounded=not watched)
         return sealed._replace(late_ms=late_ms) if fired else sealed
+
+    def check(self, view: StateView) -> None:
+        """Fold nothing, and discard the result. Raises: the error of a unit that fails whatever its records are."""
+        meta = self.meta
+        self._step((), view, None, 0)
+        self.meta = meta
+
+    def postpone(self, view: StateView, idle_until_ms: int | None, why: Refused) -> Sealed | None:
+        """Move the first due timer by `POSTPONED_MS` without the processor, with a dead letter; None if no timer is due."""
+        now = self.due_until(idle_until_ms)
+        due = view.due(now, 1)
+        if not due:
+            return None
+        key = due[0][1]
+        before = view.rows((key,))[0] or b""
+        after = row_after(before, now + POSTPONED_MS, before[16:])
+        changes = {} if after is None else {key: Changed(before, after)}
+        return self._without_processor(changes, key, TIMER_ORIGIN, why)
+
+    def skip_switch(self, view: StateView, why: Refused) -> Sealed | None:
+        """Leave the next key of a switch as it is, with a dead letter; None if no key is left."""
+        keys = view.keys(self._switched_to or b"", 1)
+        if not keys:
+            return None
+        self._switched_to = keys[0]
+        return self._without_processor({}, keys[0], SWITCH_ORIGIN, why)
+
+    def _without_processor(self, changes: Mapping[bytes, Changed], key: bytes, origin: str, why: Refused) -> Sealed:
+        self.meta = TaskMeta(self.meta.units + 1, self.meta.stream_time_ms, self.meta.plan)
+        received_at = max(0, self.meta.stream_time_ms) * 1000
+        record = Inbound(origin, self.partition, -1, key, None, received_at, None, (), b"")
+        return Sealed(self.partition, self.meta, changes, (), (Refusal(record, why.code, why.message),), 0, drained=False)
 
     def begin_switch(self, history: History) -> None:
         """Start a switch: the processor may read the past. May block: `History` reads from the broker."""

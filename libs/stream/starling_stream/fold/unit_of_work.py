@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple
 
 from starling_common.headers import Headers
-from starling_stream.model.errors import StatesTooLarge
+from starling_stream.model.errors import StatesTooLarge, StateUnreadable
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.ports import Changed, Refusal, Sealed
 from starling_stream.model.processor import Inbound, Output, Processor, S
@@ -83,7 +83,10 @@ class UnitOfWork(Generic[S]):
         if row is _UNREAD:
             self.load((key,))
             row = self._rows[key]
-        found = None if row is None or len(row) < 16 else self._processor.decode_state(row[16:])
+        try:
+            found = None if row is None or len(row) < 16 else self._processor.decode_state(row[16:])
+        except Exception as cause:
+            raise StateUnreadable(f"the state of {key!r} cannot be decoded: {type(cause).__name__}: {cause}") from cause
         self._states[key] = found
         return found
 

@@ -2,12 +2,14 @@
 
 import faulthandler
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import Event
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from starling_common.failures import InstallationFailure, is_of_installation
 from starling_common.kafka.clients import producer_config
 from starling_common.telemetry.logs import log
 from starling_stream.kafka.transport import Membership
@@ -20,6 +22,21 @@ from starling_stream.model.rows import META_KEY, NEVER, row_state, row_version
 
 _NOT_OURS: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
 _REPLACED: Final = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError.PRODUCER_FENCED})  # noqa: SLF001
+_REFUSED: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._INVALID_ARG,  # noqa: SLF001 - the library's public constant
+    }
+)
+"""Errors of one record, which the broker or its client would refuse again."""
+_OF_SOME_RECORD: Final = _REFUSED | {KafkaError._INCONSISTENT, KafkaError._STATE}  # noqa: SLF001 - as above
+"""Errors of a transaction in which a record was refused: the error itself, that of the commit, or that of the next call."""
+_WATCHED_TRANSACTIONS: Final = 100
+"""Transactions with reports after one in which a record was refused: the same record may be in a later one."""
 _HANGS_SECONDS: Final = 5.0
 """A call of the client that exceeds its time-out by this does not return."""
 
@@ -30,6 +47,19 @@ class Aborted(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class OutputRefused(Aborted):
+    """The transaction was aborted because a record of this partition's unit can never be written; the cause is the error."""
+
+    def __init__(self, partition: int, cause: Exception) -> None:
+        super().__init__("output_refused", f"{type(cause).__name__}: {cause}")
+        self.partition = partition
+        self.cause = cause
+
+
+class NoPartition(InstallationFailure):
+    """A topic has fewer partitions than the inputs."""
 
 
 class NotOwner(Exception):
@@ -49,11 +79,14 @@ class Offset(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """An open transaction. `positions`: partition -> changelog position after its unit, set as records are delivered."""
+    """An open transaction. `positions`: partition -> changelog position after its unit, set as records are delivered.
+
+    `failures`: (partition, error) of records that the client did not accept, or that were not delivered.
+    """
 
     positions: dict[int, int]
     offsets: Sequence[Offset]
-    failures: list[KafkaException]
+    failures: list[tuple[int, Exception]]
 
 
 class Naming(NamedTuple):
@@ -80,6 +113,8 @@ class Transactions:
         self._producer: Producer | None = None
         self._leaving = Event()
         self._sending = False
+        self._watched = 0
+        """The number of transactions to come in which the delivery of each record is reported, which is slow."""
 
     def begin(self) -> None:
         """Fence the former producer with this id and abort its open transaction. Called before the group is joined."""
@@ -116,25 +151,28 @@ class Transactions:
         if unfenced or not offsets:
             raise RuntimeError(f"a transaction without an input offset of partitions {sorted(unfenced)}, which cannot be fenced")
         submitted = Submitted({}, offsets, [])
+        partition = units[0].partition if units else offsets[0].partition
         try:
             self._open().begin_transaction()
             for sealed in units:
-                self._produce(sealed, submitted.positions)
-        except KafkaException as cause:
-            submitted.failures.append(cause)
+                partition = sealed.partition
+                self._produce(sealed, submitted)
+        except Exception as cause:  # noqa: BLE001 - `commit` raises it, after the abort
+            submitted.failures.append((partition, cause))
         return submitted
 
     def commit(self, submitted: Submitted, membership: Membership) -> dict[int, int]:
         """Commit; return the changelog position of each task after it. `membership`: that under which the records were read.
 
-        Raises: Aborted, NotOwner, Replaced. After any of them nothing of the batch is visible.
+        Raises: Aborted, NotOwner, Replaced, NoPartition. After any of them nothing of the batch is visible.
         """
+        for _, failure in submitted.failures:
+            raise self._given_up(failure, submitted) from failure
         try:
-            if submitted.failures:
-                raise submitted.failures[0]
             self._commit(submitted.offsets, membership)
         except KafkaException as cause:
-            raise self._given_up(cause.args[0]) from cause
+            raise self._given_up(cause, submitted) from cause
+        self._watched = max(0, self._watched - 1)
         self._failpoints.passed(AFTER_COMMIT)
         return submitted.positions
 
@@ -185,32 +223,39 @@ class Transactions:
             self._sending = False
             faulthandler.cancel_dump_traceback_later()
 
-    def _produce(self, sealed: Sealed, positions: dict[int, int]) -> None:
+    def _produce(self, sealed: Sealed, submitted: Submitted) -> None:
         # Hot: once for each output and changed key; the client's own call takes a third of a microsecond.
         naming, partition, produce = self._naming, sealed.partition, self._open().produce
+        watch: dict[str, Any] = {}
+        if self._watched:
+            watch = {
+                "on_delivery": lambda error, _: submitted.failures.append((partition, KafkaException(error))) if error else None
+            }
+            produce = partial(produce, **watch)
         targets = {topic: self._partition(topic, partition) for topic in {output.topic for output in sealed.outputs}}
         for topic, key, value, received_at, headers in sealed.outputs:
             try:
                 produce(topic, value, key, targets[topic], timestamp=received_at // 1000, headers=headers)
             except BufferError:
-                self._write(topic, value, key, targets[topic], timestamp=received_at // 1000, headers=headers)
+                self._write(topic, value, key, targets[topic], timestamp=received_at // 1000, headers=headers, **watch)
         for topic, key, value, received_at, headers in sealed.sent:
-            self._write(topic, value, key, -1, timestamp=received_at // 1000, headers=headers)  # to the partition of its key
+            # To the partition of its key.
+            self._write(topic, value, key, -1, timestamp=received_at // 1000, headers=headers, **watch)
         for refusal in sealed.refusals:
             target, key = self._partition(naming.dead_letters, partition), refusal.record.key
             more = {"timestamp": refusal.record.received_at // 1000, "headers": dead_letter_headers(naming.stage, refusal)}
-            self._write(naming.dead_letters, naming.encode_refusal(refusal), key, target, **more)
+            self._write(naming.dead_letters, naming.encode_refusal(refusal), key, target, **more, **watch)
         changelog, header = naming.changelog, naming.changelog_header
         for key, (_, after) in sealed.changes.items():
             value = encode_state_changed(header, row_version(after), row_state(after))
             try:
                 produce(changelog, value, key, partition)
             except BufferError:
-                self._write(changelog, value, key, partition)
+                self._write(changelog, value, key, partition, **watch)
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                positions[partition] = (message.offset() or 0) + 1
+                submitted.positions[partition] = (message.offset() or 0) + 1
 
         own = encode_state_changed(header, sealed.meta.units, NEVER + encode_meta(sealed.meta))
         # The task's last record: its offset is the position after the unit.
@@ -232,19 +277,28 @@ class Transactions:
         if count == 1:
             return 0
         if same >= count:
-            raise RuntimeError(f"{topic} has {count} partitions and needs partition {same}: create it as large as the inputs")
+            raise NoPartition(f"{topic} has {count} partitions and needs partition {same}: create it as large as the inputs")
         return same
 
-    def _given_up(self, error: KafkaError) -> Exception:
+    def _given_up(self, cause: Exception, submitted: Submitted) -> Exception:
         """Abort the transaction and return the error to raise."""
+        if is_of_installation(cause) and not isinstance(cause, KafkaException):
+            return cause
+        error: KafkaError = cause.args[0] if isinstance(cause, KafkaException) else KafkaError(KafkaError._FAIL, str(cause))  # noqa: SLF001
         if error.fatal() or error.code() in _REPLACED:
             return Replaced(error.str())
         try:
             self._until_done(lambda: self._open().abort_transaction(30))
-        except KafkaException as cause:
-            return Replaced(f"{error.str()}; and the abort failed: {cause.args[0].str()}")
+            self._open().poll(0)  # the reports of undelivered records
+        except KafkaException as failed:
+            return Replaced(f"{error.str()}; and the abort failed: {failed.args[0].str()}")
         if error.code() in _NOT_OURS:
             return NotOwner(error.str())
+        for partition, failure in submitted.failures:
+            if not isinstance(failure, KafkaException) or failure.args[0].code() in _REFUSED:
+                return OutputRefused(partition, failure)
+        if error.code() in _OF_SOME_RECORD:
+            self._watched = _WATCHED_TRANSACTIONS  # the error does not name the record
         return Aborted(error.name().lower(), error.str())
 
     def leave(self) -> None:

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
+from starling_common.failures import InstallationFailure
 from starling_stream.model.rows import NEVER, due_ms
 
 SLOT_MS: Final = 60_000
 """Width of a slot of the due index: due users are found by minute."""
 
 
-class BackingStoreUnavailable(Exception):
+class BackingStoreUnavailable(InstallationFailure):
     """The backing store did not respond; the same call may succeed later."""
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection
 
+from starling_common.failures import InstallationFailure
+
 
 class ProcessorError(Exception):
     """A processor broke its contract. To continue would loop for ever or lose changes, so the worker ends."""
@@ -9,6 +11,13 @@ class ProcessorError(Exception):
 
 class BatchMissing(RuntimeError):
     """A fetch was received without the one before it. To continue would skip records, so the worker ends."""
+
+
+class StateUnreadable(InstallationFailure):
+    """A stored state cannot be decoded, as when a newer version wrote it.
+
+    The records are not refused: they would be those of every user.
+    """
 
 
 class StatesTooLarge(Exception):

@@ -1,8 +1,11 @@
-"""Adapter: points at which a test kills or suspends the process. Inactive unless the settings name one."""
+"""Adapter: points at which a test kills or suspends the process, or a processor raises. Inactive unless the settings name one."""
 
 import os
 import signal
-from typing import Final
+from typing import Final, Generic
+
+from starling_common.failpoints import Raising
+from starling_stream.model.processor import Decoded, Inbound, Processor, S, Unit
 
 AFTER_FOLD: Final = "after_fold"
 AFTER_PRODUCE: Final = "after_produce"
@@ -11,6 +14,8 @@ AFTER_STORE: Final = "after_store"
 MID_FLUSH: Final = "mid_flush"
 AFTER_FLUSH: Final = "after_flush"
 FAILPOINTS: Final = (AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE, MID_FLUSH, AFTER_FLUSH)
+
+_TOO_LARGE_BYTES: Final = 3 * 1024 * 1024
 
 
 class Failpoints:
@@ -21,7 +26,7 @@ class Failpoints:
 
     def __init__(self, armed: str | None) -> None:
         """Raises: ValueError for an unknown failpoint."""
-        name, _, rest = (armed or "").partition(":")
+        name, _, rest = ("" if armed is None or Raising.of(armed) else armed).partition(":")
         count, _, way = rest.partition(":")
         if name and name not in FAILPOINTS:
             raise ValueError(f"failpoint {name!r} is none of {', '.join(FAILPOINTS)}")
@@ -36,3 +41,42 @@ class Failpoints:
         self._left -= 1
         if self._left == 0:
             os.kill(os.getpid(), self._signal)
+
+
+class RaisingProcessor(Generic[S]):
+    """A processor that raises for the records or keys that contain a text, in the method that the failpoint names.
+
+    At the point `output` it emits a record that is too large for the stage's dead-letter topic.
+    """
+
+    def __init__(self, processor: Processor[S], raising: Raising, stage: str) -> None:
+        self._processor = processor
+        self._raising = raising
+        self._stage = stage
+        self.encode_state = processor.encode_state
+        self.decode_state = processor.decode_state
+        self.adopt_plan = processor.adopt_plan
+        self.before_switch = processor.before_switch
+        self.after_switch = processor.after_switch
+
+    def decode(self, topic: str, value: bytes) -> Decoded:
+        """As `Processor.decode`."""
+        self._raising.passed("decode", value)
+        return self._processor.decode(topic, value)
+
+    def process(self, record: Inbound, unit: Unit[S]) -> None:
+        """As `Processor.process`. Raises after the record was folded, when the unit has its changes."""
+        self._processor.process(record, unit)
+        self._raising.passed("process", record.raw)
+        if self._raising.matches("output", record.raw):
+            unit.emit(f"{self._stage}.dlq", record.key, os.urandom(_TOO_LARGE_BYTES), record.received_at, [])
+
+    def fire(self, key: bytes, unit: Unit[S]) -> None:
+        """As `Processor.fire`."""
+        self._raising.passed("fire", key)
+        self._processor.fire(key, unit)
+
+    def switch(self, key: bytes, state: S, unit: Unit[S]) -> None:
+        """As `Processor.switch`."""
+        self._raising.passed("switch", key)
+        self._processor.switch(key, state, unit)

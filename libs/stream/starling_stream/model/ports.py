@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from starling_common.outcome import Refused
 from starling_stream.model.backing_store import Checkpoint
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.processor import Inbound, Output
@@ -38,6 +39,33 @@ class Sealed(NamedTuple):
     """Outputs to the partition of their key, which may differ from the task's."""
     late_ms: int = 0
     """The difference between stream time and the oldest timer that was fired."""
+
+
+class TaskFailures(Protocol):
+    """Failures of a task's units. The position of the last one survives a restart of the process."""
+
+    def failed_at(self) -> int | None:
+        """Return the number of committed units at the last failure; None if there was none."""
+
+    def failed(self, units: int, cause: Exception) -> None:
+        """Store and log the first failure at a position, or the second one, which begins a search."""
+
+    def found(self, origin: str, why: Refused) -> None:
+        """Log the record or timer that a search found."""
+
+
+class NoFailures:
+    """Stores and logs nothing."""
+
+    def failed_at(self) -> int | None:
+        """Return None."""
+        return None
+
+    def failed(self, units: int, cause: Exception) -> None:
+        """Do nothing."""
+
+    def found(self, origin: str, why: Refused) -> None:
+        """Do nothing."""
 
 
 class StateView(Protocol):

@@ -87,7 +87,8 @@ class Unit(Protocol[S]):
 class Processor(Protocol[S]):
     """A stateful service. One task at a time calls its methods; they do not wait and use no network.
 
-    An exception stops the worker and discards the unit: refuse bad data with `Unit.refuse`.
+    Refuse bad data with `Unit.refuse`. An exception discards the unit. When it is repeated, smaller units find the record, timer or
+    key, which becomes a dead letter (`poison`). A processor must therefore keep nothing of a unit outside of the states.
     """
 
     def decode(self, topic: str, value: bytes) -> Decoded:

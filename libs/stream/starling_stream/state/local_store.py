@@ -27,6 +27,7 @@ from rocksdict import (
     WriteBufferManager,
 )
 
+from starling_common.failures import InstallationFailure
 from starling_stream.model.meta import TaskMeta, decode_meta, encode_meta
 from starling_stream.model.ports import Changed
 from starling_stream.model.rows import due_bytes, due_ms, row_due, row_version
@@ -34,7 +35,7 @@ from starling_stream.model.rows import due_bytes, due_ms, row_due, row_version
 _U64: Final = struct.Struct(">Q")
 _STATE, _TIMER, _META = b"s", b"t", b"m"
 _POSITION, _TASK, _ORIGIN = b"mposition", b"mtask", b"morigin"
-_INCARNATION, _UNLOADED = b"mincarnation", b"mcold"
+_INCARNATION, _UNLOADED, _FAILED = b"mincarnation", b"mcold", b"mfailed"
 _FIRST_DUE: Final = bytes(8)
 _NO_DUE: Final = b"\xff" * 8
 _CACHE_READS: Final = re.compile(r"^rocksdb\.block\.cache\.(hit|miss) COUNT : (\d+)", re.MULTILINE)
@@ -53,6 +54,10 @@ class Origin(msgspec.Struct, frozen=True):
 
 class StoreMismatch(Exception):
     """The store on disk belongs to another changelog; the message contains the cure."""
+
+
+class StoreFailed(InstallationFailure):
+    """RocksDB could not read or write; the message is its own."""
 
 
 class StoreDamaged(Exception):
@@ -230,6 +235,16 @@ class TaskStore:
         """Store the incarnation of the backing store."""
         self._db[_INCARNATION] = _U64.pack(incarnation)
 
+    def failed_at(self) -> int | None:
+        """Return the number of committed units at the task's last failure; None if it never failed."""
+        found = self._get(_FAILED)
+        return None if found is None else int(_U64.unpack(found)[0])
+
+    def set_failed_at(self, units: int) -> None:
+        """Store the number of committed units at a failure of the task, for a comparison after a restart."""
+        with self._damage_marked():
+            self._db[_FAILED] = _U64.pack(units)
+
     def rows_after(self, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return the first (key, row) after `after`, deleted keys included, ascending."""
         rows = self._scan(_STATE + after + b"\x00", self._states)
@@ -297,7 +312,7 @@ class TaskStore:
         except Exception as cause:
             if "Corruption" in str(cause):
                 (self.path / _DAMAGED).touch()
-            raise
+            raise StoreFailed(str(cause)) from cause
 
     def close(self) -> None:
         """Write the buffers and release the directory. Safe to repeat."""

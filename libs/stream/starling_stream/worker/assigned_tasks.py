@@ -18,6 +18,7 @@ from starling_stream.model.phase import Phase
 from starling_stream.model.ports import StateFlusher
 from starling_stream.model.processor import Inbound, S, Service
 from starling_stream.model.records import RawRecord
+from starling_stream.state.failures import StoredFailures
 from starling_stream.state.lazy_restore import LazyRestore
 from starling_stream.state.local_store import StoreMemory, TaskStore
 from starling_stream.state.metrics import Gauges
@@ -226,13 +227,14 @@ class AssignedTasks(Generic[S]):
     def _ready(self, assigned: AssignedTask[S], found: Restored) -> None:
         task, dependencies = assigned.task, self._dependencies
         fold = TaskFold(self._service, task.partition, found.meta)
+        failures = StoredFailures(task.partition, found.store)
         if found.store.unloaded():
             assigned.lazy_restore = dependencies.lazy_restore(task.partition, found, lambda: self._all_loaded(assigned))
-            task.run(assigned.lazy_restore, fold, found.offsets)
+            task.run(assigned.lazy_restore, fold, found.offsets, failures)
             task.partial = assigned.lazy_restore
             assigned.lazy_restore.start()
         else:
-            task.run(found.store, fold, found.offsets)
+            task.run(found.store, fold, found.offsets, failures)
         dependencies.flusher.track(task.partition, found.store, found.tail, assigned.earliest_due_ms)
         dependencies.gauges.phase(task.partition, task.phase)
         dependencies.gauges.restored(task.partition, found.seconds, found.records, found.base)

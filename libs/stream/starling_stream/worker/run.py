@@ -6,6 +6,7 @@ import gc
 import logging
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from signal import SIGINT, SIGTERM, SIGUSR1
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -13,13 +14,14 @@ from typing import Any, Final, NamedTuple
 import faust
 import uvloop
 
+from starling_common.failpoints import Raising
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.logs import configure_logs, log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import RegistryUnavailable, SchemaMissing
 from starling_stream.fold.batches import Batches, Limits
 from starling_stream.kafka.transactions import Transactions
-from starling_stream.model.failpoints import Failpoints
+from starling_stream.model.failpoints import Failpoints, RaisingProcessor
 from starling_stream.model.phase import Phase
 from starling_stream.model.processor import Service
 from starling_stream.model.records import all_topics
@@ -80,6 +82,9 @@ class _Worker:
     """One process from its start to its end: builds the parts, and closes them in the right order."""
 
     def __init__(self, service: Service[Any], settings: StreamSettings) -> None:
+        raising = Raising.of(settings.failpoint)
+        if raising is not None:
+            service = replace(service, processor=RaisingProcessor(service.processor, raising, service.stage))
         self._service = service
         self._settings = settings
         self._metrics = Metrics()

@@ -10,7 +10,7 @@ from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros
 from starling_stream.fold.batches import Batches
 from starling_stream.fold.task import Step, Task
-from starling_stream.kafka.transactions import Aborted, NotOwner, Offset, Submitted, Transactions
+from starling_stream.kafka.transactions import Aborted, NotOwner, Offset, OutputRefused, Submitted, Transactions
 from starling_stream.kafka.transport import Membership
 from starling_stream.model.failpoints import AFTER_FOLD, AFTER_STORE, Failpoints
 from starling_stream.model.ports import Sealed, StateFlusher
@@ -207,7 +207,11 @@ class Runner:
         except Aborted as cause:
             log(__name__).warning("batch_aborted", reason=cause.reason, error=str(cause))
             self._dependencies.gauges.aborted(cause.reason)
-            _roll_back(tasks, [*in_flight.steps, *following])
+            steps = in_flight.steps
+            if isinstance(cause, OutputRefused):
+                refused, number = cause.cause, cause.partition
+                steps = [tasks[number].output_refused(step, refused) if step.partition == number else step for step in steps]
+            _roll_back(tasks, [*steps, *following])
             await asyncio.sleep(0.2)
             return False
         except NotOwner as cause:

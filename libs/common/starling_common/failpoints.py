@@ -1,0 +1,34 @@
+"""Pure core: a point at which a test makes a stage raise. Inactive unless the settings name one."""
+
+from typing import Final, NamedTuple, Self
+
+_PREFIX: Final = "raise_in_"
+_ERRORS: Final[dict[str, type[Exception]]] = {"": ValueError, "world": OSError}
+
+
+class Raising(NamedTuple):
+    """`raise_in_process:TEXT` raises a ValueError at the point `process` for data that contains the text.
+
+    With `raise_in_process:TEXT:world` it is an OSError, which is a failure of the installation.
+    """
+
+    point: str
+    text: bytes
+    error: type[Exception]
+
+    @classmethod
+    def of(cls, armed: str | None) -> Self | None:
+        """Return the failpoint of a setting; None if the setting names no such failpoint. Raises: KeyError for an unknown error."""
+        if armed is None or not armed.startswith(_PREFIX):
+            return None
+        point, text, *error = armed.removeprefix(_PREFIX).split(":")
+        return cls(point, text.encode(), _ERRORS["".join(error)])
+
+    def matches(self, point: str, data: bytes) -> bool:
+        """Return whether this is the point and the data contains the text."""
+        return point == self.point and self.text in data
+
+    def passed(self, point: str, data: bytes) -> None:
+        """Raise, if this is the point and the data contains the text."""
+        if self.matches(point, data):
+            raise self.error(f"failpoint {point}")
