@@ -1,6 +1,9 @@
 """Pure core: a point at which a test makes a stage raise. Inactive unless the settings name one."""
 
-from typing import Final, NamedTuple, Self
+from collections.abc import Callable
+from typing import Final, NamedTuple, Self, TypeVar
+
+T = TypeVar("T")
 
 _PREFIX: Final = "raise_in_"
 _ERRORS: Final[dict[str, type[Exception]]] = {"": ValueError, "world": OSError}
@@ -27,6 +30,15 @@ class Raising(NamedTuple):
     def matches(self, point: str, data: bytes) -> bool:
         """Return whether this is the point and the data contains the text."""
         return point == self.point and self.text in data
+
+    def before(self, point: str, decode: Callable[[str, bytes], T]) -> Callable[[str, bytes], T]:
+        """Return a function of a topic and a value that passes the point first."""
+
+        def passed(topic: str, value: bytes) -> T:
+            self.passed(point, value)
+            return decode(topic, value)
+
+        return passed
 
     def passed(self, point: str, data: bytes) -> None:
         """Raise, if this is the point and the data contains the text."""

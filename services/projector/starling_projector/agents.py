@@ -9,6 +9,7 @@ from typing import TypeVar
 from confluent_kafka import Message
 
 from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.failures import is_of_installation, poison, stack_digest
 from starling_common.headers import headers_of
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.topics import MEMBERSHIP, PROGRESS
@@ -16,7 +17,7 @@ from starling_common.retries import retrying
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import RegistryUnavailable
-from starling_projector.batch import Batch, Inbound, read_batch
+from starling_projector.batch import Batch, Inbound, read_batch, source_of
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
 from starling_projector.progress import PendingProgress, Progress, add_pending, first_offset, release
@@ -89,12 +90,40 @@ class Projector:
             self._pending, self._tallies = {}, {}
         if polled.messages:
             started = time.monotonic()
-            self._write(polled.messages)
+            self._project(polled.messages)
             self._batch_seconds.observe(time.monotonic() - started)
         self._commit()
         if self._pending:
             self._with_retries(self._write_progress)
             self._commit()
+
+    def _project(self, messages: list[Message]) -> None:
+        """Write a batch. If it fails twice for another reason than the installation, its failing records become dead letters."""
+        try:
+            self._write(messages)
+        except Exception as cause:
+            if is_of_installation(cause):
+                raise
+            log(__name__).exception("batch_failed", records=len(messages), stack=stack_digest(cause))
+            self._bisect(messages)
+
+    def _bisect(self, messages: list[Message]) -> None:
+        """Write the records, by halves if they fail. A single one that fails becomes a dead letter. Writes are safe to repeat."""
+        try:
+            self._write(messages)
+        except Exception as cause:
+            if is_of_installation(cause):
+                raise
+            if len(messages) == 1:
+                self._refuse(_inbound(messages[0]), cause)
+                return
+            half = len(messages) // 2
+            self._bisect(messages[:half])
+            self._bisect(messages[half:])
+
+    def _refuse(self, inbound: Inbound, cause: Exception) -> None:
+        self._write([])  # raises, and ends the process, if the failure is not the record's
+        self._with_retries(lambda: self._dead_letters.bury([(source_of(inbound, None), poison(cause))]))
 
     def _write(self, messages: list[Message]) -> None:
         batch = self._with_retries(lambda: read_batch((_inbound(message) for message in messages), self._decoder.decode))

@@ -46,7 +46,7 @@ def read_batch(records: Iterable[Inbound], decode: Decode) -> Batch:
         try:
             record = decode(inbound.topic, inbound.value)
         except DecodeError as error:
-            batch.refused.append((_source(inbound, None), Refused(error.code, str(error))))
+            batch.refused.append((source_of(inbound, None), Refused(error.code, str(error))))
             continue
         _take(batch, inbound, record)
     return batch
@@ -65,10 +65,11 @@ def _take(batch: Batch, inbound: Inbound, record: Record) -> None:
             if inbound.topic == MEMBERSHIP:
                 batch.changes.append(_change(record, inbound))
         case Refused():
-            batch.refused.append((_source(inbound, record), outcome))
+            batch.refused.append((source_of(inbound, record), outcome))
 
 
-def _source(inbound: Inbound, record: Record | None) -> SourceRecord:
+def source_of(inbound: Inbound, record: Record | None) -> SourceRecord:
+    """Return the source of a dead letter; `record` is None if the record cannot be decoded."""
     topic, partition, offset, key, value, headers, timestamp_ms = inbound
     return SourceRecord(topic, partition, offset, key, value, headers, arrival(timestamp_ms, record), record)
 

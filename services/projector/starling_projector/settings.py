@@ -28,3 +28,6 @@ class ProjectorSettings(ServiceSettings):
             gt=0, description="time without an answer to a client, while the broker answers a new one, after which the process ends"
         ),
     ] = 60.0
+    failpoint: Annotated[
+        str | None, Field(description="for tests: raise for records with a text, such as raise_in_decode:TEXT")
+    ] = None

@@ -7,6 +7,7 @@ from typing import TypeAlias, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from starling_common.failures import InstallationFailure
 from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets
 from starling_common.telemetry.logs import log
 
@@ -23,7 +24,7 @@ _SESSION_TIMEOUT_MS = 10_000
 """Delay after a crash before the group reassigns the partitions; a restart of the process takes about as long."""
 
 
-class ClientFailed(Exception):
+class ClientFailed(InstallationFailure):
     """The broker answers a new client but not this process's client. Only a restart of the process creates a new client."""
 
 

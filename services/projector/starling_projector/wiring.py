@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from starling_common.cassandra.database import Database
+from starling_common.failpoints import Raising
 from starling_common.kafka.topics import stage
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
@@ -62,9 +63,13 @@ def build_worker(settings: ProjectorSettings) -> Worker:
 
     def projector(group: str, name: str) -> Projector:
         topics = stage(name).inputs
+        decoder = Decoder(registry, topics)
+        raising = Raising.of(settings.failpoint)
+        if raising is not None:
+            decoder.decode = raising.before("decode", decoder.decode)  # type: ignore[method-assign, assignment]
         parts = Parts(
             source=Source(settings.kafka.brokers, group, topics, settings.client_failure_seconds),
-            decoder=Decoder(registry, topics),
+            decoder=decoder,
             store=Store(database),
             dead_letters=DeadLetters(settings.kafka.brokers, registry, metrics),
             metrics=metrics,

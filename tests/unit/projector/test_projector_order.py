@@ -13,6 +13,7 @@ from starling_common.wire import DecodeError, Record
 from starling_projector.agents import Parts, Projector
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
+from starling_projector.rows import Destination
 from starling_projector.source import ClientFailed, Polled, Source
 from starling_projector.store import Store
 from starling_projector.tallies import Tally, TallyKey
@@ -68,6 +69,13 @@ class World:
         self.client_failed = False
         self.problem: str | None = None
         self.problems: list[str | None] = []
+        self.poison: set[int] = set()
+        """Offsets whose rows cannot be written; -1: nothing can be written."""
+        self.left = 1_000
+        self.error: Exception = ZeroDivisionError("division by zero")
+        self.written: set[int] = set()
+        self.buried: list[tuple[int, str]] = []
+        self.counted: dict[TallyKey, Tally] | None = None
         parts = Parts(
             cast("Source", self),
             cast("Decoder", self),
@@ -118,22 +126,30 @@ class World:
             raise DecodeError("broken_avro", "no record")
         if topic == "segments.progress":
             return {"partition": 0, "stream_time": 1, "definitions": {}, "recorded_at": 1}
-        return ENTRY
+        return ENTRY if value == b"!" else {**ENTRY, "sequence": int(value)}
 
     def write_rows(self, rows: Sequence[Any]) -> dict[str, int]:
+        offsets = {row.values[-1] for row in rows if row.destination is Destination.USER_SEGMENT}
+        if self.left and (-1 in self.poison or self.poison & offsets):
+            self.left -= 1
+            raise self.error
+        self.written |= offsets
         self.happens(f"rows {len(rows)}")
         return {}
 
     def tallies(self, keys: Sequence[TallyKey]) -> dict[TallyKey, Tally]:
-        return dict.fromkeys(keys, Tally())
+        return {key: (self.counted or {}).get(key, Tally()) for key in keys}
 
     def write_tallies(self, tallies: dict[TallyKey, Tally]) -> None:
+        if self.counted is not None:
+            self.counted |= tallies
         self.happens(f"counts {sorted(tally.entered for tally in tallies.values())}")
 
     def write_progress(self, shown: Sequence[Any]) -> None:
         self.happens(f"progress {len(shown)}")
 
     def bury(self, refused: Sequence[Any]) -> None:
+        self.buried += [(source.offset, reason.code) for source, reason in refused]
         self.happens(f"buried {len(refused)}")
 
 
@@ -169,3 +185,37 @@ def test_a_failed_client_ends_it_without_a_commit() -> None:
     with pytest.raises(ClientFailed):
         world.projector.run()
     assert world.journal == ["rows 0", "counts []", "closed"]
+
+
+@pytest.mark.parametrize("poison", [{2}, {0}, {1, 4}, {0, 1, 2, 3, 4}])
+def test_only_the_records_that_fail_become_dead_letters(poison: set[int]) -> None:
+    world = World([Read("segments.membership", offset, b"%d" % offset) for offset in range(5)])
+    world.poison, world.counted = poison, {}
+    world.projector.run()
+    assert world.buried == [(offset, "poison") for offset in sorted(poison)]
+    assert world.written == set(range(5)) - poison
+    assert {tally.entered for tally in world.counted.values()} == ({5 - len(poison)} if len(poison) < 5 else set())
+    assert world.journal[-2:] == ["committed", "closed"]
+
+
+def test_a_failure_that_is_not_repeated_refuses_nothing() -> None:
+    world = World([Read("segments.membership", 0, b"0")])
+    world.poison, world.left = {0}, 1
+    world.projector.run()
+    assert (world.buried, world.written) == ([], {0})
+
+
+def test_a_full_disk_ends_the_process_and_refuses_nothing() -> None:
+    world = World([Read("segments.membership", 0, b"0")])
+    world.poison, world.error = {0}, OSError("no space left on device")
+    with pytest.raises(OSError, match="no space left"):
+        world.projector.run()
+    assert (world.buried, world.journal) == ([], ["closed"])
+
+
+def test_a_failure_without_any_record_ends_the_process_and_refuses_nothing() -> None:
+    world = World([Read("segments.membership", 0, b"0")])
+    world.poison = {-1}
+    with pytest.raises(ZeroDivisionError):
+        world.projector.run()
+    assert world.buried == []

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from cassandra import ConsistencyLevel, InvalidRequest, OperationTimedOut, RequestExecutionException
+from cassandra import ConsistencyLevel, DriverException, InvalidRequest, OperationTimedOut, RequestExecutionException
 from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
 from cassandra.connection import ConnectionException
+from cassandra.protocol import ErrorMessage
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, Statement
 
-from starling_common.cassandra.sessions import DatabaseUnavailable, open_session
+from starling_common.cassandra.sessions import DatabaseFailed, DatabaseUnavailable, open_session
 from starling_common.settings import Cassandra
 
 Row: TypeAlias = dict[str, Any]
@@ -168,3 +169,5 @@ def _translated() -> Iterator[None]:
         raise DatabaseUnavailable(f"Cassandra does not respond: {cause}") from cause
     except InvalidRequest as cause:
         raise DatabaseUnavailable(f"Cassandra refuses the statement, run `python -m starling_common.deploy`: {cause}") from cause
+    except (DriverException, ErrorMessage) as cause:
+        raise DatabaseFailed(f"Cassandra failed: {cause}") from cause

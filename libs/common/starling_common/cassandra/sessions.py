@@ -12,6 +12,10 @@ from starling_common.schemas import schema_directory
 from starling_common.settings import Cassandra
 
 
+class DatabaseFailed(InstallationFailure):
+    """Cassandra, or its client, failed in a way that a repeated call does not correct."""
+
+
 class DatabaseUnavailable(InstallationFailure):
     """Cassandra did not respond. The same call can succeed later."""
 
