@@ -1,7 +1,7 @@
 """Pure core: a point at which a test makes a stage raise. Inactive unless the settings name one."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -31,12 +31,12 @@ class Raising(NamedTuple):
         """Return whether this is the point and the data contains the text."""
         return point == self.point and self.text in data
 
-    def before(self, point: str, decode: Callable[[str, bytes], T]) -> Callable[[str, bytes], T]:
-        """Return a function of a topic and a value that passes the point first."""
+    def before(self, point: str, decode: Callable[..., T]) -> Callable[..., T]:
+        """Return a function that passes the point with its last argument, a value, first."""
 
-        def passed(topic: str, value: bytes) -> T:
-            self.passed(point, value)
-            return decode(topic, value)
+        def passed(*given: Any) -> T:
+            self.passed(point, given[-1])
+            return decode(*given)
 
         return passed
 

@@ -8,12 +8,14 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from starling_common.kafka.clients import committed, watermarks
+from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
-from starling_common.wire import Codec, DecodeError
+from starling_common.wire import Codec
 from starling_delivery.dispatch import Dispatcher
 from starling_delivery.outbox import Outbox
-from starling_delivery.policy import Request, Step, requests_for
+from starling_delivery.poison import tried_twice
+from starling_delivery.policy import Request, requests_for
 from starling_delivery.retry_queue import Progress, RetryQueue
 from starling_delivery.settings import Settings
 from starling_delivery.targets import Targets
@@ -44,17 +46,20 @@ class MembershipAgent:
 
     async def _deliver(self, messages: Sequence[Message]) -> None:
         requests = [request for message in messages for request in self._requests(message)]
-        await self.dispatcher.send(requests, self.outbox.record)
+        await self.dispatcher.send(requests, self.outbox)
         await asyncio.to_thread(self.outbox.flush)
         await asyncio.to_thread(self.consumer.commit, offsets=_next_offsets(messages), asynchronous=False)
 
     def _requests(self, message: Message) -> list[dict[str, Any]]:
-        try:
+        def read() -> list[dict[str, Any]]:
             change = self.codec.decode(message.value() or b"")
-        except DecodeError as error:
-            self.outbox.bury(message, error.code, str(error))
+            return requests_for(change, self.targets, self.settings.channel, wall_clock_ms())
+
+        requests = tried_twice(read)
+        if isinstance(requests, Refused):
+            self.outbox.bury(message, requests)
             return []
-        return requests_for(change, self.targets, self.settings.channel, wall_clock_ms())
+        return requests
 
     def _on_assign(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
         self.assigned = True
@@ -85,10 +90,9 @@ class RetryAgent:
 
     def _take(self, message: Message) -> None:
         partition, offset = message.partition() or 0, message.offset() or 0
-        try:
-            request = self.codec.decode(message.value() or b"")
-        except DecodeError as error:
-            self.outbox.bury(message, error.code, str(error))
+        request = tried_twice(lambda: self.codec.decode(message.value() or b""))
+        if isinstance(request, Refused):
+            self.outbox.bury(message, request)
             self.queue.add(partition, offset, None, 0)
             return
         # The channels share the topic; the process of another channel sends its retries.
@@ -100,14 +104,11 @@ class RetryAgent:
         if not due:
             return
         requests: list[Request] = [request for _, _, request in due if request is not None]
-        await self.dispatcher.send(requests, self._record)
+        await self.dispatcher.send(requests, self.outbox)
         await asyncio.to_thread(self.outbox.flush)
         for partition, offset, _ in due:
             self.queue.finish(partition, offset)
         await asyncio.to_thread(self._commit)
-
-    def _record(self, request: Request, step: Step) -> None:
-        self.outbox.record(request, step)
 
     def _commit(self) -> None:
         topic = self.settings.retry_topic

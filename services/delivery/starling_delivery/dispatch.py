@@ -3,17 +3,29 @@
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
+from starling_common.failures import is_of_installation, poison
+from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Impossible
+from starling_delivery.poison import tried_twice
 from starling_delivery.policy import Request, Schedule, Step, after, message_of
 from starling_delivery.targets import Targets
 
-Record = Callable[[Request, Step], None]
-"""Publishes the step of a request. It must not block."""
+
+class Steps(Protocol):
+    """Publishes the steps of requests. The methods must not block for long."""
+
+    def record(self, request: Request, step: Step) -> None:
+        """Publish the step of a request."""
+
+    def refuse(self, request: Request, why: Refused) -> None:
+        """Publish the dead letter of a request that cannot be processed."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,7 @@ class Dispatcher:
     max_in_flight: int
     failures_before_pause: int
 
-    async def send(self, requests: Sequence[Request], record: Record) -> None:
+    async def send(self, requests: Sequence[Request], steps: Steps) -> None:
         """Send all requests and return when the step of each is recorded."""
         lanes: dict[tuple[str, str, str], list[Request]] = defaultdict(list)
         for request in requests:
@@ -40,15 +52,22 @@ class Dispatcher:
         slots = asyncio.Semaphore(self.max_in_flight)
         async with asyncio.TaskGroup() as group:
             for lane in lanes.values():
-                group.create_task(self._lane(lane, record, slots, failures))
+                group.create_task(self._lane(lane, steps, slots, failures))
 
     async def _lane(
-        self, lane: Sequence[Request], record: Record, slots: asyncio.Semaphore, failures: dict[tuple[str, str], int]
+        self, lane: Sequence[Request], steps: Steps, slots: asyncio.Semaphore, failures: dict[tuple[str, str], int]
     ) -> None:
         for request in lane:
-            async with slots:
-                step = await self._one(request, failures)
-            record(request, step)
+            try:
+                async with slots:
+                    step = await self._one(request, failures)
+                published = tried_twice(partial(steps.record, request, step))
+            except Exception as cause:
+                if is_of_installation(cause):
+                    raise
+                published = poison(cause)
+            if published is not None:
+                steps.refuse(request, published)
 
     async def _one(self, request: Request, failures: dict[tuple[str, str], int]) -> Step:
         target = self.targets.find(request["workspace"], request["target_key"])

@@ -49,6 +49,9 @@ class Settings(ServiceSettings):
     failures_before_pause: Annotated[
         int, Field(ge=1, description="consecutive failed attempts after which the rest of a target's batch is postponed")
     ] = 5
+    failpoint: Annotated[
+        str | None, Field(description="for tests: raise for records with a text, such as raise_in_decode:TEXT")
+    ] = None
     allow_private_addresses: Annotated[
         bool, Field(description="for local stacks only: deliver to private networks, and over http")
     ] = False

@@ -8,6 +8,7 @@ from typing import Final
 from confluent_kafka import Consumer, Producer
 from prometheus_client import REGISTRY
 
+from starling_common.failpoints import Raising
 from starling_common.kafka.clients import consumer_config, producer_config
 from starling_common.kafka.folded_topic import FoldedTopic
 from starling_common.records.definitions import definitions_fold
@@ -67,6 +68,9 @@ def build(settings: Settings) -> Delivery:
     schedule = Schedule(settings.retry_delays_seconds, settings.give_up_after_seconds)
     dispatcher = Dispatcher(channel, targets, schedule, settings.max_in_flight, settings.failures_before_pause)
     membership_codec = registry.codec(settings.membership_topic, "SegmentMembershipChanged")
+    raising = Raising.of(settings.failpoint)
+    if raising is not None:
+        membership_codec.decode = raising.before("decode", membership_codec.decode)  # type: ignore[method-assign]
     retry_codec = registry.codec(settings.retry_topic, "DeliveryRequested")
     agents = (
         MembershipAgent(settings, _consumer(settings, settings.group), membership_codec, targets, dispatcher, outbox),

@@ -66,7 +66,7 @@ def build_worker(settings: ProjectorSettings) -> Worker:
         decoder = Decoder(registry, topics)
         raising = Raising.of(settings.failpoint)
         if raising is not None:
-            decoder.decode = raising.before("decode", decoder.decode)  # type: ignore[method-assign, assignment]
+            decoder.decode = raising.before("decode", decoder.decode)  # type: ignore[method-assign]
         parts = Parts(
             source=Source(settings.kafka.brokers, group, topics, settings.client_failure_seconds),
             decoder=decoder,

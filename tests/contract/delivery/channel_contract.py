@@ -10,7 +10,7 @@ import pytest
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message
 from starling_delivery.dispatch import Dispatcher
 from starling_delivery.policy import Schedule, Step
-from tests.unit.delivery.making import definition, request, targets
+from tests.unit.delivery.making import Recorded, definition, request, targets
 
 IMPOSSIBLE_ADDRESSES = (
     "", "no address", "https://a..b/", f"https://{'x' * 64}.example/", "https://☃.example/", "http://[::1", "https://h:99999/",
@@ -89,17 +89,18 @@ class ChannelContract(ABC):
             request(user="bob", delivery_id="bad", target_key=good.target_key, **({"address": good.address} | bad)),
             request(user="ada", delivery_id=good.delivery_id, target_key=good.target_key, address=good.address),
         ]
-        steps: dict[str, Step] = {}
+        published = Recorded([])
 
         async def sending() -> None:
             channel = self.open()
             dispatcher = Dispatcher(channel, targets(definition(good.target_key)), Schedule((1.0,), 60.0), 8, 5)
             try:
-                await dispatcher.send(requests, lambda made, step: steps.update({made["delivery_id"]: step}))
+                await dispatcher.send(requests, published)
             finally:
                 await channel.close()
 
         asyncio.run(sending())
+        steps = dict(published.steps)
         return steps["bad"], steps[good.delivery_id]
 
     @pytest.mark.parametrize("address", IMPOSSIBLE_ADDRESSES)

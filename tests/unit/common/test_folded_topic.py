@@ -165,3 +165,23 @@ def test_the_api_takes_no_unknown_action_for_a_definition() -> None:
         change.definition()
     with pytest.raises(UnknownAction):
         status_after("")
+
+
+def test_a_record_that_makes_the_fold_raise_is_refused_and_the_next_one_is_folded() -> None:
+    def fold(value: int, _key: bytes, record: Record | None) -> Outcome[int]:
+        assert record is not None
+        return Done(value + 10 // (record["version"] - 1))
+
+    refused: list[Refused] = []
+    topic = FoldedTopic(("127.0.0.1:1", SEGMENT_DEFINITIONS), DEFINITION, 0, fold, refused.append)
+    for version in (1, 3):
+        topic.apply(message(DEFINITION.encode(changed("DEFINED") | {"version": version})))
+    assert (topic.value(), [one.code for one in refused]) == (5, ["poison"])
+
+
+def test_a_failure_of_the_world_ends_a_folded_topic() -> None:
+    def fold(_value: int, _key: bytes, _record: Record | None) -> Outcome[int]:
+        raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space left"):
+        FoldedTopic(("127.0.0.1:1", SEGMENT_DEFINITIONS), DEFINITION, 0, fold).apply(message(None))

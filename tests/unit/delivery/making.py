@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from starling_delivery.policy import requests_for
+from starling_common.outcome import Refused
+from starling_delivery.policy import Request, Step, requests_for
 from starling_delivery.targets import Targets
 
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
@@ -46,3 +47,23 @@ def change(user: str = "ada", status: str = "ENTERED", segment: str = "vip", **m
 def request(attempt: int = 1, first_attempt_at: int = 0, user: str = "ada", **more: Any) -> dict[str, Any]:
     [made] = requests_for(change(user), targets(), "webhook", first_attempt_at)
     return made | {"attempt": attempt} | more
+
+
+class Recorded:
+    """Keeps the steps; that of one user cannot be published."""
+
+    def __init__(self, steps: list[tuple[str, Step]], unpublishable: str = "", error: Exception | None = None) -> None:
+        self.steps = steps
+        self.unpublishable = unpublishable
+        self.error = error or UnicodeEncodeError("utf-8", "?", 0, 1, "surrogates not allowed")
+        self.refused: list[tuple[str, str]] = []
+        self.tries = 0
+
+    def record(self, made: Request, step: Step) -> None:
+        if made["user_id"] == self.unpublishable:
+            self.tries += 1
+            raise self.error
+        self.steps.append((made["delivery_id"], step))
+
+    def refuse(self, made: Request, why: Refused) -> None:
+        self.refused.append((made["delivery_id"], why.code))

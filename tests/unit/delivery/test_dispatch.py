@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Message
 from starling_delivery.dispatch import Dispatcher
 from starling_delivery.policy import Schedule, Step
-from tests.unit.delivery.making import definition, request, targets
+from tests.unit.delivery.making import Recorded, definition, request, targets
 
 
 class Scripted:
@@ -38,7 +39,7 @@ class Scripted:
 def send(channel: Channel, requests: list[dict[str, Any]], known: Any = None, in_flight: int = 8) -> list[tuple[str, Step]]:
     steps: list[tuple[str, Step]] = []
     dispatcher = Dispatcher(channel, known or targets(), Schedule((1.0,), 60.0), in_flight, failures_before_pause=3)
-    asyncio.run(dispatcher.send(requests, lambda made, step: steps.append((made["delivery_id"], step))))
+    asyncio.run(dispatcher.send(requests, Recorded(steps)))
     return steps
 
 
@@ -115,12 +116,12 @@ class Endless(Scripted):
 
 
 def test_a_cancellation_is_no_outcome() -> None:
-    steps: list[Step] = []
+    steps: list[tuple[str, Step]] = []
 
     async def cancelled() -> None:
         channel = Endless()
         dispatcher = Dispatcher(channel, targets(), Schedule((1.0,), 60.0), 8, failures_before_pause=3)
-        sending = asyncio.create_task(dispatcher.send([request()], lambda _, step: steps.append(step)))
+        sending = asyncio.create_task(dispatcher.send([request()], Recorded(steps)))
         await channel.begun.wait()
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -128,3 +129,19 @@ def test_a_cancellation_is_no_outcome() -> None:
 
     asyncio.run(cancelled())
     assert steps == []
+
+
+def test_a_step_that_cannot_be_published_is_a_dead_letter_and_stops_no_other() -> None:
+    published = Recorded([], "u3")
+    dispatcher = Dispatcher(Scripted(), targets(), Schedule((1.0,), 60.0), 8, failures_before_pause=3)
+    asyncio.run(dispatcher.send([request(user=f"u{n}", delivery_id=f"d{n}") for n in range(9)], published))
+    assert sorted(name for name, _ in published.steps) == [f"d{n}" for n in range(9) if n != 3]
+    assert (published.refused, published.tries) == ([("d3", "poison")], 2)
+
+
+def test_a_broker_away_is_no_failure_of_a_request() -> None:
+    published = Recorded([], "u3", BrokerUnavailable("away"))
+    dispatcher = Dispatcher(Scripted(), targets(), Schedule((1.0,), 60.0), 8, failures_before_pause=3)
+    with pytest.raises(ExceptionGroup, match="unhandled errors"):
+        asyncio.run(dispatcher.send([request(user="u3")], published))
+    assert published.refused == []

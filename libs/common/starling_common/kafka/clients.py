@@ -28,6 +28,17 @@ _PASSING: Final = frozenset(
 )
 """Errors while a partition's leader or a group's coordinator changes, as after a restart of a broker. The client looks for the new
 one, and a repeated request succeeds. `KafkaError.retriable()` is false for them: it is of transactions only."""
+RECORD_REFUSED: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._INVALID_ARG,  # noqa: SLF001 - the library's public constant
+    }
+)
+"""Errors of one record, which the broker or its client would refuse again."""
 _LEAST_SECONDS: Final = 0.25
 """Timeout of a request that is sent shortly before the end of the whole timeout."""
 

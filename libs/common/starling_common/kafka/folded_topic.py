@@ -6,6 +6,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from confluent_kafka import Message
 
+from starling_common.failures import is_of_installation, poison
 from starling_common.kafka.clients import BrokerUnavailable, TopicView
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.telemetry.logs import log
@@ -65,16 +66,33 @@ class FoldedTopic(Generic[T]):
 
     def apply(self, message: Message) -> None:
         """Fold one record."""
-        key, data = message.key() or b"", message.value()
         try:
-            outcome = self._fold(self._value, key, None if data is None else self._codec.decode(data))
-        except DecodeError as error:
-            outcome = Refused(error.code, str(error))
+            outcome = self._folded(message)
+        except Exception as first:
+            if is_of_installation(first):
+                raise
+            outcome = self._folded_again(message)
         if isinstance(outcome, Done):
             with self._lock:
                 self._value = outcome.value
         elif isinstance(outcome, Refused):
             self._refuse(message, outcome)
+
+    def _folded(self, message: Message) -> Outcome[T]:
+        key, data = message.key() or b"", message.value()
+        try:
+            return self._fold(self._value, key, None if data is None else self._codec.decode(data))
+        except DecodeError as error:
+            return Refused(error.code, str(error))
+
+    def _folded_again(self, message: Message) -> Outcome[T]:
+        """Fold a record after a failure; a second failure is the record's, and the reading thread continues after it."""
+        try:
+            return self._folded(message)
+        except Exception as second:
+            if is_of_installation(second):
+                raise
+            return poison(second)
 
     def _refuse(self, message: Message, refused: Refused) -> None:
         origin = (self.topic, message.partition(), message.offset())

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient
 
 from starling_common.failures import InstallationFailure, is_of_installation
-from starling_common.kafka.clients import producer_config
+from starling_common.kafka.clients import RECORD_REFUSED, producer_config
 from starling_common.telemetry.logs import log
 from starling_stream.kafka.transport import Membership
 from starling_stream.model.changelog import encode_state_changed
@@ -22,18 +22,7 @@ from starling_stream.model.rows import META_KEY, NEVER, row_state, row_version
 
 _NOT_OURS: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
 _REPLACED: Final = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError.PRODUCER_FENCED})  # noqa: SLF001
-_REFUSED: Final = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError._INVALID_ARG,  # noqa: SLF001 - the library's public constant
-    }
-)
-"""Errors of one record, which the broker or its client would refuse again."""
-_OF_SOME_RECORD: Final = _REFUSED | {KafkaError._INCONSISTENT, KafkaError._STATE}  # noqa: SLF001 - as above
+_OF_SOME_RECORD: Final = RECORD_REFUSED | {KafkaError._INCONSISTENT, KafkaError._STATE}  # noqa: SLF001 - public constants
 """Errors of a transaction in which a record was refused: the error itself, that of the commit, or that of the next call."""
 _WATCHED_TRANSACTIONS: Final = 100
 """Transactions with reports after one in which a record was refused: the same record may be in a later one."""
@@ -295,7 +284,7 @@ class Transactions:
         if error.code() in _NOT_OURS:
             return NotOwner(error.str())
         for partition, failure in submitted.failures:
-            if not isinstance(failure, KafkaException) or failure.args[0].code() in _REFUSED:
+            if not isinstance(failure, KafkaException) or failure.args[0].code() in RECORD_REFUSED:
                 return OutputRefused(partition, failure)
         if error.code() in _OF_SOME_RECORD:
             self._watched = _WATCHED_TRANSACTIONS  # the error does not name the record
