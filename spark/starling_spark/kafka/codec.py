@@ -98,7 +98,7 @@ class BatchReader:
             self._unknown[writer_id(data)] = error
             return Refusal(error.code, str(error), writer_id(data))
         except DecodeError as error:
-            return Refusal(error.code, str(error), _named_id(data))
+            return Refusal(error.code, str(error), named_id(data))
 
     def _codec(self, topic: str) -> Codec:
         found = self._codecs.get(topic)
@@ -107,7 +107,8 @@ class BatchReader:
         return found
 
 
-def _named_id(data: bytes) -> int:
+def named_id(data: bytes) -> int:
+    """Return the schema id in the wire header of a value, or `NO_ID`."""
     try:
         return writer_id(data)
     except DecodeError:

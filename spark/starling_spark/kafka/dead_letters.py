@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from starling_common.failures import is_of_installation
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import SourceRecord, arrival, dead_letter, letter_correlation_id
 from starling_common.time.instants import wall_clock_ms
@@ -67,6 +68,10 @@ def _fields(wire: Wire, raw: Raw) -> dict[str, Any] | None:
         return codec.decode(raw.value or b"") if writer_id(raw.value or b"") == codec.schema_id else None
     except DecodeError:
         return None
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+        return None  # it is refused because it makes the code raise
 
 
 def _output(row: dict[str, Any], stage: str, topic: str, wire: Wire) -> dict[str, Any]:

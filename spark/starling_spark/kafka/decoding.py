@@ -7,15 +7,17 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from starling_common.failures import is_of_installation, poison
 from starling_common.wire import Codec, writer_id
 from starling_common.wire.fields import Fields
-from starling_spark.kafka.codec import BatchReader, Refusal, Wire, collect_rarely
+from starling_spark.kafka.codec import BatchReader, Refusal, Wire, collect_rarely, named_id
 from starling_spark.kafka.columns import columns_of, row_of
 from starling_spark.kafka.sources import RECORDS
 
@@ -117,13 +119,57 @@ def _decoder(reading: Reading, out: types.StructType) -> Callable[[Iterable[pa.R
         collect_rarely()
         shape = to_arrow_schema(out)
         read = row_reader(reading)
+        struct_type = shape.field("record").type
         for batch in batches:
-            found = [read(value) for value in batch.column("value").to_pylist()]
+            values = batch.column("value").to_pylist()
+            found = read_each(read, values)
+            try:
+                records = _records(found, struct_type)
+            except Exception as cause:
+                if is_of_installation(cause):
+                    raise
+                found = [_fitting(value, one, struct_type) for value, one in zip(values, found, strict=True)]
+                records = _records(found, struct_type)
             refused = [one._asdict() if isinstance(one, Refusal) else None for one in found]
-            made = [_records(found, shape.field("record").type), pa.array(refused, shape.field("refused").type)]
-            yield _batch([*batch.columns, *made], shape)
+            yield _batch([*batch.columns, records, pa.array(refused, shape.field("refused").type)], shape)
 
     return decode
+
+
+Read = Callable[[bytes | None], Row | Refusal]
+
+
+def read_each(read: Read, values: Sequence[bytes | None]) -> list[Row | Refusal]:
+    """Return the rows of many values. When one makes the code raise, each is read again alone; one that raises again is refused.
+
+    Raises: failures of the installation.
+    """
+    try:
+        return [read(value) for value in values]
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+    return [_alone(value, partial(read, value)) for value in values]
+
+
+def _alone(value: bytes | None, call: Callable[[], Row | Refusal]) -> Row | Refusal:
+    try:
+        return call()
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+        why = poison(cause)
+        return Refusal(why.code, why.message, named_id(value or b""))
+
+
+def _fitting(value: bytes | None, found: Row | Refusal, struct_type: pa.StructType) -> Row | Refusal:
+    """Return the row, or its refusal if it does not fit the columns."""
+
+    def fitted() -> Row | Refusal:
+        _records([found], struct_type)
+        return found
+
+    return _alone(value, fitted)
 
 
 def _records(found: Sequence[Row | Refusal], struct: pa.StructType) -> pa.StructArray:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from starling_common.time.instants import format_instant
 from starling_spark.kafka.codec import Refusal, collect_rarely
-from starling_spark.kafka.decoding import Reading, Row, arrays, row_reader
+from starling_spark.kafka.decoding import Reading, Row, arrays, read_each, row_reader
 from starling_spark.kafka.sources import RECORDS
 from starling_spark.lakehouse.layout import Layout
 from starling_spark.lakehouse.positions import Position, TopicPartition
@@ -219,8 +219,7 @@ class _Task:
         target = self.plan.targets[topic]
         own, other = target.position.get(partition, 0), self.plan.quarantined.get(partition, 0)
         records = _where(records, pc.greater_equal(records.column("offset"), min(own, other)))
-        read = self.readers[topic]
-        found = [read(value) for value in records.column("value").to_pylist()]
+        found = read_each(self.readers[topic], records.column("value").to_pylist())
         refused = pa.array([isinstance(one, Refusal) for one in found], pa.bool_())
         good = pc.and_(pc.invert(refused), pc.greater_equal(records.column("offset"), own))
         reading = self.plan.readings[topic]

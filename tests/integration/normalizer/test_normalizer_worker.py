@@ -26,11 +26,11 @@ def topics(stack: Stack, workspace: str) -> Iterator[Topics]:
 
 
 @pytest.fixture
-def start_worker(stack: Stack, tmp_path: Path) -> Iterator[Callable[[], Worker]]:
+def start_worker(stack: Stack, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     started: list[Worker] = []
 
-    def start() -> Worker:
-        started.append(Worker(stack, tmp_path))
+    def start(failpoint: str = "") -> Worker:
+        started.append(Worker(stack, tmp_path, failpoint))
         return started[-1]
 
     yield start
@@ -146,3 +146,21 @@ def test_ids_beyond_the_bound_are_refused_and_the_user_goes_on(
     assert [outcome["code"] for outcome in topics.seen[OUTCOMES]] == ["id_too_long"] * 40 + [None]
     [event] = topics.seen[BEHAVIOUR]
     assert (event["name"], event["anonymous_ids"]) == ("Last", [])
+
+
+def test_an_item_that_makes_the_code_raise_is_a_dead_letter_and_stops_no_other(
+    topics: Topics, start_worker: Callable[..., Worker]
+) -> None:
+    users = ["ada", "bob", "cy"]
+    for number in range(12):
+        name = "Poison Pill" if number == 4 else f"Event {number}"
+        topics.send("track", {"event": name}, message_id=f"m-{number}", user_id=users[number % 3])
+    worker = start_worker("raise_in_process:Poison Pill")
+    topics.read_until(lambda: len(topics.seen[BEHAVIOUR]) >= 11 and len(topics.seen[DEAD_LETTERS]) >= 1)
+    assert sorted(event["name"] for event in topics.seen[BEHAVIOUR]) == sorted(
+        f"Event {number}" for number in range(12) if number != 4
+    )
+    [letter] = topics.seen[DEAD_LETTERS]
+    assert (letter["code"], letter["key"].endswith(b"/bob")) == ("poison", True)
+    assert letter["message"].startswith("ValueError: failpoint process (stack ")
+    assert worker.stop() == 0

@@ -90,7 +90,7 @@ class Topics:
 class Worker:
     """`python -m starling_normalizer`, ended by its own process id."""
 
-    def __init__(self, stack: Stack, state_dir: Path) -> None:
+    def __init__(self, stack: Stack, state_dir: Path, failpoint: str = "") -> None:
         self._log = (state_dir / "worker.log").open("ab")
         port = free_port()
         environment = {
@@ -101,6 +101,7 @@ class Worker:
             "STARLING_INSTANCE_ID": f"normalizer-{os.getpid()}",
             "STARLING_SESSION_TIMEOUT_SECONDS": "10",
             "STARLING_STATE_DIR": str(state_dir),
+            **({"STARLING_FAILPOINT": failpoint} if failpoint else {}),
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "starling_normalizer"], env=environment, stdout=self._log, stderr=subprocess.STDOUT

@@ -43,10 +43,13 @@ def start(stack: Stack, own_cassandra: Cassandra, tmp_path: Path) -> Start:
     """Starts a projector on this session's tables, by default with a new group that reads from the start."""
 
     @contextmanager
-    def started(group: str | None = None, *, cassandra: Cassandra = own_cassandra, ready: bool = True) -> Iterator[Service]:
+    def started(
+        group: str | None = None, *, cassandra: Cassandra = own_cassandra, ready: bool = True, failpoint: str = ""
+    ) -> Iterator[Service]:
         environment = {
             **replace(stack, cassandra=cassandra).environment(),
             "STARLING_GROUP": group or f"test-{uuid.uuid4().hex}",
+            **({"STARLING_FAILPOINT": failpoint} if failpoint else {}),
         }
         with running("starling_projector", environment, tmp_path / "projector.log", ready=ready) as service:
             yield service

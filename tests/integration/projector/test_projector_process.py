@@ -134,6 +134,21 @@ def test_bad_records_go_to_the_dead_letters_and_the_rest_goes_on(stack: Stack, l
     }
 
 
+def test_a_record_that_makes_the_code_raise_is_a_dead_letter_and_stops_no_other(
+    stack: Stack, log: Log, start: Start, tables: Database
+) -> None:
+    poison = f"poison-{uuid.uuid4().hex}"
+    users = [f"user-{number}" for number in range(20)]
+    for user in [*users[:7], poison, *users[7:]]:
+        log.change(user, "vip", 1)
+    with start(failpoint=f"raise_in_decode:{poison}") as service:
+        eventually(lambda: members(tables, log, "vip") == dict.fromkeys(users, 1))
+        eventually(lambda: totals(tables, log, "vip") == (20, 0))
+        assert service.stop() == 0
+    [letter] = [letter for letter in _dead_letters(stack, log) if poison.encode() in letter["value"]]
+    assert (letter["code"], letter["message"].startswith("ValueError: failpoint decode (stack ")) == ("poison", True)
+
+
 def test_offsets_pass_the_markers_that_transactions_leave(stack: Stack, log: Log, start: Start, tables: Database) -> None:
     """Offsets alone then state whether the projector has caught up, and aborted records are never projected."""
     producer = Producer(producer_config(stack.brokers, **{"transactional.id": f"test-{uuid.uuid4().hex}"}))

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from starling_common.failures import is_of_installation, poison
 from starling_common.settings import Clock as ClockMode
 from starling_common.values import record_key
 from starling_common.wire import DecodeError
@@ -82,8 +83,20 @@ class ChunkBuilder:
         self._plans = plans
         self._chunks: dict[int, Chunk] = {}
 
-    def add(self, topic: str | None, partition: int, timestamp_ms: int, value: bytes | None, whole: Callable[[], Raw]) -> None:
-        """Take one record in; a bad one becomes a dead letter and nothing else. `whole`: all of it, which only that needs."""
+    def add(
+        self,
+        topic: str | None,
+        partition: int,
+        timestamp_ms: int,
+        value: bytes | None,
+        whole: Callable[[], Raw],
+        *,
+        is_second: bool = False,
+    ) -> None:
+        """Take one record in; a bad one becomes a dead letter and nothing else. `whole`: all of it, which only that needs.
+
+        `is_second`: the record made the code raise once; it is refused if it does so again.
+        """
         chunk = self._chunks.get(partition)
         if chunk is None:
             chunk = self._chunks[partition] = Chunk(self._decoders.not_before_ms, "", {}, [])
@@ -97,22 +110,34 @@ class ChunkBuilder:
                 if self._decoders.clock is ClockMode.EVENT:
                     _move(chunk, instant_ms, correlation_id)
         except (DecodeError, BadEvent) as error:
-            refused = self._decoders.refuse(whole(), error.code if isinstance(error, DecodeError) else CODE_BAD_EVENT, str(error))
-            if refused is not None:
-                chunk.refused.append(refused)
+            self._refuse(chunk, whole(), error.code if isinstance(error, DecodeError) else CODE_BAD_EVENT, str(error))
+        except Exception as cause:
+            if is_of_installation(cause):
+                raise
+            if is_second:
+                why = poison(cause)
+                self._refuse(chunk, whole(), why.code, why.message)
+            else:
+                self.add(topic, partition, timestamp_ms, value, whole, is_second=True)
 
     def chunks(self) -> dict[int, Chunk]:
         """By partition."""
         return self._chunks
 
+    def _refuse(self, chunk: Chunk, raw: Raw, code: str, message: str) -> None:
+        refused = self._decoders.refuse(raw, code, message)
+        if refused is not None:
+            chunk.refused.append(refused)
+
     def _take_event(self, chunk: Chunk, timestamp_ms: int, fields: tuple[Any, ...]) -> None:
         workspace, user_id, name, time_ms, correlation_id, *texts = fields
         plan = self._plans.get(workspace)
+        # An event that raises changes nothing: the chunk is changed after everything that depends on the event.
         matches = None if plan is None else plan.measures.matches(Event(name, time_ms, texts))
+        key = record_key(workspace, user_id).decode() if matches else ""
         _move(chunk, time_ms if self._decoders.clock is ClockMode.EVENT else timestamp_ms, correlation_id)
         if not matches:
             return
-        key = record_key(workspace, user_id).decode()
         hit = (time_ms, chunk.now_ms, matches)
         user = chunk.users.get(key)
         if user is None:
