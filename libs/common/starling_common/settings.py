@@ -17,6 +17,13 @@ class Clock(StrEnum):
     EVENT = "event"
 
 
+DuplicateWindowHours = Annotated[
+    int,
+    Field(ge=24, le=2_160, description="stream time within which a repeated message id of a user is a duplicate"),
+]
+"""Read by the normalizer, and by the Spark job that runs its stages again."""
+
+
 class Kafka(BaseModel):
     """The connection to the broker."""
 

@@ -117,15 +117,15 @@ def identify_profile(work: Work, _dependencies: StageDependencies) -> Step:
     return work
 
 
-def deduplicate(work: Work, _dependencies: StageDependencies) -> Step:
-    """Skip a record whose message id the profile received in the last 24 hours."""
+def deduplicate(work: Work, dependencies: StageDependencies) -> Step:
+    """Skip a record whose message id the profile received within the duplicates window."""
     work.message = message_hash(work.received["message_id"])
-    if is_duplicate(work.profile.seen, work.message, work.stream_time_ms):
+    if is_duplicate(work.profile.seen, work.message, work.stream_time_ms, dependencies.duplicate_window_ms):
         return Skipped("duplicate")
     return work
 
 
-def fold_profile(work: Work, _dependencies: StageDependencies) -> Step:
+def fold_profile(work: Work, dependencies: StageDependencies) -> Step:
     """Apply the call to the profile. No other stage changes the profile, and a refused call does not change it."""
     profile, item, received = work.profile, work.item, work.received
     if isinstance(item, Identify):
@@ -137,7 +137,7 @@ def fold_profile(work: Work, _dependencies: StageDependencies) -> Step:
         profile.group_id = str(item.group_id)
     if received["anonymous_id"]:
         add_anonymous_id(profile.anonymous_ids, received["anonymous_id"])
-    remember(profile.seen, work.message, work.stream_time_ms)
+    remember(profile.seen, work.message, work.stream_time_ms, dependencies.duplicate_window_ms)
     return work
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from starling_common.outcome import Refused, Skipped
-from starling_items.dedupe import SeenMessages
+from starling_items.dedupe import SeenBefore, SeenMessages, from_format_1
 from starling_items.item import RESERVED_TRAIT, Json
 
 MAX_ANONYMOUS_IDS: Final = 100
@@ -21,7 +21,7 @@ _STORED_BYTES_TO_CHECK: Final = 65_536
 MAX_TRAITS_BYTES: Final = 65_536
 """Most bytes of a profile's traits. Every event contains them, and it must fit the broker's record limit."""
 
-FORMAT: Final = b"\x01"
+FORMAT: Final = b"\x02"
 """First byte of a stored profile. A changed layout gets the next number, and `decode_profile` must still read the old ones."""
 
 
@@ -49,7 +49,19 @@ class Changed(msgspec.Struct, frozen=True):
     names: list[str]
 
 
+class _ProfileBefore(msgspec.Struct, array_like=True):
+    """A profile of format 1, which stored the ids of messages one by one."""
+
+    traits_json: str = "{}"
+    anonymous_ids: list[str] = []
+    group_id: str | None = None
+    seen: SeenBefore = msgspec.field(default_factory=SeenBefore)
+    computations: dict[str, Computation] = {}
+
+
+_FORMAT_1: Final = b"\x01"
 _STATE: Final = msgspec.msgpack.Decoder(Profile)
+_STATE_1: Final = msgspec.msgpack.Decoder(_ProfileBefore)
 
 
 def encode_profile(profile: Profile) -> bytes:
@@ -59,9 +71,15 @@ def encode_profile(profile: Profile) -> bytes:
 
 def decode_profile(data: bytes) -> Profile:
     """Return the profile of its stored form. Raises: ValueError if the format is unknown."""
-    if data[:1] != FORMAT:
+    if data[:1] == FORMAT:
+        profile = _STATE.decode(memoryview(data)[1:])
+    elif data[:1] == _FORMAT_1:
+        before = _STATE_1.decode(memoryview(data)[1:])
+        profile = Profile(
+            before.traits_json, before.anonymous_ids, before.group_id, from_format_1(before.seen), before.computations
+        )
+    else:
         raise ValueError(f"a stored profile of format {data[:1].hex() or 'none'} was written by a newer version: run that version")
-    profile = _STATE.decode(memoryview(data)[1:])
     if len(data) > _STORED_BYTES_TO_CHECK:
         # Release 0.1.0 stored ids of any length; such a profile can exceed the broker's record limit.
         _keep_latest(profile.anonymous_ids)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from starling_common.settings import Clock
+from starling_items.dedupe import DEFAULT_WINDOW_MS
 from starling_items.enrich import Product
 from starling_items.item import Item, Json
 from starling_items.profile import Profile
@@ -18,6 +19,8 @@ class StageDependencies:
 
     clock: Clock
     find_product: Callable[[str, str], Product | None]
+    duplicate_window_ms: int = DEFAULT_WINDOW_MS
+    """Stream time within which a repeated message id of a profile is a duplicate."""
 
 
 class Work(msgspec.Struct):

@@ -28,7 +28,8 @@ def open_service(settings: Settings) -> Iterator[Service[Profile]]:
     try:
         codecs = {topic: codec(topic) for topic in (*INPUTS, BEHAVIOUR, PROFILE, OUTCOMES)}
         dependencies = NormalizerDependencies(_counter(Metrics()), wall_clock_ms, catalog.problem)
-        yield normalizer_service(Normalizer(codecs, StageDependencies(settings.clock, catalog.find), dependencies), settings.clock)
+        stage_dependencies = StageDependencies(settings.clock, catalog.find, settings.duplicate_window_hours * 3_600_000)
+        yield normalizer_service(Normalizer(codecs, stage_dependencies, dependencies), settings.clock)
     finally:
         catalog.stop()
 

@@ -7,33 +7,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from starling_common.outcome import Refused
-from starling_items.dedupe import MAX_SEEN, WINDOW_MS, SeenMessages, is_duplicate, message_hash, remember
+from starling_items.dedupe import DEFAULT_WINDOW_MS, MAX_SEEN, SeenMessages, is_duplicate, message_hash, remember
 from starling_items.profile import merge_traits
 
-HOUR_MS = 3_600_000
+HOUR_MS, MINUTE_MS = 3_600_000, 60_000
+WINDOW_MS = 24 * HOUR_MS
 
 sightings = st.lists(
     st.tuples(
         st.sampled_from(["a", "b", "c", "d"]),
-        st.sampled_from([0, 1, HOUR_MS, WINDOW_MS - 1, WINDOW_MS, WINDOW_MS + 1]) | st.integers(0, 30 * HOUR_MS),
+        st.sampled_from([0, 1, HOUR_MS, WINDOW_MS - 1, WINDOW_MS, WINDOW_MS + MINUTE_MS]) | st.integers(0, 30 * HOUR_MS),
     ),
     max_size=60,
 )
 
 
 @given(sightings, st.sampled_from([0, 852_076_800_000, 1_767_225_600_000]))
-def test_a_message_is_a_duplicate_within_24_hours_of_its_last_acceptance(steps: list[tuple[str, int]], now_ms: int) -> None:
+def test_a_message_is_a_duplicate_within_the_window_after_its_last_acceptance(steps: list[tuple[str, int]], now_ms: int) -> None:
     seen = SeenMessages()
     accepted: list[tuple[str, int]] = []
     for message, passed_ms in steps:
         now_ms += passed_ms
-        expected = any(other == message and at > now_ms - WINDOW_MS for other, at in accepted)
-        assert is_duplicate(seen, message_hash(message), now_ms) is expected
+        fresh = [other for other, at in accepted if now_ms // MINUTE_MS - at // MINUTE_MS <= WINDOW_MS // MINUTE_MS]
+        expected = message in fresh
+        assert is_duplicate(seen, message_hash(message), now_ms, WINDOW_MS) is expected
         if not expected:
             accepted.append((message, now_ms))
-            remember(seen, message_hash(message), now_ms)
-            fresh = {message_hash(other) for other, at in accepted if at > now_ms - WINDOW_MS}
-            assert set(seen.ages) == fresh, "what is too old is let go"
+            remember(seen, message_hash(message), now_ms, WINDOW_MS)
+            kept = b"".join(message_hash(other).to_bytes(8, "big") for other in [*fresh, message])
+            assert (seen.hashes, len(seen.minutes)) == (kept, len(kept) // 2), "ids beyond the window are dropped"
 
 
 @settings(max_examples=20)
@@ -41,11 +43,11 @@ def test_a_message_is_a_duplicate_within_24_hours_of_its_last_acceptance(steps: 
 def test_memory_is_bounded_and_the_latest_are_remembered(more: int, step_ms: int) -> None:
     seen = SeenMessages()
     for number in range(MAX_SEEN + more):
-        remember(seen, number, number * step_ms)
+        remember(seen, number, number * step_ms, DEFAULT_WINDOW_MS)
     now_ms = (MAX_SEEN + more) * step_ms
-    assert len(seen.ages) == MAX_SEEN
-    assert not is_duplicate(seen, more - 1, now_ms)
-    assert all(is_duplicate(seen, number, now_ms) for number in range(more, MAX_SEEN + more))
+    assert (len(seen.hashes), len(seen.minutes)) == (8 * MAX_SEEN, 4 * MAX_SEEN)
+    assert not is_duplicate(seen, more - 1, now_ms, DEFAULT_WINDOW_MS)
+    assert all(is_duplicate(seen, number, now_ms, DEFAULT_WINDOW_MS) for number in range(more, MAX_SEEN + more))
 
 
 floats = st.floats(allow_nan=False, allow_infinity=False).map(lambda number: number + 0.0)  # -0.0 is 0.0

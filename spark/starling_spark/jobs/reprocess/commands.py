@@ -33,7 +33,9 @@ def run(context: RunContext, given: Arguments) -> CommandResult:
     """Make or continue a reprocessing, and print each step. Raises: ReprocessingNotFound, NotAllowed."""
     plan = begun(context, lambda: planned(context, given.name, given.catalog), given.name, overwrite=given.overwrite)
     _print_progress(plan)
-    made = reprocess(context, plan, Making(context.settings.clock, products_now(context)), _print_progress)
+    window_ms = context.settings.duplicate_window_hours * 3_600_000
+    making = Making(context.settings.clock, products_now(context), duplicate_window_ms=window_ms)
+    made = reprocess(context, plan, making, _print_progress)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in made.totals().items())
     return f"{made.name}: {counts}, received up to {format_instant(max(made.cut.values(), default=0) // 1000)}\n", 0
 

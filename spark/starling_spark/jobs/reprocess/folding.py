@@ -11,6 +11,7 @@ from starling_common.outcome import Done, Refused, Skipped
 from starling_common.settings import Clock
 from starling_common.values import record_key
 from starling_items.computed import fold_computed
+from starling_items.dedupe import DEFAULT_WINDOW_MS
 from starling_items.enrich import Product
 from starling_items.events import Fields
 from starling_items.pipeline import STAGES, Stages, fold_read, placeless, read_received
@@ -34,6 +35,7 @@ class Making:
     clock: Clock
     products: Mapping[bytes, Product]
     stages: Stages = STAGES
+    duplicate_window_ms: int = DEFAULT_WINDOW_MS
 
 
 class Made(NamedTuple):
@@ -116,4 +118,4 @@ def _stage_dependencies(row: Row, making: Making) -> StageDependencies:
     def find(workspace: str, product_id: str) -> Product | None:
         return own.get(product_id) or making.products.get(record_key(workspace, product_id))
 
-    return StageDependencies(making.clock, find)
+    return StageDependencies(making.clock, find, making.duplicate_window_ms)

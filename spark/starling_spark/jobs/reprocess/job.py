@@ -60,7 +60,7 @@ def planned(context: RunContext, name: str, catalog: Catalog) -> Plan:
     refused = context.lake.snapshot(QUARANTINE) if context.lake.exists(QUARANTINE) else None
     snapshots |= {} if refused is None else {QUARANTINE: refused}
     cut = cut_of(first_missing(context, taken), before_ms)
-    return Plan(name=name, rules=rules(), catalog=catalog, begun_at_ms=now_ms, snapshots=snapshots, cut=cut)
+    return Plan(name=name, rules=rules(context), catalog=catalog, begun_at_ms=now_ms, snapshots=snapshots, cut=cut)
 
 
 def begun(context: RunContext, wanted: Callable[[], Plan], name: str, *, overwrite: bool) -> Plan:
@@ -70,7 +70,7 @@ def begun(context: RunContext, wanted: Callable[[], Plan], name: str, *, overwri
     if existing is not None and not overwrite:
         if existing.is_done:
             raise NotAllowed(f"{name} exists already: use another name, or --overwrite")
-        if existing.rules != rules():
+        if existing.rules != rules(context):
             raise NotAllowed(f"{name} was begun under other rules: use --overwrite")
         return existing
     if now is not None and now.name == name:
@@ -166,6 +166,6 @@ def _refused(made: DataFrame) -> DataFrame:
     return rows.select(*QUARANTINE_COLUMNS.fieldNames())
 
 
-def rules() -> str:
-    """Return a hash of the installed stages."""
-    return rules_hash(Path(starling_items.__file__).parent)
+def rules(context: RunContext) -> str:
+    """Return the rules that a run must not change: a hash of the installed stages, and the duplicates window in hours."""
+    return f"{rules_hash(Path(starling_items.__file__).parent)}-{context.settings.duplicate_window_hours}"

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from starling_common.settings import DuplicateWindowHours
 from starling_spark.lakehouse.settings import LakeSettings
 
 
@@ -17,3 +18,4 @@ class ReprocessSettings(LakeSettings):
         int, Field(ge=1, le=10_000, description="partitions that are folded and committed together, and repeated after a kill")
     ] = 4
     reprocess_normalizer_group: Annotated[str, Field(description="consumer group of the normalizer")] = "starling-normalizer"
+    duplicate_window_hours: DuplicateWindowHours = 168
