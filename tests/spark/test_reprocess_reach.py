@@ -40,7 +40,7 @@ def place(spark: SparkSession, stack: Stack, tmp_path: Path) -> Iterator[RunCont
     created = [NewTopic(prefix + topic, 3, 1, config=kept) for topic in TOPICS]
     for future in admin.create_topics(created, operation_timeout=30).values():
         future.result()
-    settings = ReprocessSettings(**{**lake_settings(tmp_path).model_dump(), **own})
+    settings = ReprocessSettings(**{**lake_settings(tmp_path).model_dump(), "reprocess_settle_seconds": 0.25, **own})
     carried = tuple(replace(one, topic=prefix + one.topic) for one in WIRE.schemas)
     yield RunContext(spark, Wire(WIRE.registry_url, carried), settings, Lake(spark, "of_nothing"))
     for future in admin.delete_topics([prefix + topic for topic in TOPICS], operation_timeout=30).values():
@@ -56,15 +56,15 @@ def test_missing_records_limit_the_complete_range(place: RunContext) -> None:
     track, page = place.topic(TRACK), place.topic(PAGE)
     in_lake = {(track, 0): 2, (page, 1): 2, (page, 2): 1}
     _normalized(place, TopicPartition(track, 0, 3), TopicPartition(page, 1, 1), TopicPartition(page, 2, 1))
-    assert first_missing(place, in_lake) == {0: 3000, 1: 6000, 2: None}, "the lake lacks the one, the normalizer the other"
+    assert first_missing(place, in_lake) == {0: 2750, 1: 5750, 2: None}, "the lake lacks the one, the normalizer the other"
     producer.produce(place.topic(AGGREGATES), b"v", b"k", 0, timestamp=2500)
     producer.produce(place.topic(BEHAVIOUR), b"v", b"k", 2, timestamp=4000)
     assert producer.flush(30) == 0
-    assert first_missing(place, in_lake) == {0: 2500, 1: 6000, 2: 4000}, (
+    assert first_missing(place, in_lake) == {0: 2500, 1: 5750, 2: 4000}, (
         "a trait that was not taken; an event that is not in the lake"
     )
     _normalized(place, TopicPartition(place.topic(AGGREGATES), 0, 1))
-    assert first_missing(place, in_lake)[0] == 3000
+    assert first_missing(place, in_lake)[0] == 2750
     _the_catalog_is_read_as_it_is_now(place, producer)
 
 

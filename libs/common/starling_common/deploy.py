@@ -20,6 +20,8 @@ from starling_common.kafka.topics import Topic, load_catalogue
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
 from starling_common.wire import Registry, RegistryUnavailable
 
+_TIMESTAMPS, _APPENDED = "message.timestamp.type", "LogAppendTime"
+
 
 class DeployFailed(Exception):
     """The installation contradicts the catalogue; the message names the cure."""
@@ -67,21 +69,28 @@ def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_facto
     missing = [_new_topic(topic, replication_factor) for topic in topics if topic.name not in existing]
     if missing:
         _wait(admin.create_topics(missing, operation_timeout=30).items())
-    _enlarge(admin, [topic for topic in topics if topic.name in existing and topic.max_record_bytes is not None])
+    _update(admin, [topic for topic in topics if topic.name in existing and (topic.max_record_bytes or topic.broker_timestamps)])
 
 
-def _enlarge(admin: AdminClient, topics: Sequence[Topic]) -> None:
-    """Raise the record limit of topics that an older release created. A higher limit set by an operator is kept."""
+def _update(admin: AdminClient, topics: Sequence[Topic]) -> None:
+    """Update topics that an older release created: raise the record limit, unless an operator set a higher one; set timestamps."""
     places = {topic.name: ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics}
     if not places:
         return
     known = {place.name: future.result() for place, future in admin.describe_configs(list(places.values())).items()}
-    small = [topic for topic in topics if int(known[topic.name]["max.message.bytes"].value or 0) < (topic.max_record_bytes or 0)]
-    for topic in small:
-        entry = ConfigEntry("max.message.bytes", str(topic.max_record_bytes), incremental_operation=AlterConfigOpType.SET)
-        places[topic.name].add_incremental_config(entry)
-    if small:
-        for altered in admin.incremental_alter_configs([places[topic.name] for topic in small]).values():
+    changed = []
+    for topic in topics:
+        wanted = {}
+        if int(known[topic.name]["max.message.bytes"].value or 0) < (topic.max_record_bytes or 0):
+            wanted["max.message.bytes"] = str(topic.max_record_bytes)
+        if topic.broker_timestamps and known[topic.name][_TIMESTAMPS].value != _APPENDED:
+            wanted[_TIMESTAMPS] = _APPENDED
+        for name, value in wanted.items():
+            places[topic.name].add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
+        if wanted:
+            changed.append(places[topic.name])
+    if changed:
+        for altered in admin.incremental_alter_configs(changed).values():
             altered.result()
 
 
@@ -105,6 +114,8 @@ def _new_topic(topic: Topic, replication_factor: int) -> NewTopic:
         config["min.compaction.lag.ms"] = str(topic.compaction_lag_ms)
     if topic.max_record_bytes is not None:
         config["max.message.bytes"] = str(topic.max_record_bytes)
+    if topic.broker_timestamps:
+        config[_TIMESTAMPS] = _APPENDED
     return NewTopic(topic.name, topic.partitions, replication_factor, config=config)
 
 

@@ -59,6 +59,19 @@ def test_a_topic_of_an_older_release_takes_records_as_large_as_todays(stack: Sta
     admin.delete_topics([older.name])[older.name].result()
 
 
+def test_a_topic_of_an_older_release_gets_the_brokers_timestamps(stack: Stack) -> None:
+    admin, older = AdminClient({"bootstrap.servers": stack.brokers}), own_topic()
+    newer = replace(older, broker_timestamps=True)
+    place = ConfigResource(ResourceType.TOPIC, older.name)
+
+    def timestamps(topic: Topic) -> str:
+        create_topics(admin, [topic], 1)
+        return str(admin.describe_configs([place])[place].result()["message.timestamp.type"].value)
+
+    assert [timestamps(older), timestamps(newer)] == ["CreateTime", "LogAppendTime"]
+    admin.delete_topics([older.name])[older.name].result()
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -91,7 +91,7 @@ def test_every_call_of_a_client_arrives_in_its_topic(
         assert received["message_id"] == item["messageId"]
         assert message.key() == record_key(keys[key], "u-1")
         assert message.partition() == (murmur2(message.key() or b"") & 0x7FFFFFFF) % partitions
-        assert timestamp_ms(message) == received["received_at"] // 1000
+        assert timestamp_ms(message) >= received["received_at"] // 1000  # the broker's own, on one machine
         assert received["user_agent"].startswith("analytics-python/")
         headers = headers_of(message)
         assert headers["produced_by"] == b"ingest"

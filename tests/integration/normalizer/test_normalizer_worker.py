@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE
@@ -131,6 +132,24 @@ def test_what_is_refused_is_kept_whole(topics: Topics, workspace: str, start_wor
     source = topics.codecs["ingest.track"].decode(refused["value"])
     assert (source["message_id"], refused["stage"], refused["origin_topic"]) == ("m-1", "normalizer", "ingest.track")
     assert topics.seen[OUTCOMES][0]["message"] == refused["message"]
+
+
+def test_an_edge_whose_clock_is_ahead_does_not_move_stream_time(
+    topics: Topics, workspace: str, start_worker: Callable[[], Worker]
+) -> None:
+    ahead = wall_clock_micros() + 3_600_000_000
+    topics.send("track", {"event": "Seen"}, message_id="m-1", received_at=ahead)
+    topics.send("track", {"event": "Seen"}, message_id="m-2")
+    worker = start_worker()
+    topics.read_until(lambda: len(topics.seen[DEAD_LETTERS]) >= 1 and len(topics.seen[OUTCOMES]) >= 1)
+    [letter], [outcome] = topics.seen[DEAD_LETTERS], topics.seen[OUTCOMES]
+    assert (letter["code"], topics.codecs["ingest.track"].decode(letter["value"])["message_id"]) == ("clock_ahead", "m-1")
+    assert (outcome["outcome"], outcome["message_id"]) == ("ACCEPTED", "m-2")
+    metrics = httpx.get(f"http://127.0.0.1:{worker.port}/metrics", timeout=10).text
+    times = [float(line.split()[-1]) for line in metrics.splitlines() if line.startswith("starling_stream_time_ms{")]
+    assert times
+    assert max(times) < ahead / 1000
+    assert 'starling_stream_refused_total{code="clock_ahead"} 1.0' in metrics
 
 
 def test_ids_beyond_the_bound_are_refused_and_the_user_goes_on(

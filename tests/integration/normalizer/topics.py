@@ -47,7 +47,7 @@ class Topics:
         assert self._producer.flush(30) == 0
 
     def send(self, kind: str, item: dict[str, Any] | str, **fields: Any) -> None:
-        record = received(kind, item, workspace=self._workspace, received_at=wall_clock_micros(), **fields)
+        record = received(kind, item, **{"workspace": self._workspace, "received_at": wall_clock_micros(), **fields})
         self.write(f"ingest.{kind}", key_of(record), record)
 
     def read_until(self, enough: Callable[[], bool]) -> None:
@@ -92,7 +92,7 @@ class Worker:
 
     def __init__(self, stack: Stack, state_dir: Path, failpoint: str = "") -> None:
         self._log = (state_dir / "worker.log").open("ab")
-        port = free_port()
+        self.port = port = free_port()
         environment = {
             **os.environ,
             **stack.environment(),

@@ -56,6 +56,8 @@ class Topic:
     """A restore replays the tail of a changelog. Compaction must not remove records of that tail while it is read."""
     max_record_bytes: int | None = None
     """The largest record that the broker accepts; None for the broker's default, 1 MiB."""
+    broker_timestamps: bool = False
+    """The timestamp of a record is the time of its append at the broker, not that of its producer."""
 
     @property
     def subject(self) -> str:
@@ -127,6 +129,7 @@ def _topic(name: str, entry: Mapping[str, Any], profile_partitions: int) -> Topi
         compatibility=str(entry.get("compatibility", "FULL_TRANSITIVE")),
         compaction_lag_ms=_retention_ms(name, str(entry.get("compaction_lag", "6h"))),
         max_record_bytes=_size_bytes(name, entry.get("max_record")),
+        broker_timestamps=entry.get("timestamps", "producer") == "broker",
     )
 
 

@@ -50,6 +50,14 @@ class SourceRecord(NamedTuple):
         return value if isinstance(value, str) and value else None
 
 
+def clock_ahead(ahead_ms: int) -> Refused:
+    """Return the refusal of a record whose `received_at` lies that far after the broker appended it."""
+    message = (
+        f"received_at: is {ahead_ms // 1000} s after the append at the broker: correct the clock of the edge, send the item again"
+    )
+    return Refused("clock_ahead", message)
+
+
 def source_record(message: Any, fields: Mapping[str, Any] | None = None) -> SourceRecord:
     """Return the source record of a Kafka message; `fields` as in `SourceRecord`."""
     return SourceRecord(

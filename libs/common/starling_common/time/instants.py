@@ -8,6 +8,9 @@ from starling_common.values import EpochMicros, EpochMs
 LATEST_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the latest valid time; a later one is a mistake of its sender."""
 
+MAX_EDGE_AHEAD_MS = 5 * 60_000
+"""Most time by which the clock of an edge may be ahead of the broker's; an item received later than that is refused."""
+
 
 def parse_instant(text: str) -> EpochMs:
     """Return the epoch milliseconds of an ISO 8601 date or date-time; the default offset is UTC.

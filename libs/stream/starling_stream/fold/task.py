@@ -5,7 +5,9 @@ from typing import Final, Generic, NamedTuple
 
 from starling_common.failures import is_of_installation, poison
 from starling_common.outcome import Refused
+from starling_common.records.dead_letters import clock_ahead
 from starling_common.settings import Clock
+from starling_common.time.instants import MAX_EDGE_AHEAD_MS
 from starling_common.wire import DecodeError
 from starling_stream.fold.bisection import Bisection
 from starling_stream.fold.merge import Arrival, OrderedMerge
@@ -360,6 +362,9 @@ def decode_record(service: Service[S], topic: str, partition: int, record: RawRe
         if is_of_installation(cause):
             raise
         return _decoded_again(service, topic, partition, record)
+    if received_at > (record.timestamp + MAX_EDGE_AHEAD_MS) * 1000 and topic in service.edge_topics and record.timestamp > 0:
+        # Its instant would move stream time of all users of the partition, and could not be taken back.
+        return _refused(topic, partition, record, clock_ahead(received_at // 1000 - record.timestamp))
     # Hot: once for each record; a named tuple's own constructor takes twice as long.
     inbound = (topic, partition, record.offset, own_key or key, value, received_at, event_time_ms, record.headers, raw)
     return _new(Inbound, inbound)

@@ -50,7 +50,7 @@ class Made(NamedTuple):
 def event_time_ms(row: Row, making: Making) -> int | None:
     """Return the time to which a row advances the event clock; None: not at all."""
     item = row["item"]
-    if item is None or not row["origin_key"] or placeless(item) is not None:
+    if item is None or row["refused"] is not None or not row["origin_key"] or placeless(item) is not None:
         return None
     read = read_received(item, _stage_dependencies(row, making), making.stages)
     return None if read.refused else read.work.event_time_ms

@@ -11,8 +11,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window, functions, types
 
 from starling_common.kafka.topics import INGEST_TOPICS
+from starling_common.records.dead_letters import clock_ahead
 from starling_common.settings import Clock
-from starling_common.time.instants import LATEST_MS
+from starling_common.time.instants import LATEST_MS, MAX_EDGE_AHEAD_MS
 from starling_common.wire import schema_text
 from starling_spark.kafka.columns import columns_of
 from starling_spark.kafka.decoding import REFUSED
@@ -103,7 +104,7 @@ def quarantined(found: DataFrame, prefix: str) -> DataFrame:
         "item": functions.when(there, own["item"]),
         "received_at": functions.when(there, own["received_at"]).otherwise(functions.col("timestamp_ms") * 1000),
         "value": functions.when(~there, functions.col("value")),
-        "refused": functions.col("refused"),
+        "refused": functions.coalesce(own["refused"], functions.col("refused")),
     }
     ranked = found.withColumn("origin_topic", functions.col("topic"))
     return _shaped(ranked, {"rank": _rank(prefix), **made})
@@ -163,11 +164,20 @@ def _item(found: Mapping[str, Column]) -> dict[str, Column]:
     of = {**found, "received_at": micros}
     fields = item_columns().fields
     own = functions.struct(*[of.get(one.name, functions.lit(None)).cast(one.dataType).alias(one.name) for one in fields])
-    # An item with an impossible time of receipt is refused and ordered by the broker's timestamp.
-    possible = micros.between(0, LATEST_MS * 1000 + 999)
+    # An item with an impossible time of receipt, or one of an edge whose clock is ahead, is refused and ordered by the broker's
+    # timestamp.
     origin = found.get("origin_timestamp")
     broker_micros = functions.col("timestamp_ms") * 1000 if origin is None else functions.unix_micros(origin)
-    return {"item": own, "received_at": functions.when(possible, micros).otherwise(broker_micros)}
+    possible = micros.between(0, LATEST_MS * 1000 + 999)
+    is_ahead = possible & (broker_micros > 0) & (micros > broker_micros + MAX_EDGE_AHEAD_MS * 1000)
+    why = clock_ahead(0)
+    refused = functions.struct(
+        functions.lit(why.code).alias("code"),
+        functions.lit("received_at: is after the append at the broker").alias("message"),
+        functions.lit(None).cast("bigint").alias("schema_id"),
+    )
+    received_at = functions.when(possible & ~is_ahead, micros).otherwise(broker_micros)
+    return {"item": own, "received_at": received_at, "refused": functions.when(is_ahead, refused)}
 
 
 def _rank(prefix: str) -> Column:

@@ -28,9 +28,12 @@ def first_missing(context: RunContext, taken: Position) -> dict[int, int | None]
     starts = _starts(context, taken)
     topics = [context.topic(topic) for topic in REACHED]
     found = kafka_past(context.spark, context.settings.kafka.brokers, topics, _as_json(starts))
-    firsts = found.groupBy("partition").agg(functions.min("timestamp_ms").alias("first")).collect()
-    first = {row["partition"]: row["first"] for row in firsts}
     ingest = {context.topic(topic) for topic in INGEST_TOPICS}
+    # The broker's timestamp of an item is that of its append, which follows its receipt by as long as the edge retried.
+    published_ms = round(context.settings.reprocess_settle_seconds * 1000)
+    late_ms = functions.when(functions.col("topic").isin(*ingest), published_ms).otherwise(0)
+    firsts = found.groupBy("partition").agg(functions.min(functions.col("timestamp_ms") - late_ms).alias("first")).collect()
+    first = {row["partition"]: row["first"] for row in firsts}
     return {partition: first.get(partition) for topic, partition in starts if topic in ingest}
 
 

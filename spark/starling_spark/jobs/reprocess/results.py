@@ -58,7 +58,7 @@ def _reader(out: types.StructType, making: Ask) -> Callable[[Batches], Iterator[
     def read(batches: Batches) -> Iterator[pa.RecordBatch]:
         shape, given = to_arrow_schema(out), making()
         for batch in batches:
-            rows = batch.select(["origin_key", "item", "products"]).to_pylist()
+            rows = batch.select(["origin_key", "item", "products", "refused"]).to_pylist()
             columns = [*batch.columns, pa.array([event_time_ms(row, given) for row in rows], pa.int64())]
             cast = [one if one.type == field.type else one.cast(field.type) for one, field in zip(columns, shape, strict=True)]
             yield pa.RecordBatch.from_arrays(cast, schema=shape)
@@ -99,7 +99,7 @@ def _refusal(row: Mapping[str, Any], made: Made, wire: Wire) -> dict[str, Any]:
     if made.refused is None:
         return {"value": None, "refused": None}
     value, schema_id = row["value"], NO_ID
-    if row["refused"] is not None:
+    if value is not None and row["refused"] is not None:
         schema_id = row["refused"]["schema_id"]
     elif row["item"] is not None:
         value, schema_id = wire.codec(row["origin_topic"]).encode(row["item"]), wire.of(row["origin_topic"]).schema_id
