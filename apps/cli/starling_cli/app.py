@@ -15,6 +15,7 @@ from starling_cli.commands.replay import replay_app
 from starling_cli.commands.report import report_app
 from starling_cli.commands.reprocess import reprocess_app
 from starling_cli.commands.segments import segments_app
+from starling_cli.commands.stage import stage_app
 from starling_cli.commands.state import state_app
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.wire import RegistryUnavailable, SchemaMissing
@@ -42,6 +43,7 @@ def build_app() -> typer.Typer:
     app.add_typer(segments_app, name="segments")
     app.add_typer(catalog_app, name="catalog")
     app.add_typer(state_app, name="state")
+    app.add_typer(stage_app, name="stage")
     app.add_typer(report_app, name="report")
     app.add_typer(replay_app, name="replay")
     app.add_typer(reprocess_app, name="reprocess")

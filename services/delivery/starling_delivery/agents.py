@@ -1,13 +1,15 @@
 """Edge: the two consumer loops. One reads membership changes, the other reads retries and sends them when they are due."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from starling_common.kafka.clients import committed, watermarks
+from starling_common.kafka.lost_input import InputLost
 from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
@@ -21,6 +23,7 @@ from starling_delivery.settings import Settings
 from starling_delivery.targets import Targets
 
 POLL_SECONDS = 0.2
+CHECK_SECONDS = 5.0
 
 
 @dataclass
@@ -34,15 +37,34 @@ class MembershipAgent:
     dispatcher: Dispatcher
     outbox: Outbox
     assigned: bool = False
+    problem: str | None = None
+    """Why no change is read until an operator has acted."""
+    check: Callable[[], None] = lambda: None
+    """Raises InputLost if the group would skip changes. Called before the group is joined."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run until `stopping` is set. Raises: BrokerUnavailable, KafkaException; uncommitted changes are then read again."""
+        while not await self._is_complete() and not stopping.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), CHECK_SECONDS)
         self.consumer.subscribe([self.settings.membership_topic], on_assign=self._on_assign)
         while not stopping.is_set():
             messages = _records(await asyncio.to_thread(self.consumer.consume, self.settings.batch_messages, POLL_SECONDS))
             if messages:
                 await self._deliver(messages)
         await asyncio.to_thread(self.consumer.close)
+
+    async def _is_complete(self) -> bool:
+        """Return whether no change was lost before the group read it; otherwise an operator has to accept the loss."""
+        try:
+            await asyncio.to_thread(self.check)
+        except InputLost as lost:
+            if self.problem != str(lost):
+                log(__name__).error("input_lost", error=str(lost))
+            self.problem = str(lost)
+            return False
+        self.problem = None
+        return True
 
     async def _deliver(self, messages: Sequence[Message]) -> None:
         requests = [request for message in messages for request in self._requests(message)]

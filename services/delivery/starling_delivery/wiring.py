@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from confluent_kafka import Consumer, Producer
@@ -11,6 +12,7 @@ from prometheus_client import REGISTRY
 from starling_common.failpoints import Raising
 from starling_common.kafka.clients import consumer_config, producer_config
 from starling_common.kafka.folded_topic import FoldedTopic
+from starling_common.kafka.lost_input import check_input
 from starling_common.records.definitions import definitions_fold
 from starling_common.retries import retrying
 from starling_common.telemetry.health import HealthServer
@@ -72,8 +74,10 @@ def build(settings: Settings) -> Delivery:
     if raising is not None:
         membership_codec.decode = raising.before("decode", membership_codec.decode)  # type: ignore[method-assign]
     retry_codec = registry.codec(settings.retry_topic, "DeliveryRequested")
+    consumer = _consumer(settings, settings.group)
+    check = partial(check_input, consumer, settings.channel, [settings.membership_topic], 30)
     agents = (
-        MembershipAgent(settings, _consumer(settings, settings.group), membership_codec, targets, dispatcher, outbox),
+        MembershipAgent(settings, consumer, membership_codec, targets, dispatcher, outbox, check=check),
         RetryAgent(settings, _consumer(settings, settings.retry_group), retry_codec, dispatcher, outbox),
     )
     view = _view(settings, registry, targets)
@@ -83,7 +87,7 @@ def build(settings: Settings) -> Delivery:
         metrics.registry,
         alive=lambda: {"definitions": view.problem()},
         ready=lambda: (
-            {"definitions": view.problem()}
+            {"definitions": view.problem(), "input": agents[0].problem}
             | {name: None if agent.assigned else "no partitions assigned yet" for name, agent in ready.items()}
         ),
     )

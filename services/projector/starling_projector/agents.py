@@ -12,6 +12,7 @@ from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.failures import is_of_installation, poison, stack_digest
 from starling_common.headers import headers_of
 from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.lost_input import InputLost
 from starling_common.kafka.topics import MEMBERSHIP, PROGRESS
 from starling_common.retries import retrying
 from starling_common.telemetry.logs import log
@@ -46,7 +47,9 @@ class Parts:
 class Projector:
     """Runs in one thread until `stop`. An unavailable store delays it; nothing is committed or lost meanwhile."""
 
-    def __init__(self, parts: Parts, batch_records: int) -> None:
+    def __init__(self, parts: Parts, batch_records: int, stage: str) -> None:
+        """`stage`: its name in the catalogue."""
+        self._stage = stage
         self._source = parts.source
         self._decoder = parts.decoder
         self._store = parts.store
@@ -63,11 +66,14 @@ class Projector:
         """Run until `stop`, then write and commit the last batch. Raises: SchemaMissing, KafkaException, ClientFailed."""
         try:
             self._with_retries(self._decoder.start)
+            self._with_retries(lambda: self._source.check(self._stage))
             self._source.start()
             while not self._stopping.is_set():
                 self._step()
         except _TRANSIENT_ERRORS as error:  # only while stopping; uncommitted records are read again
             log(__name__).warning("stopped_with_uncommitted_records", error=str(error))
+        except InputLost as error:  # only while stopping
+            log(__name__).warning("stopped_without_start", error=str(error))
         finally:
             self._source.close()
 
@@ -162,6 +168,8 @@ class Projector:
         return result
 
     def _is_transient(self, error: Exception) -> bool:
+        if isinstance(error, InputLost):
+            return not self._stopping.is_set()  # until an operator has changed the offsets
         if not isinstance(error, _TRANSIENT_ERRORS):
             return False
         self._store_problem = str(error)

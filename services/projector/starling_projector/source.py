@@ -9,6 +9,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 
 from starling_common.failures import InstallationFailure
 from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets
+from starling_common.kafka.lost_input import InputLost, check_input
 from starling_common.telemetry.logs import log
 
 T = TypeVar("T")
@@ -56,6 +57,21 @@ class Source:
         self._reassigned = False
         self.problem: str | None = "not started"
         self.client_failure: str | None = None
+
+    def check(self, stage: str) -> None:
+        """Check before `start` that no record was lost. Raises: InputLost, BrokerUnavailable."""
+        consumer = Consumer(self._uncommitted_config)
+        try:
+            check_input(consumer, stage, self._topics, _TIMEOUT_SECONDS)
+        except InputLost as lost:
+            if self.problem != str(lost):
+                log(__name__).error("input_lost", error=str(lost))
+            self.problem = str(lost)
+            raise
+        except KafkaException as cause:
+            raise BrokerUnavailable(str(cause)) from cause
+        finally:
+            consumer.close()
 
     def start(self) -> None:
         """Join the group."""

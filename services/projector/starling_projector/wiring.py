@@ -74,7 +74,7 @@ def build_worker(settings: ProjectorSettings) -> Worker:
             dead_letters=DeadLetters(settings.kafka.brokers, registry, metrics),
             metrics=metrics,
         )
-        return Projector(parts, settings.batch_records)
+        return Projector(parts, settings.batch_records, name)
 
     main = projector(settings.group, STAGE)
     events = projector(f"{settings.group}{EVENTS_GROUP_END}", EVENTS_STAGE)

@@ -8,6 +8,7 @@ from threading import Event
 from confluent_kafka import KafkaException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from starling_common.kafka.lost_input import InputLost
 from starling_common.telemetry.logs import log
 from starling_spark.kafka.groups import Ends, GroupOffsets, end_offsets
 from starling_spark.session.query_metrics import QueryMetrics
@@ -34,10 +35,10 @@ class WatchedQuery:
         self._running = running
 
     def poll(self, *, is_last: bool = False) -> bool:
-        """Return whether there is a new progress. Raises: StreamingQueryException when the query failed, unless `is_last`."""
+        """Return whether there is a new progress. Raises: InputLost, StreamingQueryException if it failed, unless `is_last`."""
         failure = self.query.exception()
         if failure is not None and not is_last:
-            raise failure
+            raise _explained(failure, self.query.name) from failure
         last = self.query.lastProgress
         if last is None or last.json == self.progress:
             return False
@@ -45,6 +46,19 @@ class WatchedQuery:
         self._running.metrics.record(self.progress)
         self._running.moved(self.progress)
         return True
+
+
+def _explained(failure: Exception, name: str | None) -> Exception:
+    """Return an error with the cure if the checkpoint continues at records that no longer exist, else the failure itself."""
+    text = str(failure)
+    if "failOnDataLoss" not in text and "KAFKA_DATA_LOSS" not in text:
+        return failure
+    return InputLost(
+        f"{name or 'the query'}: the checkpoint continues at records that Kafka no longer has: they expired before they were "
+        "processed, or the topic was created again. Stop the job and delete its directory below STARLING_CHECKPOINT_DIR to "
+        "continue with the records that exist; the job's page under docs/how-to/spark names the effect. "
+        f"Spark: {text.splitlines()[0]}"
+    )
 
 
 class Follower:

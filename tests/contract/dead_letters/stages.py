@@ -176,6 +176,9 @@ class _Source:
     def start(self) -> None:
         return None
 
+    def check(self, _stage: str) -> None:
+        return None
+
     def poll(self, _wait_seconds: float, _most: int) -> Polled:
         return Polled([cast("Message", self.message)])
 
@@ -214,7 +217,7 @@ def projector() -> Refuse:
             patch.setattr("starling_projector.dead_letters.Producer", lambda _config: producer)
             letters = DeadLetters("127.0.0.1:1", registry, metrics)
             decoder, store = Decoder(registry, [MEMBERSHIP]), cast("Store", _Store())
-            source.projector = Projector(Parts(cast("Source", source), decoder, store, letters, metrics), 100)
+            source.projector = Projector(Parts(cast("Source", source), decoder, store, letters, metrics), 100, "projector")
             source.projector.run()
         [letter] = producer.letters
         return letter

@@ -176,6 +176,13 @@ def wait_for(true: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+def _readiness(port: int) -> str:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).text
+    except httpx.TransportError:
+        return ""
+
+
 def _status(port: int) -> int:
     try:
         return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code
@@ -194,6 +201,30 @@ def test_changes_are_delivered_once_each_and_reported(world: World, receiver: Re
     assert receiver.forged == 0
     assert {record["status_code"] for record in world.records("outcome")} == {204}
     assert all(record["timestamp_ms"] == record["received_at"] // 1000 for record in world.records("outcome"))
+
+
+def test_changes_that_expired_are_not_skipped_in_silence(world: World, receiver: Receiver) -> None:
+    world.define(receiver.url)
+    world.change("ada")
+    place = TopicPartition(world.topic("membership"), 0, 0)
+    group = Consumer(consumer_config(world.stack.brokers, world.prefix))
+    group.commit(offsets=[place], asynchronous=False)
+    admin = AdminClient({"bootstrap.servers": world.stack.brokers})
+    admin.delete_records([TopicPartition(place.topic, 0, 1)])[place].result()
+    world.change("bob")
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-m", "starling_delivery"], env=world.environment(port))
+    try:
+        wait_for(lambda: "expired before they were processed" in _readiness(port))
+        assert "starling stage accept-loss webhook" in _readiness(port)
+        place.offset = 1
+        group.commit(offsets=[place], asynchronous=False)  # as the command does, while the process waits
+        wait_for(lambda: world.outcomes() == ["DELIVERED"])
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        group.close()
+    assert [call["data"]["user_id"] for call in receiver.calls] == ["bob"]
 
 
 def test_a_failing_endpoint_is_tried_again_until_it_takes_it(world: World, receiver: Receiver) -> None:

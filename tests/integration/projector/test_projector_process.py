@@ -259,3 +259,27 @@ def _dead_letters(stack: Stack, log: Log) -> list[dict[str, Any]]:
     finally:
         consumer.close()
     return found
+
+
+def test_an_offset_after_the_end_of_a_topic_is_not_ignored(log: Log, start: Start, tables: Database, stack: Stack) -> None:
+    # As after the topic was created again, or a failover to a region with another copy of it.
+    group = f"test-{uuid.uuid4().hex}"
+    consumer = Consumer(consumer_config(stack.brokers, group, **{"isolation.level": "read_uncommitted"}))
+    [(place, end)] = offsets(consumer, [(MEMBERSHIP, 0)], OFFSET_END, 10).items()
+    consumer.commit(offsets=[TopicPartition(*place, end + 100_000)], asynchronous=False)
+    log.change("ada", "vip", 1)
+    with start(group, ready=False) as projector:
+        eventually(lambda: "after the end" in _readiness(projector.url))
+        assert "starling stage accept-loss projector" in _readiness(projector.url)
+        assert members(tables, log, "vip") == {}
+        consumer.commit(offsets=[TopicPartition(*place, 0)], asynchronous=False)  # as the command does, while the process waits
+        eventually(lambda: members(tables, log, "vip") == {"ada": 1})
+        assert projector.stop() == 0
+    consumer.close()
+
+
+def _readiness(url: str) -> str:
+    try:
+        return httpx.get(f"{url}/readyz", trust_env=False).text
+    except httpx.TransportError:
+        return ""

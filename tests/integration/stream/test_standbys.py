@@ -81,7 +81,7 @@ class _Disk:
         rig, topic = self._log.rig, self._log.topic
         origin = Origin(topic, self.topic_id, rig.partitions)
         path, flusher = self.path / str(number), NoFlusher()
-        return Plan(rig.brokers, rig.group, topic, number, (), origin, path, HEADER, decode_state_changed, flusher, 0)
+        return Plan(rig.brokers, rig.group, topic, number, (), rig.stage, origin, path, HEADER, decode_state_changed, flusher, 0)
 
     def wait_for(self, number: int) -> None:
         """Wait until the copy is at the log's end, compare its rows, and follow it again."""

@@ -83,7 +83,7 @@ class World:
             cast("DeadLetters", self),
             Metrics(CollectorRegistry()),
         )
-        self.projector = Projector(parts, 100)
+        self.projector = Projector(parts, 100, "projector")
 
     def happens(self, what: str) -> None:
         if self.was_away == what:
@@ -96,6 +96,9 @@ class World:
 
     def start(self) -> None:
         """Of the source and of the decoder."""
+
+    def check(self, _stage: str) -> None:
+        """Of the source."""
 
     def stop_if(self, here: str) -> None:
         if here == self.stop_at:

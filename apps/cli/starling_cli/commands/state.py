@@ -26,7 +26,7 @@ def inspect_user(
     data_dir: DataDir = None,
 ) -> None:
     """Print the state of a user in every store as JSON: version, next timer and content."""
-    _operate(data_dir, stage, "inspect", user)
+    _operate_states(data_dir, stage, "inspect", user)
 
 
 @state_app.command("verify")
@@ -36,7 +36,7 @@ def verify_tiers(
     data_dir: DataDir = None,
 ) -> None:
     """Compare disk and Cassandra with the changelog; exit 1 if an entry is missing, differs or should not exist."""
-    _operate(data_dir, stage, "verify", *(() if partition is None else ("--partition", str(partition))))
+    _operate_states(data_dir, stage, "verify", *(() if partition is None else ("--partition", str(partition))))
 
 
 @state_app.command("rebuild")
@@ -48,13 +48,17 @@ def rebuild_partition(
     """Delete a partition on disk and in Cassandra; its worker restarts and rebuilds both from the changelog."""
     if partition != "all" and not partition.isdigit():
         raise NotPossible(f"{partition} is not a partition: write a number, or `all`")
-    _operate(data_dir, stage, "rebuild", partition)
+    _operate_states(data_dir, stage, "rebuild", partition)
 
 
-def _operate(data_dir: Path | None, stage: str, *arguments: str) -> None:
-    """Run an operation of the stream layer in a separate process, because this package must not import that layer."""
+def _operate_states(data_dir: Path | None, stage: str, *arguments: str) -> None:
     if stage not in STAGES:
         raise NotPossible(f"the stage {stage} has no state; the stages with state are {', '.join(STAGES)}")
+    operate(data_dir, stage, *arguments)
+
+
+def operate(data_dir: Path | None, stage: str, *arguments: str) -> None:
+    """Run an operation of the stream layer in a separate process, because this package must not import that layer."""
     instance = instance_at(data_dir)
     options = running_options(instance)
     workers = [instance.data_dir / "state" / f"{stage}-{number}" for number in range(options.workers(stage))]

@@ -298,6 +298,10 @@ class Task(Generic[S]):
             return {topic: offset}
         return {}
 
+    def submitted_offsets(self) -> dict[str, int]:
+        """Return the next offsets of all inputs after the submitted transactions."""
+        return dict(self._submitted)
+
     def submitted(self, sealed: Sealed | None) -> None:
         """Read through this step's changes from now on: its transaction is being committed."""
         self._pending = sealed.changes if sealed is not None else {}

@@ -1,4 +1,4 @@
-"""Edge: operators' commands on states: `python -m starling_stream.inspect.operations … inspect|verify|rebuild`.
+"""Edge: operators' commands on states and offsets: `python -m starling_stream.inspect.operations … COMMAND`.
 
 Settings are read from the environment, as for the services. Workers may run meanwhile. Exit codes: 0 success, 1 failure.
 """
@@ -18,8 +18,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
 from starling_common.wire import RegistryUnavailable, SchemaMissing
+from starling_stream.inspect import positions
 from starling_stream.inspect.audit import Audit, NoStates, Readable, Source
 from starling_stream.inspect.consistency import ConsistencyCheck
+from starling_stream.inspect.positions import CannotMove, Moved
 from starling_stream.model.backing_store import BackingStoreUnavailable
 
 _POLL_SECONDS: Final = 0.5
@@ -41,9 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = OperationSettings()
     source = Source(settings.kafka.brokers, settings.registry.url, settings.cassandra, options.disk)
     try:
+        if options.run in {resume, accept_loss}:
+            return int(options.run(source, options))
         with closing(Audit(options.stage, source, _readable(options.stage))) as audit:
             return int(options.run(audit, options))
-    except NoStates as cause:
+    except (NoStates, CannotMove) as cause:
         return _fail(str(cause))
     except (BackingStoreUnavailable, KafkaException, RegistryUnavailable, SchemaMissing) as cause:
         return _fail(f"{type(cause).__name__}: {cause}")
@@ -103,6 +107,23 @@ def rebuild(audit: Audit, options: argparse.Namespace) -> int:
     return _fail(f"not rebuilt yet: {sorted(waiting)}; is a worker of {audit.stage} running?") if waiting else 0
 
 
+def resume(source: Source, options: argparse.Namespace) -> int:
+    """Commit the offsets at which the stage's states continue; for a consumer group that was deleted or moved."""
+    return _print_moves(positions.resume(source.brokers, source.registry_url, options.stage, options.timeout))
+
+
+def accept_loss(source: Source, options: argparse.Namespace) -> int:
+    """Continue without input that expired, or at the start of a topic that was created again."""
+    return _print_moves(positions.accept_loss(source.brokers, source.registry_url, options.stage, options.timeout))
+
+
+def _print_moves(moves: Sequence[Moved]) -> int:
+    for one in moves:
+        _print(f"{one.topic} {one.partition}: {'none' if one.before is None else one.before} -> {one.offset}")
+    _print(f"{len(moves)} offset{'' if len(moves) == 1 else 's'} changed: start the workers")
+    return 0
+
+
 def check_line(check: ConsistencyCheck) -> str:
     """Return the line for one store of one partition."""
     position = "incomplete" if check.position is None else f"complete up to {check.position:,} of {check.log_end:,}"
@@ -128,6 +149,10 @@ def _parser() -> argparse.ArgumentParser:
     rebuilding.add_argument("partition", help="a number, or `all`")
     rebuilding.add_argument("--timeout", type=float, default=120.0, help="seconds")
     rebuilding.set_defaults(run=rebuild)
+    for name, run in (("resume", resume), ("accept-loss", accept_loss)):
+        moving = commands.add_parser(name, help=run.__doc__)
+        moving.add_argument("--timeout", type=float, default=120.0, help="seconds to wait until all workers have left the group")
+        moving.set_defaults(run=run)
     return parser
 
 

@@ -60,11 +60,12 @@ class Replaced(Exception):
 
 
 class Offset(NamedTuple):
-    """The next record of an input to read after a restart."""
+    """The next record of an input to read after a restart. `units`: the task's number of units, which a restart compares."""
 
     topic: str
     partition: int
     next_offset: int
+    units: int = 0
 
 
 class Submitted(NamedTuple):
@@ -190,7 +191,7 @@ class Transactions:
             # A group without members accepts offsets without a generation, also those of a worker that it removed.
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID, "this worker is no member of its group"))
         producer = self._open()
-        positions = [TopicPartition(offset.topic, offset.partition, offset.next_offset) for offset in offsets]
+        positions = [TopicPartition(*offset[:3], metadata=str(offset.units)) for offset in offsets]
         metadata = group_metadata(membership)
         self._until_done(lambda: self._send_offsets(producer, positions, metadata))
         while producer.flush(1) > 0:

@@ -20,6 +20,10 @@ class StateUnreadable(InstallationFailure):
     """
 
 
+class OffsetsMisfit(Exception):
+    """The group's offsets do not fit the states of a partition, which is therefore not processed; the message contains the cure."""
+
+
 class StatesTooLarge(Exception):
     """A unit would store states above the limit; `keys` are their keys."""
 

@@ -1,5 +1,6 @@
 """Pure core: a task's own row, and its bytes."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -9,12 +10,13 @@ class TaskMeta(msgspec.Struct, array_like=True, frozen=True):
     """A task's own row, written in the same transaction as the states.
 
     `units` counts the units of work, `stream_time_ms` is in epoch milliseconds, `plan` names the plan that the task's keys were
-    last switched to.
+    last switched to. `offsets` are the next offsets of the inputs; they are empty in rows of release 0.1.0.
     """
 
     units: int = 0
     stream_time_ms: int = 0
     plan: bytes = b""
+    offsets: Mapping[str, int] = {}
 
 
 _META_FORMAT: Final = b"\x01"

@@ -6,16 +6,19 @@ from pathlib import Path
 from threading import Event
 from typing import Final, NamedTuple, cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from starling_common.kafka.clients import committed, consumer_config, is_passing, watermarks
+from starling_common.kafka.clients import offsets as offsets_of
 from starling_common.telemetry.logs import log
 from starling_stream.model.backing_store import Checkpoint
 from starling_stream.model.changelog import decode_state_changed
+from starling_stream.model.errors import OffsetsMisfit
 from starling_stream.model.meta import TaskMeta, decode_meta
 from starling_stream.model.ports import Changed, StateFlusher, Tail
 from starling_stream.model.records import ReadRecord
 from starling_stream.model.rows import META_KEY, row_of
+from starling_stream.state.input_offsets import InputRange, misfits
 from starling_stream.state.local_store import Origin, StoreMemory, TaskStore
 from starling_stream.state.restore_point import Base, Choice, OnDisk, Span, choose_base
 from starling_stream.state.unflushed import TailCollector
@@ -40,6 +43,7 @@ class Plan(NamedTuple):
     changelog: str
     partition: int
     inputs: Sequence[str]
+    stage: str
     origin: Origin
     path: Path
     header: bytes
@@ -51,7 +55,7 @@ class Plan(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A restored store. `offsets`: the next record of each input with a committed offset; of the first input, if none has one."""
+    """A restored store. `offsets`: the next record of each input, the first retained one without a committed offset."""
 
     store: TaskStore
     meta: TaskMeta
@@ -81,18 +85,17 @@ class _Laps:
 def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | None = None) -> Restored:
     """Open the store, unless it is `opened`, and replay the missing records. Blocks; only this task waits for it.
 
-    After an exception no store is open. Raises: StoreMismatch, Interrupted, KafkaException.
+    After an exception no store is open. Raises: StoreMismatch, OffsetsMisfit, Interrupted, KafkaException.
     """
     lap = _Laps()
     consumer = Consumer(consumer_config(plan.brokers, plan.group, **_READER))
     try:
-        offsets = _stable_offsets(consumer, plan, stop)
-        if not offsets:
-            # The consumer resumes at the first retained record; a unit of work without records sends this offset.
-            offsets = {plan.inputs[0]: _watermarks(consumer, plan.inputs[0], plan.partition).start}
-        # The records of committed transactions lie before this offset, because their input offsets are stable. Their markers may
-        # still be in transit, so the tail is read to this offset and not only to the last stable one.
-        span = span_of(plan)
+        committed_offsets = _stable_offsets(consumer, plan, stop)
+        # The records of committed transactions lie before the end of this span, because their input offsets are stable. Their
+        # markers may still be in transit, so the tail is read to the end and not only to the last stable offset.
+        span, inputs = _ranges(plan, committed_offsets)
+        # Without a committed offset the consumer resumes at the first retained record.
+        offsets = {topic: one.start if one.committed is None else one.committed for topic, one in inputs.items()}
         lap.ends("offsets")
         opened = opened or open_or_recreate(plan, memory)
         opened.check_origin(plan.origin)
@@ -104,6 +107,7 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
         records = _replay(consumer, plan, opened, (choice.replay_from, span.end), stop, tail)
         lap.ends("replay")
         meta = opened.meta()
+        _check_offsets(plan, meta, inputs, stop)
         incarnation = None if checkpoint is None else choice.incarnation
         unflushed = Tail(incarnation, tail.rows, max(span.end, opened.position() or 0), meta, tail.whole)
         due_from_ms = checkpoint.due_from_ms if checkpoint else 0
@@ -157,8 +161,48 @@ def changelog_records(
         consumer.close()
 
 
-def _stable_offsets(consumer: Consumer, plan: Plan, stop: Event) -> dict[str, int]:
-    """Return the committed offsets once no open transaction contains one: a `read_committed` client waits for that."""
+def _check_offsets(plan: Plan, meta: TaskMeta, inputs: Mapping[str, InputRange], stop: Event) -> None:
+    """Raise OffsetsMisfit if the task would skip records or fold some a second time."""
+
+    def has_records(topic: str, first: int, until: int) -> bool:
+        found = read_range(plan.brokers, topic, plan.partition, (first, until), stop)
+        return next(iter(found), None) is not None
+
+    wrong = misfits(meta, inputs, has_records)
+    if wrong:
+        raise OffsetsMisfit(
+            "; ".join(f"{topic}: {why}" for topic, why in wrong.items())
+            + f". Stop the workers of {plan.stage}, run `starling stage resume {plan.stage}` to continue where the states end, or "
+            + f"`starling stage accept-loss {plan.stage}` if records are lost, and start the workers again"
+        )
+
+
+def _ranges(plan: Plan, committed_offsets: Mapping[str, tuple[int, str]]) -> tuple[Span, dict[str, InputRange]]:
+    """Return the span of the changelog, open transactions included, and the range of each input."""
+    reader = Consumer(consumer_config(plan.brokers, plan.group, **{"isolation.level": "read_uncommitted"}))
+    try:
+        span = _watermarks(reader, plan.changelog, plan.partition)
+        return span, input_ranges(reader, plan.inputs, plan.partition, committed_offsets)
+    finally:
+        reader.close()
+
+
+def input_ranges(
+    reader: Consumer, topics: Sequence[str], partition: int, committed_offsets: Mapping[str, tuple[int, str]]
+) -> dict[str, InputRange]:
+    """Return the range of each input. `reader` reads uncommitted records too; `committed_offsets` have their metadata."""
+    parts = [(topic, partition) for topic in topics]
+    starts = offsets_of(reader, parts, OFFSET_BEGINNING, _REQUEST_SECONDS)
+    ends = offsets_of(reader, parts, OFFSET_END, _REQUEST_SECONDS)
+    found = {}
+    for topic, number in parts:
+        offset, metadata = committed_offsets.get(topic, (None, ""))
+        found[topic] = InputRange(offset, metadata, starts[topic, number], ends[topic, number])
+    return found
+
+
+def _stable_offsets(consumer: Consumer, plan: Plan, stop: Event) -> dict[str, tuple[int, str]]:
+    """Return the committed offsets with metadata once no open transaction contains one: a `read_committed` client waits for it."""
     wanted = [TopicPartition(topic, plan.partition) for topic in plan.inputs]
     while not stop.is_set():
         try:
@@ -168,7 +212,7 @@ def _stable_offsets(consumer: Consumer, plan: Plan, stop: Event) -> dict[str, in
                 raise
             log(__name__).warning("offsets_not_stable_yet", partition=plan.partition, error=cause.args[0].str())
             continue
-        return {offset.topic: offset.offset for offset in found if offset.offset >= 0}
+        return {offset.topic: (offset.offset, offset.metadata or "") for offset in found if offset.offset >= 0}
     raise Interrupted
 
 

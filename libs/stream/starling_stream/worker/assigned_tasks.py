@@ -14,6 +14,7 @@ from starling_stream.fold.task import Task, decode_record
 from starling_stream.fold.task_fold import TaskFold
 from starling_stream.kafka.assignment import NOT_OPENED, Claim
 from starling_stream.kafka.transport import End
+from starling_stream.model.errors import OffsetsMisfit
 from starling_stream.model.phase import Phase
 from starling_stream.model.ports import StateFlusher
 from starling_stream.model.processor import Inbound, S, Service
@@ -45,6 +46,8 @@ class AssignedTask(Generic[S]):
     restoring: "asyncio.Task[None] | None" = None
     lazy_restore: LazyRestore | None = None
     """Set while some of its users are only in the backing store."""
+    refusal: str | None = None
+    """Why the partition is not processed until an operator has changed its offsets."""
 
     def earliest_due_ms(self) -> int:
         """Return an instant before which no user is due; 0 once the store is closed."""
@@ -104,6 +107,10 @@ class AssignedTasks(Generic[S]):
     def tasks(self) -> list[Task[S]]:
         """Return every task of the current assignment."""
         return [assigned.task for assigned in self._assigned.values()]
+
+    def refusals(self) -> dict[int, str]:
+        """Return partition -> why it is not processed until an operator has changed its offsets."""
+        return {number: assigned.refusal for number, assigned in self._assigned.items() if assigned.refusal is not None}
 
     def running(self) -> list[Task[S]]:
         """Return the restored tasks."""
@@ -221,6 +228,9 @@ class AssignedTasks(Generic[S]):
                 self._ready(assigned, found)
         except Interrupted:
             log(__name__).info("restore_interrupted", partition=task.partition)
+        except OffsetsMisfit as cause:
+            assigned.refusal = str(cause)
+            log(__name__).error("offsets_refused", partition=task.partition, error=str(cause))
         except Exception as cause:  # noqa: BLE001 - the worker must not continue without this partition
             dependencies.crash(cause)
 

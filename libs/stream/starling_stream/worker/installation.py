@@ -45,6 +45,7 @@ class Installation:
             changelog=self.naming.changelog,
             partition=partition,
             inputs=self.topics,
+            stage=self.stage,
             origin=self.origin,
             path=self.settings.state_dir / self.stage / str(partition),
             header=self.naming.changelog_header,

@@ -237,7 +237,12 @@ class _Worker:
         if working is None or not working.group.assigned or working.runner.fenced:
             return {"group": "no assignment yet"}
         waiting = [task.partition for task in working.assigned_tasks.tasks() if task.phase is not Phase.RUNNING]
-        return {"group": None, "tasks": f"partitions {waiting} are not running yet" if waiting else None}
+        refused = working.assigned_tasks.refusals()
+        return {
+            "group": None,
+            "tasks": f"partitions {waiting} are not running yet" if waiting else None,
+            "offsets": "; ".join(f"partition {number}: {why}" for number, why in refused.items()) or None,
+        }
 
     def _wake(self) -> None:
         if self._working is not None:

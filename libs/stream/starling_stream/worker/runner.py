@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros
 from starling_stream.fold.batches import Batches
@@ -174,8 +176,12 @@ class Runner:
         by_partition = {task.partition: task for task in self._dependencies.assigned_tasks.running()}
         for step in steps:
             by_partition[step.partition].submitted(step.sealed)
-        units = [step.sealed for step in steps if step.sealed is not None]
-        offsets = [Offset(topic, step.partition, at) for step in steps for topic, at in step.offsets.items()]
+        units = [_with_offsets(step.sealed, by_partition[step.partition]) for step in steps if step.sealed is not None]
+        offsets = [
+            Offset(topic, step.partition, at, by_partition[step.partition].fold.meta.units)
+            for step in steps
+            for topic, at in step.offsets.items()
+        ]
         work = _CommitWork(units, self._dependencies.transactions.submit(units, offsets), membership)
         done = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, work)
         done.add_done_callback(lambda _: self._wake.set())
@@ -244,6 +250,11 @@ class Runner:
 async def _yield_to_others() -> None:
     for _ in range(_STEPS_OF_OTHERS):
         await asyncio.sleep(0)
+
+
+def _with_offsets(sealed: Sealed, task: Task[Any]) -> Sealed:
+    """Return the unit with the offsets of its transaction in the task's own row."""
+    return sealed._replace(meta=msgspec.structs.replace(sealed.meta, offsets=task.submitted_offsets()))
 
 
 def _roll_back(tasks: dict[int, Task[Any]], steps: Sequence[Step]) -> None:

@@ -1,0 +1,144 @@
+"""Adapter: the offsets of a stage's consumer group, for operators who continue a stage whose start was refused."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from starling_common.kafka.clients import committed, consumer_config, partitions_of, watermarks
+from starling_common.kafka.topics import load_catalogue
+from starling_common.wire import Registry
+from starling_stream.model.meta import TaskMeta, decode_meta
+from starling_stream.model.rows import META_KEY
+from starling_stream.state.input_offsets import ACCEPTED, InputRange, accepted_offsets, checkpoint_offsets
+from starling_stream.state.restore import input_ranges
+
+_SECONDS: Final = 30.0
+_FIRST_LOOK: Final = 1_000
+"""The last record of a unit is the task's own row, so that it is usually among the last records of the changelog."""
+_RETRY_SECONDS: Final = 1.0
+
+
+class CannotMove(Exception):
+    """The offsets were not changed; the message contains the cure."""
+
+
+class Moved(NamedTuple):
+    """One committed offset; `before` is None if there was none."""
+
+    topic: str
+    partition: int
+    before: int | None
+    offset: int
+
+
+Choose = Callable[[TaskMeta, Mapping[str, InputRange]], dict[str, int]]
+"""Returns the offset of each input of a task. Raises: ValueError."""
+
+
+def resume(brokers: str, registry_url: str, stage: str, timeout_seconds: float) -> list[Moved]:
+    """Commit the offsets at which the states of a stage continue. Raises: CannotMove, KafkaException, RegistryUnavailable."""
+    return _move(brokers, registry_url, stage, checkpoint_offsets, timeout_seconds)
+
+
+def accept_loss(brokers: str, registry_url: str, stage: str, timeout_seconds: float) -> list[Moved]:
+    """Commit offsets at which a stage continues without records that are lost. Raises: as `resume`."""
+    return _move(brokers, registry_url, stage, accepted_offsets, timeout_seconds)
+
+
+def _move(brokers: str, registry_url: str, stage: str, choose: Choose, timeout_seconds: float) -> list[Moved]:
+    known = {one.name: one for one in load_catalogue().stages}.get(stage)
+    group = f"starling-{stage}" if known is None else known.group
+    consumer = Consumer(consumer_config(brokers, group, **{"isolation.level": "read_uncommitted"}))
+    try:
+        metas = dict(_metas(consumer, brokers, registry_url, f"{stage}-state-changelog"))
+        topics = {*(() if known is None else known.inputs), *(topic for meta in metas.values() for topic in meta.offsets)}
+        if not topics:
+            raise CannotMove(f"there is no stage {stage} with states or a consumer group")
+        if not metas and choose is checkpoint_offsets:
+            raise CannotMove(f"{stage} has no states to resume from: use `starling stage accept-loss {stage}`")
+        moves = _moves(consumer, topics, metas, choose)
+        _commit(consumer, stage, moves, ACCEPTED if choose is accepted_offsets else "", timeout_seconds)
+        return [one for one in moves if one.before != one.offset]
+    finally:
+        consumer.close()
+
+
+def _moves(consumer: Consumer, topics: set[str], metas: Mapping[int, TaskMeta], choose: Choose) -> list[Moved]:
+    parts = [TopicPartition(topic, number) for topic in sorted(topics) for number in partitions_of(consumer, topic, _SECONDS)]
+    found = {
+        (one.topic, one.partition): (one.offset, one.metadata or "")
+        for one in committed(consumer, parts, _SECONDS)
+        if one.offset >= 0
+    }
+    moves = []
+    for number in sorted({part.partition for part in parts}):
+        own = sorted({part.topic for part in parts if part.partition == number})
+        ranges = input_ranges(consumer, own, number, {topic: found[topic, number] for topic in own if (topic, number) in found})
+        try:
+            chosen = choose(metas.get(number, TaskMeta()), ranges)
+        except ValueError as cause:
+            raise CannotMove(f"partition {number}: {cause}: use `accept-loss`") from cause
+        moves += [Moved(topic, number, ranges[topic].committed, offset) for topic, offset in chosen.items()]
+    return moves
+
+
+def _commit(consumer: Consumer, stage: str, moves: list[Moved], metadata: str, timeout_seconds: float) -> None:
+    """Commit for a group without members; a stopped worker stays a member until its session ends, which is awaited."""
+    deadline = time.monotonic() + timeout_seconds
+    wanted = [TopicPartition(one.topic, one.partition, one.offset, metadata=metadata) for one in moves]
+    while True:
+        try:
+            consumer.commit(offsets=wanted, asynchronous=False)
+        except KafkaException as cause:
+            if cause.args[0].code() != KafkaError.UNKNOWN_MEMBER_ID:
+                raise
+            if time.monotonic() > deadline:
+                raise CannotMove(f"{stage} has running workers: stop all of them, and run the command again") from cause
+            time.sleep(_RETRY_SECONDS)
+        else:
+            return
+
+
+def _metas(consumer: Consumer, brokers: str, registry_url: str, changelog: str) -> Iterator[tuple[int, TaskMeta]]:
+    """Yield (partition, the task's own row) of every task that has one."""
+    if consumer.list_topics(timeout=_SECONDS).topics.get(changelog) is None:
+        return
+    codec = Registry(registry_url).codec(changelog, "StateChanged")
+    reader = Consumer(consumer_config(brokers, f"positions-{changelog}", **{"enable.partition.eof": True}))
+    try:
+        for number in partitions_of(reader, changelog, _SECONDS):
+            value = _last_own_row(reader, changelog, number)
+            if value is not None:
+                yield number, decode_meta((codec.decode(value)["state"] or b"")[8:])
+    finally:
+        reader.close()
+
+
+def _last_own_row(reader: Consumer, changelog: str, partition: int) -> bytes | None:
+    start, end = watermarks(reader, changelog, partition, _SECONDS)
+    length = _FIRST_LOOK
+    while True:
+        first = max(start, end - length)
+        found = None
+        reader.assign([TopicPartition(changelog, partition, first)])
+        for key, value in _records(reader, max(first, end)):
+            found = value if key == META_KEY else found
+        if found is not None or first == start:
+            return found
+        length *= 8
+
+
+def _records(reader: Consumer, end: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+    position = 0
+    while position < end:
+        for message in reader.consume(10_000, 1.0):
+            error = message.error()
+            if error is None:
+                position = (message.offset() or 0) + 1
+                yield message.key(), message.value()
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
+                return
+            elif error.fatal() or not error.retriable():
+                raise KafkaException(error)
