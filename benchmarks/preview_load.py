@@ -14,11 +14,11 @@ from bench import PARTITIONS, Stack
 
 from starling_common.cassandra.database import Database, Write
 from starling_common.cassandra.read_models import SEGMENT, member_bucket
+from starling_common.kafka.clients import topic_ids
 from starling_common.kafka.partitioning import partition_of
 from starling_common.values import plan_name, record_key
 from starling_segments import LEAVES, Evaluator, Known, UserState, encode_state, parse_segment
 from starling_segments.engine.trait_conditions import share_of
-from starling_stream.kafka.transactions import topic_ids
 from starling_stream.model.backing_store import Checkpoint, PartitionCopy, StageLayout, StateWrite
 from starling_stream.model.meta import TaskMeta, encode_meta
 from starling_stream.model.rows import NEVER, row_of

@@ -21,6 +21,7 @@ from starling_common.wire import RegistryUnavailable
 from starling_projector.batch import Batch, Inbound, read_batch, source_of
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
+from starling_projector.incarnations import Incarnations
 from starling_projector.progress import PendingProgress, Progress, add_pending, first_offset, release
 from starling_projector.source import Source
 from starling_projector.store import Store
@@ -58,15 +59,20 @@ class Projector:
         self._stopping = threading.Event()
         self._pending: dict[int, tuple[PendingProgress, ...]] = {}
         self._tallies: dict[TallyKey, Tally] = {}
+        self._incarnations: Incarnations = {}
         self._store_problem: str | None = None
         self._rows_total = parts.metrics.counter("starling_projector_rows_total")
         self._batch_seconds = parts.metrics.histogram("starling_projector_batch_seconds")
 
     def run(self) -> None:
-        """Run until `stop`, then write and commit the last batch. Raises: SchemaMissing, KafkaException, ClientFailed."""
+        """Run until `stop`, then write and commit the last batch.
+
+        Raises: SchemaMissing, KafkaException, ClientFailed, TopicCreatedAgain.
+        """
         try:
             self._with_retries(self._decoder.start)
             self._with_retries(lambda: self._source.check(self._stage))
+            self._look_up_incarnations()
             self._source.start()
             while not self._stopping.is_set():
                 self._step()
@@ -94,6 +100,7 @@ class Projector:
         polled = self._source.poll(0.1 if self._pending else 0.5, self._batch_records)
         if polled.reassigned:
             self._pending, self._tallies = {}, {}
+            self._look_up_incarnations()
         if polled.messages:
             started = time.monotonic()
             self._project(polled.messages)
@@ -131,8 +138,14 @@ class Projector:
         self._write([])  # raises, and ends the process, if the failure is not the record's
         self._with_retries(lambda: self._dead_letters.bury([(source_of(inbound, None), poison(cause))]))
 
+    def _look_up_incarnations(self) -> None:
+        """Compare the ids of the topics with the stored ones: the topics may be others than at the last assignment."""
+        self._incarnations = self._with_retries(lambda: self._store.incarnations(self._source.topic_ids()))
+
     def _write(self, messages: list[Message]) -> None:
-        batch = self._with_retries(lambda: read_batch((_inbound(message) for message in messages), self._decoder.decode))
+        batch = self._with_retries(
+            lambda: read_batch((_inbound(message) for message in messages), self._decoder.decode, self._incarnations)
+        )
         for table, rows in self._with_retries(lambda: self._store.write_rows(batch.rows)).items():
             self._rows_total.labels(table).inc(rows)
         self._with_retries(lambda: self._count(batch))

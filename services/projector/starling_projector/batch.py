@@ -8,6 +8,7 @@ from starling_common.kafka.topics import MEMBERSHIP, PROGRESS
 from starling_common.outcome import Done, Refused
 from starling_common.records.dead_letters import SourceRecord, arrival
 from starling_common.wire import DecodeError, Record
+from starling_projector.incarnations import Incarnations, ordinal
 from starling_projector.progress import Progress
 from starling_projector.rows import Row, rows_of
 from starling_projector.tallies import Change
@@ -39,7 +40,7 @@ Decode = Callable[[str, bytes], Record]
 """Decodes the value of a topic. Raises: DecodeError."""
 
 
-def read_batch(records: Iterable[Inbound], decode: Decode) -> Batch:
+def read_batch(records: Iterable[Inbound], decode: Decode, incarnations: Incarnations) -> Batch:
     """Return the writes of a batch. A record that cannot be decoded is in `refused`."""
     batch = Batch()
     for inbound in records:
@@ -48,22 +49,29 @@ def read_batch(records: Iterable[Inbound], decode: Decode) -> Batch:
         except DecodeError as error:
             batch.refused.append((source_of(inbound, None), Refused(error.code, str(error))))
             continue
-        _take(batch, inbound, record)
+        _take(batch, inbound, record, incarnations[inbound.topic])
     return batch
 
 
-def _take(batch: Batch, inbound: Inbound, record: Record) -> None:
+def _take(batch: Batch, inbound: Inbound, record: Record, incarnation: int) -> None:
     if inbound.topic == PROGRESS:
         batch.progress.append(
-            Progress(record["partition"], record["stream_time"], record["definitions"], record["recorded_at"], inbound.offset)
+            Progress(
+                record["partition"],
+                record["stream_time"],
+                record["definitions"],
+                record["recorded_at"],
+                inbound.offset,
+                incarnation,
+            )
         )
         return
-    outcome = rows_of(inbound.topic, record, inbound.offset)
+    outcome = rows_of(inbound.topic, record, inbound.offset, incarnation)
     match outcome:
         case Done(rows):
             batch.rows.extend(rows)
             if inbound.topic == MEMBERSHIP:
-                batch.changes.append(_change(record, inbound))
+                batch.changes.append(_change(record, inbound, incarnation))
         case Refused():
             batch.refused.append((source_of(inbound, record), outcome))
 
@@ -74,12 +82,12 @@ def source_of(inbound: Inbound, record: Record | None) -> SourceRecord:
     return SourceRecord(topic, partition, offset, key, value, headers, arrival(timestamp_ms, record), record)
 
 
-def _change(record: Record, inbound: Inbound) -> Change:
+def _change(record: Record, inbound: Inbound, incarnation: int) -> Change:
     return Change(
         record["workspace"],
         record["segment_key"],
         inbound.partition,
-        inbound.offset,
+        ordinal(incarnation, inbound.offset),
         record["status"] == "ENTERED",
         record["effective_at"],
     )

@@ -13,6 +13,8 @@ class Progress(NamedTuple):
     definitions: Mapping[str, int]
     recorded_at_micros: int
     offset: int
+    incarnation: int = 0
+    """That of the topic of the progress record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from starling_common.outcome import Done, Refused
 from starling_common.records.definitions import UnknownAction, status_after
 from starling_common.records.message_events import event_name, properties_of
 from starling_common.wire import Record
+from starling_projector.incarnations import ordinal
 
 MAX_IDENTIFIER_BYTES: Final = 16_384
 """Maximum bytes of a part of a row's key. The database accepts 65,535 bytes for all parts together."""
@@ -50,8 +51,17 @@ class Row(NamedTuple):
 Rows = Done[tuple[Row, ...]] | Refused
 
 
-def rows_of(topic: str, record: Record, offset: int) -> Rows:
+class _Place(NamedTuple):
+    """The offset of a record, and the incarnation of its topic."""
+
+    offset: int
+    incarnation: int
+
+
+def rows_of(topic: str, record: Record, offset: int, incarnation: int = 0) -> Rows:
     """Return the rows of one record. `offset` orders the records of one key; membership is ordered by its sequence.
+
+    Records of a later `incarnation` of the topic follow all earlier ones.
 
     Refused: `unknown_topic`, `bad_identifier`, `unknown_action`, `bad_json`.
     """
@@ -59,7 +69,7 @@ def rows_of(topic: str, record: Record, offset: int) -> Rows:
     if build is None:
         return Refused("unknown_topic", f"the projector has no read model for {topic}")
     wrong = _bad_identifier(record)
-    return Refused("bad_identifier", wrong) if wrong else build(record, offset)
+    return Refused("bad_identifier", wrong) if wrong else build(record, _Place(offset, incarnation))
 
 
 def _bad_identifier(record: Record) -> str | None:
@@ -71,7 +81,7 @@ def _bad_identifier(record: Record) -> str | None:
     return None
 
 
-def _definition(record: Record, offset: int) -> Rows:
+def _definition(record: Record, place: _Place) -> Rows:
     if record["kind"] == BACKFILL:
         return Done(())
     try:
@@ -81,28 +91,28 @@ def _definition(record: Record, offset: int) -> Rows:
     identity = (record["workspace"], record["kind"], record["key"])
     version, document, actor, recorded_at = record["version"], record["document"], record["actor"], record["recorded_at"]
     rows = [
-        Row(Destination.DEFINITION_VERSION, (*identity, version, recorded_at, record["action"], document, actor, _written(offset))),
-        Row(Destination.DEFINITION, (*identity, version, status, document, actor, recorded_at, _written(offset))),
+        Row(Destination.DEFINITION_VERSION, (*identity, version, recorded_at, record["action"], document, actor, _written(place))),
+        Row(Destination.DEFINITION, (*identity, version, status, document, actor, recorded_at, _written(place))),
     ]
     if record["action"] == "DEFINED":
-        rows.append(Row(Destination.DEFINITION_CREATED, (*identity, recorded_at, _written(offset))))
+        rows.append(Row(Destination.DEFINITION_CREATED, (*identity, recorded_at, _written(place))))
     return Done(tuple(rows))
 
 
-def _membership(record: Record, _offset: int) -> Rows:
+def _membership(record: Record, place: _Place) -> Rows:
     workspace, user, segment = record["workspace"], record["user_id"], record["segment_key"]
     status, sequence, effective_at = record["status"], record["sequence"], record["effective_at"]
-    member = (workspace, segment, member_bucket(user), user)
-    current = (workspace, user, segment, status, sequence, effective_at, record["segment_version"], sequence)
+    member, written = (workspace, segment, member_bucket(user), user), ordinal(place.incarnation, sequence)
+    current = (workspace, user, segment, status, sequence, effective_at, record["segment_version"], written)
     first = (
-        Row(Destination.MEMBER, (*member, effective_at, sequence, sequence))
+        Row(Destination.MEMBER, (*member, effective_at, sequence, written))
         if status == "ENTERED"
-        else Row(Destination.MEMBER_GONE, (sequence, *member))
+        else Row(Destination.MEMBER_GONE, (written, *member))
     )
     return Done((first, Row(Destination.USER_SEGMENT, current)))
 
 
-def _profile(record: Record, offset: int) -> Rows:
+def _profile(record: Record, place: _Place) -> Rows:
     values = (
         record["workspace"],
         record["user_id"],
@@ -112,36 +122,36 @@ def _profile(record: Record, offset: int) -> Rows:
         record["event_time"],
         record["received_at"],
     )
-    return Done((Row(Destination.PROFILE, (*values, _written(offset))),))
+    return Done((Row(Destination.PROFILE, (*values, _written(place))),))
 
 
-def _behaviour(record: Record, offset: int) -> Rows:
+def _behaviour(record: Record, place: _Place) -> Rows:
     details = f'{{"properties":{record["properties"]},"context":{record["context"]}}}'
     try:
         msgspec.json.decode(details)
     except msgspec.DecodeError as error:
         return Refused("bad_json", f"properties or context are not JSON: {error}")
-    return _event(record, record["kind"], (record["name"], record["message_id"], details), offset)
+    return _event(record, record["kind"], (record["name"], record["message_id"], details), place)
 
 
-def _delivery(record: Record, offset: int) -> Rows:
+def _delivery(record: Record, place: _Place) -> Rows:
     details = json.dumps({"properties": properties_of(record), "context": {}}, ensure_ascii=False)
-    return _event(record, MESSAGE_EVENT, (event_name(record["outcome"]), None, details), offset)
+    return _event(record, MESSAGE_EVENT, (event_name(record["outcome"]), None, details), place)
 
 
-def _event(record: Record, kind: str, what: tuple[str, str | None, str], offset: int) -> Rows:
+def _event(record: Record, kind: str, what: tuple[str, str | None, str], place: _Place) -> Rows:
     # The key contains the event's time and id, so a repeated record is the same row.
     identity = (record["workspace"], record["user_id"], record["event_time"], record["event_id"])
-    values = (*identity, kind, *what, record["received_at"], record["correlation_id"], _written(offset))
+    values = (*identity, kind, *what, record["received_at"], record["correlation_id"], _written(place))
     return Done((Row(Destination.USER_EVENT, values),))
 
 
-def _written(offset: int) -> int:
+def _written(place: _Place) -> int:
     # The records of a profile are in one partition, the definitions of a kind in one single-partition topic, so offsets order them.
-    return offset + 1
+    return ordinal(place.incarnation, place.offset + 1)
 
 
-_BUILDERS: Final[Mapping[str, Callable[[Record, int], Rows]]] = {
+_BUILDERS: Final[Mapping[str, Callable[[Record, _Place], Rows]]] = {
     SEGMENT_DEFINITIONS: _definition,
     TRAIT_DEFINITIONS: _definition,
     WEBHOOK_DEFINITIONS: _definition,

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from starling_common.failures import InstallationFailure
-from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets
+from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets, topic_ids
 from starling_common.kafka.lost_input import InputLost, check_input
 from starling_common.telemetry.logs import log
 
@@ -27,6 +27,10 @@ _SESSION_TIMEOUT_MS = 10_000
 
 class ClientFailed(InstallationFailure):
     """The broker answers a new client but not this process's client. Only a restart of the process creates a new client."""
+
+
+class TopicCreatedAgain(Exception):
+    """A topic was deleted and created again, or truncated, while it was read: the process must restart, and then checks it."""
 
 
 @dataclass(slots=True)
@@ -73,6 +77,13 @@ class Source:
         finally:
             consumer.close()
 
+    def topic_ids(self) -> dict[str, str]:
+        """Return the broker's id of each topic; a topic that is created again gets another one. Raises: BrokerUnavailable."""
+        try:
+            return {topic: found[0] for topic, found in topic_ids(self._config["bootstrap.servers"], self._topics).items()}
+        except KafkaException as cause:
+            raise BrokerUnavailable(str(cause)) from cause
+
     def start(self) -> None:
         """Join the group."""
         self._consumer = Consumer(self._config)
@@ -81,7 +92,7 @@ class Source:
         self._consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._forget, on_lost=self._forget)
 
     def poll(self, wait_seconds: float, most: int) -> Polled:
-        """Wait for one record and return it with the buffered ones. Raises: KafkaException for a fatal error of the consumer."""
+        """Wait for one record and return it with the buffered ones. Raises: TopicCreatedAgain, KafkaException if fatal."""
         first = self._consumer.poll(wait_seconds)
         found = [] if first is None else [first, *self._consumer.consume(most - 1, 0)]
         polled = Polled([message for message in found if self._is_record(message)], self._reassigned)
@@ -159,6 +170,8 @@ class Source:
         error = message.error()
         part = (message.topic() or "", message.partition() or 0)
         if error is None:
+            if (message.offset() or 0) < self._positions.get(part, 0):
+                raise TopicCreatedAgain(f"{part[0]} {part[1]}: offset {message.offset()} follows {self._positions[part]}")
             self._positions[part] = (message.offset() or 0) + 1
         elif error.code() == PARTITION_EOF:
             # The position at the end of a partition lies after the control records of transactions.

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from starling_common.cassandra.database import Database, Write
+from starling_common.telemetry.logs import log
+from starling_projector.incarnations import next_incarnation, ordinal
 from starling_projector.progress import Progress
 from starling_projector.rows import Destination, Row
 from starling_projector.tallies import Tally, TallyKey
@@ -47,6 +49,8 @@ _READ_DAY: Final = (
 _WRITE_COUNT: Final = _insert("segment_counts", "workspace, segment_key, source_partition, entered, exited, counted_offset")
 _WRITE_DAY: Final = _insert("segment_days", "workspace, segment_key, source_partition, day, entered, exited, counted_offset")
 _WRITE_PROGRESS: Final = _insert("segmenter_progress", "id, source_partition, stream_time_ms, definitions, recorded_at_micros")
+_NEWEST_TOPIC: Final = "SELECT incarnation, topic_id FROM {ks}.projected_topics WHERE topic = ? LIMIT 1"
+_NEW_TOPIC: Final = "INSERT INTO {ks}.projected_topics (topic, incarnation, topic_id) VALUES (?, ?, ?) IF NOT EXISTS"
 
 _BATCH_EVENTS: Final = 50
 """Events of one user in one batch. An event has at most 32 KiB; the database accepts mutations up to 16 MiB."""
@@ -57,6 +61,21 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def incarnations(self, topic_ids: Mapping[str, str]) -> dict[str, int]:
+        """Return the incarnation of each topic with the broker's present id; a new id is stored as the next incarnation."""
+        return {topic: self._incarnation(topic, topic_id) for topic, topic_id in topic_ids.items()}
+
+    def _incarnation(self, topic: str, topic_id: str) -> int:
+        while True:
+            found = self._database.read_serially(_NEWEST_TOPIC, (topic,))
+            newest = (found[0]["incarnation"], found[0]["topic_id"]) if found else None
+            incarnation = next_incarnation(newest, topic_id)
+            if newest is not None and newest[0] == incarnation:
+                return incarnation
+            # Another projector may store the same incarnation at the same time; the first one stays, and is read again.
+            if self._database.write_if(_NEW_TOPIC, (topic, incarnation, topic_id)) and newest is not None:
+                log(__name__).warning("topic_created_again", topic=topic, incarnation=incarnation, topic_id=topic_id)
 
     def write_rows(self, rows: Sequence[Row]) -> Counter[str]:
         """Write the rows in the order of `Destination`. Return the number of rows by table."""
@@ -86,7 +105,14 @@ class Store:
     def write_progress(self, progress: Iterable[Progress]) -> None:
         """Write the progress of segmenter partitions, which makes it visible to readers."""
         rows = [
-            (0, one.partition, one.stream_time_ms, dict(one.definitions), one.recorded_at_micros, one.offset + 1)
+            (
+                0,
+                one.partition,
+                one.stream_time_ms,
+                dict(one.definitions),
+                one.recorded_at_micros,
+                ordinal(one.incarnation, one.offset + 1),
+            )
             for one in progress
         ]
         self._database.write_each(_WRITE_PROGRESS, rows)

@@ -24,7 +24,7 @@ class Tally(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The fields of a membership change that counting needs."""
+    """The fields of a membership change that counting needs. `offset` is an ordinal over the incarnations of the topic."""
 
     workspace: str
     segment_key: str

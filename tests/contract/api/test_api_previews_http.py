@@ -9,14 +9,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from starling_common.cassandra.database import Database
-from starling_common.kafka.clients import consumer_config
+from starling_common.kafka.clients import consumer_config, topic_ids
 from starling_common.kafka.partitioning import partition_of
 from starling_common.kafka.topics import load_catalogue
 from starling_common.testing import eventually
 from starling_common.values import plan_name, record_key
 from starling_common.wire import Registry
 from starling_segments import LEAVES, Evaluator, Known, UserState, compile_plan, encode_state, parse_segment
-from starling_stream.kafka.transactions import topic_ids
 from starling_stream.model.backing_store import Checkpoint, PartitionCopy, StageLayout, StateWrite
 from starling_stream.model.meta import TaskMeta, encode_meta
 from starling_stream.model.rows import NEVER, row_of

@@ -3,6 +3,7 @@
 import json
 import random
 import uuid
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -11,9 +12,10 @@ from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.read_models import MEMBER_BUCKETS
 from starling_common.kafka.clients import consumer_config, offsets, producer_config
-from starling_common.kafka.topics import MEMBERSHIP, load_catalogue
+from starling_common.kafka.topics import MEMBERSHIP, PROGRESS, load_catalogue
+from starling_common.kafka.topics import PROFILE as PROFILE_TOPIC
 from starling_common.settings import Cassandra
-from starling_common.testing import eventually
+from starling_common.testing import eventually, own_keyspace
 from starling_projector.source import Source
 from tests.conftest import Stack
 from tests.integration.projector.conftest import Start
@@ -27,6 +29,15 @@ DEFINITIONS = "SELECT * FROM {ks}.definitions WHERE workspace = ? AND kind = 'se
 VERSIONS = "SELECT * FROM {ks}.definition_versions WHERE workspace = ? AND kind = 'segment' AND key = 'vip'"
 PROFILE = "SELECT * FROM {ks}.profiles WHERE workspace = ? AND user_id = 'ada'"
 ONE_USER = "SELECT status, sequence FROM {ks}.user_segments WHERE workspace = ? AND user_id = ? AND segment_key = ?"
+OLDER_PROFILE = "INSERT INTO {ks}.profiles (workspace, user_id, traits) VALUES (?, 'ada', 'older') USING TIMESTAMP 9000000000"
+OLDER_SEGMENT = (
+    "INSERT INTO {ks}.user_segments (workspace, user_id, segment_key, status, sequence) "
+    "VALUES (?, 'ada', 'vip', 'EXITED', 8) USING TIMESTAMP 9000000000"
+)
+OLDER_COUNT = (
+    "INSERT INTO {ks}.segment_counts (workspace, segment_key, source_partition, entered, exited, counted_offset) "
+    "VALUES (?, 'vip', ?, 5, 4, 8999999999) USING TIMESTAMP 9000000000"
+)
 DAY_MS = 86_400_000
 PARTITIONS = load_catalogue().profile_partitions
 
@@ -283,3 +294,31 @@ def _readiness(url: str) -> str:
         return httpx.get(f"{url}/readyz", trust_env=False).text
     except httpx.TransportError:
         return ""
+
+
+def test_records_of_a_topic_that_was_created_again_overwrite_older_rows(log: Log, start: Start, stack: Stack) -> None:
+    # The tables contain rows of earlier topics of the same names, whose offsets were far greater.
+    with own_keyspace(stack.cassandra) as cassandra, closing(Database(cassandra)) as tables:
+        workspace = log.workspace
+        for topic in (PROFILE_TOPIC, MEMBERSHIP, PROGRESS):
+            tables.write("INSERT INTO {ks}.projected_topics (topic, incarnation, topic_id) VALUES (?, 0, 'earlier')", (topic,))
+        tables.write(OLDER_PROFILE, (workspace,))
+        tables.write(OLDER_SEGMENT, (workspace,))
+        for partition in range(PARTITIONS):
+            tables.write(OLDER_COUNT, (workspace, partition))
+        log.profile("ada", {"plan": "pro"})
+        log.change("ada", "vip", 1)
+        with start(cassandra=cassandra) as projector:
+            eventually(lambda: tables.read(PROFILE, (workspace,))[0]["traits"] == '{"plan": "pro"}')
+            eventually(lambda: totals(tables, log, "vip") == (5 * PARTITIONS + 1, 4 * PARTITIONS))
+            assert tables.read(ONE_USER, (workspace, "ada", "vip")) == [{"status": "ENTERED", "sequence": 1}]
+            assert members(tables, log, "vip") == {"ada": 1}
+            assert projector.stop() == 0
+            assert "topic_created_again" in projector.log.read_text()
+        log.change("ada", "vip", 2)
+        with start(cassandra=cassandra) as again:  # the same topics: no further incarnation, and nothing is counted twice
+            eventually(lambda: totals(tables, log, "vip") == (5 * PARTITIONS + 1, 4 * PARTITIONS + 1))
+            assert members(tables, log, "vip") == {}
+            assert again.stop() == 0
+        newest = tables.read("SELECT incarnation FROM {ks}.projected_topics WHERE topic = ? LIMIT 1", (MEMBERSHIP,))
+        assert newest == [{"incarnation": 1}]

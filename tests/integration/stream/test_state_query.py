@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from starling_common.cassandra.database import Database
-from starling_common.kafka.clients import producer_config
+from starling_common.kafka.clients import producer_config, topic_ids
 from starling_common.kafka.partitioning import partition_of
 from starling_common.kafka.topics import load_catalogue
 from starling_common.settings import Cassandra
@@ -15,7 +15,6 @@ from starling_common.testing import own_keyspace
 from starling_common.wire import Registry
 from starling_stream.inspect import state_query
 from starling_stream.inspect.state_query import Cell, StateQuery
-from starling_stream.kafka.transactions import topic_ids
 from starling_stream.model.backing_store import (
     BackingStoreUnavailable,
     Checkpoint,

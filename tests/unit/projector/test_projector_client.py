@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry
 from starling_common.testing import free_port
 from starling_projector import source
 from starling_projector.settings import ProjectorSettings
-from starling_projector.source import ClientFailed, Source
+from starling_projector.source import ClientFailed, Source, TopicCreatedAgain
 from starling_projector.wiring import build_worker
 
 LIMIT_SECONDS = 60.0
@@ -129,3 +129,30 @@ def test_a_failed_client_fails_the_liveness() -> None:
     finally:
         worker.health.stop()
         worker.database.close()
+
+
+class _At:
+    """A record of one partition at an offset, as far as the source reads it."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def topic(self) -> str:
+        return "segments.membership"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> None:
+        return None
+
+
+def test_an_offset_that_goes_back_ends_the_process_because_the_topic_is_another_one() -> None:
+    source = Source("broker:1", "group", ["segments.membership"], LIMIT_SECONDS)
+    assert source._is_record(cast("Message", _At(7)))
+    assert source._is_record(cast("Message", _At(9)))
+    with pytest.raises(TopicCreatedAgain, match=r"segments.membership 0: offset 2 follows 10"):
+        source._is_record(cast("Message", _At(2)))

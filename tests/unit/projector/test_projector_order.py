@@ -1,6 +1,6 @@
 """One place knows the order of effects: rows, counts, dead letters, and only then the offsets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -8,6 +8,7 @@ from confluent_kafka import Message
 from prometheus_client import CollectorRegistry
 
 from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.kafka.topics import load_catalogue
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import DecodeError, Record
 from starling_projector.agents import Parts, Projector
@@ -99,6 +100,14 @@ class World:
 
     def check(self, _stage: str) -> None:
         """Of the source."""
+
+    def topic_ids(self) -> dict[str, str]:
+        """Of the source."""
+        return dict.fromkeys(load_catalogue().topics, "id")
+
+    def incarnations(self, ids: Mapping[str, str]) -> dict[str, int]:
+        """Of the store."""
+        return dict.fromkeys(ids, 0)
 
     def stop_if(self, here: str) -> None:
         if here == self.stop_at:

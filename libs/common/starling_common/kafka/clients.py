@@ -2,10 +2,20 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
 from starling_common.failures import InstallationFailure
 from starling_common.headers import Headers
@@ -152,6 +162,14 @@ def partitions_of(consumer: Consumer, topic: str, timeout_seconds: float) -> lis
     if found.error is not None:
         raise KafkaException(found.error)
     return sorted(found.partitions)
+
+
+def topic_ids(brokers: str, topics: Sequence[str]) -> Mapping[str, tuple[str, int]]:
+    """Return topic -> (the broker's id, number of partitions). Raises: KafkaException."""
+    admin = AdminClient({"bootstrap.servers": brokers, "log_level": 4})
+    found = admin.describe_topics(TopicCollection(list(topics)), request_timeout=30)
+    described = {name: future.result() for name, future in found.items()}
+    return {name: (str(topic.topic_id), len(topic.partitions)) for name, topic in described.items()}
 
 
 def is_passing(cause: KafkaException) -> bool:

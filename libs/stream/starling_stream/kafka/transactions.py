@@ -1,13 +1,12 @@
 """Adapter: one Kafka transaction a batch, with outputs, changelog, dead letters and input offsets."""
 
 import faulthandler
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from starling_common.failures import InstallationFailure, is_of_installation
 from starling_common.kafka.clients import RECORD_REFUSED, producer_config
@@ -325,11 +324,3 @@ def group_metadata(membership: Membership) -> bytes:
     names = membership.group.encode() + b"\0" + membership.member_id.encode() + b"\0"
     instance = b"\1" if membership.instance_id is None else b"\0" + membership.instance_id.encode() + b"\0"
     return b"CGMDv2:" + generation + names + instance
-
-
-def topic_ids(brokers: str, topics: Sequence[str]) -> Mapping[str, tuple[str, int]]:
-    """Return topic -> (the broker's id, number of partitions). Raises: KafkaException."""
-    admin = AdminClient({"bootstrap.servers": brokers, "log_level": 4})
-    found = admin.describe_topics(TopicCollection(list(topics)), request_timeout=30)
-    described = {name: future.result() for name, future in found.items()}
-    return {name: (str(topic.topic_id), len(topic.partitions)) for name, topic in described.items()}

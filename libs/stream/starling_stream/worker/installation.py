@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
 
+from starling_common.kafka.clients import topic_ids
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec, Registry
-from starling_stream.kafka.transactions import Naming, topic_ids
+from starling_stream.kafka.transactions import Naming
 from starling_stream.model.backing_store import StageLayout
 from starling_stream.model.dead_letters import dead_letter
 from starling_stream.model.ports import Refusal, StateFlusher
