@@ -54,6 +54,7 @@ def test_states_resume_exactly_where_they_end() -> None:
     for start, end in ((51, 80), (0, 49)):
         with pytest.raises(ValueError, match=f"a: the states continue at offset 50, but the topic has {start} to {end}"):
             checkpoint_offsets(STATES, {"a": InputRange(None, "", start, end)})
+    assert checkpoint_offsets(TaskMeta(), {"a": InputRange(None, "", 0, 80)}) == {}, "a partition without users"
     with pytest.raises(ValueError, match="an older release"):
         checkpoint_offsets(OLDER, {"a": InputRange(None, "", 0, 80)})
 

@@ -56,8 +56,11 @@ def _misfit(meta: TaskMeta, topic: str, one: InputRange, has_records: Callable[[
 
 
 def checkpoint_offsets(meta: TaskMeta, inputs: Mapping[str, InputRange]) -> dict[str, int]:
-    """Return the offsets at which the states continue exactly. Raises: ValueError for an input that no longer has them."""
-    if not meta.offsets:
+    """Return the offsets at which the states continue exactly; none for a task that has never processed a record.
+
+    Raises: ValueError for an input that no longer has them, and for states without offsets.
+    """
+    if not meta.offsets and meta.units > 0:
         raise ValueError("the states contain no offsets, because an older release wrote them")
     for topic, offset in meta.offsets.items():
         start, end = inputs[topic].start, inputs[topic].end

@@ -1,0 +1,21 @@
+import pytest
+
+from starling_cli.commands import stage
+from starling_local.errors import NotPossible
+
+
+@pytest.mark.parametrize("command", [stage.resume, stage.accept_loss])
+@pytest.mark.parametrize("name", ["ingest", "lake", "profiles"])
+def test_a_stage_without_a_consumer_group_of_its_own_is_refused(command: object, name: str) -> None:
+    assert callable(command)
+    with pytest.raises(NotPossible, match=f"there is no stage {name} .*; the stages are normalizer, segmenter, webhook, projector"):
+        command(name)
+
+
+@pytest.mark.parametrize(("command", "word"), [(stage.resume, "resume"), (stage.accept_loss, "accept-loss")])
+def test_a_command_is_passed_to_the_stream_layer(monkeypatch: pytest.MonkeyPatch, command: object, word: str) -> None:
+    called: list[tuple[object, ...]] = []
+    monkeypatch.setattr(stage, "operate", lambda *words: called.append(words))
+    assert callable(command)
+    command("segmenter")
+    assert called == [(None, "segmenter", word)]
