@@ -23,7 +23,7 @@ from starling_stream.model.meta import TaskMeta
 from starling_stream.model.ports import Refusal
 from starling_stream.model.processor import Decoded, Inbound, Service, Unit
 from starling_stream.model.records import ReadRecord
-from starling_stream.model.rows import due_ms, row_due
+from starling_stream.model.rows import due_bytes, due_ms, row_due
 from starling_stream.state.failures import StoredFailures
 from starling_stream.state.local_store import TaskStore, store_memory
 from starling_stream.testing import MemoryHistory
@@ -334,6 +334,34 @@ def test_a_timer_that_cannot_be_fired_is_postponed_by_a_day_and_fires_then() -> 
     run.records = [*records, ReadRecord("in", 0, 3, 0, b"default/u1", event(3, 40 * HOUR_MS), ())]
     run.start()
     assert run.to_end().of_users()[b"default/u0"] == [b"1", b"quiet since 0"]
+
+
+def test_a_timer_that_was_found_is_searched_again_after_an_abort_because_another_may_be_first() -> None:
+    records = [*_records([0, 1], 1), ReadRecord("in", 0, 2, 0, b"default/u2", event(2, 5 * HOUR_MS), ())]
+    run = Run(records, Poisoned({}, frozenset({b"default/u1"})))
+    while run.task._unfireable is None:
+        step = run.collect()
+        if step is not None:
+            run.commit(step)
+    run.task.roll_back([])
+    run.rows.stored[b"default/u0"] = run.rows.stored[b"default/u0"][:8] + due_bytes(1) + run.rows.stored[b"default/u0"][16:]
+    assert {refusal.record.key for refusal in run.to_end().refusals} == {b"default/u1"}
+
+
+def test_an_output_of_a_timer_that_the_broker_refuses_postpones_that_timer() -> None:
+    records = [*_records([0, 1], 1), ReadRecord("in", 0, 2, 0, b"default/u2", event(2, 5 * HOUR_MS), ())]
+    run = Run(records, Poisoned({}))
+    fire = run.processor.fire
+
+    def too_large(key: bytes, unit: Unit[Counted]) -> None:
+        fire(key, unit)
+        if key == b"default/u1":
+            unit.emit("out", key, b"too large", 0, [])
+
+    run.processor.fire = too_large  # type: ignore[method-assign]
+    run.to_end()
+    assert [(letter.record.topic, letter.record.key) for letter in run.refusals] == [("(timer)", b"default/u1")]
+    assert run.of_users() == {b"default/u0": [b"1", b"quiet since 0"], b"default/u1": [b"1"], b"default/u2": [b"1"]}
 
 
 def test_a_key_that_cannot_be_switched_stays_as_it_is_and_the_others_are_switched() -> None:

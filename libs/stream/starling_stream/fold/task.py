@@ -78,7 +78,11 @@ class Task(Generic[S]):
         self._failures: TaskFailures = NoFailures()
         self._bisection = Bisection()
         self._unfireable: Refused | None = None
-        """Why the processor cannot fire the first due timer, or switch the next key; the next unit passes over it."""
+        """Why the processor cannot fire the first due timer; the next unit postpones it."""
+        self._unswitchable: Refused | None = None
+        """Why the processor cannot switch the next key; the next unit passes over it."""
+        self._output_refused: Refused | None = None
+        """Why the broker refuses the output of the first timer in the step that is about to be rolled back."""
 
     def run(self, below: StateView, fold: TaskFold[S], offsets: Mapping[str, int], failures: TaskFailures | None = None) -> None:
         """Start with a restored store. `offsets`: where inputs resume, for at least one of them; earlier records are dropped."""
@@ -125,14 +129,14 @@ class Task(Generic[S]):
         """Switch the next keys to the plan in force, at most `limit`; None if the processor raised, as in `step`."""
         if self._bisection.searching:
             limit = min(limit, self._bisection.timers)
-        why = self._unfireable
+        why = self._unswitchable
         try:
             skipped = None if why is None else self.fold.skip_switch(self.view, why)
             sealed = skipped or self.fold.switch_slice(plan, self.view, limit)
         except Exception as cause:  # noqa: BLE001 - as in `step`
             self._judged(self.fold.meta.units, (), limit, cause)
             return None
-        self._unfireable = None
+        self._unswitchable = None
         self.drained = False
         return Step(self.partition, sealed, (), self.unmoved_offset(), limit)
 
@@ -171,8 +175,13 @@ class Task(Generic[S]):
             self.fold.check(self.view)
         why = poison(cause)
         if not records:
-            self._unfireable = why
             self._failures.found(f"a timer or a switch of partition {self.partition}", why)
+            if not is_fold:
+                self._output_refused = why
+            elif self.fold.switching:
+                self._unswitchable = why
+            else:
+                self._unfireable = why
             return records
         record = records[0]
         self._failures.found(f"{record.topic}:{record.partition}:{record.offset}", why)
@@ -318,6 +327,8 @@ class Task(Generic[S]):
         """Return the records of these aborted steps, in their order, to the merge and reset to the committed state."""
         for step in reversed(steps):
             self.merge.put_back(step.records)
+        # What was found after the aborted steps may not be the first timer or key now.
+        self._unfireable, self._unswitchable, self._output_refused = self._output_refused, None, None
         self._pending = {}
         self._submitted = dict(self._committed)
         self._processed = dict(self._committed)
