@@ -116,6 +116,8 @@ def _new_topic(topic: Topic, replication_factor: int) -> NewTopic:
         config["max.message.bytes"] = str(topic.max_record_bytes)
     if topic.broker_timestamps:
         config[_TIMESTAMPS] = _APPENDED
+    if topic.segment_bytes is not None:
+        config["segment.bytes"] = str(topic.segment_bytes)
     return NewTopic(topic.name, topic.partitions, replication_factor, config=config)
 
 

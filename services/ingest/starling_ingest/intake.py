@@ -33,10 +33,13 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
 class Publish(Protocol):
     """Publish records of one workspace; return an awaitable that completes when the broker has acknowledged them all.
 
+    `received_at`: the first of the records. Until they are acknowledged, the low watermark does not pass it.
     Raises: QueueFull at once; BrokerUnavailable when awaited.
     """
 
-    def __call__(self, workspace: str, records: Sequence[Outgoing], headers: Headers) -> Awaitable[None]: ...  # noqa: D102
+    def __call__(  # noqa: D102
+        self, workspace: str, records: Sequence[Outgoing], headers: Headers, received_at: int
+    ) -> Awaitable[None]: ...
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -60,21 +63,36 @@ class ArrivalClock:
         self._last = first + count - 1
         return first
 
+    def next(self) -> int:
+        """Return an instant that no later one precedes: the wall clock, unless an instant after it was taken."""
+        first = max(self._now(), self._last + 1)
+        self._last = first - 1
+        return first
+
+    def advance(self, instant: int) -> None:
+        """Take no instant before that one."""
+        self._last = max(self._last, instant - 1)
+
 
 class Intake:
     """Stamps, encodes and publishes the items of one request. Used from one event loop only."""
 
-    def __init__(self, encoder: ReceivedEncoder, dead_letters: Codec, publish: Publish, clock: ArrivalClock) -> None:
+    def __init__(
+        self, encoder: ReceivedEncoder, dead_letters: Codec, publish: Publish, clock: ArrivalClock, check: Callable[[], None]
+    ) -> None:
+        """`check` raises BrokerUnavailable while records must not be stamped."""
         self._encoder = encoder
         self._dead_letters = dead_letters
         self._publish = publish
         self._clock = clock
+        self._check = check
 
     def take(self, parsed: ParsedBody, origin: Origin) -> Awaitable[None]:
         """Publish all items and dead letters; return an awaitable that completes when all are acknowledged.
 
-        Raises: QueueFull with nothing written; BrokerUnavailable when awaited.
+        Raises: QueueFull or BrokerUnavailable with nothing written; BrokerUnavailable also when awaited.
         """
+        self._check()
         headers = record_headers(origin.receipt.correlation_id, "ingest", origin.traceparent)
         # No await between stamping and publishing: the records of one user are written in the order of their stamps.
         first = self._clock.take(len(parsed.items) + len(parsed.rejections))
@@ -82,7 +100,7 @@ class Intake:
         letter_headers = [*headers, (CONTENT_TYPE, PROTOBUF.encode())] if parsed.protobuf else headers
         for number, rejection in enumerate(parsed.rejections, first + len(parsed.items)):
             records.append(self._dead_letter(rejection, origin, letter_headers, number))
-        return self._publish(origin.receipt.workspace, records, headers)
+        return self._publish(origin.receipt.workspace, records, headers, first)
 
     def _items(self, parsed: ParsedBody, receipt: Receipt, first: int) -> list[Outgoing]:
         encode = self._encoder.encode_protobuf if parsed.protobuf else self._encoder.encode

@@ -6,7 +6,7 @@ event loop for the interpreter lock: each delivery report is a Python call, and 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -44,6 +44,10 @@ class Publisher:
         )
         self._producer = Producer(config, logger=logging.getLogger("librdkafka"))
         self._shares = Shares(high_water_records, high_water_bytes)
+        self._open: dict[_Request, int] = {}
+        """The requests with unacknowledged records, in the order of their first `received_at`, which is the value."""
+        self.on_work: Callable[[], None] | None = None
+        """Called when records are published while none was unacknowledged."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.TimerHandle | None = None
         self._drained: asyncio.Event | None = None
@@ -55,6 +59,10 @@ class Publisher:
         """Records that are handed to the producer and not yet acknowledged."""
         return self._shares.records
 
+    def oldest(self) -> int | None:
+        """Return the first `received_at` that is not acknowledged; None if every record is."""
+        return next(iter(self._open.values()), None)
+
     def topics(self, timeout_seconds: float) -> set[str]:
         """Return the names of all topics. Blocks. Raises: BrokerUnavailable."""
         try:
@@ -62,12 +70,12 @@ class Publisher:
         except KafkaException as cause:
             raise BrokerUnavailable(f"the broker does not answer: {cause.args[0].str()}") from cause
 
-    def publish(self, workspace: str, records: Sequence[Outgoing], headers: Headers) -> asyncio.Future[None]:
+    def publish(self, workspace: str, records: Sequence[Outgoing], headers: Headers, received_at: int = 0) -> asyncio.Future[None]:
         """Publish all records in order; return a future that completes when all are acknowledged.
 
-        Raises: QueueFull at once, with nothing written, if the workspace's share of the queue is used up. The future raises
-        BrokerUnavailable if a record was not acknowledged in time. Other records of the request may be written; the sender can
-        retry safely with the same message ids.
+        `received_at`: the first of the records, not less than that of the request before. Raises: QueueFull at once, with
+        nothing written, if the workspace's share of the queue is used up. The future raises BrokerUnavailable if a record was not
+        acknowledged in time. Other records of the request may be written; the sender can retry safely with the same message ids.
         """
         count = len(records)
         size = len(records[0].value) if count == 1 else sum([len(record.value) for record in records])
@@ -78,6 +86,9 @@ class Publisher:
         # Kept, because `get_running_loop` is a system call in this Python.
         loop = self._loop = self._loop or asyncio.get_running_loop()
         request = _Request(self, loop.create_future(), share, count, size)
+        if not self._open and self.on_work is not None:
+            self.on_work()
+        self._open[request] = received_at
         produce = self._producer.produce
         delivered = request.delivered
         try:
@@ -90,8 +101,9 @@ class Publisher:
             self._polling = loop.call_later(_POLL_SECONDS, self._poll)
         return request.acknowledged
 
-    def settled(self, share: Share, count: int, size: int) -> None:
+    def settled(self, request: "_Request", share: Share, count: int, size: int) -> None:
         """Remove a request from the queue. Called once per request, after its last record is acknowledged or has failed."""
+        del self._open[request]
         self._shares.give_back(share, count, size)
         if self._drained is not None and not self._shares.records:
             self._drained.set()
@@ -158,7 +170,7 @@ class _Request:
             self._finish()
 
     def _finish(self) -> None:
-        self._publisher.settled(self._share, self._count, self._size)
+        self._publisher.settled(self, self._share, self._count, self._size)
         if self.acknowledged.done():
             return  # the waiting task was cancelled
         if self.error is None:

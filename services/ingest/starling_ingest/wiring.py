@@ -2,16 +2,16 @@
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from granian.constants import Interfaces
 from prometheus_client import REGISTRY
 
 from starling_common.http.server import ConnectionCap, http_server
 from starling_common.kafka.clients import BrokerUnavailable
-from starling_common.kafka.topics import INGEST_TOPICS
+from starling_common.kafka.topics import INGEST_TOPICS, WATERMARKS
 from starling_common.retries import retrying_async
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros
@@ -24,6 +24,7 @@ from starling_ingest.limits import Rate, RateLimits, Rates
 from starling_ingest.publish import Publisher
 from starling_ingest.request import MAX_BODY_BYTES
 from starling_ingest.settings import Settings
+from starling_ingest.watermarks import Watermarks
 
 _RETRIED_ERRORS: Final = (BrokerUnavailable, RegistryUnavailable, SchemaMissing)
 
@@ -40,6 +41,11 @@ class Service:
             high_water_records=settings.queue_high_water_records,
             high_water_bytes=settings.queue_high_water_bytes,
         )
+        self._clock = ArrivalClock(wall_clock_micros)
+        self._watermarks = Watermarks(
+            settings.kafka.brokers, settings.instance_id, settings.ack_timeout_ms, self._clock, self._publisher
+        )
+        self._publisher.on_work = self._watermarks.wake
         self._not_ready: str | None = "the process is looking up schemas and topics"
         self._stopping = asyncio.Event()
         counts = Counts(REGISTRY, lambda: self._publisher.records_in_flight)
@@ -59,7 +65,7 @@ class Service:
         server = http_server(self.app, http, Interfaces.RSGI)
         cap = ConnectionCap(http.port, http.max_connections_per_address)
         serving = loop.create_task(server.serve())
-        background = [loop.create_task(work) for work in (self._open(), self._publisher.watch(), self._bodies.watch(), cap.watch())]
+        background = [loop.create_task(work) for work in (self._open(), *self._watches(), cap.watch())]
         ends = [loop.create_task(self._stopping.wait()), loop.create_task(self._publisher.fatal.wait()), serving]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for task in (*background, *ends[:2]):
@@ -77,8 +83,12 @@ class Service:
             return 1
         return 1 if self._publisher.problem else 0
 
+    def _watches(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        return self._publisher.watch(), self._watermarks.run(), self._bodies.watch()
+
     async def _open(self) -> None:
-        intake = await retrying_async(None)(self._is_retried, asyncio.to_thread, self._build_intake)
+        intake, watermark = await retrying_async(None)(self._is_retried, asyncio.to_thread, self._build_intake)
+        await retrying_async(None)(self._is_retried, self._watermarks.join, watermark)
         self._not_ready = None
         self.app.open(intake)
         log(__name__).info("ready", address=self._address)
@@ -90,13 +100,15 @@ class Service:
         log(__name__).warning("not_ready", reason=self._not_ready)
         return True
 
-    def _build_intake(self) -> Intake:
-        missing = sorted({*INGEST_TOPICS, DEAD_LETTERS} - self._publisher.topics(timeout_seconds=5))
+    def _build_intake(self) -> tuple[Intake, Codec]:
+        """Return the intake and the codec of the watermarks."""
+        missing = sorted({*INGEST_TOPICS, WATERMARKS, DEAD_LETTERS} - self._publisher.topics(timeout_seconds=5))
         if missing:
             raise BrokerUnavailable(f"missing topics {', '.join(missing)}: run `python -m starling_common.deploy`")
         registry = Registry(self._settings.registry.url)
         encoder = ReceivedEncoder(_codecs(registry))
-        return Intake(encoder, registry.codec(DEAD_LETTERS, "DeadLetter"), self._publisher.publish, ArrivalClock(wall_clock_micros))
+        dead_letters, watermark = registry.codec(DEAD_LETTERS, "DeadLetter"), registry.codec(WATERMARKS, "SourceWatermark")
+        return Intake(encoder, dead_letters, self._publisher.publish, self._clock, self._watermarks.check), watermark
 
     async def _drain(self) -> None:
         """Refuse new requests, finish open requests, then flush the producer; all within the drain timeout."""
@@ -106,6 +118,9 @@ class Service:
         with suppress(TimeoutError):
             await asyncio.wait_for(self.app.close(), self._settings.drain_timeout_seconds)
         unacknowledged = await self._publisher.close(max(0.0, deadline - loop.time()))
+        if not unacknowledged:
+            # Otherwise the lease must end first: the broker may still receive one of these records.
+            self._watermarks.retire()
         log(__name__).info("stopped", requests_given_up=self.app.requests_open, records_given_up=unacknowledged)
 
     def _alive(self) -> Mapping[str, str | None]:

@@ -48,7 +48,7 @@ class TestMemory(PublishContract):
 
     async def publish(self, requests: list[list[Outgoing]]) -> None:
         for request in requests:
-            await self.log("w", request, HEADERS)
+            await self.log("w", request, HEADERS, 0)
 
     def written(self, workspace: str) -> list[Seen]:
         return [(record.key, record.value, record.timestamp_ms, dict(HEADERS)) for record in self.log.records]

@@ -144,15 +144,22 @@ def test_a_port_that_is_taken_ends_it() -> None:
 
 def test_unacknowledged_records_fail_in_time_and_leave_the_queue() -> None:
     async def story(address: str) -> None:
-        publisher = Publisher(address, ack_timeout_ms=500, high_water_records=3, high_water_bytes=2**20)
+        publisher = Publisher(address, ack_timeout_ms=500, high_water_records=4, high_water_bytes=2**20)
         two = [Outgoing("ingest.track", b"w/u", b"value", 1), Outgoing("ingest.track", b"w/u", b"value", 2)]
-        waiting = publisher.publish("w", two, [])
-        assert publisher.records_in_flight == 2
+        assert publisher.oldest() is None
+        waiting = publisher.publish("w", two, [], 7)
+        publisher.on_work = lambda: pytest.fail("records were unacknowledged already")
+        later = publisher.publish("other", two[:1], [], 9)
+        assert publisher.oldest() == 7
+        publisher.on_work = None
+        assert publisher.records_in_flight == 3
         with pytest.raises(QueueFull):
             publisher.publish("w", two, [])
-        assert publisher.records_in_flight == 2
-        with pytest.raises(BrokerUnavailable):
-            await waiting
+        assert publisher.records_in_flight == 3
+        for request in (waiting, later):
+            with pytest.raises(BrokerUnavailable):
+                await request
+        assert publisher.oldest() is None
         assert publisher.records_in_flight == 0
         with pytest.raises(BrokerUnavailable):
             await publisher.publish("w", two, [])

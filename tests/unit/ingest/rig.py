@@ -34,7 +34,7 @@ class MemoryLog:
     away: Exception | None = None
     held: asyncio.Event | None = None
 
-    def __call__(self, workspace: str, records: Sequence[Outgoing], headers: Headers) -> Awaitable[None]:
+    def __call__(self, workspace: str, records: Sequence[Outgoing], headers: Headers, received_at: int) -> Awaitable[None]:
         if self.full is not None:
             raise self.full
         return self._acknowledge(list(records), headers)
@@ -107,6 +107,7 @@ class Edge:
     limits: RateLimits = field(default_factory=lambda: RateLimits(UNLIMITED, UNLIMITED))
     bodies: SlowBodies = field(default_factory=lambda: SlowBodies(3600))
     ready: dict[str, str | None] = field(default_factory=lambda: {"start": None})
+    lapsed: Exception | None = None
 
     def __post_init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -118,8 +119,12 @@ class Edge:
 
     def open(self) -> "Edge":
         encoder = ReceivedEncoder(dict.fromkeys(INGEST_KINDS, RECEIVED))
-        self.app.open(Intake(encoder, DEAD, self.log, ArrivalClock(lambda: NOW)))
+        self.app.open(Intake(encoder, DEAD, self.log, ArrivalClock(lambda: NOW), self._check))
         return self
+
+    def _check(self) -> None:
+        if self.lapsed is not None:
+            raise self.lapsed
 
     def ask(self, method: str, path: str, body: Any = b"", *, chunked: bool = False, **more: Any) -> Exchange:
         """Send one request and return what came back."""

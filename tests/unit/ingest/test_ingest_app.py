@@ -289,6 +289,14 @@ def test_a_full_queue_is_429(edge: Edge) -> None:
     assert int(answer.headers["retry-after"]) >= 1
 
 
+def test_without_a_watermark_in_force_nothing_is_written() -> None:
+    edge = Edge(lapsed=BrokerUnavailable("no watermark")).open()
+    answer = edge.ask("POST", "/v1/track", {"userId": "u", "event": "E"})
+    assert (answer.status, edge.log.records) == (503, [])
+    edge.lapsed = None
+    assert edge.ask("POST", "/v1/track", {"userId": "u", "event": "E"}).status == 200
+
+
 def test_a_broker_that_does_not_take_it_is_503(edge: Edge) -> None:
     edge.log.away = BrokerUnavailable("gone")
     answer = edge.ask("POST", "/v1/track", GOOD)

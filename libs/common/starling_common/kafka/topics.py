@@ -11,6 +11,7 @@ from starling_common.schemas import schema_directory
 
 INGEST_KINDS: Final = ("track", "identify", "page", "screen", "group", "alias")
 INGEST_TOPICS: Final = tuple(f"ingest.{kind}" for kind in INGEST_KINDS)
+WATERMARKS: Final = "ingest.watermarks"
 OUTCOMES: Final = "ingest.outcomes"
 PRODUCTS: Final = "catalog.products"
 BEHAVIOUR: Final = "events.behaviour"
@@ -58,6 +59,8 @@ class Topic:
     """The largest record that the broker accepts; None for the broker's default, 1 MiB."""
     broker_timestamps: bool = False
     """The timestamp of a record is the time of its append at the broker, not that of its producer."""
+    segment_bytes: int | None = None
+    """The size of a log segment; None for the broker's default, 1 GiB. Compaction ignores the last segment."""
 
     @property
     def subject(self) -> str:
@@ -130,6 +133,7 @@ def _topic(name: str, entry: Mapping[str, Any], profile_partitions: int) -> Topi
         compaction_lag_ms=_retention_ms(name, str(entry.get("compaction_lag", "6h"))),
         max_record_bytes=_size_bytes(name, entry.get("max_record")),
         broker_timestamps=entry.get("timestamps", "producer") == "broker",
+        segment_bytes=None if "segment" not in entry else int(str(entry["segment"]).removesuffix("MiB")) * 1024 * 1024,
     )
 
 

@@ -1,0 +1,40 @@
+"""Adapter: the topic of the low watermarks, in which each ingest process is a source.
+
+A normalizer releases a record once the watermarks of all live sources have passed it. A process must therefore publish its first
+watermark before its first record, and assign no `received_at` below a watermark that was published before its own.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, TopicPartition
+
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.kafka.topic_range import range_consumer, read_range
+from starling_common.kafka.topics import WATERMARKS
+from starling_common.time.instants import wall_clock_ms
+
+RECENT_MS: Final = 600_000
+"""Readers start with the watermarks of the last ten minutes. A lease is shorter, so older ones are not in force."""
+
+
+def recent_offset(consumer: Consumer, timeout_seconds: float) -> int:
+    """Return the offset of the first recent watermark, or OFFSET_END. Raises: KafkaException."""
+    (found,) = consumer.offsets_for_times([TopicPartition(WATERMARKS, 0, wall_clock_ms() - RECENT_MS)], timeout=timeout_seconds)
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return OFFSET_END if found.offset < 0 else int(found.offset)
+
+
+def recent_watermarks(brokers: str, timeout_seconds: float) -> Iterator[Message]:
+    """Yield the recent records of the topic, up to its present end, in order. Raises: BrokerUnavailable."""
+    consumer = range_consumer(brokers, "starling-watermarks", log_level=0)
+    try:
+        start = recent_offset(consumer, timeout_seconds)
+        if start != OFFSET_END:
+            for messages in read_range(consumer, {(WATERMARKS, 0): start}, silence_seconds=timeout_seconds):
+                yield from messages
+    except KafkaException as cause:
+        raise BrokerUnavailable(f"{WATERMARKS}: {cause.args[0].str()}") from cause
+    finally:
+        consumer.close()

@@ -1,0 +1,145 @@
+"""Adapter: publishes the low watermark of this process, so that normalizers release records in the order of arrival.
+
+One watermark is in flight at a time: every 10 ms while records are unacknowledged, and once after that; every second otherwise. The
+producer is its own, so that a watermark waits neither for batches to fill nor behind them.
+"""
+
+import asyncio
+import logging
+from time import monotonic
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from starling_common.headers import record_headers
+from starling_common.kafka.clients import BrokerUnavailable, produce_and_wait, producer_config
+from starling_common.kafka.source_watermarks import recent_watermarks
+from starling_common.kafka.topics import WATERMARKS
+from starling_common.telemetry.logs import log
+from starling_common.wire import Codec
+from starling_ingest.intake import ArrivalClock
+from starling_ingest.publish import Publisher
+
+_WORK_SECONDS: Final = 0.01
+_IDLE_SECONDS: Final = 1.0
+_MARGIN_MS: Final = 5_000
+"""The difference between the lease and the time after which the producer gives a record up."""
+_JOIN_SECONDS: Final = 10.0
+_MOST_AHEAD_MICROS: Final = 5_000_000
+"""The clocks of ingest processes must agree within five seconds; a process does not follow one that is further ahead."""
+
+
+class Watermarks:
+    """The low watermark of one process. For one event loop only."""
+
+    def __init__(self, brokers: str, edge: str, ack_timeout_ms: int, clock: ArrivalClock, publisher: Publisher) -> None:
+        """Create the producer without blocking. Its name identifies `edge` and this start."""
+        config = {"linger.ms": 0, "message.timeout.ms": _MARGIN_MS, "client.id": "starling-ingest-watermarks"}
+        self._brokers = brokers
+        self._producer = Producer(producer_config(brokers, **config), logger=logging.getLogger("librdkafka"))
+        self._clock = clock
+        self._publisher = publisher
+        self._started_at = clock.next()
+        self._edge = edge
+        self._key = f"{edge}/{self._started_at}".encode()
+        self._lease_ms = ack_timeout_ms + _MARGIN_MS
+        self._headers = record_headers(f"{edge}-{self._started_at}", "ingest")
+        self._joined: Codec | None = None
+        """The codec of the watermarks; None before the first one is acknowledged."""
+        self._in_flight = False
+        self._acknowledged_at: float | None = None
+        """When the last acknowledged watermark was computed; None before `join`, or after a lapse."""
+        self._wake = asyncio.Event()
+
+    def check(self) -> None:
+        """Raise BrokerUnavailable unless a record that is taken now is given up before the lease ends.
+
+        After that end normalizers no longer wait for this process: a record could arrive behind younger ones.
+        """
+        if self._has_lapsed():
+            raise BrokerUnavailable(f"the broker did not acknowledge a watermark for {_MARGIN_MS // 1000} s")
+
+    def _has_lapsed(self) -> bool:
+        at = self._acknowledged_at
+        if at is not None and monotonic() - at > _MARGIN_MS / 1000:
+            self._acknowledged_at = at = None
+            log(__name__).warning("watermark_lapsed", seconds=_MARGIN_MS // 1000)
+        return at is None
+
+    async def join(self, codec: Codec) -> None:
+        """Publish a watermark, and take no `received_at` below those that others published before it.
+
+        A normalizer that has not read this watermark yet may have released records up to those. Raises: BrokerUnavailable.
+        """
+        computed_at = monotonic()
+        records = await asyncio.to_thread(self._emit_and_read, self._encode(codec))
+        latest = max((codec.decode(value)["low"] for value in records), default=0)
+        self._clock.advance(min(latest, self._clock.next() + _MOST_AHEAD_MICROS))
+        self._acknowledged_at, self._joined = computed_at, codec
+
+    def _emit_and_read(self, value: bytes) -> list[bytes]:
+        """Publish a watermark and return the recent ones of all processes. Blocks."""
+        produce_and_wait(self._producer, WATERMARKS, key=self._key, value=value, headers=self._headers)
+        found = (message.value() for message in recent_watermarks(self._brokers, _JOIN_SECONDS))
+        return [value for value in found if value]
+
+    def wake(self) -> None:
+        """Publish every 10 ms again: there are unacknowledged records."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Publish until cancelled. After a lapse the process joins again."""
+        while True:
+            self._wake.clear()
+            worked = self._publisher.oldest() is not None
+            self._producer.poll(0)
+            if self._joined is not None:
+                await self._renew(self._joined)
+            if worked or self._in_flight:
+                await asyncio.sleep(_WORK_SECONDS)
+            else:
+                await self._sleep()
+
+    def retire(self) -> None:
+        """Publish the final watermark: normalizers stop to wait for this process. Blocks for two seconds at most."""
+        if self._joined is not None:
+            self._producer.produce(WATERMARKS, None, self._key, headers=self._headers)
+            self._producer.flush(2)
+
+    async def _sleep(self) -> None:
+        try:
+            await asyncio.wait_for(self._wake.wait(), _IDLE_SECONDS)
+        except TimeoutError:
+            return
+        await asyncio.sleep(_WORK_SECONDS)
+
+    async def _renew(self, codec: Codec) -> None:
+        if self._has_lapsed():
+            try:
+                await self.join(codec)
+            except BrokerUnavailable as cause:
+                log(__name__).warning("not_joined", reason=str(cause))
+            else:
+                log(__name__).info("joined_again")
+        elif not self._in_flight:
+            self._publish(codec)
+
+    def _publish(self, codec: Codec) -> None:
+        computed_at = monotonic()
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            self._in_flight = False
+            if error is None and self._acknowledged_at is not None:
+                self._acknowledged_at = computed_at
+
+        try:
+            self._producer.produce(WATERMARKS, self._encode(codec), self._key, on_delivery=delivered, headers=self._headers)
+            self._in_flight = True
+        except (BufferError, KafkaException) as cause:
+            log(__name__).warning("watermark_not_published", reason=str(cause))
+
+    def _encode(self, codec: Codec) -> bytes:
+        oldest = self._publisher.oldest()
+        low = self._clock.next() if oldest is None else oldest
+        record: dict[str, Any] = {"low": low, "edge": self._edge, "started_at": self._started_at, "lease_ms": self._lease_ms}
+        return codec.encode(record)
