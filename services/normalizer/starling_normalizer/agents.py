@@ -19,7 +19,7 @@ from starling_stream.model.processor import Decoded, Inbound, Service, Unit, Wit
 STAGE = "normalizer"
 INPUTS = (*INGEST_TOPICS, AGGREGATES)
 HOLD_MS = 50
-"""Longest time that a record waits for others of its request: one request may write to several ingest topics."""
+"""The time that a record waits for older ones while no ingest process is live, as when a tool writes to the ingest topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Normalizer(WithoutPlan[Profile]):
 
 def normalizer_service(normalizer: Normalizer, clock: Clock) -> Service[Profile]:
     """Return the service of the stream layer for a normalizer."""
-    return Service(STAGE, INPUTS, normalizer, HOLD_MS, clock, edge_topics=INGEST_TOPICS)
+    return Service(STAGE, INPUTS, normalizer, HOLD_MS, clock, edge_topics=INGEST_TOPICS, sourced=INGEST_TOPICS)
 
 
 def _headers(record: Inbound, value: Mapping[str, Any]) -> Headers:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE
+from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, WATERMARKS
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.values import record_key
 from starling_common.wire import Registry
@@ -183,3 +183,28 @@ def test_an_item_that_makes_the_code_raise_is_a_dead_letter_and_stops_no_other(
     assert (letter["code"], letter["key"].endswith(b"/bob")) == ("poison", True)
     assert letter["message"].startswith("ValueError: failpoint process (stack ")
     assert worker.stop() == 0
+
+
+def test_a_record_waits_for_an_older_one_that_its_source_has_not_delivered(
+    topics: Topics, start_worker: Callable[[], Worker], workspace: str
+) -> None:
+    source, now = f"test/{workspace}".encode(), wall_clock_micros()
+
+    def watermark(low: int) -> None:
+        topics.write(WATERMARKS, source, {"low": low, "edge": workspace, "started_at": now, "lease_ms": 300_000})
+
+    def write(kind: str, item: dict[str, Any], received_at: int) -> None:
+        topics.send(kind, item, message_id=kind, received_at=received_at)
+
+    start_worker()
+    watermark(now + 10)
+    try:
+        write("identify", {"traits": {"plan": "pro"}}, now + 20)
+        write("page", {"name": "first"}, now)
+        topics.read_until(lambda: len(topics.seen[OUTCOMES]) >= 1)
+        write("track", {"event": "delayed"}, now + 10)
+        watermark(now + 30)
+        topics.read_until(lambda: len(topics.seen[OUTCOMES]) == 3)
+    finally:
+        topics.write(WATERMARKS, source, None)
+    assert [outcome["message_id"] for outcome in topics.seen[OUTCOMES]] == ["page", "track", "identify"]

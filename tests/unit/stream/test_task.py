@@ -1,10 +1,12 @@
 """The offsets that a task may commit at any moment, and the content of a batch."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from starling_common.settings import Clock
+from starling_stream.fold.arrivals import ArrivalMerge
 from starling_stream.fold.batches import Batches, Limits
 from starling_stream.fold.memory import MemoryRows
 from starling_stream.fold.merge import Arrival
@@ -300,3 +302,18 @@ def test_tasks_are_switched_one_at_a_time_and_process_no_record_before() -> None
         {(0, 0, b"v2"), (1, 0, b"v2")},
         {(1, 1, b"v2")},
     ]
+
+
+def test_offsets_stay_before_a_record_that_older_ones_have_overtaken() -> None:
+    service = replace(counting(Clock.EVENT), sourced=("in",))
+    task = Task(service, 0, 1)
+    task.run(MemoryRows(), TaskFold(service, 0, TaskMeta()), {})
+    task.note_fetch({}, {"clock": (0, 0, 0)})
+    _feed(task, "in", _records("in", 0, [event(9, 1), event(3, 2), event(20, 3)]), 3)
+    assert _batches().collect([task], NOW) == []
+    merge = task.merge
+    assert isinstance(merge, ArrivalMerge)
+    merge.note_bound(5, {"in": 3})
+    assert _batches().collect([task], NOW) == []
+    merge.note_bound(15, {"in": 3})
+    assert _step(task).offsets == {"in": 2}

@@ -9,6 +9,7 @@ from starling_common.records.dead_letters import clock_ahead
 from starling_common.settings import Clock
 from starling_common.time.instants import MAX_EDGE_AHEAD_MS
 from starling_common.wire import DecodeError
+from starling_stream.fold.arrivals import ArrivalMerge
 from starling_stream.fold.bisection import Bisection
 from starling_stream.fold.merge import Arrival, OrderedMerge
 from starling_stream.fold.pending_view import PendingView
@@ -56,7 +57,7 @@ class Task(Generic[S]):
         self.generation = generation
         self.phase = Phase.ASSIGNED
         self.topics = all_topics(service)
-        self.merge = OrderedMerge(self.topics, service.hold_ms, service.bulk_topics)
+        self.merge = new_merge(service)
         self.drained = True
         self.committed_meta = TaskMeta()
         self._accepted: dict[str, int] = {}
@@ -66,6 +67,8 @@ class Task(Generic[S]):
         self._in_transit = dict.fromkeys(self.topics, 0)
         self._arrived: dict[str, int] = {}
         """Topic -> the last offset of the last fetch that was received."""
+        self._positions: dict[str, int] = {}
+        """Topic -> the next offset to fetch."""
         self._ends: dict[str, tuple[int, int]] = {}
         """Topics that are read to their end: up to which offset, and when the broker reported it (ms)."""
         self._pending: Mapping[bytes, Changed] = {}
@@ -250,6 +253,8 @@ class Task(Generic[S]):
         for topic, count in counts.items():
             self._in_transit[topic] += count
         for topic, (position, last_stable, answered_ms) in ends.items():
+            if position is not None:
+                self._positions[topic] = position
             if position is None or last_stable is None or position < last_stable:
                 self._ends.pop(topic, None)
             else:
@@ -286,7 +291,13 @@ class Task(Generic[S]):
         """
         processed = self._processed
         for record in records:
-            processed[record.topic] = record.offset + 1
+            processed[record.topic] = max(record.offset + 1, processed.get(record.topic, 0))
+        if isinstance(self.merge, ArrivalMerge):
+            # It releases the records of a topic in another order than that of their offsets.
+            for topic in self.service.sourced:
+                waiting = self.merge.first_offset(topic)
+                if waiting is not None and waiting < processed.get(topic, 0):
+                    processed[topic] = waiting
         for topic, (end, _) in self._ends.items():
             if not self._in_transit[topic] and not self.merge.size(topic) and end > processed.get(topic, -1):
                 processed[topic] = end
@@ -348,12 +359,24 @@ class Task(Generic[S]):
     def revoke(self) -> None:
         """Drop everything in memory."""
         self.phase = Phase.REVOKED
-        self.merge = OrderedMerge(self.topics, self.service.hold_ms, self.service.bulk_topics)
+        self.merge = new_merge(self.service)
         self._pending, self._below, self._fold, self.partial = {}, None, None, None
 
     def _update_ends(self) -> None:
         ends_answered = {topic: answered_ms for topic, (_, answered_ms) in self._ends.items() if not self._in_transit[topic]}
         self.merge.set_ends({topic: ends_answered.get(topic) for topic in self.topics})
+        if isinstance(self.merge, ArrivalMerge):
+            for topic in self.service.sourced:
+                accepted = max(self._accepted.get(topic, 0), self._committed.get(topic, 0))
+                self.merge.set_reached(topic, accepted if self._in_transit[topic] else max(accepted, self._positions.get(topic, 0)))
+
+
+def new_merge(service: Service[S]) -> OrderedMerge:
+    """Return an empty merge of the service's inputs."""
+    topics = all_topics(service)
+    if service.sourced:
+        return ArrivalMerge(topics, service.sourced)
+    return OrderedMerge(topics, service.hold_ms, service.bulk_topics)
 
 
 _new = tuple.__new__

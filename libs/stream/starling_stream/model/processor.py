@@ -168,6 +168,8 @@ class Service(Generic[S]):
     stages). `clock_topics`: inputs whose records only move stream time; `process` is not called for them. `bulk_topics`: inputs
     with bursts of records; they are read in slices, so that the other inputs do not wait for a whole burst. `edge_topics`: inputs
     whose `received_at` is by the clock of an edge, and whose timestamp by the broker's; a record that is too far ahead is refused.
+    `sourced`: inputs whose producers publish low watermarks (`ingest.watermarks`); records are then released by these, and
+    `hold_ms` only counts while no producer is live.
     """
 
     stage: str
@@ -178,5 +180,6 @@ class Service(Generic[S]):
     clock_topics: tuple[str, ...] = ()
     bulk_topics: tuple[str, ...] = ()
     edge_topics: tuple[str, ...] = ()
+    sourced: tuple[str, ...] = ()
     on_stream_time: Callable[[int, int, "Unit[S]"], None] | None = field(default=None)
     """Called with (partition, stream time, unit) once a unit, after its records and timers; may only emit, such as progress."""

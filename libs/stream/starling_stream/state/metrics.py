@@ -30,7 +30,9 @@ class Gauges:
         self._lag = metrics.gauge("starling_stream_lag_records")
         self._cache_reads = metrics.counter("starling_stream_cache_reads_total")
         self._standby_lag = metrics.gauge("starling_stream_standby_lag_records")
+        self._source_behind = metrics.gauge("starling_stream_source_behind_seconds")
         self._lags: set[tuple[str, str]] = set()
+        self._sources: set[str] = set()
         self._standbys: set[str] = set()
         self._last_cache_reads = (0, 0)
 
@@ -84,6 +86,14 @@ class Gauges:
         for found, now, before in zip(("hit", "miss"), cache_reads, self._last_cache_reads, strict=True):
             self._cache_reads.labels(found).inc(now - before)
         self._last_cache_reads = cache_reads
+
+    def sources(self, behind_seconds: Mapping[str, float]) -> None:
+        """Set for each live source how far its watermark is behind the wall clock."""
+        for gone in self._sources - behind_seconds.keys():
+            self._source_behind.remove(gone)
+        for source, seconds in behind_seconds.items():
+            self._source_behind.labels(source).set(seconds)
+        self._sources = set(behind_seconds)
 
     def standbys(self, lags: Mapping[int, int]) -> None:
         """Set partition -> changelog records that the standby copy lacks. Called by the thread of the standby copies."""

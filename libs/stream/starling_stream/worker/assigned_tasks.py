@@ -105,8 +105,8 @@ class AssignedTasks(Generic[S]):
         self._threads = ThreadPoolExecutor(_RESTORES, thread_name_prefix="restore")
 
     def tasks(self) -> list[Task[S]]:
-        """Return every task of the current assignment."""
-        return [assigned.task for assigned in self._assigned.values()]
+        """Return every task of the current assignment. May be called from any thread."""
+        return [assigned.task for assigned in list(self._assigned.values())]
 
     def refusals(self) -> dict[int, str]:
         """Return partition -> why it is not processed until an operator has changed its offsets."""

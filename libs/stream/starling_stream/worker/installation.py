@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException
 
 from starling_common.kafka.clients import topic_ids
+from starling_common.kafka.topics import WATERMARKS
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec, Registry
 from starling_stream.kafka.transactions import Naming
@@ -32,6 +33,8 @@ class Installation:
     origin: Origin
     layout: StageLayout
     state_codec: Codec
+    watermark_codec: Codec | None = None
+    """For a service with sourced inputs."""
 
     @property
     def group(self) -> str:
@@ -60,8 +63,8 @@ class Installation:
         return record["version"], record["state"] or b""
 
 
-def look_up(stage: str, topics: Sequence[str], settings: StreamSettings) -> Installation:
-    """Query the registry and the broker. Blocks.
+def look_up(stage: str, topics: Sequence[str], settings: StreamSettings, watermarks: bool = False) -> Installation:
+    """Query the registry and the broker. Blocks. `watermarks`: the inputs have sources.
 
     Raises: CannotStart, RegistryUnavailable, SchemaMissing.
     """
@@ -77,7 +80,8 @@ def look_up(stage: str, topics: Sequence[str], settings: StreamSettings) -> Inst
     naming = Naming(stage, changelog, dead_letters, header, encode_refusal)
     origin, ids = _origin(settings.kafka.brokers, topics, naming)
     layout = StageLayout(stage, origin.partitions, settings.tier_buckets, ids)
-    return Installation(stage, topics, settings, naming, origin, layout, state_codec)
+    sources = registry.codec(WATERMARKS, "SourceWatermark") if watermarks else None
+    return Installation(stage, topics, settings, naming, origin, layout, state_codec, sources)
 
 
 def _origin(brokers: str, topics: Sequence[str], naming: Naming) -> tuple[Origin, dict[str, str]]:

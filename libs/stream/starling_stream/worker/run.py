@@ -37,6 +37,7 @@ from starling_stream.worker.backing_store import WorkerBackingStore
 from starling_stream.worker.group import Group
 from starling_stream.worker.installation import CannotStart, Installation, look_up
 from starling_stream.worker.runner import Runner, RunnerDependencies
+from starling_stream.worker.sources import SourceFollower, SourceFollowerDependencies
 
 _SILENT_SECONDS: Final = 300.0
 """A worker whose loop has not turned for this long hangs; every wait for the broker that succeeds is shorter."""
@@ -76,6 +77,7 @@ class _Working(NamedTuple):
     backing_store: WorkerBackingStore
     gauges: Gauges
     memory: StoreMemory
+    sources: SourceFollower | None
 
 
 class _Worker:
@@ -108,7 +110,8 @@ class _Worker:
         health.start()
         try:
             topics = all_topics(self._service)
-            found = await loop.run_in_executor(None, look_up, self._service.stage, topics, self._settings)
+            watermarks = bool(self._service.sourced)
+            found = await loop.run_in_executor(None, look_up, self._service.stage, topics, self._settings, watermarks)
             backing_store = self._open_backing_store(found)
             await loop.run_in_executor(None, backing_store.start)
             working = self._build(found, backing_store)
@@ -162,7 +165,11 @@ class _Worker:
         runner_dependencies = RunnerDependencies(assigned_tasks, batches, transactions, flusher, gauges, failpoints)
         runner = Runner(runner_dependencies, group.regulate, settings.session_timeout_seconds + settings.rebalance_timeout_seconds)
         group.connect(assigned_tasks, runner, self._crash)
-        return _Working(transactions, assigned_tasks, runner, group, backing_store, gauges, memory)
+        sources = None
+        if found.watermark_codec is not None:
+            followed = SourceFollowerDependencies(assigned_tasks.tasks, self._wake, self._crash)
+            sources = SourceFollower(settings.kafka.brokers, found.watermark_codec, service.sourced, service.hold_ms, followed)
+        return _Working(transactions, assigned_tasks, runner, group, backing_store, gauges, memory, sources)
 
     async def _begin(self, transactions: Transactions) -> bool:
         """Fence the former producer; return False if stopped while the broker does not respond."""
@@ -181,6 +188,8 @@ class _Worker:
     async def _work(self, working: _Working) -> int:
         """Join the group and work until stopped or broken; return the exit code."""
         app = working.group.app
+        if working.sources is not None:
+            working.sources.start()
         begun = asyncio.create_task(_begin_app(app))
         batches = asyncio.create_task(working.runner.run())
         samples = asyncio.create_task(_sample_metrics(working))
@@ -201,6 +210,8 @@ class _Worker:
 
     async def _leave(self, working: _Working, batches: "asyncio.Task[None]") -> bool:
         """Await the last commit, close the stores, leave the group. Returns False if the last batch was not committed."""
+        if working.sources is not None:
+            working.sources.stop()
         leave_later = asyncio.get_running_loop().call_later(_LEAVE_SECONDS, working.transactions.leave)
         ok = True
         try:
@@ -281,6 +292,8 @@ async def _collect_garbage() -> None:
 async def _sample_metrics(working: _Working) -> None:
     """Set the metrics that are sampled every few seconds rather than in every batch."""
     while True:
+        if working.sources is not None:
+            working.gauges.sources(working.sources.sources.behind_seconds())
         working.gauges.sampled(working.group.lags(), working.memory.cache_reads())
         await asyncio.sleep(_SAMPLE_SECONDS)
 

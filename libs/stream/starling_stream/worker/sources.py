@@ -1,0 +1,188 @@
+"""Edge: follows the low watermarks of the sources in a thread, and passes to the tasks the bound that all sources have passed."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, TopicPartition
+
+from starling_common.kafka.clients import consumer_config, offsets
+from starling_common.kafka.source_watermarks import recent_offset
+from starling_common.kafka.topics import WATERMARKS
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_micros, wall_clock_ms
+from starling_common.wire import Codec, DecodeError
+from starling_stream.fold.arrivals import ArrivalMerge
+from starling_stream.fold.task import Task
+
+_POLL_SECONDS: Final = 0.01
+_ASK_SECONDS: Final = 10.0
+_RETRY_SECONDS: Final = 0.5
+_LEASE_SECONDS: Final = 0.5
+"""The interval in which ended leases are looked for while no bound is needed."""
+
+
+class Source(NamedTuple):
+    """The last watermark of a live source. `read_at`: when it was read, by the monotonic clock."""
+
+    edge: str
+    low: int
+    lease_seconds: float
+    read_at: float
+
+
+class Sources:
+    """The sources whose leases have not ended. A lease ends only when the topic is known to contain no later watermark."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._by_key: dict[bytes, Source] = {}
+
+    def take(self, message: Message, *, is_old: bool) -> None:
+        """Take one record. `is_old`: it was written before this process began to read."""
+        key, value = message.key() or b"", message.value()
+        if value is None:
+            self._by_key.pop(key, None)
+            return
+        try:
+            record = self._codec.decode(value)
+        except DecodeError as error:
+            log(__name__).error("watermark_refused", key=repr(key), reason=str(error))
+            return
+        age_seconds = max(0.0, (wall_clock_ms() - message.timestamp()[1]) / 1000) if is_old else 0.0
+        self._by_key[key] = Source(record["edge"], record["low"], record["lease_ms"] / 1000, monotonic() - age_seconds)
+
+    def expire(self, current_at: float) -> None:
+        """Drop the sources whose leases ended before that instant, up to which all watermarks are read."""
+        for key, source in list(self._by_key.items()):
+            if current_at - source.read_at > source.lease_seconds:
+                del self._by_key[key]
+                log(__name__).warning("source_expired", source=source.edge, lease_seconds=source.lease_seconds)
+
+    def low(self) -> int | None:
+        """Return the minimum of the watermarks; None without a live source."""
+        return min([source.low for source in self._by_key.values()], default=None)
+
+    def behind_seconds(self) -> dict[str, float]:
+        """Return source -> how far its watermark is behind the wall clock. May be called from any thread."""
+        now = wall_clock_micros()
+        found: dict[str, float] = {}
+        for source in list(self._by_key.values()):
+            found[source.edge] = max(found.get(source.edge, 0.0), (now - source.low) / 1e6)
+        return found
+
+
+class SourceFollowerDependencies(NamedTuple):
+    """The dependencies of `SourceFollower`. `tasks` may be called from any thread."""
+
+    tasks: Callable[[], Sequence[Task[Any]]]
+    wake: Callable[[], None]
+    crash: Callable[[BaseException], None]
+
+
+class SourceFollower:
+    """Follows the watermarks. `start` is called on the event loop, which then receives the bounds."""
+
+    def __init__(
+        self, brokers: str, codec: Codec, topics: Sequence[str], hold_ms: int, dependencies: SourceFollowerDependencies
+    ) -> None:
+        """`topics`: the inputs to which the sources write. `hold_ms`: how far the bound is behind the clock without a source."""
+        self.sources = Sources(codec)
+        self._brokers = brokers
+        self._topics = topics
+        self._hold_micros = hold_ms * 1000
+        self._dependencies = dependencies
+        self._stopping = threading.Event()
+        self._position = 0
+        self._asked_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="sources", daemon=True)
+        self._loop: asyncio.AbstractEventLoop
+
+    def start(self) -> None:
+        """Start to read."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop to read; the thread ends within its present request."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        # The requests for ends need a connection of their own: the broker answers them after the fetch that waits for a watermark.
+        reader, asker = (Consumer(consumer_config(self._brokers, "starling-sources", **_READER)) for _ in range(2))
+        try:
+            old_until = self._assign(reader)
+            while not self._stopping.is_set():
+                first = reader.poll(_POLL_SECONDS)
+                for message in [] if first is None else [first, *reader.consume(1_000, 0)]:
+                    if message.error() is None:
+                        self._position = (message.offset() or 0) + 1
+                        self.sources.take(message, is_old=self._position <= old_until)
+                self._bound(asker)
+        except Exception as cause:  # noqa: BLE001 - the error ends the worker
+            if not self._stopping.is_set():
+                self._loop.call_soon_threadsafe(self._dependencies.crash, cause)
+        finally:
+            reader.close()
+            asker.close()
+
+    def _assign(self, reader: Consumer) -> int:
+        """Start with the recent watermarks; return the end of those that were written before."""
+        while not self._stopping.is_set():
+            try:
+                start = recent_offset(reader, _ASK_SECONDS)
+                end = offsets(reader, [(WATERMARKS, 0)], OFFSET_END, _ASK_SECONDS)[WATERMARKS, 0]
+            except KafkaException as cause:
+                log(__name__).warning("watermarks_unavailable", error=str(cause))
+                self._stopping.wait(_RETRY_SECONDS)
+                continue
+            self._position = end if start == OFFSET_END else start
+            reader.assign([TopicPartition(WATERMARKS, 0, self._position)])
+            return end
+        return 0
+
+    def _bound(self, asker: Consumer) -> None:
+        """Pass a new bound to the tasks with records below it, with the ends of their inputs as of now."""
+        low = self.sources.low()
+        bound = wall_clock_micros() - self._hold_micros if low is None else low
+        merges = {task.partition: task.merge for task in self._dependencies.tasks()}
+        waiting = [
+            partition
+            for partition, merge in merges.items()
+            if isinstance(merge, ArrivalMerge) and merge.noted < bound and merge.first_key() < bound
+        ]
+        asked_at = monotonic()
+        if not waiting and asked_at - self._asked_at < _LEASE_SECONDS:
+            return
+        self._asked_at = asked_at
+        places = [(topic, partition) for partition in waiting for topic in self._topics]
+        try:
+            ends = offsets(asker, [*places, (WATERMARKS, 0)], OFFSET_END, _ASK_SECONDS)
+        except KafkaException as cause:
+            log(__name__).warning("ends_unavailable", error=str(cause))
+            self._stopping.wait(_RETRY_SECONDS)
+            return
+        is_current = self._position >= ends[WATERMARKS, 0]
+        if is_current:
+            self.sources.expire(asked_at)
+        if low is None and not is_current:
+            return  # an unread watermark may be that of a live source
+        if not waiting:
+            return
+        self._loop.call_soon_threadsafe(self._pass, bound, {number: _of(ends, self._topics, number) for number in waiting})
+
+    def _pass(self, bound: int, ends: Mapping[int, Mapping[str, int]]) -> None:
+        for task in self._dependencies.tasks():
+            if task.partition in ends and isinstance(task.merge, ArrivalMerge):
+                task.merge.note_bound(bound, ends[task.partition])
+        self._dependencies.wake()
+
+
+_READER: Final = {"isolation.level": "read_uncommitted"}
+"""The ends must include records that are not committed yet: those of a source may lie behind them."""
+
+
+def _of(ends: Mapping[tuple[str, int], int], topics: Sequence[str], partition: int) -> dict[str, int]:
+    return {topic: ends[topic, partition] for topic in topics}
