@@ -6,7 +6,7 @@ event loop for the interpreter lock: each delivery report is a Python call, and 
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -46,8 +46,6 @@ class Publisher:
         self._shares = Shares(high_water_records, high_water_bytes)
         self._open: dict[_Request, int] = {}
         """The requests with unacknowledged records, in the order of their first `received_at`, which is the value."""
-        self.on_work: Callable[[], None] | None = None
-        """Called when records are published while none was unacknowledged."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.TimerHandle | None = None
         self._drained: asyncio.Event | None = None
@@ -86,8 +84,6 @@ class Publisher:
         # Kept, because `get_running_loop` is a system call in this Python.
         loop = self._loop = self._loop or asyncio.get_running_loop()
         request = _Request(self, loop.create_future(), share, count, size)
-        if not self._open and self.on_work is not None:
-            self.on_work()
         self._open[request] = received_at
         produce = self._producer.produce
         delivered = request.delivered

@@ -1,7 +1,8 @@
 """Adapter: publishes the low watermark of this process, so that normalizers release records in the order of arrival.
 
-One watermark is in flight at a time: every 10 ms while records are unacknowledged, and once after that; every second otherwise. The
-producer is its own, so that a watermark waits neither for batches to fill nor behind them.
+One watermark is in flight at a time: every 10 ms while records are unacknowledged, every 20 ms otherwise. An idle process must
+publish too, for the records of all others wait for it. The producer is its own, so that a watermark waits neither for batches to
+fill nor behind them.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from starling_common.headers import record_headers
 from starling_common.kafka.clients import BrokerUnavailable, produce_and_wait, producer_config
-from starling_common.kafka.source_watermarks import recent_watermarks
+from starling_common.kafka.source_watermarks import LATEST_MS, recent_watermarks
 from starling_common.kafka.topics import WATERMARKS
 from starling_common.telemetry.logs import log
 from starling_common.wire import Codec
@@ -21,7 +22,7 @@ from starling_ingest.intake import ArrivalClock
 from starling_ingest.publish import Publisher
 
 _WORK_SECONDS: Final = 0.01
-_IDLE_SECONDS: Final = 1.0
+_IDLE_SECONDS: Final = 0.02
 _MARGIN_MS: Final = 5_000
 """The difference between the lease and the time after which the producer gives a record up."""
 _JOIN_SECONDS: Final = 10.0
@@ -49,7 +50,6 @@ class Watermarks:
         self._in_flight = False
         self._acknowledged_at: float | None = None
         """When the last acknowledged watermark was computed; None before `join`, or after a lapse."""
-        self._wake = asyncio.Event()
 
     def check(self) -> None:
         """Raise BrokerUnavailable unless a record that is taken now is given up before the lease ends.
@@ -80,38 +80,22 @@ class Watermarks:
     def _emit_and_read(self, value: bytes) -> list[bytes]:
         """Publish a watermark and return the recent ones of all processes. Blocks."""
         produce_and_wait(self._producer, WATERMARKS, key=self._key, value=value, headers=self._headers)
-        found = (message.value() for message in recent_watermarks(self._brokers, _JOIN_SECONDS))
+        found = (message.value() for message in recent_watermarks(self._brokers, LATEST_MS, _JOIN_SECONDS))
         return [value for value in found if value]
-
-    def wake(self) -> None:
-        """Publish every 10 ms again: there are unacknowledged records."""
-        self._wake.set()
 
     async def run(self) -> None:
         """Publish until cancelled. After a lapse the process joins again."""
         while True:
-            self._wake.clear()
-            worked = self._publisher.oldest() is not None
             self._producer.poll(0)
             if self._joined is not None:
                 await self._renew(self._joined)
-            if worked or self._in_flight:
-                await asyncio.sleep(_WORK_SECONDS)
-            else:
-                await self._sleep()
+            await asyncio.sleep(_IDLE_SECONDS if self._publisher.oldest() is None else _WORK_SECONDS)
 
     def retire(self) -> None:
         """Publish the final watermark: normalizers stop to wait for this process. Blocks for two seconds at most."""
         if self._joined is not None:
             self._producer.produce(WATERMARKS, None, self._key, headers=self._headers)
             self._producer.flush(2)
-
-    async def _sleep(self) -> None:
-        try:
-            await asyncio.wait_for(self._wake.wait(), _IDLE_SECONDS)
-        except TimeoutError:
-            return
-        await asyncio.sleep(_WORK_SECONDS)
 
     async def _renew(self, codec: Codec) -> None:
         if self._has_lapsed():

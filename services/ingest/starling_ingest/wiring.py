@@ -45,7 +45,6 @@ class Service:
         self._watermarks = Watermarks(
             settings.kafka.brokers, settings.instance_id, settings.ack_timeout_ms, self._clock, self._publisher
         )
-        self._publisher.on_work = self._watermarks.wake
         self._not_ready: str | None = "the process is looking up schemas and topics"
         self._stopping = asyncio.Event()
         counts = Counts(REGISTRY, lambda: self._publisher.records_in_flight)

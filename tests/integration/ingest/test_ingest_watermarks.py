@@ -23,7 +23,9 @@ def _own(stack: Stack, edge: EdgeProcess) -> list[dict[str, Any] | None]:
     codec = Registry(stack.registry_url).codec(WATERMARKS, "SourceWatermark")
     name = f"edge-{edge.url.rpartition(':')[2]}/"
     values = [
-        message.value() for message in recent_watermarks(stack.brokers, 30) if (message.key() or b"").startswith(name.encode())
+        message.value()
+        for message in recent_watermarks(stack.brokers, 600_000, 30)
+        if (message.key() or b"").startswith(name.encode())
     ]
     return [codec.decode(value) if value else None for value in values]
 

@@ -14,23 +14,26 @@ from starling_common.kafka.topic_range import range_consumer, read_range
 from starling_common.kafka.topics import WATERMARKS
 from starling_common.time.instants import wall_clock_ms
 
-RECENT_MS: Final = 600_000
-"""Readers start with the watermarks of the last ten minutes. A lease is shorter, so older ones are not in force."""
+LONGEST_LEASE_MS: Final = 180_000
+"""Older watermarks are not in force."""
+
+LATEST_MS: Final = 10_000
+"""The watermarks of the last seconds contain the greatest, as long as the clocks of the sources differ by less."""
 
 
-def recent_offset(consumer: Consumer, timeout_seconds: float) -> int:
-    """Return the offset of the first recent watermark, or OFFSET_END. Raises: KafkaException."""
-    (found,) = consumer.offsets_for_times([TopicPartition(WATERMARKS, 0, wall_clock_ms() - RECENT_MS)], timeout=timeout_seconds)
+def recent_offset(consumer: Consumer, recent_ms: int, timeout_seconds: float) -> int:
+    """Return the offset of the first watermark of that time, or OFFSET_END. Raises: KafkaException."""
+    (found,) = consumer.offsets_for_times([TopicPartition(WATERMARKS, 0, wall_clock_ms() - recent_ms)], timeout=timeout_seconds)
     if found.error is not None:
         raise KafkaException(found.error)
     return OFFSET_END if found.offset < 0 else int(found.offset)
 
 
-def recent_watermarks(brokers: str, timeout_seconds: float) -> Iterator[Message]:
-    """Yield the recent records of the topic, up to its present end, in order. Raises: BrokerUnavailable."""
+def recent_watermarks(brokers: str, recent_ms: int, timeout_seconds: float) -> Iterator[Message]:
+    """Yield the records of that time, up to the present end of the topic, in order. Raises: BrokerUnavailable."""
     consumer = range_consumer(brokers, "starling-watermarks", log_level=0)
     try:
-        start = recent_offset(consumer, timeout_seconds)
+        start = recent_offset(consumer, recent_ms, timeout_seconds)
         if start != OFFSET_END:
             for messages in read_range(consumer, {(WATERMARKS, 0): start}, silence_seconds=timeout_seconds):
                 yield from messages

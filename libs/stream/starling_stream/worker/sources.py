@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, TopicPartition
 
 from starling_common.kafka.clients import consumer_config, offsets
-from starling_common.kafka.source_watermarks import recent_offset
+from starling_common.kafka.source_watermarks import LONGEST_LEASE_MS, recent_offset
 from starling_common.kafka.topics import WATERMARKS
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
@@ -132,7 +132,7 @@ class SourceFollower:
         """Start with the recent watermarks; return the end of those that were written before."""
         while not self._stopping.is_set():
             try:
-                start = recent_offset(reader, _ASK_SECONDS)
+                start = recent_offset(reader, LONGEST_LEASE_MS, _ASK_SECONDS)
                 end = offsets(reader, [(WATERMARKS, 0)], OFFSET_END, _ASK_SECONDS)[WATERMARKS, 0]
             except KafkaException as cause:
                 log(__name__).warning("watermarks_unavailable", error=str(cause))
