@@ -69,7 +69,7 @@ def _read(logged: Logged, codec: Codec) -> Read:
         record = codec.decode(logged.value)
     except DecodeError:
         return Read(logged, logged.timestamp_ms * 1000, None)
-    return Read(logged, record["received_at"], record)
+    return Read(logged, record.get("order") or record["received_at"], record)
 
 
 def _fold_partition(reads: Iterator[Read], truth: Truth) -> None:

@@ -77,6 +77,8 @@ def computed_changed(computed: Mapping[str, Any], profile: Profile, changed: lis
         "previous_id": None,
         "context": "{}",
         "correlation_id": computed["correlation_id"],
+        "order": computed["received_at"],
+        "previous_order": 0,
     }
 
 
@@ -125,6 +127,8 @@ def _common(work: Work) -> Fields:
         "context": json_text(work.item.context),
         "traits": work.profile.traits_json,
         "correlation_id": received["correlation_id"],
+        "order": received["received_at"],
+        "previous_order": 0,
     }
 
 

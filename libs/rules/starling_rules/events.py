@@ -16,6 +16,7 @@ BEHAVIOUR_FIELDS: Final = (
 PROFILE_FIELDS: Final = (
     "received_at", "event_time", "change", "message_id", "anonymous_ids", "traits", "group_id", "correlation_id",
 )  # fmt: skip
+CHAIN_FIELDS: Final = ("order", "previous_order")
 REPORT_FIELDS: Final = ("received_at", "event_time", "correlation_id", *PROPERTIES)
 LISTED_FIELDS: Final = ("received_at", "workspace", "user_id", "list_key", "on_list", "correlation_id")
 
@@ -31,9 +32,9 @@ class Behaviour:
     __slots__ = ("_context", "_properties", "anonymous_ids", "correlation_id", "message_id", "name", "time_ms")
 
     def __init__(self, fields: tuple[Any, ...]) -> None:
-        """`fields`: the values of `BEHAVIOUR_FIELDS`."""
+        """`fields`: the values of `BEHAVIOUR_FIELDS`, and perhaps more."""
         (_, self.time_ms, self.name, self.message_id, self.anonymous_ids, self._properties, self._context, self.correlation_id) = (
-            fields
+            fields[:8]
         )
 
     @property

@@ -10,6 +10,7 @@ from starling_common.values import record_key
 from starling_common.wire import Codec, FieldReader
 from starling_rules.events import (
     BEHAVIOUR_FIELDS,
+    CHAIN_FIELDS,
     LISTED_FIELDS,
     PROFILE_FIELDS,
     REPORT_FIELDS,
@@ -47,12 +48,14 @@ class PastFormats:
         """Return a `Behaviour`. Raises: DecodeError."""
         fields = self.behaviour(value)
         # Hot: a named tuple's own constructor takes twice as long.
-        return _new(Decoded, (Behaviour(fields), fields[0], fields[1], None))
+        # Older releases wrote no order.
+        order = fields[8]
+        return _new(Decoded, (Behaviour(fields), order or fields[0], fields[1], None, fields[9] if order else None))
 
     def decode_profile(self, value: bytes) -> Decoded:
         """Return a `Profile`. Raises: DecodeError."""
-        received_at, event_time, *rest = self.profile(value)
-        return Decoded(Profile(*rest), received_at, event_time)
+        received_at, event_time, *rest, order, previous = self.profile(value)
+        return Decoded(Profile(*rest), order or received_at, event_time, None, previous if order else None)
 
     def decode_listed(self, value: bytes) -> Decoded:
         """Return a `Listed` with the key of its user. Raises: DecodeError."""
@@ -75,8 +78,8 @@ class PastFormats:
 def build_past_formats(of: Callable[[str], Codec]) -> PastFormats:
     """`of` returns the codec of a topic; its errors are passed on."""
     return PastFormats(
-        behaviour=FieldReader(of(BEHAVIOUR), BEHAVIOUR_FIELDS),
-        profile=FieldReader(of(PROFILE), PROFILE_FIELDS),
+        behaviour=FieldReader(of(BEHAVIOUR), (*BEHAVIOUR_FIELDS, *CHAIN_FIELDS)),
+        profile=FieldReader(of(PROFILE), (*PROFILE_FIELDS, *CHAIN_FIELDS)),
         listed=FieldReader(of(LIST_MEMBERSHIP), LISTED_FIELDS),
         report=FieldReader(of(DELIVERY), REPORT_FIELDS),
         clock=of(CLOCK),

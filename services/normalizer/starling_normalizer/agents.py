@@ -86,7 +86,7 @@ class Normalizer(WithoutPlan[Profile]):
         match step:
             case Work():
                 unit.put(record.key, work.profile, None)
-                self._emit(unit, record, work.topic, work.event, headers)
+                self._emit_event(unit, record, work.topic, work.event, headers)
                 outcome = events.accepted(work, origin, now_ms)
             case Skipped():
                 outcome = events.duplicate(work, origin, now_ms)
@@ -102,9 +102,14 @@ class Normalizer(WithoutPlan[Profile]):
             case Done(changed):
                 unit.put(record.key, profile, None)
                 if changed is not None:
-                    self._emit(unit, record, PROFILE, changed, _headers(record, record.value))
+                    self._emit_event(unit, record, PROFILE, changed, _headers(record, record.value))
             case Refused(code, message):
                 unit.refuse(record, code, message)
+
+    def _emit_event(self, unit: Unit[Profile], record: Inbound, topic: str, value: events.Fields, headers: Headers) -> None:
+        """Emit a record with its order, by which every later stage merges the two event topics."""
+        value["order"], value["previous_order"] = unit.stamp(record.received_at)
+        self._emit(unit, record, topic, value, headers)
 
     def _emit(self, unit: Unit[Profile], record: Inbound, topic: str, value: Mapping[str, Any], headers: Headers) -> None:
         unit.emit(topic, record.key, self._codecs[topic].encode(value), record.received_at, headers)

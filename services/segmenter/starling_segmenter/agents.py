@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from starling_common.kafka.topics import BACKFILL_STATES, CLOCK, LIST_MEMBERSHIP
+from starling_common.kafka.topics import BACKFILL_STATES, BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, PROFILE
 from starling_common.settings import Clock
 from starling_common.values import workspace_of
 from starling_rules.backfills import Stored
@@ -20,7 +20,7 @@ from starling_segmenter.switcher import Switcher
 from starling_stream.model.processor import Decoded, History, Inbound, Service, Unit
 
 _HOLD_MS: Final = 20
-"""An event and the profile change of the same request arrive on two topics, one after the other."""
+"""How long a record waits for older ones of lists, deliveries and accounts. Events and profiles have the normalizer's order."""
 
 
 class Segmenter:
@@ -100,5 +100,6 @@ def describe(segmenter: Segmenter) -> Service[State]:
         clock=segmenter.clock,
         clock_topics=(CLOCK,),
         bulk_topics=(LIST_MEMBERSHIP,),
+        ordered=(BEHAVIOUR, PROFILE),
         on_stream_time=segmenter.on_stream_time,
     )

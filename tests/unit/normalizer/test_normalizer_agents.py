@@ -86,6 +86,8 @@ def test_a_track_call_becomes_an_event_and_an_outcome(bench: Bench) -> None:
     assert json.loads(event.pop("properties")) == properties
     assert event == {
         "received_at": RECEIVED_MS * 1000,
+        "order": RECEIVED_MS * 1000,
+        "previous_order": 0,
         "workspace": "default",
         "user_id": "ada",
         "anonymous_ids": ["a-1"],
@@ -332,3 +334,16 @@ def test_without_a_catalog_that_can_be_relied_on_the_worker_stops(bench: Bench) 
     with pytest.raises(CatalogLost, match="the view broke"):
         bench.send("track", {"event": "A"})
     assert bench.task.outputs == []
+
+
+def test_events_of_both_topics_have_one_order_over_units_and_restarts(bench: Bench) -> None:
+    first = RECEIVED_MS * 1000
+    bench.send("track", {"event": "A"}, message_id="1", received_at=first + 5)
+    bench.send("identify", {"traits": {"plan": "pro"}}, message_id="2", received_at=first + 5)
+    events = [*bench.take(BEHAVIOUR), *bench.take(PROFILE)]
+    bench.task = bench.task.restart()
+    bench.send("track", {"event": "A"}, message_id="3", received_at=first)
+    bench.send("track", {"event": "A"}, message_id="4", received_at=first + 20)
+    events += bench.take(BEHAVIOUR)
+    orders = {event["message_id"]: (event["order"] - first, max(0, event["previous_order"] - first)) for event in events}
+    assert orders == {"1": (5, 0), "2": (6, 5), "3": (7, 6), "4": (20, 7)}

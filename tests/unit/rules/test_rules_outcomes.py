@@ -29,7 +29,7 @@ FORMATS: Final = build_past_formats(CODECS.__getitem__)
 
 def reported(**more: Any) -> tuple[Any, int, int | None]:
     """Return the value, the order of arrival, and the instant to which stream time advances."""
-    value, received_at, event_time_ms, key = FORMATS.decode(DELIVERY, CODECS[DELIVERY].encode(REPORT | more))
+    value, received_at, event_time_ms, key, _ = FORMATS.decode(DELIVERY, CODECS[DELIVERY].encode(REPORT | more))
     assert key is None
     return value, received_at, event_time_ms
 

@@ -27,7 +27,7 @@ def _ordered(logs: dict[str, list[Inbound]]) -> list[Inbound]:
 
 
 def _merge(logs: dict[str, list[Inbound]]) -> ArrivalMerge:
-    merge = ArrivalMerge(TOPICS, TOPICS)
+    merge = ArrivalMerge(TOPICS)
     for topic, log in logs.items():
         merge.add(topic, log, NOW)
         merge.set_reached(topic, len(log))
@@ -41,7 +41,7 @@ logs_of = st.tuples(*[st.lists(st.integers(0, 60), max_size=25)] * 2).map(
 
 @given(logs_of, st.data())
 def test_any_fetches_bounds_and_limits_give_the_order_of_arrival(logs: dict[str, list[Inbound]], data: st.DataObject) -> None:
-    merge, read, out = ArrivalMerge(TOPICS, TOPICS), dict.fromkeys(TOPICS, 0), list[Inbound]()
+    merge, read, out = ArrivalMerge(TOPICS), dict.fromkeys(TOPICS, 0), list[Inbound]()
     while any(read[topic] < len(log) for topic, log in logs.items()):
         topic = data.draw(st.sampled_from([topic for topic, log in logs.items() if read[topic] < len(log)]))
         count = data.draw(st.integers(1, len(logs[topic]) - read[topic]))
@@ -105,7 +105,7 @@ def test_a_backlog_in_which_every_record_overtook_the_last_one_is_released() -> 
 
 def test_a_replayed_record_and_one_with_a_wrong_instant_keep_their_places_in_the_log() -> None:
     day = 86_400_000_000
-    merge = ArrivalMerge(TOPICS, TOPICS)
+    merge = ArrivalMerge(TOPICS)
     merge.add(
         "a", [_record("a", n, at) for n, at in enumerate([5 * day, day, 5 * day + 1, 999 * day, 5 * day + 2])], Arrival(5 * day)
     )

@@ -160,3 +160,55 @@ def test_an_end_reported_before_the_fetch_of_the_record_does_not_count() -> None
     merge.add("a", [_record("a", 0, 40)], Arrival(310, answered_ms=60))  # delayed by the outage
     merge.set_ends({"a": 60})
     assert [record.topic for record in merge.take(10, NOW)] == ["a", "b"]
+
+
+def _chained(topic: str, offset: int, order: int, previous: int) -> Inbound:
+    return _record(topic, offset, order)._replace(previous_order=previous)
+
+
+def _ordered() -> OrderedMerge:
+    merge = OrderedMerge(("events", "profiles", "lists"), 0, ordered=("events", "profiles"))
+    merge.set_ends({"events": 0, "profiles": None, "lists": 0})
+    return merge
+
+
+def test_a_record_whose_predecessor_was_released_waits_for_no_other_ordered_topic() -> None:
+    merge = _ordered()
+    merge.follows = 10
+    merge.add("events", [_chained("events", 0, 11, 10), _chained("events", 1, 12, 11)], Arrival(NOW))
+    assert [record.received_at for record in merge.take(10, NOW)] == [11, 12]
+
+
+def test_a_record_waits_for_its_predecessor_although_the_other_topic_seems_to_be_read_to_its_end() -> None:
+    merge = _ordered()
+    merge.follows = 10
+    merge.set_ends({"profiles": 0})
+    merge.add("events", [_chained("events", 0, 11, 10), _chained("events", 1, 13, 12)], Arrival(NOW))
+    assert [record.received_at for record in merge.take(10, NOW)] == [11]
+    assert merge.take(10, NOW + 999_999) == []
+    merge.add("profiles", [_chained("profiles", 0, 12, 11)], Arrival(NOW))
+    assert [record.received_at for record in merge.take(10, NOW)] == [12, 13]
+
+
+def test_a_predecessor_that_was_deleted_is_waited_for_a_second() -> None:
+    merge = _ordered()
+    merge.set_ends({"profiles": 0})
+    merge.add("events", [_chained("events", 0, 13, 12)], Arrival(NOW))
+    assert merge.take(10, NOW + 999_999) == []
+    assert [record.received_at for record in merge.take(10, NOW + 1_000_000)] == [13]
+
+
+def test_records_that_are_put_back_keep_their_chain() -> None:
+    merge = _ordered()
+    merge.follows = 10
+    merge.add("events", [_chained("events", 0, 11, 10)], Arrival(NOW))
+    merge.put_back(merge.take(10, NOW))
+    assert merge.follows == 10
+    assert [record.received_at for record in merge.take(10, NOW)] == [11]
+
+
+def test_the_first_record_of_a_chain_and_records_without_one_wait_for_nothing() -> None:
+    merge = _ordered()
+    merge.set_ends({"profiles": 0})
+    merge.add("events", [_record("events", 0, 5), _chained("events", 1, 6, 0)], Arrival(0))
+    assert [record.received_at for record in merge.take(10, NOW)] == [5, 6]

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from starling_stream.fold.merge import Arrival, OrderedMerge
@@ -149,11 +149,10 @@ class ArrivalMerge(OrderedMerge):
     released. A topic with a long backlog need not be read to its end; its last records stay, because older ones may follow.
     """
 
-    def __init__(self, topics: Sequence[str], sourced: Collection[str]) -> None:
+    def __init__(self, topics: Sequence[str]) -> None:
         super().__init__(topics, 0)
         self._pending = {topic: _Pending(rank) for rank, topic in enumerate(topics)}
         self._by_rank = tuple(self._pending.values())
-        self._sourced = tuple(sourced)
         self._unread: deque[tuple[int, Mapping[str, int]]] = deque()
         """Bounds whose ends are not read, with the ends, ascending."""
         self._confirmed = 0

@@ -16,6 +16,13 @@ events took seconds.
 """
 
 
+_GAP_MICROS: Final = 1_000_000
+"""How long a record waits for its predecessor, if the topic of that seems to be read to its end.
+
+The records of one transaction become visible topic by topic. After that time the predecessor was deleted, by retention.
+"""
+
+
 class Arrival(NamedTuple):
     """When records were received: the wall clock here (microseconds) and the broker's response (milliseconds)."""
 
@@ -47,18 +54,33 @@ class _Batch:
         self.taken = end
         return list(records[start:end])
 
+    def take_chain(self, last_received_at: int, limit: int) -> list[Inbound]:
+        """Return the next records as `take` does, up to the first whose predecessor is not among them."""
+        records, start = self.records, self.taken
+        end = min(len(records), start + limit)
+        order = -1
+        for position in range(start, end):
+            record = records[position]
+            if record.received_at > last_received_at or (order >= 0 and record.previous_order and record.previous_order != order):
+                end = position
+                break
+            order = record.received_at
+        self.taken = end
+        return list(records[start:end])
+
 
 class _Input:
-    """The fetched records of one topic. `is_bulk`: its records are released in slices.
+    """The fetched records of one topic. `is_bulk`: its records are released in slices; `is_ordered`: they have an order.
 
     `end_answered_ms`: when the broker last reported that no record follows them; None if one may follow.
     """
 
-    __slots__ = ("batches", "end_answered_ms", "is_bulk", "rank", "size")
+    __slots__ = ("batches", "end_answered_ms", "is_bulk", "is_ordered", "rank", "size")
 
-    def __init__(self, rank: int, *, is_bulk: bool) -> None:
+    def __init__(self, rank: int, *, is_bulk: bool, is_ordered: bool) -> None:
         self.rank = rank
         self.is_bulk = is_bulk
+        self.is_ordered = is_ordered
         self.batches: deque[_Batch] = deque()
         self.size = 0
         self.end_answered_ms: int | None = None
@@ -66,12 +88,12 @@ class _Input:
     def order(self) -> tuple[int, int]:
         return self.batches[0].head().received_at, self.rank
 
-    def take(self, last_received_at: int, held_until: int | None, limit: int) -> list[Inbound]:
-        """Return records of the first fetch. `held_until`: records received later are held."""
+    def take(self, last_received_at: int, held_until: int | None, limit: int, *, chained: bool = False) -> list[Inbound]:
+        """Return records of the first fetch. `held_until`: records received later are held. `chained`: as `_Batch.take_chain`."""
         batch = self.batches[0]
         if held_until is not None and batch.arrived.arrived_at > held_until:
             last_received_at = min(last_received_at, held_until)
-        taken = batch.take(last_received_at, limit)
+        taken = batch.take_chain(last_received_at, limit) if chained else batch.take(last_received_at, limit)
         self.size -= len(taken)
         if batch.taken == len(batch.records):
             self.batches.popleft()
@@ -86,13 +108,22 @@ class OrderedMerge:
     topic with unread records is waited for. So is a topic whose end the broker has not reported since it returned the record: after
     an outage, or from another broker, older records may follow.
 
+    Records of ordered topics are a chain: each names the order of its predecessor, in whichever of these topics that is. A record
+    whose predecessor was released needs no wait for the other ordered topics; any other waits for its predecessor.
+
     Of a bulk topic only a share is released at once. Its remaining records wait for the next batch, which is the one case in which
     records are released in another order.
     """
 
-    def __init__(self, topics: Sequence[str], hold_ms: int, bulk_topics: Collection[str] = ()) -> None:
+    def __init__(
+        self, topics: Sequence[str], hold_ms: int, bulk_topics: Collection[str] = (), ordered: Collection[str] = ()
+    ) -> None:
         self._hold_micros = hold_ms * 1000
-        self._inputs = {topic: _Input(rank, is_bulk=topic in bulk_topics) for rank, topic in enumerate(topics)}
+        self._inputs = {
+            topic: _Input(rank, is_bulk=topic in bulk_topics, is_ordered=topic in ordered) for rank, topic in enumerate(topics)
+        }
+        self.follows = 0
+        """The order of the last record released from an ordered topic."""
         self._in_rank_order = tuple(self._inputs.values())
 
     def add(self, topic: str, records: Sequence[Inbound], arrived: Arrival) -> None:
@@ -111,6 +142,9 @@ class OrderedMerge:
             waiting = self._inputs[topic]
             waiting.batches.appendleft(_Batch(again, Arrival(0)))
             waiting.size += len(again)
+            first = again[0].previous_order
+            if first is not None:
+                self.follows = min(self.follows, first)
 
     def drop_before(self, offsets: Mapping[str, int]) -> None:
         """Drop the topics' records before these offsets."""
@@ -145,12 +179,16 @@ class OrderedMerge:
             if not full:
                 break
             first = min(full, key=_Input.order)
-            if self._must_wait(first):
+            if self._must_wait(first, now):
                 break
             left = limit - len(out)
-            run = first.take(_last_before(first, full), held_until, min(left, bulk_left) if first.is_bulk else left)
+            chained = first.is_ordered and any(waiting.is_ordered for waiting in self._in_rank_order if not waiting.size)
+            most = min(left, bulk_left) if first.is_bulk else left
+            run = first.take(_last_before(first, full), held_until, most, chained=chained)
             if not run:
                 break
+            if first.is_ordered and run[-1].previous_order is not None:
+                self.follows = run[-1].received_at
             if first.is_bulk:
                 bulk_left -= len(run)
             out += run
@@ -163,11 +201,22 @@ class OrderedMerge:
             return None
         first = min(full, key=_Input.order)
         batch = first.batches[0]
-        return None if self._must_wait(first) else min(batch.head().received_at, batch.arrived.arrived_at) + self._hold_micros
+        return (
+            None
+            if self._must_wait(first, _NO_BOUND)
+            else min(batch.head().received_at, batch.arrived.arrived_at) + self._hold_micros
+        )
 
-    def _must_wait(self, first: _Input) -> bool:
-        given_ms = first.batches[0].arrived.answered_ms
-        ends = (waiting.end_answered_ms for waiting in self._in_rank_order if not waiting.size)
+    def _must_wait(self, first: _Input, now: int) -> bool:
+        batch = first.batches[0]
+        given_ms, previous = batch.arrived.answered_ms, batch.head().previous_order
+        in_chain = previous is not None and (previous == 0 or previous <= self.follows)
+        empty = [waiting for waiting in self._in_rank_order if not waiting.size]
+        if in_chain:
+            empty = [waiting for waiting in empty if not waiting.is_ordered]
+        elif previous is not None and any(waiting.is_ordered for waiting in empty) and batch.arrived.arrived_at + _GAP_MICROS > now:
+            return True
+        ends = [waiting.end_answered_ms for waiting in empty]
         return any(answered_ms is None or answered_ms < given_ms for answered_ms in ends)
 
 

@@ -98,6 +98,7 @@ class Task(Generic[S]):
         self._submitted = dict(offsets)
         self._processed = dict(offsets)
         self.merge.drop_before(offsets)
+        self.merge.follows = fold.meta.order
 
     def all_loaded(self, below: StateView) -> None:
         """Replace the partial view: all users are loaded."""
@@ -375,8 +376,8 @@ def new_merge(service: Service[S]) -> OrderedMerge:
     """Return an empty merge of the service's inputs."""
     topics = all_topics(service)
     if service.sourced:
-        return ArrivalMerge(topics, service.sourced)
-    return OrderedMerge(topics, service.hold_ms, service.bulk_topics)
+        return ArrivalMerge(topics)
+    return OrderedMerge(topics, service.hold_ms, service.bulk_topics, service.ordered)
 
 
 _new = tuple.__new__
@@ -393,7 +394,7 @@ def decode_record(service: Service[S], topic: str, partition: int, record: RawRe
             topic, partition, record, Refused("missing_key", "the record has no key: write it with workspace/id as its key")
         )
     try:
-        value, received_at, event_time_ms, own_key = service.processor.decode(topic, raw)
+        value, received_at, event_time_ms, own_key, previous = service.processor.decode(topic, raw)
     except DecodeError as error:
         return _refused(topic, partition, record, Refused(error.code, str(error)))
     except Exception as cause:
@@ -404,20 +405,20 @@ def decode_record(service: Service[S], topic: str, partition: int, record: RawRe
         # Its instant would move stream time of all users of the partition, and could not be taken back.
         return _refused(topic, partition, record, clock_ahead(received_at // 1000 - record.timestamp))
     # Hot: once for each record; a named tuple's own constructor takes twice as long.
-    inbound = (topic, partition, record.offset, own_key or key, value, received_at, event_time_ms, record.headers, raw)
+    inbound = (topic, partition, record.offset, own_key or key, value, received_at, event_time_ms, record.headers, raw, previous)
     return _new(Inbound, inbound)
 
 
 def _decoded_again(service: Service[S], topic: str, partition: int, record: RawRecord) -> Inbound:
     """Decode a record after a failure. Decoding has no state, so the second failure of the same record follows at once."""
     try:
-        value, received_at, event_time_ms, own_key = service.processor.decode(topic, record.value or b"")
+        value, received_at, event_time_ms, own_key, previous = service.processor.decode(topic, record.value or b"")
     except Exception as cause:
         if is_of_installation(cause):
             raise
         return _refused(topic, partition, record, poison(cause))
-    key = own_key or record.key or b""
-    return Inbound(topic, partition, record.offset, key, value, received_at, event_time_ms, record.headers, record.value or b"")
+    key, raw = own_key or record.key or b"", record.value or b""
+    return Inbound(topic, partition, record.offset, key, value, received_at, event_time_ms, record.headers, raw, previous)
 
 
 def _refused(topic: str, partition: int, record: RawRecord, why: Refused) -> Inbound:

@@ -89,6 +89,7 @@ class TaskFold(Generic[S]):
                 self._fold_watched(records, unit, watched)
             else:
                 self._fold(records, unit)
+            unit.order = max(unit.order, last_order(records))
         if idle_until_ms is not None and idle_until_ms >= unit.stream_time_ms:
             unit.stream_time_ms = self._over_ms = idle_until_ms
         fired, drained, late_ms = self._fire(unit, view, timers)
@@ -122,7 +123,7 @@ class TaskFold(Generic[S]):
         return self._without_processor({}, keys[0], SWITCH_ORIGIN, why)
 
     def _without_processor(self, changes: Mapping[bytes, Changed], key: bytes, origin: str, why: Refused) -> Sealed:
-        self.meta = TaskMeta(self.meta.units + 1, self.meta.stream_time_ms, self.meta.plan)
+        self.meta = TaskMeta(self.meta.units + 1, self.meta.stream_time_ms, self.meta.plan, order=self.meta.order)
         received_at = max(0, self.meta.stream_time_ms) * 1000
         record = Inbound(origin, self.partition, -1, key, None, received_at, None, (), b"")
         return Sealed(self.partition, self.meta, changes, (), (Refusal(record, why.code, why.message),), 0, drained=False)
@@ -151,7 +152,7 @@ class TaskFold(Generic[S]):
         return sealed
 
     def _unit(self, view: StateView) -> UnitOfWork[S]:
-        return UnitOfWork(self.partition, self.meta.stream_time_ms, self.service.processor, view.rows)
+        return UnitOfWork(self.partition, self.meta.stream_time_ms, self.service.processor, view.rows, self.meta.order)
 
     def _fold(self, records: Iterable[Inbound], unit: UnitOfWork[S]) -> None:
         # Hot: once for each record.
@@ -210,5 +211,14 @@ class TaskFold(Generic[S]):
         hook = self.service.on_stream_time
         if hook is not None:
             hook(self.partition, unit.stream_time_ms, unit)
-        self.meta = TaskMeta(self.meta.units + 1, unit.stream_time_ms, plan)
+        self.meta = TaskMeta(self.meta.units + 1, unit.stream_time_ms, plan, order=unit.order)
         return unit.seal(self.meta, changes, fired, drained)
+
+
+def last_order(records: Sequence[Inbound]) -> int:
+    """Return the order of the last record that has one; 0 without one."""
+    for record in reversed(records):
+        if record.previous_order is not None:
+            last: int = record.received_at
+            return last
+    return 0

@@ -23,6 +23,7 @@ class Mark(NamedTuple):
     emitted: int
     sent: int
     refused: int
+    order: int
 
 
 class UnitOfWork(Generic[S]):
@@ -38,6 +39,7 @@ class UnitOfWork(Generic[S]):
         "_sent",
         "_states",
         "emit",
+        "order",
         "partition",
         "stream_time_ms",
     )
@@ -48,9 +50,11 @@ class UnitOfWork(Generic[S]):
         stream_time_ms: int,
         processor: Processor[S],
         read: Callable[[Sequence[bytes]], list[bytes | None]],
+        order: int = 0,
     ) -> None:
-        """`read` returns the rows of many keys at once."""
+        """`read` returns the rows of many keys at once. `order`: the last one of the task."""
         self.partition = partition
+        self.order = order
         self.stream_time_ms = stream_time_ms
         self._processor = processor
         self._read = read
@@ -100,6 +104,12 @@ class UnitOfWork(Generic[S]):
         self._states[key] = None
         self._due[key] = None
 
+    def stamp(self, received_at: int) -> tuple[int, int]:
+        """As `Unit.stamp`."""
+        previous = self.order
+        self.order = order = max(received_at, previous + 1)
+        return order, previous
+
     def send(self, output: Output) -> None:
         """As `Unit.send`."""
         self._sent.append(output)
@@ -128,7 +138,7 @@ class UnitOfWork(Generic[S]):
         """Return a mark for `take_back`, which is called if the next record is refused."""
         state = self.get(key)
         kept = None if state is None else self._processor.encode_state(state)
-        put_out = len(self._emitted), len(self._sent), len(self._refused)
+        put_out = len(self._emitted), len(self._sent), len(self._refused), self.order
         return Mark(kept, key in self._due, self._due.get(key), *put_out)
 
     def state_bytes(self, key: bytes) -> int:
@@ -142,6 +152,7 @@ class UnitOfWork(Generic[S]):
         self._due.pop(key, None)
         if mark.put:
             self._due[key] = mark.due_ms
+        self.order = mark.order
         del self._emitted[mark.emitted :]
         del self._sent[mark.sent :]
         del self._refused[mark.refused :]

@@ -10,13 +10,15 @@ class TaskMeta(msgspec.Struct, array_like=True, frozen=True):
     """A task's own row, written in the same transaction as the states.
 
     `units` counts the units of work, `stream_time_ms` is in epoch milliseconds, `plan` names the plan that the task's keys were
-    last switched to. `offsets` are the next offsets of the inputs; they are empty in rows of release 0.1.0.
+    last switched to. `offsets` are the next offsets of the inputs; they are empty in rows of release 0.1.0. `order` is the last
+    one that the task gave to an output, or processed; 0 for none.
     """
 
     units: int = 0
     stream_time_ms: int = 0
     plan: bytes = b""
     offsets: Mapping[str, int] = {}
+    order: int = 0
 
 
 _META_FORMAT: Final = b"\x01"

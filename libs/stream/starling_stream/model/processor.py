@@ -18,7 +18,8 @@ class Inbound(NamedTuple):
     """One decoded record of an input topic.
 
     `received_at` is in microseconds and orders the merge; `event_time_ms` moves stream time under the event clock (None: the record
-    does not move it); `raw` is the value as read, for dead letters.
+    does not move it); `raw` is the value as read, for dead letters. `previous_order`: the `received_at` of the record before it
+    in the chain of ordered topics, 0 without one; None for other topics.
     """
 
     topic: str
@@ -30,15 +31,20 @@ class Inbound(NamedTuple):
     event_time_ms: int | None
     headers: Sequence[tuple[str, bytes | None]]
     raw: bytes
+    previous_order: int | None = None
 
 
 class Decoded(NamedTuple):
-    """The result of `Processor.decode`. `key`: that of the state, if it is not the record's own key."""
+    """The result of `Processor.decode`. `key`: that of the state, if it is not the record's own key.
+
+    For a record with an order, `received_at` is its order and `previous_order` that of the record before it, as in `Inbound`.
+    """
 
     value: Any
     received_at: int
     event_time_ms: int | None
     key: bytes | None = None
+    previous_order: int | None = None
 
 
 class Output(NamedTuple):
@@ -75,6 +81,13 @@ class Unit(Protocol[S]):
         """Write a record to the partition of the same number of `topic` (or to its only one).
 
         `received_at` (microseconds) becomes the record's timestamp.
+        """
+
+    def stamp(self, received_at: int) -> tuple[int, int]:
+        """Return the order of the next output, and that of the output before it, of all that the task has stamped.
+
+        Orders strictly increase over all units: the order is `received_at`, unless an earlier output has that
+        instant or a later one.
         """
 
     def send(self, output: Output) -> None:
@@ -169,7 +182,8 @@ class Service(Generic[S]):
     with bursts of records; they are read in slices, so that the other inputs do not wait for a whole burst. `edge_topics`: inputs
     whose `received_at` is by the clock of an edge, and whose timestamp by the broker's; a record that is too far ahead is refused.
     `sourced`: inputs whose producers publish low watermarks (`ingest.watermarks`); records are then released by these, and
-    `hold_ms` only counts while no producer is live.
+    `hold_ms` only counts while no producer is live. `ordered`: inputs whose records one task of an earlier stage has stamped;
+    they are released in that order.
     """
 
     stage: str
@@ -181,5 +195,6 @@ class Service(Generic[S]):
     bulk_topics: tuple[str, ...] = ()
     edge_topics: tuple[str, ...] = ()
     sourced: tuple[str, ...] = ()
+    ordered: tuple[str, ...] = ()
     on_stream_time: Callable[[int, int, "Unit[S]"], None] | None = field(default=None)
     """Called with (partition, stream time, unit) once a unit, after its records and timers; may only emit, such as progress."""

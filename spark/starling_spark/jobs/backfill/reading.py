@@ -70,10 +70,10 @@ class PastReader:
             if not key and not is_clock:
                 continue
             try:
-                value, received_at, event_time_ms, own_key = decode(topic, message.value() or b"")
+                value, received_at, event_time_ms, own_key, _ = decode(topic, message.value() or b"")
             except DecodeError:
                 continue
             key = own_key or key
             if mine is not None and not mine(key):
                 value = None  # advances stream time; another slice folds it
-            yield _new(Inbound, (topic, partition, offset, key, value, received_at, event_time_ms, (), b""))
+            yield _new(Inbound, (topic, partition, offset, key, value, received_at, event_time_ms, (), b"", None))

@@ -12,6 +12,8 @@ from starling_spark.text import aligned
 
 EXAMPLES: Final = 5
 _KEYS: Final = ("event_id", "received_at")
+_PLACE: Final = ("order", "previous_order")
+"""The place among the events of the live normalizer, which a reprocessing does not compute."""
 """A message that is repeated after a day is a second event with the same id."""
 _WHAT: Final = ("same", "changed", "only_old", "only_new")
 
@@ -34,8 +36,8 @@ class Difference:
 
 
 def difference(table: str, old: DataFrame, new: DataFrame, cut: Mapping[int, int]) -> Difference:
-    """Compare the events received up to the cut in the columns that both sides have. Runs a Spark job."""
-    names = [name for name in new.columns if name in old.columns and name not in (*_KEYS, *ORIGIN.fieldNames())]
+    """Compare the events received up to the cut in the columns that both sides have, but for their place. Runs a Spark job."""
+    names = [name for name in new.columns if name in old.columns and name not in (*_KEYS, *_PLACE, *ORIGIN.fieldNames())]
     before = old.where(covered(cut, functions.unix_micros("received_at")))
     left, right = ((rows.select(*_KEYS, functions.struct(*names).alias(side))) for rows, side in ((before, "old"), (new, "new")))
     both = left.join(right, [*_KEYS], "full")
