@@ -11,8 +11,28 @@ from starling_common.records.message_events import PROPERTIES
 from starling_common.settings import Clock
 
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
-    BEHAVIOUR: ("received_at", "event_time", "name", "message_id", "anonymous_ids", "properties", "context", "correlation_id"),
-    PROFILE: ("received_at", "event_time", "change", "message_id", "anonymous_ids", "traits", "group_id", "correlation_id"),
+    BEHAVIOUR: (
+        "received_at",
+        "event_time",
+        "name",
+        "message_id",
+        "anonymous_ids",
+        "properties",
+        "context",
+        "correlation_id",
+        "order",
+    ),
+    PROFILE: (
+        "received_at",
+        "event_time",
+        "change",
+        "message_id",
+        "anonymous_ids",
+        "traits",
+        "group_id",
+        "correlation_id",
+        "order",
+    ),
     CLOCK: ("received_at", "instant"),
     LIST_MEMBERSHIP: ("received_at", "workspace", "user_id", "list_key", "on_list", "correlation_id"),
     DELIVERY: ("received_at", "event_time", "correlation_id", *PROPERTIES),
@@ -35,9 +55,9 @@ PAST: Final = types.StructType(
         types.StructField("refused", types.BooleanType()),
     ]
 )
-"""A past record. `place`: the index of its topic in `FIELDS`; `instant_ms`: the event's own time, or the clock's instant;
-`refused`: the record is unreadable, and its other columns are null. For a delivery report `name` is the outcome, and `timed` sets
-`instant_ms` to the time at which it counts.
+"""A past record. `place`: the index of its topic in `FIELDS`; `received_at`: the normalizer's order, where the record has one;
+`instant_ms`: the event's own time, or the clock's instant; `refused`: the record is unreadable, and its other columns are null.
+For a delivery report `name` is the outcome, and `timed` sets `instant_ms` to the time at which it counts.
 """
 
 ORDER: Final = ("received_at", "place", "offset")
@@ -83,7 +103,7 @@ def past_rows(found: DataFrame, topic: str, fields: Sequence[str]) -> DataFrame:
 
 def lake_rows(table: DataFrame, topic: str, fields: Sequence[str], position: Mapping[int, int]) -> DataFrame:
     """Return the records of a lake table before that position (partition -> offset). Out `PAST`."""
-    own = {name: functions.col(name) for name in fields}
+    own = {name: functions.col(name) for name in fields if name in table.columns}
     origin = {name: functions.col(f"origin_{name}") for name in ("partition", "offset", "key")}
     is_in = functions.lit(False)
     for partition, end in position.items():
@@ -93,7 +113,7 @@ def lake_rows(table: DataFrame, topic: str, fields: Sequence[str], position: Map
 
 def corrected_rows(table: DataFrame, topic: str, prefix: str) -> DataFrame:
     """Return the records of a corrected table of a reprocessing; a row has the origin of its ingest item. Out `PAST`."""
-    own = {name: functions.col(name) for name in FIELDS[topic]}
+    own = {name: functions.col(name) for name in FIELDS[topic] if name in table.columns}
     # The normalizer processes items of one instant topic by topic, and computed traits after them.
     order = functions.array(*[functions.lit(prefix + one) for one in INGEST_TOPICS])
     rank = functions.array_position(order, functions.col("origin_topic"))
@@ -107,11 +127,12 @@ def _columns(own: Mapping[str, Column], topic: str, origin: Origin) -> list[Colu
     if topic == DELIVERY:
         own = _reported(own)
     moment = own.get("event_time", own.get("instant"))
+    received_at = own["received_at"]
     made: dict[str, Column] = {
         **own,
         **origin._asdict(),
         "place": functions.lit(list(FIELDS).index(topic)),
-        "received_at": functions.unix_micros(own["received_at"]),
+        "received_at": functions.unix_micros(functions.greatest(received_at, own["order"]) if "order" in own else received_at),
         "instant_ms": functions.lit(None) if moment is None else functions.unix_millis(moment),
     }
     return [made.get(one.name, functions.lit(None)).cast(one.dataType).alias(one.name) for one in PAST.fields]
