@@ -10,7 +10,7 @@ from starling_stream.fold.arrivals import ArrivalMerge
 from starling_stream.fold.batches import Batches, Limits
 from starling_stream.fold.memory import MemoryRows
 from starling_stream.fold.merge import Arrival
-from starling_stream.fold.task import Step, Task
+from starling_stream.fold.task import Step, Task, decode_record
 from starling_stream.fold.task_fold import TaskFold
 from starling_stream.model.errors import BatchMissing
 from starling_stream.model.meta import TaskMeta
@@ -317,3 +317,13 @@ def test_offsets_stay_before_a_record_that_older_ones_have_overtaken() -> None:
     assert _batches().collect([task], NOW) == []
     merge.note_bound(15, {"in": 3})
     assert _step(task).offsets == {"in": 2}
+
+
+def test_a_restored_task_follows_the_last_order_that_it_processed() -> None:
+    service, [read] = counting(Clock.EVENT), _records("in", 0, [event(7, 1)])
+    record = decode_record(service, "in", 0, read)._replace(previous_order=5)
+    sealed = TaskFold(service, 0, TaskMeta()).step([record], MemoryRows())
+    assert sealed.meta.order == 7
+    task = Task(service, 0, 1)
+    task.run(MemoryRows(), TaskFold(service, 0, sealed.meta), {})
+    assert task.merge.follows == 7

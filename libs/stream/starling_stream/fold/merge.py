@@ -210,7 +210,7 @@ class OrderedMerge:
     def _must_wait(self, first: _Input, now: int) -> bool:
         batch = first.batches[0]
         given_ms, previous = batch.arrived.answered_ms, batch.head().previous_order
-        in_chain = previous is not None and (previous == 0 or previous <= self.follows)
+        in_chain = previous is not None and previous <= self.follows
         empty = [waiting for waiting in self._in_rank_order if not waiting.size]
         if in_chain:
             empty = [waiting for waiting in empty if not waiting.is_ordered]

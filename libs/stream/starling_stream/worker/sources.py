@@ -13,7 +13,7 @@ from starling_common.kafka.source_watermarks import LONGEST_LEASE_MS, recent_off
 from starling_common.kafka.topics import WATERMARKS
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
-from starling_common.wire import Codec, DecodeError
+from starling_common.wire import Codec, DecodeError, RegistryUnavailable
 from starling_stream.fold.arrivals import ArrivalMerge
 from starling_stream.fold.task import Task
 
@@ -118,9 +118,9 @@ class SourceFollower:
                 first = reader.poll(_POLL_SECONDS)
                 for message in [] if first is None else [first, *reader.consume(1_000, 0)]:
                     if message.error() is None:
-                        self._position = (message.offset() or 0) + 1
-                        self.sources.take(message, is_old=self._position <= old_until)
-                self._bound(asker)
+                        self._take(message, old_until)
+                if self._position >= old_until:
+                    self._bound(asker)
         except Exception as cause:  # noqa: BLE001 - the error ends the worker
             if not self._stopping.is_set():
                 self._loop.call_soon_threadsafe(self._dependencies.crash, cause)
@@ -142,6 +142,19 @@ class SourceFollower:
             reader.assign([TopicPartition(WATERMARKS, 0, self._position)])
             return end
         return 0
+
+    def _take(self, message: Message, old_until: int) -> None:
+        """Take one watermark; waits for the registry if decoding needs it."""
+        position = (message.offset() or 0) + 1
+        while not self._stopping.is_set():
+            try:
+                self.sources.take(message, is_old=position <= old_until)
+            except RegistryUnavailable as cause:
+                log(__name__).warning("registry_unavailable", topic=WATERMARKS, partition=0, error=str(cause))
+                self._stopping.wait(_RETRY_SECONDS)
+            else:
+                self._position = position
+                return
 
     def _bound(self, asker: Consumer) -> None:
         """Pass a new bound to the tasks with records below it, with the ends of their inputs as of now."""
