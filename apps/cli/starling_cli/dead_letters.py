@@ -13,7 +13,7 @@ from starling_common.headers import CONTENT_TYPE, record_headers
 from starling_common.kafka.clients import producer_config
 from starling_common.kafka.topic_range import read_topic
 from starling_common.kafka.topics import load_catalogue
-from starling_common.records.dead_letters import SWITCH_ORIGIN, TIMER_ORIGIN
+from starling_common.records.dead_letters import FOLD_ORIGIN, SWITCH_ORIGIN, TIMER_ORIGIN
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import PROTOBUF, Codec, DecodeError, Registry, batch_of_one
 from starling_local.errors import UserError
@@ -80,9 +80,9 @@ class DeadLetters:
     def replay(self, letter: Letter) -> None:
         """Publish the original bytes to their origin and mark the dead letter as replayed. Raises ReplayFailed.
 
-        The dead letter of a timer or a switch has no record: it is only marked.
+        The dead letter of a timer, a switch or a fold has no record: it is only marked.
         """
-        if letter.record["origin_topic"] in (TIMER_ORIGIN, SWITCH_ORIGIN):
+        if letter.record["origin_topic"] in (TIMER_ORIGIN, SWITCH_ORIGIN, FOLD_ORIGIN):
             self._in_transaction(letter, original=False)
         elif letter.record["origin_topic"].startswith("/"):
             self._post(letter)

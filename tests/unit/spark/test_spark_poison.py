@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import types
@@ -11,14 +12,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from starling_common.settings import Clock
 from starling_common.wire import RegistryUnavailable
-from starling_spark.jobs.profiles.folding import Chunk, Refusal
+from starling_segments.measures import MeasurePlan
+from starling_spark.jobs.profiles import transform
+from starling_spark.jobs.profiles.folding import Chunk, PartitionFold, Refusal
 from starling_spark.jobs.profiles.matches import ChunkBuilder
 from starling_spark.jobs.profiles.matches import Reading as EventReading
+from starling_spark.jobs.profiles.outputs import computed_encoder, unpack
 from starling_spark.jobs.profiles.plans import compile_traits
 from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.decoding import REFUSED, Reading, _decoder
 from starling_spark.kafka.sources import RECORDS, Raw
-from tests.unit.spark.keeping import ORDERS, START_MS, defined, traits
+from tests.unit.spark.keeping import ORDERS, START_MS, Partition, defined, traits, values
 
 
 def _chunk(values: list[bytes], error: Exception | None = None) -> tuple[Chunk, list[tuple[bytes | None, str]]]:
@@ -107,3 +111,71 @@ def test_a_full_disk_is_no_refusal() -> None:
 
     with pytest.raises(OSError, match="no space left"):
         _decoded(more)
+
+
+def _orders(*users: str) -> list[tuple[str, int, str, dict[str, Any]]]:
+    return [(user, START_MS + number, "Order Completed", {}) for number, user in enumerate(users)]
+
+
+def test_an_event_that_makes_the_fold_raise_changes_nothing_and_the_others_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    poisoned, other = Partition(defined("n", ORDERS)), Partition(defined("n", ORDERS))
+    events = _orders("ann", "bob", "ann", "bob", "ann", "cy")
+    fold, poison_ms = MeasurePlan.fold, {START_MS + 2, START_MS + 5}
+
+    def fragile(measures: MeasurePlan, state: Any, happened: tuple[int, Any], now: int) -> None:
+        fold(measures, state, happened, now)
+        if happened[0] in poison_ms:
+            raise ZeroDivisionError("division by zero")
+
+    chunk = poisoned.chunk(events)
+    monkeypatch.setattr(MeasurePlan, "fold", fragile)
+    folding = PartitionFold(poisoned.plans, poisoned.store)
+    with pytest.raises(ZeroDivisionError):
+        folding.take(chunk)
+    assert not folding.has_stored
+    folding = PartitionFold(poisoned.plans, poisoned.store)
+    found = list(folding.take_each(chunk))
+    assert [(event.user, event.time_ms - START_MS, event.why.code) for event in found] == [
+        ("w/ann", 2, "poison"),
+        ("w/cy", 5, "poison"),
+    ]
+    computed = list(folding.finish(1_000_000))
+    monkeypatch.undo()
+    expected = other.batch([event for event in events if event[1] not in poison_ms], START_MS + 5)
+    assert values(computed) | {("cy", "n"): 0} == values(expected) | {("cy", "n"): 0}
+    assert {user: poisoned.store.users[user] for user in other.store.users} == other.store.users
+
+
+def test_the_job_writes_the_dead_letter_of_an_event_that_it_cannot_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"aggregates": "AggregateComputed", "dlq": "DeadLetter"}
+    wire = Wire("http://127.0.0.1:1", tuple(TopicSchema(topic, name, at) for at, (topic, name) in enumerate(names.items(), 1)))
+    partition = Partition(defined("n", ORDERS))
+    processor: Any = transform._Processor(
+        transform.Job(transform.Topics("events", "clock", "aggregates", "dlq"), wire, Clock.EVENT, (defined("n", ORDERS),))
+    )
+    processor._store, processor._plans, processor._published_to = partition.store, partition.plans, {}
+    processor._encode = computed_encoder(wire.codec("aggregates"))
+    fold = MeasurePlan.fold
+
+    def fragile(measures: MeasurePlan, state: Any, happened: tuple[int, Any], now: int) -> None:
+        fold(measures, state, happened, now)
+        if happened[0] == START_MS + 1:
+            raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(MeasurePlan, "fold", fragile)
+    chunks = [partition.chunk(_orders(*users)) for users in (("ann", "bob"), ("ann", "ann"), ("cy",))]
+    chunks[0].refused.append(Refusal(b"k", b"unreadable", 7, "c"))
+    rows = iter([{"chunk": msgspec.msgpack.encode(chunk)} for chunk in chunks])
+    packed = [row["packed"] for row in processor.handleInputRows((0,), rows, None)]
+    made = [row for batch in unpack([pa.RecordBatch.from_pydict({"packed": packed})]) for row in batch.to_pylist()]
+    values_made = {
+        row["key"]: wire.codec("aggregates").decode(row["value"])["value"] for row in made if row["topic"] == "aggregates"
+    }
+    assert values_made == {b"w/ann": "2", b"w/cy": "1"}
+    letters = [row for row in made if row["topic"] == "dlq"]
+    assert [row["value"] for row in letters if row["key"] == b"k"] == [b"unreadable"]
+    poisoned = [wire.codec("dlq").decode(row["value"]) for row in letters if row["key"] != b"k"]
+    assert [(one["code"], one["origin_topic"], one["key"]) for one in poisoned] == [
+        ("poison", "(fold)", b"w/bob"),
+        ("poison", "(fold)", b"w/ann"),
+    ]

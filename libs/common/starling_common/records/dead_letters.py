@@ -14,6 +14,9 @@ TIMER_ORIGIN: Final = "(timer)"
 SWITCH_ORIGIN: Final = "(definition)"
 """The origin of a dead letter for a key that cannot be switched to new definitions."""
 
+FOLD_ORIGIN: Final = "(fold)"
+"""The origin of a dead letter for an event of a user that makes the fold of computed traits raise."""
+
 
 class SourceRecord(NamedTuple):
     """A refused record as read.

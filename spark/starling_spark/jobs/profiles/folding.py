@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from starling_common.failures import is_of_installation, poison
+from starling_common.outcome import Refused
 from starling_common.values import split_key
 from starling_spark.jobs.profiles.definitions import Trait
 from starling_spark.jobs.profiles.plans import TraitPlan
@@ -100,6 +102,15 @@ class Store(Protocol):
         """Return and delete the users with values that earlier queries published from events which are deleted now."""
 
 
+class Unfoldable(NamedTuple):
+    """An event that makes the fold raise. `user`: `workspace/user`."""
+
+    user: str
+    time_ms: int
+    correlation_id: str
+    why: Refused
+
+
 class _LoadedUser(msgspec.Struct):
     """A user's state in memory. `numbers`: the leaves and marks that matched since it was loaded."""
 
@@ -121,6 +132,8 @@ class PartitionFold:
         self._users: dict[str, _LoadedUser] = {}
         self._touched: dict[str, str] = {}
         self._filings: dict[Slot, list[str]] = {}
+        self.has_stored = False
+        """Whether states were stored: the batch cannot be folded again then."""
 
     def take(self, chunk: Chunk) -> None:
         """Fold a chunk's hits, and advance stream time; it never decreases."""
@@ -138,6 +151,23 @@ class PartitionFold:
                         numbers.add(number)
         if chunk.now_ms >= self._clock.now_ms:
             self._clock.now_ms, self._clock.moved_by = chunk.now_ms, chunk.moved_by
+
+    def take_each(self, chunk: Chunk) -> Iterator[Unfoldable]:
+        """As `take`, after it raised in another fold of the same batch: yield the events that raise, which change nothing.
+
+        Each event needs a copy of its user's state, so this is slow.
+        """
+        for name, user_hits in chunk.users.items():
+            for hit in user_hits.hits:
+                kept = encode_user(self._user(name).traits)
+                try:
+                    self.take(Chunk(0, "", {name: UserHits(user_hits.correlation_id, [hit])}, []))
+                except Exception as cause:
+                    if is_of_installation(cause):
+                        raise
+                    self._user(name).traits = decode_user(kept)
+                    yield Unfoldable(name, hit[0], user_hits.correlation_id, poison(cause))
+        self.take(Chunk(chunk.now_ms, chunk.moved_by, {}, []))
 
     def finish(self, wall_clock_micros: int) -> Iterator[Computed]:
         """Yield every changed value at the current stream time. The state is stored when the iterator is exhausted."""
@@ -180,6 +210,7 @@ class PartitionFold:
     def _make_room(self, most: int) -> None:
         if not self._users or len(self._users) < most:
             return
+        self.has_stored = True
         for name, user in self._users.items():
             mark_due(user.traits, user.plan, user.numbers, self._clock.now_ms)
             self._store.put_user(name, None if user.traits.is_empty else encode_user(user.traits))

@@ -16,12 +16,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, types
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from starling_common.failures import is_of_installation
 from starling_common.outcome import Refused
+from starling_common.records.dead_letters import FOLD_ORIGIN, SourceRecord, dead_letter, letter_correlation_id
 from starling_common.settings import Clock as ClockMode
 from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import FieldReader
 from starling_spark.jobs.profiles.definitions import Definition, read_definitions
-from starling_spark.jobs.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal
+from starling_spark.jobs.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal, Unfoldable
 from starling_spark.jobs.profiles.matches import EVENT_FIELDS, ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.outputs import OutputBatches, computed_encoder, unpack
 from starling_spark.jobs.profiles.plans import TraitPlan, compile_traits
@@ -181,12 +183,29 @@ class _Processor(StatefulProcessor):
     ) -> Iterator[Row]:
         """Fold one partition of a micro-batch, and yield packs of records."""
         outputs = OutputBatches()
-        folding = PartitionFold(self._plans, self._store, self._published_to.get(key[0], 0))
+        encoded: list[bytes] = []
+        refused: list[Refusal] = []
+        folding, is_failed = self._fold(key[0]), False
         for row in rows:
-            chunk = msgspec.msgpack.decode(row["chunk"], type=Chunk)
-            folding.take(chunk)
-            for refusal in chunk.refused:
-                outputs.add(self._refused(refusal))
+            encoded.append(row["chunk"])
+            if is_failed:
+                continue
+            chunk = msgspec.msgpack.decode(encoded[-1], type=Chunk)
+            refused += chunk.refused
+            try:
+                folding.take(chunk)
+            except Exception as cause:
+                if is_of_installation(cause) or folding.has_stored:
+                    raise
+                is_failed = True
+        if is_failed:
+            folding, refused = self._fold(key[0]), []
+            for text in encoded:
+                chunk = msgspec.msgpack.decode(text, type=Chunk)
+                refused += chunk.refused
+                refused += [self._unfoldable(key[0], event) for event in folding.take_each(chunk)]
+        for refusal in refused:
+            outputs.add(self._refused(refusal))
         for computed in folding.finish(wall_clock_micros()):
             outputs.add(self._computed(key[0], computed))
         for packed in outputs.packed():
@@ -194,6 +213,17 @@ class _Processor(StatefulProcessor):
 
     def close(self) -> None:
         """Do nothing: there are no resources to release."""
+
+    def _fold(self, partition: int) -> PartitionFold:
+        return PartitionFold(self._plans, self._store, self._published_to.get(partition, 0))
+
+    def _unfoldable(self, partition: int, event: Unfoldable) -> Refusal:
+        """Return the dead letter of an event that makes the fold raise. A chunk has only what its traits need of an event."""
+        fields = {"correlation_id": event.correlation_id}
+        source = SourceRecord(FOLD_ORIGIN, partition, -1, event.user.encode(), b"", (), max(0, event.time_ms) * 1000, fields)
+        codec = self._job.wire.codec(self._job.topics.dead_letters)
+        value = codec.encode(dead_letter(STAGE, source, event.why, wall_clock_micros() // 1000))
+        return Refusal(source.key, value, source.received_at // 1000, letter_correlation_id(source))
 
     def _refused(self, refusal: Refusal) -> tuple[Any, ...]:
         topic = self._job.topics.dead_letters
