@@ -17,7 +17,7 @@ FUZZ_SEED ?= 1
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -116,6 +116,9 @@ bench-latency: setup ## from an acknowledged event to a readable membership reco
 
 bench-lists: setup ## lists of a million ids: uploaded, replaced, followed into a segment
 	@$(PYTHON) benchmarks/list_upload.py --write $(ARGS)
+
+bench-worst-cost: setup ## an event with the most expensive definitions that are accepted: about a minute
+	@$(PYTHON) benchmarks/worst_cost.py --write
 
 bench-preview: setup ## preview, diff and explain over a million users; ARGS="--users 200000" for fewer
 	@$(PYTHON) benchmarks/preview.py --write $(ARGS)

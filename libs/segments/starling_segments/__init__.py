@@ -19,8 +19,9 @@ from starling_segments.engine.state import (
 from starling_segments.language.bounds import check_bounds, read_document
 from starling_segments.language.identity import LEAVES
 from starling_segments.language.tree import Condition, Measure, Ratio, Segment
-from starling_segments.language.validation import NOT_YET, DefinitionRefused, FieldError, Known
+from starling_segments.language.validation import NOT_YET, CostLimits, DefinitionRefused, FieldError, Known
 from starling_segments.measures import MeasurePlan, compile_measures
+from starling_segments.parse.cost import Cost, cost_of, cost_of_segment
 from starling_segments.parse.document import parse_condition, parse_measure, parse_segment
 from starling_segments.parse.schema import json_schema
 from starling_segments.preview import (
@@ -46,6 +47,8 @@ __all__ = [
     "Cause",
     "Change",
     "Condition",
+    "Cost",
+    "CostLimits",
     "DefinitionRefused",
     "Evaluator",
     "EventView",
@@ -69,6 +72,8 @@ __all__ = [
     "compile_measures",
     "compile_plan",
     "compile_preview",
+    "cost_of",
+    "cost_of_segment",
     "dec_hook",
     "decode_state",
     "enc_hook",

@@ -168,3 +168,22 @@ def test_a_predicate_equals_the_reference_implementation(world: World) -> None:
                 for value in placed_values:
                     expected = judge(test, value, now, world.zone)
                     assert leaf.predicate.holds(value, now) is expected, (test, value, now)
+
+
+members = st.lists(st.one_of(st.booleans(), st.integers(-2, 2), st.sampled_from([0.0, 1.0, 0.5, -1.0, 2.0**53]), texts), max_size=6)
+
+
+@given(wanted=members.filter(bool), found=st.lists(values, max_size=6) | members)
+def test_sets_of_values_equal_one_comparison_after_another(wanted: list[Any], found: list[Any]) -> None:
+    equal = [predicate("eq", value=item).holds for item in wanted]
+    assert predicate("has_all", value=wanted).holds(found, 0) is all(any(test(item, 0) for item in found) for test in equal)
+    assert predicate("has_any", value=wanted).holds(found, 0) is any(test(item, 0) for test in equal for item in found)
+    for item in found:
+        assert predicate("in", value=wanted).holds(item, 0) is any(test(item, 0) for test in equal)
+
+
+@given(wanted=st.lists(st.text(max_size=3), min_size=1, max_size=4), found=values | st.text(max_size=8))
+def test_sets_of_texts_equal_one_comparison_after_another_in_any_case(wanted: list[str], found: Any) -> None:
+    folded = found.casefold() if isinstance(found, str) else found
+    holds = predicate("in", value=wanted, ignore_case=True).holds
+    assert holds(found, 0) is any(item.casefold() == folded for item in wanted)

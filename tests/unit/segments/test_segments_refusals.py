@@ -315,7 +315,7 @@ def test_refused(document: object, code: str, pointer: str) -> None:
 
 
 def test_every_code_that_can_arise_has_a_row() -> None:
-    assert {code for _, code, _ in ROWS} == CODES - {"not_yet"}
+    assert {code for _, code, _ in ROWS} == CODES - {"not_yet", "too_costly"}  # these depend on the service
 
 
 BEHIND = Known(segments=KNOWN.segments, taken_keys=KNOWN.taken_keys)

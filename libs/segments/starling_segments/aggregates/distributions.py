@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import msgspec
@@ -42,11 +42,7 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
 
     def value(self) -> Any:
         """Return the value."""
-        best: Frequency | None = None
-        for found in self.seen.values():
-            if best is None or (found.n, found.last) >= (best.n, best.last):
-                best = found
-        return None if best is None else best.value
+        return most_frequent(self.seen.values())
 
     def _count(self, key: str, found: Frequency) -> None:
         known = self.seen.get(key)
@@ -72,6 +68,36 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
     def _make_room(self) -> int:
         rarest = min(self.seen, key=lambda key: (self.seen[key].n, self.seen[key].last))
         return self.seen.pop(rarest).n
+
+
+def most_frequent(counts: Iterable[Frequency]) -> Any:
+    """Return the value with the most matches, of several the one seen last; None without one."""
+    best, most, last = None, 0, 0
+    for found in counts:
+        if found.n > most or (found.n == most and found.last >= last):
+            best, most, last = found, found.n, found.last
+    return None if best is None else best.value
+
+
+def total_counts(parts: Iterable[Frequencies]) -> dict[str, Frequency]:
+    """Return the counts of all parts, the older ones first. The parts stay unchanged."""
+    counts: dict[str, Frequency] = {}
+    for part in parts:
+        for key, found in part.seen.items():
+            add_count(counts, key, found.n, found.last, found.value)
+    return counts
+
+
+def add_count(counts: dict[str, Frequency], key: str, n: int, last: int, value: Any) -> None:
+    """Add `n` matches of a value, the last one at `last`. The value seen last is the last of the counts."""
+    known = counts.get(key)
+    if known is None:
+        counts[key] = Frequency(n, last, value)
+        return
+    known.n += n
+    if last >= known.last:
+        known.last = last
+        counts[key] = counts.pop(key)
 
 
 class Quantiles(Lifetime, array_like=True, tag=15, gc=False):

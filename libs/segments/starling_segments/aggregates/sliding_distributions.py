@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from starling_segments.aggregates.distributions import Frequencies, Quantiles
+from starling_segments.aggregates.distributions import Frequencies, Quantiles, add_count, most_frequent, total_counts
 from starling_segments.aggregates.lifetime import EXACT, Holds
 from starling_segments.aggregates.panes import MAX_BYTES, MAX_PANES, encoded_size, spill, thin_panes, thin_sketches
 from starling_segments.aggregates.sketches import merged_amounts, quantile_with, rank_of, with_amounts
 from starling_segments.aggregates.sliding import first_change
 from starling_segments.aggregates.sliding_measures import SlidingMeasure
-from starling_segments.aggregates.values import is_large
+from starling_segments.aggregates.values import distinct_key, is_large
 
 _MOST_FREQUENT = 64
 """Number of values that a pane keeps when panes are too large."""
@@ -30,6 +30,13 @@ class SlidingFrequencies(SlidingMeasure, array_like=True, tag=28, gc=False):
 
     def _thin(self, pane_ms: int) -> None:
         thin_frequencies(self.panes, pane_ms)
+
+    def _of(self, start: int) -> Any:
+        # Counted without the limit of an accumulator, which searches for the rarest value at each new one.
+        counts = {} if start else total_counts(cast("Frequencies", kept) for _, kept in self.panes)
+        for time, payload in zip(self.times[start:], self.payloads[start:], strict=True):
+            add_count(counts, distinct_key(payload) or "", 1, time, payload)
+        return most_frequent(counts.values())
 
 
 def thin_frequencies(panes: list[Any], pane_ms: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from math import fsum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 
@@ -208,6 +208,16 @@ class SlidingMean(Plain, array_like=True, tag=24, gc=False):
     """`avg` in a window."""
 
     summary = Mean
+
+    def _of(self, start: int) -> Any:
+        if start or not self.panes:
+            return super()._of(start)
+        # One exact sum of all parts: merging hundreds of panes takes thirty times as long.
+        parts, n = [*self.payloads], len(self.payloads)
+        for _, kept in cast("list[tuple[int, Mean]]", self.panes):
+            parts += kept.total.parts
+            n += kept.n
+        return fsum(parts) / n
 
     @staticmethod
     def _out_of(payloads: list[float]) -> float:

@@ -18,6 +18,14 @@ MAX_INTEGER: Final = 2**53 - 1
 """Every integer up to this one is exact as a double."""
 MAX_NESTING: Final = 64
 """Maximum nesting of objects and lists. 16 levels of groups use half of it; the properties of events are at most 32 deep."""
+MAX_ELEMENTS: Final = 512
+"""Number of elements of an observed array that an evaluation looks at: the first ones."""
+MAX_TEXT: Final = 1_024
+"""Number of characters of an observed text that `contains` and `matches` search: the first ones."""
+MAX_COMPARED_TEXTS: Final = 16
+"""Number of texts in an array of another value, such as a trait, that a text operator compares with: the first ones."""
+MAX_COMBINATIONS: Final = 1_024
+"""Maximum number of combinations of values, over all events of a sequence."""
 _MOST_REPORTED: Final = 100
 _TOO_DEEP: Final = ("too_deep", f"objects and lists are nested more than {MAX_NESTING} deep", f"at most {MAX_NESTING} levels")
 _NO_REFERENCES = Known()

@@ -1,12 +1,15 @@
 """Pure core: dotted paths into decoded JSON.
 
-`address.country`, `products.0.sku`; `products.*.sku` is the array of all of them, without the items that lack it.
+`address.country`, `products.0.sku`; `products.*.sku` is the array of all of them, without the items that lack it. Each `*` looks
+at the first `MAX_ELEMENTS` elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from starling_segments.language.bounds import MAX_ELEMENTS
 
 Reader = Callable[[Mapping[str, Any]], Any]
 MAX_PATH_CHARACTERS = 256
@@ -35,25 +38,31 @@ def item_reader(path: str | None) -> Callable[[Any], Any]:
     return lambda item: walk(item, parts)
 
 
-def walk(value: Any, parts: tuple[str, ...]) -> Any:
-    """Return the value at a path below `value`; None if it is missing."""
+def walk(value: Any, parts: tuple[str, ...], left: dict[int, int] | None = None) -> Any:
+    """Return the value at a path below `value`; None if it is missing.
+
+    `left`: the number of parts after a `*` -> the number of elements that it may still look at.
+    """
     for i, part in enumerate(parts):
         if type(value) is dict:
             value = value.get(part)
         elif type(value) is not list:
             return None
         elif part == "*":
-            return _every(value, parts[i + 1 :])
+            return _every(value, parts[i + 1 :], {} if left is None else left)
         else:
             value = _position(value, part)
     return value
 
 
-def _every(items: list[Any], parts: tuple[str, ...]) -> list[Any]:
-    found = [walk(item, parts) for item in items]
+def _every(items: list[Any], parts: tuple[str, ...], left: dict[int, int]) -> list[Any]:
+    most = left.get(len(parts), MAX_ELEMENTS)
+    seen = items[:most]
+    left[len(parts)] = most - len(seen)
+    found = [walk(item, parts, left) for item in seen]
     if "*" in parts:
         # An object may have a field named `*`, whose value need not be a list.
-        return [value for values in found if type(values) is list for value in values]
+        return [value for values in found if type(values) is list for value in values[:MAX_ELEMENTS]][:MAX_ELEMENTS]
     return [value for value in found if value is not None]
 
 

@@ -13,7 +13,8 @@ CODES = frozenset(
     {
         "unknown_field", "missing_field", "wrong_type", "unknown_operator", "operator_does_not_fit", "bad_duration", "bad_date",
         "bad_timezone", "bad_pattern", "bad_window", "empty_group", "too_deep", "too_wide", "unknown_segment", "unknown_list",
-        "unknown_trait", "cycle", "bad_key", "key_taken", "out_of_range", "bad_text", "too_large", NOT_YET,
+        "unknown_trait", "cycle", "bad_key", "key_taken", "out_of_range", "bad_text", "too_large", "too_costly",
+        NOT_YET,
     }
 )  # fmt: skip
 UTC = ZoneInfo("UTC")
@@ -44,13 +45,25 @@ class DefinitionRefused(ValueError):
         return all(error.code == NOT_YET for error in self.errors)
 
 
+@dataclass(frozen=True, slots=True)
+class CostLimits:
+    """The limits of the worst-case cost of one definition (`parse/cost.py`).
+
+    `work`: points an event; a point is about a microsecond. `state_bytes`: of one user.
+    """
+
+    work: int
+    state_bytes: int
+
+
 @dataclass(frozen=True)
 class Known:
     """The workspace's names that a definition may refer to.
 
     `segments`: key of each segment that is not archived -> keys of the segments it uses. `computed_traits`: keys without the
     `computed.` prefix. `taken_keys`: keys that a new segment must not have. `lists`: keys of uploaded lists; None: lists are not
-    supported. `accounts`: whether account conditions are supported. `timezone`: the workspace's default.
+    supported. `accounts`: whether account conditions are supported. `timezone`: the workspace's default. `limits`: of the cost of a
+    definition; None for definitions that are stored already.
     """
 
     segments: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -59,6 +72,7 @@ class Known:
     lists: frozenset[str] | None = None
     accounts: bool = False
     timezone: str = "UTC"
+    limits: CostLimits | None = None
 
 
 @dataclass(slots=True)

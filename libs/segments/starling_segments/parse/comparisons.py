@@ -8,6 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from starling_segments.language import paths
+from starling_segments.language.bounds import MAX_COMPARED_TEXTS, MAX_ELEMENTS
 from starling_segments.language.dates import read_instant
 from starling_segments.language.operators import OPERATORS, operands
 from starling_segments.language.operators.table import Comparison, Operator
@@ -118,6 +119,8 @@ def _operand_of(operator: Operator, other: Any, location: Location) -> Any:
     if operator.operand is operands.DATE and type(other) in (int, float):
         instant = read_instant(other, location.validation.zone)
         return None if instant is None else [instant, instant + 1]
+    if type(other) is list:
+        other = other[: MAX_COMPARED_TEXTS if operator.operand is operands.TEXTS else MAX_ELEMENTS]
     found = None if other is None else operator.operand.read(other, location)
     location.validation.errors.clear()
     return found

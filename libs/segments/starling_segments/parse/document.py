@@ -12,6 +12,7 @@ from starling_segments.language.tree import Condition, Measure, Ratio, Segment
 from starling_segments.language.validation import UTC, FieldError, Known, Location, Validation, finish, refuse_unknown_fields
 from starling_segments.parse.behaviour import read_bare_measure
 from starling_segments.parse.conditions import read_condition
+from starling_segments.parse.cost import refuse_costly
 from starling_segments.parse.groups import read_object
 
 KEY_PATTERN = "^[a-z][a-z0-9_-]{0,63}$"
@@ -49,6 +50,7 @@ def parse_segment(document: object, known: Known) -> Segment:
         where = _read_where(fields, location)
     finish(validation)
     assert where is not None  # noqa: S101 - a condition that cannot be read leaves a fault
+    refuse_costly(where, "/where", known.limits)
     return Segment(key, name, description, validation.zone.key, where)
 
 
@@ -63,6 +65,7 @@ def parse_condition(where: object, timezone: str, known: Known) -> Condition:
     condition = read_condition(where, Location(validation))
     finish(validation)
     assert condition is not None  # noqa: S101 - as above
+    refuse_costly(condition, "", known.limits)
     return condition
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from starling_segments.language import paths
+from starling_segments.language.bounds import MAX_ELEMENTS
 from starling_segments.language.operators import OPERATORS, operands
 from starling_segments.language.operators.operands import is_number, scalars_of
 from starling_segments.language.operators.table import NUMBER, NextChange, Operator, Test
@@ -94,10 +95,11 @@ def predicate(name: str, operand: Any, location: Location | None = None, ignore_
     if not ignore_case:
         return Predicate(name, operand, named, ignore_case, operator.build(operand, zone), moving)
     folded = [item.casefold() for item in operand] if isinstance(operand, list) else operand.casefold()
-    test = operator.build(folded, zone)
+    test, longest = operator.build(folded, zone), max(map(len, scalars_of(folded)))
 
     def holds(value: Any, now: int) -> bool:
-        return test(value.casefold() if type(value) is str else value, now)
+        # Folding never shortens a text: one that is longer than every operand equals none of them.
+        return test(value.casefold() if type(value) is str and len(value) <= longest else value, now)
 
     return Predicate(name, folded, named, ignore_case, holds, moving)
 
@@ -204,7 +206,7 @@ def _next_change_of_items(where: Filter) -> NextChange | None:
         return None
 
     def after(value: Any, now: int) -> int | None:
-        items = value if type(value) is list else ()
+        items = value[:MAX_ELEMENTS] if type(value) is list else ()
         changes_at = (change(read(item), now) for read, change in moving for item in items)
         return min((change_at for change_at in changes_at if change_at is not None), default=None)
 

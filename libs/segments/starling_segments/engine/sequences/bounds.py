@@ -14,9 +14,8 @@ from starling_segments.aggregates.accumulators import Link
 from starling_segments.aggregates.panes import encoded_size
 from starling_segments.aggregates.values import SMALL_BYTES
 from starling_segments.engine.sequences.parts import Stage, thin
+from starling_segments.language.bounds import MAX_COMBINATIONS
 
-MAX_COMBINATIONS = 1_024
-"""Maximum number of combinations, over all events of a sequence."""
 MAX_COMBINATION_BYTES = 1 << 17
 """Maximum size of the combinations, in bytes of JSON text."""
 MAX_COMBINATION_CHARACTERS = 4_096

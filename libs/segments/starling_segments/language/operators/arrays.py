@@ -1,4 +1,7 @@
-"""Pure core: operators on arrays; any other value is a missing value."""
+"""Pure core: operators on arrays; any other value is a missing value.
+
+Every operator but `size_…` looks at the first `MAX_ELEMENTS` elements only, so that the work of an event is bounded.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,30 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from starling_segments.language.bounds import MAX_ELEMENTS
 from starling_segments.language.operators import operands
-from starling_segments.language.operators.scalars import equals, one_of
-from starling_segments.language.operators.table import ARRAY, Operator, Test, negative
+from starling_segments.language.operators.scalars import one_of, strict_set
+from starling_segments.language.operators.table import ARRAY, Operator, Test, constant_work, negative
 
 _ARRAY_KIND = frozenset({ARRAY})
+_LOOKUPS = constant_work(0.12 * MAX_ELEMENTS)
 
 
 def _has_any(wanted: list[Any], zone: ZoneInfo) -> Test:
     is_wanted = one_of(wanted, zone)
-    return lambda value, now: type(value) is list and any(is_wanted(item, now) for item in value)
+    return lambda value, now: type(value) is list and any(is_wanted(item, now) for item in value[:MAX_ELEMENTS])
 
 
-def _has_all(wanted: list[Any], zone: ZoneInfo) -> Test:
-    tests = [equals(item, zone) for item in wanted]
-    return lambda value, now: type(value) is list and all(any(test(item, now) for item in value) for test in tests)
+def _has_all(wanted: list[Any], _zone: ZoneInfo) -> Test:
+    flags, others = strict_set(wanted)
+
+    def holds(value: Any, _now: int) -> bool:
+        if type(value) is not list:
+            return False
+        found_flags, found = strict_set(value[:MAX_ELEMENTS])
+        return others <= found and flags <= found_flags
+
+    return holds
 
 
 def _size(compare: Callable[[Any, Any], bool]) -> Callable[[Any, ZoneInfo], Test]:
@@ -32,19 +44,19 @@ def _size(compare: Callable[[Any, Any], bool]) -> Callable[[Any, ZoneInfo], Test
 
 
 def _any_item(test: Test, _zone: ZoneInfo) -> Test:
-    return lambda value, now: type(value) is list and any(test(item, now) for item in value)
+    return lambda value, now: type(value) is list and any(test(item, now) for item in value[:MAX_ELEMENTS])
 
 
 def _all_items(test: Test, _zone: ZoneInfo) -> Test:
-    return lambda value, now: type(value) is list and len(value) > 0 and all(test(item, now) for item in value)
+    return lambda value, now: type(value) is list and len(value) > 0 and all(test(item, now) for item in value[:MAX_ELEMENTS])
 
 
-_HAS_ANY = Operator(_ARRAY_KIND, operands.SCALARS, _has_any)
+_HAS_ANY = Operator(_ARRAY_KIND, operands.SCALARS, _has_any, work=_LOOKUPS)
 
 OPERATORS: Mapping[str, Operator] = {
     "has_any": _HAS_ANY,
     "has_none": negative(_HAS_ANY),
-    "has_all": Operator(_ARRAY_KIND, operands.SCALARS, _has_all),
+    "has_all": Operator(_ARRAY_KIND, operands.SCALARS, _has_all, work=_LOOKUPS),
     "size_eq": Operator(_ARRAY_KIND, operands.SIZE, _size(operator.eq)),
     "size_gt": Operator(_ARRAY_KIND, operands.SIZE, _size(operator.gt)),
     "size_lt": Operator(_ARRAY_KIND, operands.SIZE, _size(operator.lt)),

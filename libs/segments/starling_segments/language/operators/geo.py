@@ -8,12 +8,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from starling_segments.language.operators import operands
-from starling_segments.language.operators.table import NUMBER_TYPES, OBJECT, Operator, Test
+from starling_segments.language.operators.table import NUMBER_TYPES, OBJECT, Operator, Test, constant_work
 
 EARTH_RADIUS_KM = 6_371.0088
 """Mean radius (IUGG); distances are great circles on this sphere."""
 
 _OBJECT_KIND = frozenset({OBJECT})
+_WORK = constant_work(3)
 
 
 def _coordinates(value: Any) -> tuple[float, float] | None:
@@ -56,6 +57,6 @@ def _in_box(box: dict[str, float], _zone: ZoneInfo) -> Test:
 
 
 OPERATORS: Mapping[str, Operator] = {
-    "within_km": Operator(_OBJECT_KIND, operands.CIRCLE, _within_km),
-    "in_box": Operator(_OBJECT_KIND, operands.BOX, _in_box),
+    "within_km": Operator(_OBJECT_KIND, operands.CIRCLE, _within_km, work=_WORK),
+    "in_box": Operator(_OBJECT_KIND, operands.BOX, _in_box, work=_WORK),
 }

@@ -10,9 +10,11 @@ from zoneinfo import ZoneInfo
 from starling_segments.language.dates import anniversaries, local, read_instant
 from starling_segments.language.operators import operands
 from starling_segments.language.operators.operands import WEEKDAYS, Operand
-from starling_segments.language.operators.table import DATE, NextChange, Operator, Test, negative
+from starling_segments.language.operators.table import DATE, NextChange, Operator, Test, constant_work, negative
 
 _DATE_KIND = frozenset({DATE})
+_DATE_WORK, _ANNIVERSARY_WORK = constant_work(6), constant_work(25)
+"""Most of it for reading a text as a date."""
 
 
 def _fixed(operand: Operand, holds: Callable[[int, int, int], bool]) -> Operator:
@@ -27,7 +29,7 @@ def _fixed(operand: Operand, holds: Callable[[int, int, int], bool]) -> Operator
 
         return test
 
-    return Operator(_DATE_KIND, operand, build, zoned=True)
+    return Operator(_DATE_KIND, operand, build, zoned=True, work=_DATE_WORK)
 
 
 def _moving(holds: Callable[[int, int, int], bool], changes_at: Callable[[int, int], tuple[int, ...]]) -> Operator:
@@ -47,7 +49,7 @@ def _moving(holds: Callable[[int, int, int], bool], changes_at: Callable[[int, i
 
         return after
 
-    return Operator(_DATE_KIND, operands.DURATION, build, next_change, zoned=True)
+    return Operator(_DATE_KIND, operands.DURATION, build, next_change, zoned=True, work=_DATE_WORK)
 
 
 def _anniversary(length_ms: int, zone: ZoneInfo) -> Test:
@@ -79,7 +81,7 @@ def _calendar(operand: Operand, part: Callable[[datetime], object]) -> Operator:
 
         return holds
 
-    return Operator(_DATE_KIND, operand, build, zoned=True)
+    return Operator(_DATE_KIND, operand, build, zoned=True, work=_DATE_WORK)
 
 
 _ON = _fixed(operands.DATE, lambda t, start, end: start <= t < end)
@@ -94,7 +96,9 @@ OPERATORS: Mapping[str, Operator] = {
     "older_than": _moving(lambda t, now, d: t <= now - d, lambda t, d: (t + d,)),
     "within_next": _moving(lambda t, now, d: now < t <= now + d, lambda t, d: (t - d, t)),
     "later_than": _moving(lambda t, now, d: t > now + d, lambda t, d: (t - d,)),
-    "anniversary_within_next": Operator(_DATE_KIND, operands.DURATION, _anniversary, _anniversary_changes, zoned=True),
+    "anniversary_within_next": Operator(
+        _DATE_KIND, operands.DURATION, _anniversary, _anniversary_changes, zoned=True, work=_ANNIVERSARY_WORK
+    ),
     "day_is": _calendar(operands.DAY, lambda day: day.day),
     "month_is": _calendar(operands.MONTH, lambda day: day.month),
     "weekday_is": _calendar(operands.WEEKDAY, lambda day: WEEKDAYS[day.weekday()]),

@@ -16,9 +16,21 @@ Comparison = Callable[[Any, Any, int], bool]
 NextChange = Callable[[Any, int], int | None]
 """(observed value, instant) -> the earliest later instant at which time alone changes the truth."""
 
+Work = Callable[[Any], float]
+"""operand -> the worst-case work of one test, in points of about a microsecond."""
+
 TEXT, NUMBER, FLAG, DATE, ARRAY, OBJECT = "text", "number", "flag", "date", "array", "object"
 ANYTHING = frozenset({TEXT, NUMBER, FLAG, DATE, ARRAY, OBJECT})
 NUMBER_TYPES = frozenset({int, float})
+
+
+def constant_work(points: float) -> Work:
+    """Return the work of a test that does not depend on the operand."""
+    return lambda _operand: points
+
+
+SIMPLE_WORK = constant_work(0.1)
+"""Comparing two scalars, or looking one up in a set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +39,8 @@ class Operator:
 
     `build(operand, zone)` returns the test. `next_change` is set if time alone changes the truth. `zoned`: the test depends on the
     segment's timezone. `ignores_case`: supports `ignore_case`. `filters`: its operand is a `where` over the items instead of a
-    `value`. `negates`: it is the negation of another operator.
+    `value`. `negates`: it is the negation of another operator. `work`: the worst-case work of one test; that of `filters` follows
+    from their `where`.
     """
 
     fits: frozenset[str]
@@ -38,6 +51,7 @@ class Operator:
     ignores_case: bool = False
     filters: bool = False
     negates: bool = False
+    work: Work = SIMPLE_WORK
 
 
 def negative(positive: Operator) -> Operator:
