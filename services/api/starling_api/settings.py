@@ -38,6 +38,18 @@ class ApiSettings(ServiceSettings):
     feed_heartbeat_seconds: Annotated[
         float, Field(gt=0, le=300, description="interval of heartbeat comments on a live feed without changes")
     ] = 15
+    segment_work: Annotated[
+        int, Field(ge=10, description="most work of one event with a segment, in points of about a microsecond; beyond it 422")
+    ] = 1_000
+    segment_state_bytes: Annotated[int, Field(ge=1_024, description="most state of one user with a segment; beyond it 422")] = (
+        2_097_152
+    )
+    workspace_segments: Annotated[
+        int, Field(ge=1, description="most segments of a workspace that are not archived; beyond it 422")
+    ] = 2_000
+    workspace_work: Annotated[
+        int, Field(ge=10, description="most work of one event with all segments of a workspace that are not paused; beyond it 422")
+    ] = 500_000
     backfill_from_records: Annotated[
         int,
         Field(

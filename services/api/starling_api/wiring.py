@@ -15,6 +15,7 @@ from starling_api.backfills.wiring import BackfillService
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.in_force import Definitions
 from starling_api.definitions.publisher import Publisher
+from starling_api.definitions.quota import Quota
 from starling_api.definitions.repository import CassandraClaims, CassandraDefinitions, CassandraResponses
 from starling_api.feed.reader import TopicFeed
 from starling_api.feed.streams import Streams
@@ -44,6 +45,7 @@ from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros
 from starling_common.time.timezones import Timezones
 from starling_common.wire import Registry, RegistryUnavailable, SchemaMissing
+from starling_segments import CostLimits
 
 _SWEEP_SECONDS = 30.0
 """Interval of the search for claims whose process died before it published them."""
@@ -114,8 +116,11 @@ def build_api(settings: ApiSettings) -> Api:
     queries = Queries(definitions, audience, partitions, backfills.of_segment)
     list_store = CassandraLists(database)
     zone_of = Timezones(settings.timezones).of
+    limits = CostLimits(settings.segment_work, settings.segment_state_bytes)
+    quota = Quota(limits, settings.workspace_segments, settings.workspace_work)
+    claims = CassandraClaims(database)
     commands = Commands(
-        CassandraClaims(database), definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_stopped, zone_of
+        claims, definitions, publisher.publish, wall_clock_micros, time.sleep, queries.is_stopped, zone_of, quota=quota
     )
     services = Services(
         commands=commands,

@@ -10,6 +10,7 @@ from starling_api.backfills.backfills import Backfills
 from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Change, Definition
 from starling_api.definitions.in_force import Definitions
+from starling_api.definitions.quota import Quota
 from starling_api.feed.changes import FeedStep, Span
 from starling_api.feed.streams import Streams
 from starling_api.http.auth import Tokens
@@ -284,11 +285,14 @@ class World:
     on_sleep: Callable[[], None] = lambda: None
     slept_seconds: float = 0.0
     timezones: str = ""
+    quota: Quota | None = None
 
     @property
     def commands(self) -> Commands:
         zone_of = Timezones(self.timezones).of
-        return Commands(self.claims, self.reader, self.publish, lambda: self.micros, self.sleep, self.queries.is_stopped, zone_of)
+        return Commands(
+            self.claims, self.reader, self.publish, lambda: self.micros, self.sleep, self.queries.is_stopped, zone_of, self.quota
+        )
 
     @property
     def queries(self) -> Queries:

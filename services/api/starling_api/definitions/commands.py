@@ -25,6 +25,7 @@ from starling_api.definitions.definition import (
     users_of,
 )
 from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, Document, Kind, new_secret
+from starling_api.definitions.quota import Quota
 from starling_api.http.errors import Archived, InUse, NotFound, ReadOnly, ResourceBusy, VersionConflict
 from starling_api.ports import Claim, Claims, DefinitionReader, NowMicros, Publish, Sleep
 from starling_common.cassandra.read_models import ARCHIVED
@@ -54,6 +55,8 @@ class Commands:
     """Returns whether no partition evaluates the segment (workspace, key) any more."""
     zone_of: Callable[[str], str] = lambda _workspace: DEFAULT
     """Returns the default time zone of a workspace's segments. It is stored in the document."""
+    quota: Quota | None = None
+    """None: unlimited."""
     is_dry: bool = False
     """True: validate and return the result without an effect."""
 
@@ -61,6 +64,7 @@ class Commands:
         """Create a definition and return its first version. Raises: DefinitionRefused (also `key_taken`), ResourceBusy."""
         known = self._known(kind, author, except_key=None)
         kept = _read(kind, _with_secret(kind, document, None), known)
+        self._check_quota(kind, author, {kept["key"]: kept})
         change = defined(kind.name, author, kept, self.now_micros())
         if self._claim(change, None):
             return self._carry_out(change, author)
@@ -79,9 +83,12 @@ class Commands:
             if before.action == "ARCHIVED":
                 raise Archived(f"{key!r} is archived: create a {kind.title} with another key")
             refuse_read_only(document, current)
-            kept = _read(kind, _with_secret(kind, _with_key(document, key), before), self._known(kind, author, except_key=key))
+            known = _without_limits(self._known(kind, author, except_key=key), document, before)
+            kept = _read(kind, _with_secret(kind, _with_key(document, key), before), known)
             if is_same(kept, before.document) and is_same(kept, current.document):
                 return current
+            if before.action != PAUSED_ACTION:
+                self._check_quota(kind, author, {key: kept})
             change = after(current, revised(before, author, kept, kind.meaning, self.now_micros()))
             if self._claim(change, before):
                 return self._carry_out(change, author)
@@ -132,6 +139,8 @@ class Commands:
             known = replace(known, segments={**known.segments, key: used}, taken_keys=known.taken_keys | {key})
         if errors:
             raise DefinitionRefused(tuple(errors))
+        evaluated = [step for step in steps if step.change is not None and step.change.action != PAUSED_ACTION]
+        self._check_quota(SEGMENTS, author, {step.definition.key: step.definition.document for step in evaluated})
         return steps
 
     def _step(self, author: Author, document: object, known: Known, taken: AbstractSet[str]) -> Step:
@@ -144,7 +153,7 @@ class Commands:
         if before.action == "ARCHIVED":
             raise Archived(f"{key!r} is archived: create a segment with another key")
         refuse_read_only(document, current)
-        kept = _read(SEGMENTS, document, replace(known, taken_keys=frozenset(taken)))
+        kept = _read(SEGMENTS, document, _without_limits(replace(known, taken_keys=frozenset(taken)), document, before))
         if is_same(kept, before.document) and is_same(kept, current.document):
             return Step(before, None, current)
         change = after(current, revised(before, author, kept, SEGMENTS.meaning, self.now_micros()))
@@ -207,6 +216,8 @@ class Commands:
                 raise Archived(f"{key!r} is archived: only a segment in use can be paused or resumed")
             if (before.action == PAUSED_ACTION) is to_pause:
                 return current
+            if not to_pause:
+                self._check_quota(kind, author, {key: before.document})
             change = after(current, (paused if to_pause else resumed)(before, author, self.now_micros()))
             if self._claim(change, before):
                 return self._carry_out(change, author)
@@ -289,7 +300,13 @@ class Commands:
             lists=frozenset(one.key for one in lists if one.status != ARCHIVED),
             accounts=True,
             timezone=self.zone_of(author.workspace),
+            limits=None if self.quota is None or kind is not SEGMENTS else self.quota.definition,
         )
+
+    def _check_quota(self, kind: Kind, author: Author, changed: Mapping[str, Mapping[str, Any]]) -> None:
+        """Raise DefinitionRefused if the changed segments, which will be evaluated, exceed the quota of the workspace."""
+        if self.quota is not None and kind is SEGMENTS and changed:
+            self.quota.check(self.reader.definitions(author.workspace, SEGMENTS.name), changed)
 
     def _users_of(self, kind: Kind, author: Author, key: str) -> list[str]:
         if kind.name not in USES:
@@ -302,6 +319,12 @@ def _read(kind: Kind, document: object, known: Known) -> Document:
     kept = kind.read(document, known)
     check_bounds(kept)
     return kept
+
+
+def _without_limits(known: Known, document: object, before: Change) -> Known:
+    """Return the keys without limits for a document with the stored condition: a stored definition can always be renamed."""
+    same = isinstance(document, Mapping) and "where" in before.document and is_same(document.get("where"), before.document["where"])
+    return replace(known, limits=None) if same else known
 
 
 def _with_key(document: object, key: str) -> object:
