@@ -35,6 +35,9 @@ class ApiSettings(ServiceSettings):
         float, Field(gt=0, le=600, description="most time for a body, 20 times as much for an upload; beyond it 408")
     ] = 30
     feed_streams: Annotated[int, Field(ge=1, le=1000, description="clients that may follow the feed live at the same time")] = 32
+    workspace_feed_streams: Annotated[
+        int, Field(ge=1, le=1000, description="clients of one workspace that may follow the feed live at the same time")
+    ] = 16
     feed_heartbeat_seconds: Annotated[
         float, Field(gt=0, le=300, description="interval of heartbeat comments on a live feed without changes")
     ] = 15

@@ -104,7 +104,7 @@ def build_api(settings: ApiSettings) -> Api:
     definitions = CassandraDefinitions(database)
     registry = Registry(settings.registry.url)
     feed = TopicFeed(settings.kafka.brokers, registry)
-    streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds)
+    streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds, settings.workspace_feed_streams)
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
     audience, states = CassandraAudience(database), SegmenterStates(database, settings.kafka.brokers, registry)
     backfill = BackfillService(settings, registry)

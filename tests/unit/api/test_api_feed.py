@@ -157,11 +157,11 @@ def test_streams_are_bounded_send_heartbeats_and_end() -> None:
 
     async def use() -> list[str]:
         streams = Streams(1, 0.0)
-        stream = streams.open(batches())
+        stream = streams.open(batches(), "acme")
         with pytest.raises(TooManyStreams):
-            streams.open(batches())
+            streams.open(batches(), "acme")
         sent = await _run(stream, streams)
-        streams.open(iter(()))  # its place is free again
+        streams.open(iter(()), "acme")  # its place is free again
         streams.close()
         return sent
 
@@ -196,8 +196,19 @@ def test_a_stream_ends_without_an_exception_when_its_source_fails() -> None:
 
     async def use() -> list[str]:
         streams = Streams(1, 15)
-        sent = await _run(streams.open(batches()), streams)
+        sent = await _run(streams.open(batches(), "acme"), streams)
         streams.close()
         return sent
 
     assert asyncio.run(use()) == ["retry: 1000\n", "id: c1\ndata: {}\n\n", ""]
+
+
+def test_one_workspace_cannot_hold_every_stream() -> None:
+    streams = Streams(2, 15, 1)
+    streams.open(iter(()), "acme")
+    with pytest.raises(TooManyStreams, match="1 clients of this workspace"):
+        streams.open(iter(()), "acme")
+    streams.open(iter(()), "other")
+    streams.closed("acme")
+    streams.open(iter(()), "acme")
+    streams.close()

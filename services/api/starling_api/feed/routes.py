@@ -57,7 +57,7 @@ def feed(request: Request, services: UsedServices, query: Annotated[FeedRequest,
     """
     if EVENT_STREAM in request.headers.get("accept", ""):
         position = starting(query.after, services.feed.spans())
-        return services.streams.open(follow(services.feed, query, position))
+        return services.streams.open(follow(services.feed, query, position), query.workspace)
     as_of = _as_of(services)
     page = read_page(services.feed, query)
     cursor = cursor_of(page.position)

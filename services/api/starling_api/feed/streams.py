@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -30,10 +31,12 @@ Batches = Iterator[Sequence[tuple[str, Mapping[str, Any]]]]
 class Streams:
     """The streams of this process. They block threads of their own pool, not those of other requests."""
 
-    def __init__(self, most: int, heartbeat_seconds: float) -> None:
+    def __init__(self, most: int, heartbeat_seconds: float, most_of_workspace: int | None = None) -> None:
+        """`most`: streams of the process; `most_of_workspace`: of one workspace, None for all of them."""
         self.heartbeat_seconds = heartbeat_seconds
         self._most = most
-        self._open = 0
+        self._most_of_workspace = most if most_of_workspace is None else most_of_workspace
+        self._open: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._threads = ThreadPoolExecutor(most, "stream")
@@ -43,22 +46,27 @@ class Streams:
         """Return whether the process is stopping."""
         return self._ending.is_set()
 
-    def open(self, batches: Batches) -> "EventStream":
+    def open(self, batches: Batches, workspace: str) -> "EventStream":
         """Return a streaming response. Raises: TooManyStreams."""
         with self._lock:
-            if self._open >= self._most:
+            if self._open[workspace] >= self._most_of_workspace:
+                limit = self._most_of_workspace
+                raise TooManyStreams(f"{limit} clients of this workspace follow the feed, which is the limit: read pages")
+            if self._open.total() >= self._most:
                 raise TooManyStreams(f"{self._most} clients follow the feed, which is the limit: retry later, or read pages")
-            self._open += 1
-        return EventStream(self, batches)
+            self._open[workspace] += 1
+        return EventStream(self, batches, workspace)
 
     async def next_of(self, batches: Batches) -> Sequence[tuple[str, Mapping[str, Any]]] | None:
         """Return the next step; None at the end."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, next, batches, None)
 
-    def closed(self) -> None:
-        """Release the place of a closed stream."""
+    def closed(self, workspace: str) -> None:
+        """Release the place of a closed stream of the workspace."""
         with self._lock:
-            self._open -= 1
+            self._open[workspace] -= 1
+            if not self._open[workspace]:
+                del self._open[workspace]
 
     def end(self) -> None:
         """End every stream at its next step."""
@@ -72,11 +80,12 @@ class Streams:
 class EventStream(StreamingResponse):
     """One streaming response. Its iterator is closed when the response ends for any reason."""
 
-    def __init__(self, streams: Streams, batches: Batches) -> None:
+    def __init__(self, streams: Streams, batches: Batches, workspace: str) -> None:
         # A buffering proxy would delay the events.
         super().__init__(self._events(), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self._streams = streams
         self._batches = batches
+        self._workspace = workspace
         self._step: asyncio.Future[Any] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,7 +93,7 @@ class EventStream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._streams.closed()
+            self._streams.closed(self._workspace)
             if self._step is None or self._step.done():
                 self._close()
             else:

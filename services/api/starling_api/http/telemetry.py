@@ -17,6 +17,9 @@ CORRELATION_HEADER: Final = b"x-correlation-id"
 _SANE: Final = re.compile(rb"[\x21-\x7e]{1,100}")
 _PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""A client can send any text as the method; without a bound each one would be a series."""
+
 
 class Telemetry:
     """The outermost ASGI middleware."""
@@ -54,7 +57,8 @@ class Telemetry:
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
-        self._requests.labels(route, scope["method"], status).inc()
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._requests.labels(route, method, status).inc()
         self._seconds.labels(route).observe(seconds)
         if route not in _PROBES:
             log(__name__).info("request_answered", method=scope["method"], route=route, status=status, ms=round(seconds * 1000, 1))
