@@ -53,6 +53,15 @@ class ApiSettings(ServiceSettings):
     workspace_work: Annotated[
         int, Field(ge=10, description="most work of one event with all segments of a workspace that are not paused; beyond it 422")
     ] = 500_000
+    workspace_previews: Annotated[
+        int, Field(ge=1, le=500, description="previews, diffs and exports of one workspace at the same time")
+    ] = 4
+    workspace_previews_waiting: Annotated[
+        int, Field(ge=0, le=500, description="previews, diffs and exports of one workspace that wait for a place; beyond it 429")
+    ] = 8
+    workspace_previews_wait_seconds: Annotated[
+        float, Field(gt=0, le=60, description="most time that one of them waits; beyond it 429")
+    ] = 10
     backfill_from_records: Annotated[
         int,
         Field(

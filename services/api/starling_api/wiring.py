@@ -21,6 +21,7 @@ from starling_api.feed.reader import TopicFeed
 from starling_api.feed.streams import Streams
 from starling_api.http.auth import Tokens
 from starling_api.http.dependencies import Services
+from starling_api.http.gate import Gate
 from starling_api.lists.lists import Lists
 from starling_api.lists.publisher import ListFeed
 from starling_api.lists.store import CassandraLists
@@ -136,6 +137,7 @@ def build_api(settings: ApiSettings) -> Api:
         exports=Exports(queries, list_store, states),
         backfills=backfills,
         body_timeout_seconds=settings.body_timeout_seconds,
+        gate=Gate(settings.workspace_previews, settings.workspace_previews_waiting, settings.workspace_previews_wait_seconds),
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     # Reads need the database alone, so an unreachable broker must not take the process out of the load balancer.

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -18,6 +18,7 @@ from starling_api.feed.changes import Feed
 from starling_api.feed.streams import Streams
 from starling_api.http.auth import Caller, Role, Tokens
 from starling_api.http.errors import BadRequest, BodyTimeout, Forbidden, TooLarge, Unauthenticated
+from starling_api.http.gate import Gate
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, PageOf
 from starling_api.lists.lists import Lists
 from starling_api.ports import Answers
@@ -54,6 +55,7 @@ class Services:
     exports: Exports
     backfills: Backfills
     body_timeout_seconds: float = 30.0
+    gate: Gate = field(default_factory=lambda: Gate(4, 8, 10))
 
 
 @dataclass(frozen=True, slots=True)

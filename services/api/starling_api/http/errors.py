@@ -117,6 +117,12 @@ class TooManyStreams(ApiError):
     code = "too_many_streams"
 
 
+class TooManyRequests(ApiError):
+    """The workspace has too many expensive requests at the same time."""
+
+    code = "too_many_requests"
+
+
 class SegmentBackfilling(ApiError):
     """The segmenter has not applied the newest version yet."""
 

@@ -39,7 +39,7 @@ _HEADERS: Final[Mapping[str, Document]] = {
     "Retry-After": {"description": "Seconds to wait before the same request is sent again", "schema": {"type": "integer"}},
     "WWW-Authenticate": {"description": "Always `Bearer`", "schema": {"type": "string"}},
 }
-_HEADERS_OF: Final[Mapping[int, tuple[str, ...]]] = {401: ("WWW-Authenticate",), 503: ("Retry-After",)}
+_HEADERS_OF: Final[Mapping[int, tuple[str, ...]]] = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
 _TAGGED: Final = frozenset({"Segment", "Trait", "Webhook", "List"})
 """Schemas whose responses have an ETag."""
 
@@ -66,7 +66,7 @@ def openapi_document(app: FastAPI) -> Document:
         _complete(operation, parameters)
     document["components"] |= {
         "parameters": dict(sorted(parameters.items())),
-        "headers": dict(_HEADERS),
+        "headers": {_component(name): header for name, header in _HEADERS.items()},
         "responses": {entry.component: _problem_response(status) for status, entry in sorted(PROBLEMS.items())},
     }
     return document
@@ -141,8 +141,13 @@ def _problem_response(status: int) -> Document:
     }
 
 
+def _component(header: str) -> str:
+    """Return the name of a header's component: the correlation id is referred to by every response, so its name is short."""
+    return "Id" if header == "X-Correlation-Id" else header
+
+
 def _header_references(*names: str) -> dict[str, Document]:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+    return {name: {"$ref": f"#/components/headers/{_component(name)}"} for name in names}
 
 
 def _public_name(name: str) -> str:

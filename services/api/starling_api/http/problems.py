@@ -32,6 +32,7 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
     errors.VersionConflict: 412,
     errors.TooLarge: 413,
     errors.IdempotencyKeyReused: 422,
+    errors.TooManyRequests: 429,
     errors.NotAvailable: 501,
     errors.ResourceBusy: 503,
     errors.TooManyStreams: 503,
@@ -40,6 +41,7 @@ _STATUS: Final[Mapping[type[errors.ApiError], int]] = {
 _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     401: {"WWW-Authenticate": "Bearer"},
     408: {"Connection": "close"},
+    429: {"Retry-After": "1"},
     503: {"Retry-After": "1"},
 }
 _VERBS: Final = ("GET", "PUT", "POST", "DELETE")
@@ -85,6 +87,10 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
     422: Problem(
         "Invalid", "The body is invalid; `errors` lists every error",
         "invalid_definition", "/where/op: there is no operator 'like'",
+    ),
+    429: Problem(
+        "TooManyRequests", "The workspace has too many expensive requests at the same time",
+        "too_many_requests", "the queue of this workspace is full: retry later",
     ),
     500: Problem("Internal", "The server failed", "internal_error", "internal error; correlation id c-1"),
     501: Problem("NotYet", "This is not available yet", "not_yet", "GET /v1/campaigns is not available yet"),

@@ -34,13 +34,14 @@ def _answers(model: Any, *problems: int) -> dict[int | str, dict[str, Any]]:
     tags=["segments"],
     operation_id="preview_segment",
     summary="Estimate the number of users of a condition",
-    responses=_answers(PreviewModel, 413, 422, 501),
+    responses=_answers(PreviewModel, 413, 422, 429, 501),
     openapi_extra=_BODY,
 )
 def preview(services: UsedServices, caller: Viewer, request: Request, wanted: PreviewRequest) -> Response:
     """The estimated number with its 95 % confidence interval, and a sample of the users. Nothing is stored."""
     known = services.commands.known(SEGMENTS, author_of(request, caller))
-    return JSONResponse(services.previews.preview(caller.workspace, wanted, known))
+    with services.gate.admitted(caller.workspace):
+        return JSONResponse(services.previews.preview(caller.workspace, wanted, known))
 
 
 @preview_router.post(
@@ -48,13 +49,14 @@ def preview(services: UsedServices, caller: Viewer, request: Request, wanted: Pr
     tags=["segments"],
     operation_id="diff_segment",
     summary="Estimate the entries and exits of a changed condition",
-    responses=_answers(DiffModel, 404, 409, 413, 422, 501),
+    responses=_answers(DiffModel, 404, 409, 413, 422, 429, 501),
     openapi_extra=_BODY,
 )
 def diff(key: str, services: UsedServices, caller: Viewer, request: Request, wanted: PreviewRequest) -> Response:
     """The number of users that would enter, leave and stay, with a sample of each. Nothing is stored."""
     known = services.commands.known(SEGMENTS, author_of(request, caller), except_key=key)
-    return JSONResponse(services.previews.diff(caller.workspace, key, wanted, known))
+    with services.gate.admitted(caller.workspace):
+        return JSONResponse(services.previews.diff(caller.workspace, key, wanted, known))
 
 
 @preview_router.get(

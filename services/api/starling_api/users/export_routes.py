@@ -18,14 +18,15 @@ export_router = APIRouter(prefix="/v1", tags=["users"])
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"model": ExportModel},
-    **problems(*COMMON, 404),
+    **problems(*COMMON, 404, 429),
 }
 
 
 @export_router.get(USER + "/export", operation_id="export_user", summary="Export all data of a user", responses=_ANSWERS)
 def export(user_id: str, services: UsedServices, caller: Annotated[Caller, Depends(at_least(Role.ADMIN))]) -> Response:
     """Profile, memberships, lists, the state of the segmenter and the events of the last 30 days. Needs the role admin."""
-    document, events = services.exports.export(caller.workspace, user_id)
+    with services.gate.admitted(caller.workspace):
+        document, events = services.exports.export(caller.workspace, user_id)
     return StreamingResponse(_json_chunks(document, events), media_type="application/json")
 
 
