@@ -112,7 +112,6 @@ ALLOWED: Final[Mapping[str, str]] = {
     "validation.py:CODES": "the codes of the contract; a test compares them with the language",
     # tests
     "conftest.py:_split_scope": "pytest-xdist calls it",
-    "test_api_backfills.py:proxy": "the client of Kubernetes reads it",
     "test_settings_reference.py:retention_days": "read from the model's fields",
     **dict.fromkeys(
         (

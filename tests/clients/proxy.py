@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import gzip
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -15,6 +17,10 @@ UNAVAILABLE: Final = "503"
 RESET: Final = "reset"
 FAULTS: Final = (LOST, RATE_LIMITED, UNAVAILABLE, RESET)
 
+_MOST_FAULTS: Final = 2
+"""For one batch: clients give up after three failed attempts."""
+_GZIP: Final = b"\x1f\x8b"
+_MESSAGE_ID: Final = re.compile(rb'"messageId":\s*"[^"]*"')
 _REFUSALS: Final = {RATE_LIMITED: ("429 Too Many Requests", "Retry-After: 1\r\n"), UNAVAILABLE: ("503 Service Unavailable", "")}
 
 
@@ -29,9 +35,10 @@ class FaultyProxy:
     """Forwards HTTP/1.1 requests to one server. Only requests with a method of `POST` meet faults."""
 
     def __init__(self, upstream_port: int, faults: Sequence[str]) -> None:
-        """`faults`: the kinds after which the client repeats a request. At most two in a row: a client gives up after three."""
+        """`faults`: the kinds after which the client repeats a request."""
         self.seen: Counter[str] = Counter()
         self._upstream_port = upstream_port
+        self._given: Counter[bytes] = Counter()
         once = [fault for kind in faults for fault in (None, kind)]
         self._plan = cycle([*once, None, *faults[:2]])
 
@@ -45,7 +52,13 @@ class FaultyProxy:
             server.close()
 
     def _next_fault(self, request: _Request) -> str | None:
-        return next(self._plan) if request.method == "POST" else None
+        if request.method != "POST":
+            return None
+        first = _MESSAGE_ID.search(gzip.decompress(request.body) if request.body.startswith(_GZIP) else request.body)
+        fault = next(self._plan) if first is not None and self._given[first[0]] < _MOST_FAULTS else None
+        if fault and first:
+            self._given[first[0]] += 1
+        return fault
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):

@@ -325,7 +325,7 @@ def profiles_job() -> Refuse:
     def refuse(value: bytes, headers: Headers) -> Letter:
         batch = pa.RecordBatch.from_pylist([_raw(BEHAVIOUR, value, headers)], _SHAPE)
         plans = profiles._plans(job.definitions)
-        chunks = profiles._chunks(batch, ChunkBuilder(profiles._reading(job, plans), plans))
+        chunks = profiles._chunks(batch, ChunkBuilder(profiles._decoders(job, plans), plans))
         [refusal] = [refusal for chunk in chunks.values() for refusal in chunk.refused]
         published: Headers = [("correlation_id", refusal.correlation_id.encode())]
         return _letter(refusal.value, refusal.key, published, refusal.timestamp_ms)

@@ -23,7 +23,8 @@ from starling_segments.aggregates.sketches import with_amounts, with_values
 from starling_segments.aggregates.sliding import SlidingDistinct
 from starling_segments.aggregates.sliding_distributions import SlidingFrequencies, SlidingQuantiles
 from starling_segments.engine.sequences import bounds
-from starling_segments.engine.sequences.bounds import MAX_CAPTURED_BYTES, MAX_COMBINATION_BYTES, MAX_COMBINATIONS
+from starling_segments.engine.sequences.bounds import MAX_CAPTURED_BYTES, MAX_COMBINATION_BYTES
+from starling_segments.language.bounds import MAX_COMBINATIONS
 from starling_segments.language.tree import EventSelector, Measure, MeasureName
 
 Doc = dict[str, Any]

@@ -15,8 +15,7 @@ from starling_common.wire import RegistryUnavailable
 from starling_segments.measures import MeasurePlan
 from starling_spark.jobs.profiles import transform
 from starling_spark.jobs.profiles.folding import Chunk, PartitionFold, Refusal
-from starling_spark.jobs.profiles.matches import ChunkBuilder
-from starling_spark.jobs.profiles.matches import Reading as EventReading
+from starling_spark.jobs.profiles.matches import ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.outputs import computed_encoder, unpack
 from starling_spark.jobs.profiles.plans import compile_traits
 from starling_spark.kafka.codec import TopicSchema, Wire
@@ -39,8 +38,8 @@ def _chunk(values: list[bytes], error: Exception | None = None) -> tuple[Chunk, 
         refused.append((raw.value, code))
         return Refusal(raw.key, raw.value or b"", raw.timestamp_ms, "")
 
-    reading = EventReading("events", Clock.EVENT, 0, read_event, lambda _: (0, ""), refuse)
-    builder = ChunkBuilder(reading, compile_traits(traits(defined("n", ORDERS))))
+    decoders = RecordDecoders("events", Clock.EVENT, 0, read_event, lambda _: (0, ""), refuse)
+    builder = ChunkBuilder(decoders, compile_traits(traits(defined("n", ORDERS))))
     for offset, value in enumerate(values):
         raw = Raw("events", 0, offset, 7, b"k", value, None)
         builder.add(raw.topic, raw.partition, raw.timestamp_ms, raw.value, partial(_same, raw))

@@ -10,7 +10,7 @@ import pytest
 from starling_common.settings import Clock
 from starling_common.wire import DecodeError
 from starling_spark.jobs.profiles.folding import Computed, Refusal
-from starling_spark.jobs.profiles.matches import ChunkBuilder, Reading
+from starling_spark.jobs.profiles.matches import ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.outputs import RECORDS_PER_PACK, OutputBatches, computed_encoder, unpack
 from starling_spark.jobs.profiles.plans import compile_traits
 from starling_spark.kafka.codec import TopicSchema, Wire
@@ -37,7 +37,7 @@ def chunks(clock: Clock, *raws: Raw, not_before_ms: int = 0) -> dict[int, tuple[
     def refuse(raw: Raw, code: str, message: str) -> Refusal:
         return Refusal(raw.key, f"{code}: {message}".encode(), raw.timestamp_ms, "")
 
-    reading = Reading("events", clock, not_before_ms, read_event, read_clock, refuse)
+    reading = RecordDecoders("events", clock, not_before_ms, read_event, read_clock, refuse)
     builder = ChunkBuilder(reading, compile_traits(traits(defined("n", ORDERS))))
     for raw in raws:
         builder.add(raw.topic, raw.partition, raw.timestamp_ms, raw.value, partial(_same, raw))
