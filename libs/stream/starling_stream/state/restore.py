@@ -24,6 +24,8 @@ from starling_stream.state.restore_point import Base, Choice, OnDisk, Span, choo
 from starling_stream.state.unflushed import TailCollector
 
 _REQUEST_SECONDS: Final = 30.0
+_NEW_LEADER_SECONDS: Final = 5.0
+"""How long a topic may end before the committed offset: the high watermark of a new leader is behind at first."""
 _BATCH: Final = 10_000
 _READER: Final = {"enable.partition.eof": True, "check.crcs": True, "fetch.wait.max.ms": 20}
 """The broker reports the end of a log after that wait; the client's default of half a second dominated short restores."""
@@ -93,7 +95,7 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
         committed_offsets = _stable_offsets(consumer, plan, stop)
         # The records of committed transactions lie before the end of this span, because their input offsets are stable. Their
         # markers may still be in transit, so the tail is read to the end and not only to the last stable offset.
-        span, inputs = _ranges(plan, committed_offsets)
+        span, inputs = _ranges(plan, committed_offsets, stop)
         # Without a committed offset the consumer resumes at the first retained record.
         offsets = {topic: one.start if one.committed is None else one.committed for topic, one in inputs.items()}
         lap.ends("offsets")
@@ -177,12 +179,17 @@ def _check_offsets(plan: Plan, meta: TaskMeta, inputs: Mapping[str, InputRange],
         )
 
 
-def _ranges(plan: Plan, committed_offsets: Mapping[str, tuple[int, str]]) -> tuple[Span, dict[str, InputRange]]:
+def _ranges(plan: Plan, committed_offsets: Mapping[str, tuple[int, str]], stop: Event) -> tuple[Span, dict[str, InputRange]]:
     """Return the span of the changelog, open transactions included, and the range of each input."""
     reader = Consumer(consumer_config(plan.brokers, plan.group, **{"isolation.level": "read_uncommitted"}))
     try:
         span = _watermarks(reader, plan.changelog, plan.partition)
-        return span, input_ranges(reader, plan.inputs, plan.partition, committed_offsets)
+        deadline = time.monotonic() + _NEW_LEADER_SECONDS
+        while True:
+            inputs = input_ranges(reader, plan.inputs, plan.partition, committed_offsets)
+            is_behind = any(one.committed is not None and one.committed > one.end for one in inputs.values())
+            if not is_behind or time.monotonic() > deadline or stop.wait(_BATCH_SECONDS):
+                return span, inputs
     finally:
         reader.close()
 
