@@ -132,6 +132,9 @@ def _version_is(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]
     return lambda v, w: version(v) is not None and holds(version(v), version(w))
 
 
+SEARCHED = 1_024
+"""The characters of a text that `contains` and `matches` search, by the reference of the language."""
+
 STANDING: dict[str, Callable[[Any, Any], bool]] = {
     "exists": lambda v, _w: v is not None,
     "empty": lambda v, _w: v is None or v in ("", [], {}),
@@ -144,10 +147,10 @@ STANDING: dict[str, Callable[[Any, Any], bool]] = {
     "lte": lambda v, w: alike(v, w) and v <= w,
     "between": lambda v, w: alike(v, w[0]) and w[0] <= v <= w[1],
     "mod": lambda v, w: is_number(v) and v % w[0] == w[1],
-    "contains": lambda v, w: _texts(v, w, lambda text, part: part in text),
+    "contains": lambda v, w: _texts(v, w, lambda text, part: part in text[:SEARCHED]),
     "starts_with": lambda v, w: _texts(v, w, str.startswith),
     "ends_with": lambda v, w: _texts(v, w, str.endswith),
-    "matches": lambda v, w: isinstance(v, str) and re.search(w, v) is not None,
+    "matches": lambda v, w: isinstance(v, str) and not (len(v) > SEARCHED and "$" in w) and re.search(w, v[:SEARCHED]) is not None,
     "semver_eq": _version_is(lambda v, w: v == w),
     "semver_gt": _version_is(lambda v, w: v > w),
     "semver_gte": _version_is(lambda v, w: v >= w),

@@ -52,6 +52,8 @@ def test_progress_becomes_metrics_and_each_batch_counts_once() -> None:
 class Query:
     """A streaming query as it is looked at."""
 
+    name = "q"
+
     def __init__(self) -> None:
         self.failure: Exception | None = None
         self.lastProgress: Any = None
