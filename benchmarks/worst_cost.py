@@ -30,7 +30,7 @@ from starling_segments import (
 )
 
 Doc = dict[str, Any]
-LIMITS = CostLimits(work=1_000, state_bytes=2 << 20)
+LIMITS = CostLimits(work=2_500, state_bytes=2 << 20)
 """The defaults of the API."""
 EVENTS, STEP_MS = 800, 6_000_000
 RESULT = Path(__file__).parent / "results" / "worst_cost.json"

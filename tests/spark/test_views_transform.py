@@ -34,15 +34,15 @@ def order(
     properties: Any, traits: Any = BERLIN, *, at_ms: int = NOON_MS, products: Iterable[Any] = (), **more: Any
 ) -> dict[str, Any]:
     return {
-        "received_at": 1, "workspace": "w", "user_id": "ann", "event_id": "e", "message_id": "m", "kind": "track",
-        "name": "Order Completed", "event_time": at_ms, "properties": json.dumps(properties), "context": "{}",
+        "received_at": 1, "order": 1, "previous_order": 0, "workspace": "w", "user_id": "ann", "event_id": "e", "message_id": "m",
+        "kind": "track", "name": "Order Completed", "event_time": at_ms, "properties": json.dumps(properties), "context": "{}",
         "traits": json.dumps(traits), "correlation_id": "c", "anonymous_ids": [], "raw_timestamp": None, "raw_sent_at": None,
         "products": [{"category": None, "price": None, "brand": None, "name": None, **one} for one in products],
     } | more  # fmt: skip
 
 
 def frame(spark: SparkSession, *orders: dict[str, Any]) -> DataFrame:
-    instants = {"received_at", "event_time"}
+    instants = {"received_at", "order", "previous_order", "event_time"}
     rows = [
         tuple(datetime.fromtimestamp(one[name] / 1000, UTC) if name in instants else one[name] for name in EVENTS.fieldNames())
         for one in orders

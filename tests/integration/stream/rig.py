@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -192,8 +192,19 @@ class Rig:
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change])
         for altered in admin.incremental_alter_configs([resource]).values():
             altered.result()
-        for deleted in admin.delete_records([TopicPartition(name, number, -1) for number in range(self.partitions)]).values():
-            deleted.result()
+
+        def is_cut() -> bool:
+            places = [TopicPartition(name, number, -1) for number in range(self.partitions)]
+            try:
+                for deleted in admin.delete_records(places).values():
+                    deleted.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.POLICY_VIOLATION:
+                    raise
+                return False
+            return True
+
+        wait_until(is_cut, "the broker to apply the policy")
 
     def events(self, count: int, users: int) -> list[tuple[str, bytes, bytes]]:
         """Return events over both inputs, a second of event time apart, after those made before."""

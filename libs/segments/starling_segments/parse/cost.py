@@ -51,6 +51,8 @@ from starling_segments.parse.filters import checks
 T = TypeVar("T")
 
 CURE: Final = "fewer conditions, a shorter pattern or fewer array predicates here; or two segments instead of one"
+_ELEMENTS: Final = 0.3 * MAX_ELEMENTS
+"""The elements of an array, weighted: a predicate of an element costs less than one that has to find its value."""
 _TESTS_OF_A_TRAIT: Final = 3
 """The old value, the new value, and the tree."""
 _TESTS_OF_A_VALUE: Final = 12
@@ -73,17 +75,17 @@ _LIFETIME: Final[Mapping[MeasureName, tuple[float, int]]] = {
 }
 """Measure -> (points, bytes) of an accumulator over a lifetime, between two dates, or over one of two calendar periods."""
 _WINDOWED: Final[Mapping[MeasureName, tuple[float, int]]] = {
-    "count": (45, 8 * _KB),
-    "sum": (80, 12 * _KB),
-    "avg": (100, 24 * _KB),
-    "min": (120, 12 * _KB),
-    "max": (120, 12 * _KB),
-    "first": (60, 400 * _KB),
+    "count": (15, 8 * _KB),
+    "sum": (45, 12 * _KB),
+    "avg": (65, 24 * _KB),
+    "min": (95, 12 * _KB),
+    "max": (95, 12 * _KB),
+    "first": (100, 400 * _KB),
     "last": (8, 34 * _KB),
-    "distinct": (130, 200 * _KB),
-    "most_frequent": (800, 400 * _KB),
-    "percentile": (450, 200 * _KB),
-    "first_time": (45, 8 * _KB),
+    "distinct": (100, 200 * _KB),
+    "most_frequent": (450, 400 * _KB),
+    "percentile": (350, 200 * _KB),
+    "first_time": (15, 8 * _KB),
     "last_time": (8, 64),
     "days": (40, 24 * _KB),
 }
@@ -167,7 +169,7 @@ def _leaf_parts(leaf: Leaf, pointer: str) -> Iterator[Part]:
             yield Part(pointer, 8, 32)
             yield from _selector_parts(leaf.event, f"{pointer}/first_time")
         case Regularly():
-            yield Part(pointer, 10 + 2.9 * leaf.of, 32 + 18 * leaf.of)
+            yield Part(pointer, 10 + 0.5 * leaf.of, 32 + 18 * leaf.of)
             yield from _selector_parts(leaf.event, f"{pointer}/regularly")
         case Sequence():
             yield from _sequence_parts(leaf, pointer)
@@ -225,7 +227,7 @@ def _predicate_parts(predicate: Predicate, pointer: str) -> Iterator[Part]:
     operator = OPERATORS[predicate.op]
     if operator.filters:
         yield Part(pointer, 0.1 * MAX_ELEMENTS)
-        yield from _times(MAX_ELEMENTS, _filter_parts(predicate.operand, f"{pointer}/where"))
+        yield from _times(_ELEMENTS, _filter_parts(predicate.operand, f"{pointer}/where"))
     else:
         # Texts are folded up to the length of the longest operand (`parse/filters.py`).
         folding = 0.0 if not predicate.ignore_case else 0.5 + 0.0015 * max(map(len, operands.scalars_of(predicate.operand)))
@@ -240,13 +242,13 @@ def _comparison_work(compared: Compared) -> float:
     if operator.operand is operands.TEXTS:
         return 20 + other + operator.work(["x" * (MAX_TEXT // 2)] * MAX_COMPARED_TEXTS)
     if operator.operand is operands.SCALARS:
-        return 20 + other + folding + 0.3 * MAX_ELEMENTS + operator.work([])
+        return 20 + other + folding + 0.1 * MAX_ELEMENTS + operator.work([])
     return 20 + other + folding + operator.work(None)
 
 
 def _path_work(path: str) -> float:
     parts = path.split(".")
-    return 0.06 * len(parts) + 0.3 * MAX_ELEMENTS * parts.count("*")
+    return 0.06 * len(parts) + 0.1 * MAX_ELEMENTS * parts.count("*")
 
 
 def _sequence_parts(sequence: Sequence, pointer: str) -> Iterator[Part]:
@@ -254,7 +256,7 @@ def _sequence_parts(sequence: Sequence, pointer: str) -> Iterator[Part]:
     keeps = False
     for i, step in enumerate(sequence.steps):
         here = f"{pointer}/sequence/{i}"
-        yield Part(here, 3 + (0.25 if step.for_ms else 0.1) * EXACT + _combination_work(sequence.steps, i))
+        yield Part(here, 3 + (0.25 if step.for_ms else 0.04) * EXACT + _combination_work(sequence.steps, i))
         yield from _selector_parts(step.event, here + "/not" if step.negative else here)
         keeps = keeps or any(True for _ in _references(step))
     yield Part(pointer, 60, (400 if keeps else 24) * _KB)
@@ -283,5 +285,5 @@ def _children(group: Group[T], pointer: str) -> Iterator[tuple[T, str]]:
             yield part, f"{pointer}/{group.kind}/{i}"
 
 
-def _times(times: int, parts: Iterable[Part]) -> Iterator[Part]:
+def _times(times: float, parts: Iterable[Part]) -> Iterator[Part]:
     return (replace(part, work=part.work * times) for part in parts)

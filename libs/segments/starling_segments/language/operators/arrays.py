@@ -16,7 +16,7 @@ from starling_segments.language.operators.scalars import one_of, strict_set
 from starling_segments.language.operators.table import ARRAY, Operator, Test, constant_work, negative
 
 _ARRAY_KIND = frozenset({ARRAY})
-_LOOKUPS = constant_work(0.12 * MAX_ELEMENTS)
+_LOOKUPS = constant_work(0.05 * MAX_ELEMENTS)
 
 
 def _has_any(wanted: list[Any], zone: ZoneInfo) -> Test:
