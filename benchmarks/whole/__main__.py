@@ -1,0 +1,149 @@
+"""What one event costs the whole platform, from the edge to the readable membership. Prints tables and writes JSON.
+
+    python -m benchmarks.whole [--users 50000] [--events 200000] [--segments 20] [--changes 1] [--profile]
+
+Starts an instance of its own with real parts, makes every user known, sends the events through `/v1/batch` as fast as the edge
+accepts them, and waits until `starling settle` returns. Processor time is that of each part's processes and their children, less
+what an idle instance uses in the same time; the sender is not part of it.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from whole.load import Load, segments
+from whole.meters import Meters, Reading
+from whole.profiles import profiles
+from whole.report import print_report, result
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "platform.json"
+WRITE_KEY, TOKEN = "local-write-key", "local-admin-token"  # noqa: S105 - documented constants of the local stack
+PATIENCE = "900s"
+
+
+def starling(*words: str, check: bool = True) -> str:
+    """Run a command of the command line; return its output."""
+    done = subprocess.run([sys.executable, "-m", "starling_cli", *words], capture_output=True, text=True, check=False)
+    if check and done.returncode != 0:
+        raise RuntimeError(f"starling {' '.join(words)}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def send(url: str, bodies: Iterator[bytes]) -> None:
+    """Send the bodies over four connections. A refused one (429, 503) is sent again after its `Retry-After`."""
+
+    def one(client: httpx.Client, body: bytes) -> None:
+        while True:
+            answer = client.post("/v1/batch", content=body)
+            if answer.status_code not in (429, 503):
+                answer.raise_for_status()
+                return
+            time.sleep(min(1.0, float(answer.headers.get("Retry-After", "1"))))
+
+    with httpx.Client(base_url=url, auth=(WRITE_KEY, ""), timeout=60) as client, ThreadPoolExecutor(4) as pool:
+        waiting = []
+        for body in bodies:
+            waiting.append(pool.submit(one, client, body))
+            if len(waiting) == 64:
+                waiting.pop(0).result()
+        for future in waiting:
+            future.result()
+
+
+def define(url: str, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+    """Define the segments, and wait until all are in force."""
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as api:
+        for key, where in wanted.items():
+            api.post("/v1/segments", json={"key": key, "name": key, "where": where}).raise_for_status()
+        deadline = time.monotonic() + 300
+        for key in wanted:
+            while api.get(f"/v1/segments/{key}").raise_for_status().json()["status"] != "active":
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{key} is not in force after 300 s")
+                time.sleep(0.2)
+
+
+def measure(arguments: argparse.Namespace, data_dir: Path) -> dict[str, Any]:
+    """Run the load against a running instance; return the result."""
+    instance = ("--data-dir", str(data_dir))
+    status = json.loads(starling("status", "--json", *instance, check=False))
+    urls = status["endpoints"]
+    define(urls["api"], segments(arguments.segments, arguments.changes))
+    load = Load(arguments.users, arguments.changes)
+    for bodies in (load.profiles(), load.first_events(), load.events(arguments.users)):
+        send(urls["ingest"], bodies)
+        starling("settle", "--timeout", PATIENCE, *instance)
+    meters = Meters(status, data_dir)
+    idle = _idle(meters, arguments.idle_seconds)
+    before, began = meters.read(), time.monotonic()
+    with profiles(meters, ROOT / "out" / "platform-profiles", enabled=arguments.profile):
+        send(urls["ingest"], load.events(arguments.events))
+        sent_at = time.monotonic()
+        starling("settle", "--timeout", PATIENCE, *instance)
+        ended = time.monotonic()
+    if not arguments.profile:
+        time.sleep(arguments.flush_seconds)  # the last flush to the backing store belongs to the events
+    after, meted = meters.read(), time.monotonic()
+    meters.close()
+    idle_share = {name: used * (meted - began) for name, used in idle.items()}
+    return result(vars(arguments), before, after, idle_share, sent_seconds=sent_at - began, seconds=ended - began)
+
+
+def _idle(meters: Meters, seconds: float) -> dict[str, float]:
+    """Return the processor seconds that each service uses in a second without events."""
+    time.sleep(10)
+    first: Reading = meters.read()
+    time.sleep(seconds)
+    second = meters.read()
+    return {name: (second.cpu_seconds[name] - used) / seconds for name, used in first.cpu_seconds.items()}
+
+
+def main() -> int:
+    """Run one measurement and print its tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--users", type=int, default=50_000)
+    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--segments", type=int, default=20)
+    parser.add_argument("--changes", type=float, default=1.0, help="membership changes an event by switches, 0 to 3")
+    parser.add_argument("--idle-seconds", type=float, default=10.0)
+    parser.add_argument("--flush-seconds", type=float, default=15.0)
+    parser.add_argument("--scale", action="append", default=[], help="SERVICE=N, as `starling up --scale`")
+    parser.add_argument("--port-base", type=int, default=26_000)
+    parser.add_argument("--data-dir", type=Path, default=ROOT / "out" / "platform")
+    parser.add_argument("--keep", action="store_true", help="leave the instance running")
+    parser.add_argument("--profile", action="store_true", help="profile each Python process with py-spy (slower)")
+    parser.add_argument("--write", action="store_true", help=f"keep the result in {RESULTS.relative_to(ROOT)}")
+    arguments = parser.parse_args()
+    data_dir = arguments.data_dir
+    shutil.rmtree(data_dir, ignore_errors=True)
+    scale = [word for one in arguments.scale for word in ("--scale", one)]
+    instance = ("--data-dir", str(data_dir))
+    starling("up", "--detach", "--no-spark", "--clock", "wall", "--port-base", str(arguments.port_base), *scale, *instance)
+    try:
+        found = measure(arguments, data_dir)
+    finally:
+        if not arguments.keep:
+            starling("down", *instance, check=False)
+            shutil.rmtree(data_dir, ignore_errors=True)
+    print_report(found)
+    if arguments.write:
+        known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        name = f"{arguments.segments} segments, {arguments.changes:g} switches"
+        RESULTS.write_text(json.dumps(known | {name: found}, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
