@@ -17,7 +17,7 @@ FUZZ_SEED ?= 1
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -88,7 +88,10 @@ format: setup ## put all code into the house style
 	@.venv/bin/ruff format --quiet $(SOURCES)
 	@.venv/bin/ruff check --quiet --fix $(SOURCES)
 
-bench: bench-ingest bench-segments bench-segmenter bench-latency bench-preview bench-lists bench-backfill bench-spark bench-stream ## every benchmark; results as JSON in benchmarks/results
+bench: bench-platform bench-ingest bench-segments bench-segmenter bench-latency bench-preview bench-lists bench-backfill bench-spark bench-stream ## every benchmark; results as JSON in benchmarks/results
+
+bench-platform: setup ## what one event costs the whole platform, by part, topic and table (ARGS="--events 20000 --users 5000": minutes)
+	@$(PYTHON) -m benchmarks.whole --write $(ARGS)
 
 bench-ingest: setup ## requests and items a second through the edge
 	@$(PYTHON) benchmarks/ingest.py

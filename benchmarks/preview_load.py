@@ -13,7 +13,7 @@ import shop
 from bench import PARTITIONS, Stack
 
 from starling_common.cassandra.database import Database, Write
-from starling_common.cassandra.read_models import SEGMENT, member_bucket
+from starling_common.cassandra.read_models import SEGMENT, member_bucket, user_partition
 from starling_common.kafka.clients import topic_ids
 from starling_common.kafka.partitioning import partition_of
 from starling_common.values import plan_name, record_key
@@ -41,8 +41,8 @@ _PROGRESS: Final = (
     "VALUES (0, ?, ?, ?, ?)"
 )
 _EVENT: Final = (
-    "INSERT INTO {ks}.user_events (workspace, user_id, event_time_ms, event_id, kind, name, message_id, details, "
-    "received_at_micros, correlation_id) VALUES (?, ?, ?, ?, 'track', ?, ?, ?, ?, 'c')"
+    "INSERT INTO {ks}.user_history (workspace, source_partition, bucket, user_id, event_time_ms, event_id, event) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 _COUNT: Final = (
     "INSERT INTO {ks}.segment_counts (workspace, segment_key, source_partition, entered, exited, counted_offset) "
@@ -151,22 +151,13 @@ def _load_states(backing: CassandraBackingStore, log: str, pool: Sequence[Life],
 
 
 def _events(user: str, events: Sequence[Happened]) -> list[Write]:
-    return [
-        (
-            _EVENT,
-            (
-                WORKSPACE,
-                user,
-                event.time_ms,
-                f"{user}-{number}",
-                event.name,
-                f"m{number}",
-                json.dumps({"properties": event.properties, "context": {}}),
-                event.time_ms * 1000 + number,
-            ),
-        )
-        for number, event in enumerate(events)
-    ]
+    key = (*user_partition(WORKSPACE, user, PARTITIONS), user)
+    return [(_EVENT, (*key, event.time_ms, f"{user}-{number}", _event_value(event, number))) for number, event in enumerate(events)]
+
+
+def _event_value(event: Happened, number: int) -> tuple[Any, ...]:
+    details = json.dumps({"properties": event.properties, "context": {}})
+    return "track", event.name, f"m{number}", details, event.time_ms * 1000 + number, "c"
 
 
 def _load_members(database: Database, users: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ from whole.report import print_report, result
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "platform.json"
-WRITE_KEY, TOKEN = "local-write-key", "local-admin-token"  # noqa: S105 - documented constants of the local stack
+WRITE_KEY, TOKEN = "local-write-key", "local-admin-token"
 PATIENCE = "900s"
 
 

@@ -28,7 +28,7 @@ def _switch(number: int) -> dict[str, Any]:
 
 
 class Load:
-    """Users and their events. Each event turns each switch of its user with the same probability, so changes are exact on average."""
+    """Users and their events. Each event turns each switch of its user with the same probability."""
 
     def __init__(self, users: int, changes: float, seed: int = 1) -> None:
         """`changes`: membership changes of an event by switches, 0 to 3; those of the shop's segments come on top."""

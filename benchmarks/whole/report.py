@@ -16,8 +16,8 @@ def result(
 ) -> dict[str, Any]:
     """Return the result as JSON. `idle`: processor seconds of each service that are not the events'.
 
-    Shapes: `cpu_micros`: service -> microseconds an event. `topics`: topic -> records and bytes an event. `writes`: table -> mutations
-    an event. Control records of transactions count as records.
+    Shapes: `cpu_micros`: service -> microseconds an event. `topics`: topic -> records and bytes an event. `writes`: table ->
+            mutations an event. Control records of transactions count as records.
     """
     events = options["events"]
     used = {name: after.cpu_seconds[name] - before.cpu_seconds.get(name, 0.0) - idle.get(name, 0.0) for name in after.cpu_seconds}

@@ -15,9 +15,12 @@ from confluent_kafka.cimpl import NewTopic
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from starling_common.cassandra.database import Database
+from starling_common.cassandra.migrations import move_user_tables
 from starling_common.cassandra.sessions import DatabaseUnavailable, create_tables, open_session
 from starling_common.kafka.topics import Topic, load_catalogue
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
+from starling_common.telemetry.logs import log
 from starling_common.wire import Registry, RegistryUnavailable
 
 _TIMESTAMPS, _APPENDED = "message.timestamp.type", "LogAppendTime"
@@ -42,11 +45,12 @@ class DeploySettings(BaseSettings):
 
 
 def deploy(settings: DeploySettings) -> None:
-    """Create the topics, then register the schemas, then create the tables.
+    """Create the topics, then register the schemas, then create the tables and move the rows of an earlier release into them.
 
     Raises: DeployFailed, RegistryUnavailable, DatabaseUnavailable.
     """
-    topics = list(load_catalogue(settings.profile_partitions).topics.values())
+    catalogue = load_catalogue(settings.profile_partitions)
+    topics = list(catalogue.topics.values())
     create_topics(AdminClient({"bootstrap.servers": settings.kafka.brokers}), topics, settings.replication_factor)
     register_schemas(Registry(settings.registry.url), topics)
     session = open_session(settings.cassandra)
@@ -54,6 +58,13 @@ def deploy(settings: DeploySettings) -> None:
         create_tables(session, settings.cassandra)
     finally:
         session.cluster.shutdown()
+    database = Database(settings.cassandra)
+    try:
+        moved = move_user_tables(database, settings.cassandra.keyspace, catalogue.profile_partitions)
+    finally:
+        database.close()
+    for table, rows in moved.items():
+        log(__name__).info("table_moved", table=table, rows=rows)
 
 
 def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_factor: int) -> None:

@@ -107,7 +107,7 @@ def build_api(settings: ApiSettings) -> Api:
     feed = TopicFeed(settings.kafka.brokers, registry)
     streams = Streams(settings.feed_streams, settings.feed_heartbeat_seconds, settings.workspace_feed_streams)
     partitions = load_catalogue(settings.profile_partitions).profile_partitions
-    audience, states = CassandraAudience(database), SegmenterStates(database, settings.kafka.brokers, registry)
+    audience, states = CassandraAudience(database, partitions), SegmenterStates(database, settings.kafka.brokers, registry)
     backfill = BackfillService(settings, registry)
     policy = BackfillPolicy(
         settings.backfill_from_records, backfill.topics.largest_partition, Definitions(definitions), audience, partitions
@@ -133,7 +133,7 @@ def build_api(settings: ApiSettings) -> Api:
         streams=streams,
         materialised_views=MaterialisedViews(CassandraViews(database)),
         reports=Reports(CassandraReports(database)),
-        previews=Previews(Definitions(definitions), audience, states, CassandraPasts(database), settings.clock),
+        previews=Previews(Definitions(definitions), audience, states, CassandraPasts(database, partitions), settings.clock),
         exports=Exports(queries, list_store, states),
         backfills=backfills,
         body_timeout_seconds=settings.body_timeout_seconds,

@@ -1,5 +1,6 @@
 """`python -m starling_projector`: start, run, stop."""
 
+import gc
 import signal
 import sys
 from threading import Thread
@@ -17,6 +18,9 @@ def main() -> int:
     # The handler runs between two instructions of the main thread, which may hold the lock that `stop` takes.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: Thread(target=worker.stop, name="stop", daemon=True).start())
+    # A batch is some 100,000 objects without reference cycles, which the default thresholds would scan again and again.
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
     worker.run()
     return 0
 

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Message
 
@@ -45,17 +45,24 @@ class Parts:
     metrics: Metrics
 
 
+class Limits(NamedTuple):
+    """The records of one batch at most, and the time that a busy projector waits for them."""
+
+    batch_records: int
+    linger_seconds: float
+
+
 class Projector:
     """Runs in one thread until `stop`. An unavailable store delays it; nothing is committed or lost meanwhile."""
 
-    def __init__(self, parts: Parts, batch_records: int, stage: str) -> None:
+    def __init__(self, parts: Parts, limits: Limits, stage: str) -> None:
         """`stage`: its name in the catalogue."""
         self._stage = stage
         self._source = parts.source
         self._decoder = parts.decoder
         self._store = parts.store
         self._dead_letters = parts.dead_letters
-        self._batch_records = batch_records
+        self._limits = limits
         self._stopping = threading.Event()
         self._pending: dict[int, tuple[PendingProgress, ...]] = {}
         self._tallies: dict[TallyKey, Tally] = {}
@@ -97,7 +104,7 @@ class Projector:
 
     def _step(self) -> None:
         # Pending progress may wait for another projector's commit, so it is checked more often.
-        polled = self._source.poll(0.1 if self._pending else 0.5, self._batch_records)
+        polled = self._source.poll(0.1 if self._pending else 0.5, *self._limits)
         if polled.reassigned:
             self._pending, self._tallies = {}, {}
             self._look_up_incarnations()

@@ -10,7 +10,7 @@ from starling_common.records.dead_letters import SourceRecord, arrival
 from starling_common.wire import DecodeError, Record
 from starling_projector.incarnations import Incarnations, ordinal
 from starling_projector.progress import Progress
-from starling_projector.rows import Row, rows_of
+from starling_projector.rows import Position, Row, rows_of
 from starling_projector.tallies import Change
 
 
@@ -66,7 +66,7 @@ def _take(batch: Batch, inbound: Inbound, record: Record, incarnation: int) -> N
             )
         )
         return
-    outcome = rows_of(inbound.topic, record, inbound.offset, incarnation)
+    outcome = rows_of(inbound.topic, record, Position(inbound.partition, inbound.offset, incarnation))
     match outcome:
         case Done(rows):
             batch.rows.extend(rows)

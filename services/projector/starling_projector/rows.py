@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from starling_common.cassandra.read_models import BACKFILL, MESSAGE_EVENT, member_bucket
+from starling_common.cassandra.read_models import BACKFILL, MESSAGE_EVENT, member_bucket, user_bucket
 from starling_common.kafka.topics import (
     BEHAVIOUR,
     DELIVERY,
@@ -34,34 +34,40 @@ class Destination(Enum):
     DEFINITION_VERSION = "definition_versions"
     MEMBER = "segment_members"
     MEMBER_GONE = "segment_members (deleted)"
-    USER_SEGMENT = "user_segments"
-    PROFILE = "profiles"
-    USER_EVENT = "user_events"
+    USER_MEMBERSHIP = "user_memberships"
+    USER_PROFILE = "user_profiles"
+    USER_EVENT = "user_history"
     DEFINITION_CREATED = "definitions (created)"
     DEFINITION = "definitions"
 
 
+TABLES: Final[Mapping[Destination, str]] = {destination: destination.value.partition(" ")[0] for destination in Destination}
+
+
 class Row(NamedTuple):
-    """One idempotent write. The last of `values` is its timestamp; the write with the highest timestamp stays."""
+    """One idempotent write. `key`: the primary key, partition key first. `written`: its timestamp; the highest one stays."""
 
     destination: Destination
-    values: tuple[Any, ...]
+    key: tuple[Any, ...]
+    columns: tuple[Any, ...]
+    written: int
 
 
 Rows = Done[tuple[Row, ...]] | Refused
 
 
-class _Place(NamedTuple):
-    """The offset of a record, and the incarnation of its topic."""
+class Position(NamedTuple):
+    """The partition and offset of a record, and the incarnation of its topic."""
 
+    partition: int
     offset: int
-    incarnation: int
+    incarnation: int = 0
 
 
-def rows_of(topic: str, record: Record, offset: int, incarnation: int = 0) -> Rows:
-    """Return the rows of one record. `offset` orders the records of one key; membership is ordered by its sequence.
+def rows_of(topic: str, record: Record, position: Position) -> Rows:
+    """Return the rows of one record. The offset orders the records of one key; membership is ordered by its sequence.
 
-    Records of a later `incarnation` of the topic follow all earlier ones.
+    Records of a later incarnation of the topic follow all earlier ones.
 
     Refused: `unknown_topic`, `bad_identifier`, `unknown_action`, `bad_json`.
     """
@@ -69,7 +75,7 @@ def rows_of(topic: str, record: Record, offset: int, incarnation: int = 0) -> Ro
     if build is None:
         return Refused("unknown_topic", f"the projector has no read model for {topic}")
     wrong = _bad_identifier(record)
-    return Refused("bad_identifier", wrong) if wrong else build(record, _Place(offset, incarnation))
+    return Refused("bad_identifier", wrong) if wrong else build(record, position)
 
 
 def _bad_identifier(record: Record) -> str | None:
@@ -81,7 +87,7 @@ def _bad_identifier(record: Record) -> str | None:
     return None
 
 
-def _definition(record: Record, place: _Place) -> Rows:
+def _definition(record: Record, position: Position) -> Rows:
     if record["kind"] == BACKFILL:
         return Done(())
     try:
@@ -90,68 +96,67 @@ def _definition(record: Record, place: _Place) -> Rows:
         return Refused("unknown_action", str(error))
     identity = (record["workspace"], record["kind"], record["key"])
     version, document, actor, recorded_at = record["version"], record["document"], record["actor"], record["recorded_at"]
+    written, action = _written(position), record["action"]
     rows = [
-        Row(Destination.DEFINITION_VERSION, (*identity, version, recorded_at, record["action"], document, actor, _written(place))),
-        Row(Destination.DEFINITION, (*identity, version, status, document, actor, recorded_at, _written(place))),
+        Row(Destination.DEFINITION_VERSION, (*identity, version, recorded_at), (action, document, actor), written),
+        Row(Destination.DEFINITION, identity, (version, status, document, actor, recorded_at), written),
     ]
-    if record["action"] == "DEFINED":
-        rows.append(Row(Destination.DEFINITION_CREATED, (*identity, recorded_at, _written(place))))
+    if action == "DEFINED":
+        rows.append(Row(Destination.DEFINITION_CREATED, identity, (recorded_at,), written))
     return Done(tuple(rows))
 
 
-def _membership(record: Record, place: _Place) -> Rows:
+def _membership(record: Record, position: Position) -> Rows:
     workspace, user, segment = record["workspace"], record["user_id"], record["segment_key"]
     status, sequence, effective_at = record["status"], record["sequence"], record["effective_at"]
-    member, written = (workspace, segment, member_bucket(user), user), ordinal(place.incarnation, sequence)
-    current = (workspace, user, segment, status, sequence, effective_at, record["segment_version"], written)
+    member, written = (workspace, segment, member_bucket(user), user), ordinal(position.incarnation, sequence)
+    change = (status, sequence, effective_at, record["segment_version"])
     first = (
-        Row(Destination.MEMBER, (*member, effective_at, sequence, written))
+        Row(Destination.MEMBER, member, (effective_at, sequence), written)
         if status == "ENTERED"
-        else Row(Destination.MEMBER_GONE, (written, *member))
+        else Row(Destination.MEMBER_GONE, member, (), written)
     )
-    return Done((first, Row(Destination.USER_SEGMENT, current)))
+    key = (workspace, position.partition, user_bucket(user), user, segment)
+    return Done((first, Row(Destination.USER_MEMBERSHIP, key, (change,), written)))
 
 
-def _profile(record: Record, place: _Place) -> Rows:
-    values = (
-        record["workspace"],
-        record["user_id"],
-        record["anonymous_ids"],
-        record["traits"],
-        record["group_id"],
-        record["event_time"],
-        record["received_at"],
-    )
-    return Done((Row(Destination.PROFILE, (*values, _written(place))),))
+def _profile(record: Record, position: Position) -> Rows:
+    profile = (record["anonymous_ids"], record["traits"], record["group_id"], record["event_time"], record["received_at"])
+    return Done((Row(Destination.USER_PROFILE, _user_key(record, position), (profile,), _written(position)),))
 
 
-def _behaviour(record: Record, place: _Place) -> Rows:
+def _behaviour(record: Record, position: Position) -> Rows:
     details = f'{{"properties":{record["properties"]},"context":{record["context"]}}}'
     try:
         msgspec.json.decode(details)
     except msgspec.DecodeError as error:
         return Refused("bad_json", f"properties or context are not JSON: {error}")
-    return _event(record, record["kind"], (record["name"], record["message_id"], details), place)
+    return _event(record, (record["kind"], record["name"], record["message_id"], details), position)
 
 
-def _delivery(record: Record, place: _Place) -> Rows:
+def _delivery(record: Record, position: Position) -> Rows:
     details = json.dumps({"properties": properties_of(record), "context": {}}, ensure_ascii=False)
-    return _event(record, MESSAGE_EVENT, (event_name(record["outcome"]), None, details), place)
+    return _event(record, (MESSAGE_EVENT, event_name(record["outcome"]), None, details), position)
 
 
-def _event(record: Record, kind: str, what: tuple[str, str | None, str], place: _Place) -> Rows:
+def _event(record: Record, what: tuple[str, str, str | None, str], position: Position) -> Rows:
     # The key contains the event's time and id, so a repeated record is the same row.
-    identity = (record["workspace"], record["user_id"], record["event_time"], record["event_id"])
-    values = (*identity, kind, *what, record["received_at"], record["correlation_id"], _written(place))
-    return Done((Row(Destination.USER_EVENT, values),))
+    key = (*_user_key(record, position), record["event_time"], record["event_id"])
+    event = (*what, record["received_at"], record["correlation_id"])
+    return Done((Row(Destination.USER_EVENT, key, (event,), _written(position)),))
 
 
-def _written(place: _Place) -> int:
+def _user_key(record: Record, position: Position) -> tuple[Any, ...]:
+    user = record["user_id"]
+    return record["workspace"], position.partition, user_bucket(user), user
+
+
+def _written(position: Position) -> int:
     # The records of a profile are in one partition, the definitions of a kind in one single-partition topic, so offsets order them.
-    return ordinal(place.incarnation, place.offset + 1)
+    return ordinal(position.incarnation, position.offset + 1)
 
 
-_BUILDERS: Final[Mapping[str, Callable[[Record, _Place], Rows]]] = {
+_BUILDERS: Final[Mapping[str, Callable[[Record, Position], Rows]]] = {
     SEGMENT_DEFINITIONS: _definition,
     TRAIT_DEFINITIONS: _definition,
     WEBHOOK_DEFINITIONS: _definition,

@@ -21,7 +21,11 @@ class ProjectorSettings(ServiceSettings):
         stage(STAGE).group
     )
     """The group of events has this name as prefix."""
-    batch_records: Annotated[int, Field(ge=1, le=50_000, description="maximum of records in one batch")] = 2000
+    batch_records: Annotated[int, Field(ge=1, le=50_000, description="maximum of records in one batch")] = 10_000
+    linger_ms: Annotated[
+        int,
+        Field(ge=0, le=10_000, description="time that a busy projector waits for more records; larger batches cost less a record"),
+    ] = 250
     client_failure_seconds: Annotated[
         float,
         Field(

@@ -21,6 +21,9 @@ _TIMEOUT_SECONDS = 10.0
 _MAX_POLL_INTERVAL_MS = 900_000
 """Maximum outage of the database before the group reassigns the partitions, which is harmless."""
 
+_BUSY_RECORDS = 50
+"""Buffered records from which on a poll lingers; below, records are written at once."""
+
 _SESSION_TIMEOUT_MS = 10_000
 """Delay after a crash before the group reassigns the partitions; a restart of the process takes about as long."""
 
@@ -91,10 +94,15 @@ class Source:
         self.problem = "no partitions yet"
         self._consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._forget, on_lost=self._forget)
 
-    def poll(self, wait_seconds: float, most: int) -> Polled:
-        """Wait for one record and return it with the buffered ones. Raises: TopicCreatedAgain, KafkaException if fatal."""
+    def poll(self, wait_seconds: float, most: int, linger_seconds: float = 0.0) -> Polled:
+        """Wait for one record and return it with the buffered ones. Raises: TopicCreatedAgain, KafkaException if fatal.
+
+        `linger_seconds`: time to wait for further records if many are buffered, because a row of a larger batch costs less.
+        """
         first = self._consumer.poll(wait_seconds)
         found = [] if first is None else [first, *self._consumer.consume(most - 1, 0)]
+        if _BUSY_RECORDS <= len(found) < most and linger_seconds > 0:
+            found += self._consumer.consume(most - len(found), linger_seconds)
         polled = Polled([message for message in found if self._is_record(message)], self._reassigned)
         self._reassigned = False
         return polled

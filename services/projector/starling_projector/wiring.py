@@ -10,7 +10,7 @@ from starling_common.kafka.topics import stage
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
-from starling_projector.agents import Parts, Projector
+from starling_projector.agents import Limits, Parts, Projector
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
 from starling_projector.settings import EVENTS_GROUP_END, EVENTS_STAGE, STAGE, ProjectorSettings
@@ -74,7 +74,7 @@ def build_worker(settings: ProjectorSettings) -> Worker:
             dead_letters=DeadLetters(settings.kafka.brokers, registry, metrics),
             metrics=metrics,
         )
-        return Projector(parts, settings.batch_records, name)
+        return Projector(parts, Limits(settings.batch_records, settings.linger_ms / 1000), name)
 
     main = projector(settings.group, STAGE)
     events = projector(f"{settings.group}{EVENTS_GROUP_END}", EVENTS_STAGE)

@@ -26,7 +26,7 @@ from starling_delivery.policy import Schedule
 from starling_delivery.settings import Settings
 from starling_items.work import StageDependencies
 from starling_normalizer.agents import Normalizer, NormalizerDependencies, normalizer_service
-from starling_projector.agents import Parts, Projector
+from starling_projector.agents import Limits, Parts, Projector
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
 from starling_projector.source import Polled, Source
@@ -182,7 +182,7 @@ class _Source:
     def topic_ids(self) -> dict[str, str]:
         return dict.fromkeys(load_catalogue().topics, "id")
 
-    def poll(self, _wait_seconds: float, _most: int) -> Polled:
+    def poll(self, _wait_seconds: float, _most: int, _linger_seconds: float) -> Polled:
         return Polled([cast("Message", self.message)])
 
     def commit(self, _limits: object) -> None:
@@ -223,7 +223,9 @@ def projector() -> Refuse:
             patch.setattr("starling_projector.dead_letters.Producer", lambda _config: producer)
             letters = DeadLetters("127.0.0.1:1", registry, metrics)
             decoder, store = Decoder(registry, [MEMBERSHIP]), cast("Store", _Store())
-            source.projector = Projector(Parts(cast("Source", source), decoder, store, letters, metrics), 100, "projector")
+            source.projector = Projector(
+                Parts(cast("Source", source), decoder, store, letters, metrics), Limits(100, 0.0), "projector"
+            )
             source.projector.run()
         [letter] = producer.letters
         return letter

@@ -10,7 +10,7 @@ import httpx
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from starling_common.cassandra.database import Database
-from starling_common.cassandra.read_models import MEMBER_BUCKETS
+from starling_common.cassandra.read_models import MEMBER_BUCKETS, user_partition
 from starling_common.kafka.clients import consumer_config, offsets, producer_config
 from starling_common.kafka.topics import MEMBERSHIP, PROGRESS, load_catalogue
 from starling_common.kafka.topics import PROFILE as PROFILE_TOPIC
@@ -27,12 +27,17 @@ COUNTS = "SELECT source_partition, entered, exited, counted_offset FROM {ks}.seg
 DAYS = "SELECT day, entered, exited FROM {ks}.segment_days WHERE workspace = ? AND segment_key = ?"
 DEFINITIONS = "SELECT * FROM {ks}.definitions WHERE workspace = ? AND kind = 'segment'"
 VERSIONS = "SELECT * FROM {ks}.definition_versions WHERE workspace = ? AND kind = 'segment' AND key = 'vip'"
-PROFILE = "SELECT * FROM {ks}.profiles WHERE workspace = ? AND user_id = 'ada'"
-ONE_USER = "SELECT status, sequence FROM {ks}.user_segments WHERE workspace = ? AND user_id = ? AND segment_key = ?"
-OLDER_PROFILE = "INSERT INTO {ks}.profiles (workspace, user_id, traits) VALUES (?, 'ada', 'older') USING TIMESTAMP 9000000000"
-OLDER_SEGMENT = (
-    "INSERT INTO {ks}.user_segments (workspace, user_id, segment_key, status, sequence) "
-    "VALUES (?, 'ada', 'vip', 'EXITED', 8) USING TIMESTAMP 9000000000"
+USER = "workspace = ? AND source_partition = ? AND bucket = ? AND user_id = ?"
+PROFILE = f"SELECT profile.traits AS traits FROM {{ks}}.user_profiles WHERE {USER}"  # noqa: S608 - constants
+_MEMBERSHIP = "SELECT change.status AS status, change.sequence AS sequence FROM {ks}.user_memberships"
+ONE_USER = f"{_MEMBERSHIP} WHERE {USER} AND segment_key = ?"
+OLDER_PROFILE = (
+    "INSERT INTO {ks}.user_profiles (workspace, source_partition, bucket, user_id, profile) "
+    "VALUES (?, ?, ?, ?, {{traits: 'older'}}) USING TIMESTAMP 9000000000"
+)
+OLDER_MEMBERSHIP = (
+    "INSERT INTO {ks}.user_memberships (workspace, source_partition, bucket, user_id, segment_key, change) "
+    "VALUES (?, ?, ?, ?, 'vip', {{status: 'EXITED', sequence: 8}}) USING TIMESTAMP 9000000000"
 )
 OLDER_COUNT = (
     "INSERT INTO {ks}.segment_counts (workspace, segment_key, source_partition, entered, exited, counted_offset) "
@@ -40,6 +45,11 @@ OLDER_COUNT = (
 )
 DAY_MS = 86_400_000
 PARTITIONS = load_catalogue().profile_partitions
+
+
+def ada(log: Log) -> tuple[object, ...]:
+    """The key of the user's rows."""
+    return (*user_partition(log.workspace, "ada", PARTITIONS), "ada")
 
 
 def members(tables: Database, log: Log, segment: str) -> dict[str, int]:
@@ -102,9 +112,9 @@ def test_an_older_change_that_comes_later_changes_nothing(log: Log, start: Start
         log.change("ada", "vip", sequence)
     log.change("ada", "marker", 1)
     with start():
-        eventually(lambda: tables.read(ONE_USER, (log.workspace, "ada", "marker")))
+        eventually(lambda: tables.read(ONE_USER, (*ada(log), "marker")))
         assert members(tables, log, "vip") == {"ada": 3}
-        assert tables.read(ONE_USER, (log.workspace, "ada", "vip")) == [{"status": "ENTERED", "sequence": 3}]
+        assert tables.read(ONE_USER, (*ada(log), "vip")) == [{"status": "ENTERED", "sequence": 3}]
         log.change("ada", "vip", 4)
         eventually(lambda: not members(tables, log, "vip"))
 
@@ -115,9 +125,9 @@ def test_profiles_and_definitions_show_their_newest_state(log: Log, start: Start
     for version, action in ((1, "DEFINED"), (2, "REVISED"), (2, "ARCHIVED")):
         log.write("segments.definitions", "vip", _definition(log, version, action))
     with start():
-        eventually(lambda: [row for row in tables.read(PROFILE, (log.workspace,)) if "pro" in row["traits"]])
+        eventually(lambda: [row for row in tables.read(PROFILE, ada(log)) if "pro" in row["traits"]])
         eventually(lambda: [row for row in tables.read(DEFINITIONS, (log.workspace,)) if row["status"] == "archived"])
-    (profile,) = tables.read(PROFILE, (log.workspace,))
+    (profile,) = tables.read(PROFILE, ada(log))
     found = tables.read(DEFINITIONS, (log.workspace,))
     assert json.loads(profile["traits"]) == {"plan": "pro"}
     assert (found[0]["version"], found[0]["status"], found[0]["created_at_micros"]) == (2, "archived", 101)
@@ -302,16 +312,16 @@ def test_records_of_a_topic_that_was_created_again_overwrite_older_rows(log: Log
         workspace = log.workspace
         for topic in (PROFILE_TOPIC, MEMBERSHIP, PROGRESS):
             tables.write("INSERT INTO {ks}.projected_topics (topic, incarnation, topic_id) VALUES (?, 0, 'earlier')", (topic,))
-        tables.write(OLDER_PROFILE, (workspace,))
-        tables.write(OLDER_SEGMENT, (workspace,))
+        tables.write(OLDER_PROFILE, ada(log))
+        tables.write(OLDER_MEMBERSHIP, ada(log))
         for partition in range(PARTITIONS):
             tables.write(OLDER_COUNT, (workspace, partition))
         log.profile("ada", {"plan": "pro"})
         log.change("ada", "vip", 1)
         with start(cassandra=cassandra) as projector:
-            eventually(lambda: tables.read(PROFILE, (workspace,))[0]["traits"] == '{"plan": "pro"}')
+            eventually(lambda: tables.read(PROFILE, ada(log))[0]["traits"] == '{"plan": "pro"}')
             eventually(lambda: totals(tables, log, "vip") == (5 * PARTITIONS + 1, 4 * PARTITIONS))
-            assert tables.read(ONE_USER, (workspace, "ada", "vip")) == [{"status": "ENTERED", "sequence": 1}]
+            assert tables.read(ONE_USER, (*ada(log), "vip")) == [{"status": "ENTERED", "sequence": 1}]
             assert members(tables, log, "vip") == {"ada": 1}
             assert projector.stop() == 0
             assert "topic_created_again" in projector.log.read_text()

@@ -29,7 +29,7 @@ def row(kind: str, name: str, at_ms: int, received_ms: int, details: str = '{"pr
 
 
 def pasts(*rows: dict[str, Any]) -> Sequence[PastEvent]:
-    ((events, cut),) = CassandraPasts(Rows(*rows)).pasts("acme", ["ada"], 0, inside=True)  # type: ignore[arg-type]
+    ((events, cut),) = CassandraPasts(Rows(*rows), 8).pasts("acme", ["ada"], 0, inside=True)  # type: ignore[arg-type]
     assert not cut
     return events
 

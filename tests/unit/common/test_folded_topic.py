@@ -18,7 +18,7 @@ from starling_common.values import Workspace
 from starling_common.wire import Codec, Record
 from starling_delivery.targets import Targets, fold_target
 from starling_normalizer.catalog import Catalog, fold_product
-from starling_projector.rows import rows_of
+from starling_projector.rows import Position, rows_of
 from starling_rules.definitions import Definitions as Segments
 from starling_rules.definitions import fold as fold_segment
 from starling_segmenter.definition_log import DefinitionLog
@@ -128,7 +128,7 @@ def trait_fold(record: Record) -> Outcome[Any]:
 
 
 def read_model_rows(record: Record) -> Outcome[Any]:
-    return rows_of(SEGMENT_DEFINITIONS, record, 1)
+    return rows_of(SEGMENT_DEFINITIONS, record, Position(0, 1))
 
 
 def segment_fold(record: Record) -> Outcome[Any]:

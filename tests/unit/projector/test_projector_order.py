@@ -11,7 +11,7 @@ from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.kafka.topics import load_catalogue
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import DecodeError, Record
-from starling_projector.agents import Parts, Projector
+from starling_projector.agents import Limits, Parts, Projector
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
 from starling_projector.rows import Destination
@@ -84,7 +84,7 @@ class World:
             cast("DeadLetters", self),
             Metrics(CollectorRegistry()),
         )
-        self.projector = Projector(parts, 100, "projector")
+        self.projector = Projector(parts, Limits(100, 0.0), "projector")
 
     def happens(self, what: str) -> None:
         if self.was_away == what:
@@ -113,7 +113,7 @@ class World:
         if here == self.stop_at:
             self.projector.stop()
 
-    def poll(self, _wait_seconds: float, _most: int) -> Polled:
+    def poll(self, _wait_seconds: float, _most: int, _linger_seconds: float) -> Polled:
         self.stop_if("take")
         return Polled(self.messages)
 
@@ -141,7 +141,7 @@ class World:
         return ENTRY if value == b"!" else {**ENTRY, "sequence": int(value)}
 
     def write_rows(self, rows: Sequence[Any]) -> dict[str, int]:
-        offsets = {row.values[-1] for row in rows if row.destination is Destination.USER_SEGMENT}
+        offsets = {row.written for row in rows if row.destination is Destination.USER_MEMBERSHIP}
         if self.left and (-1 in self.poison or self.poison & offsets):
             self.left -= 1
             raise self.error

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from starling_common.cassandra.read_models import member_bucket
+from starling_common.cassandra.read_models import member_bucket, user_bucket
 from starling_common.outcome import Done, Refused
-from starling_projector.rows import MAX_IDENTIFIER_BYTES, Destination, rows_of
+from starling_projector.rows import MAX_IDENTIFIER_BYTES, Destination, Position, Row, rows_of
 
 CHANGE: dict[str, Any] = {
     "workspace": "acme",
@@ -37,23 +37,27 @@ REPORT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def rows(topic: str, record: dict[str, Any], offset: int = 0) -> dict[Destination, tuple[Any, ...]]:
-    outcome = rows_of(topic, record, offset)
+ADA = ("acme", 7, user_bucket("ada"), "ada")
+"""The key of a user's rows: all test records are of partition 7."""
+
+
+def rows(topic: str, record: dict[str, Any], offset: int = 0) -> dict[Destination, Row]:
+    outcome = rows_of(topic, record, Position(7, offset))
     assert isinstance(outcome, Done)
-    return dict(outcome.value)
+    return {row.destination: row for row in outcome.value}
 
 
 def test_an_entry_is_a_member_written_at_its_sequence() -> None:
     found = rows("segments.membership", CHANGE)
     assert found == {
-        Destination.MEMBER: ("acme", "vip", member_bucket("ada"), "ada", 1_000, 5, 5),
-        Destination.USER_SEGMENT: ("acme", "ada", "vip", "ENTERED", 5, 1_000, 3, 5),
+        Destination.MEMBER: Row(Destination.MEMBER, ("acme", "vip", member_bucket("ada"), "ada"), (1_000, 5), 5),
+        Destination.USER_MEMBERSHIP: Row(Destination.USER_MEMBERSHIP, (*ADA, "vip"), (("ENTERED", 5, 1_000, 3),), 5),
     }
 
 
 def test_an_exit_deletes_at_its_sequence() -> None:
     found = rows("segments.membership", {**CHANGE, "status": "EXITED", "sequence": 6})
-    assert found[Destination.MEMBER_GONE] == (6, "acme", "vip", member_bucket("ada"), "ada")
+    assert found[Destination.MEMBER_GONE] == Row(Destination.MEMBER_GONE, ("acme", "vip", member_bucket("ada"), "ada"), (), 6)
     assert Destination.MEMBER not in found
 
 
@@ -70,13 +74,13 @@ def test_an_exit_deletes_at_its_sequence() -> None:
 )
 def test_the_action_decides_the_status(action: str, status: str) -> None:
     found = rows("webhooks.definitions", {**DEFINITION, "action": action}, offset=41)
-    assert found[Destination.DEFINITION] == ("acme", "segment", "vip", 2, status, "{}", "me", 77, 42)
+    assert found[Destination.DEFINITION][1:] == (("acme", "segment", "vip"), (2, status, "{}", "me", 77), 42)
 
 
 def test_only_the_first_change_writes_the_creation_time() -> None:
     assert Destination.DEFINITION_CREATED not in rows("segments.definitions", DEFINITION)
     found = rows("segments.definitions", {**DEFINITION, "action": "DEFINED"}, offset=9)
-    assert found[Destination.DEFINITION_CREATED] == ("acme", "segment", "vip", 77, 10)
+    assert found[Destination.DEFINITION_CREATED][1:] == (("acme", "segment", "vip"), (77,), 10)
 
 
 def test_an_event_is_one_row_however_often_it_is_read() -> None:
@@ -84,22 +88,23 @@ def test_an_event_is_one_row_however_often_it_is_read() -> None:
         "workspace": "acme", "user_id": "ada", "event_time": 5, "event_id": "e1", "kind": "page", "name": "Page Viewed",
         "message_id": "m1", "properties": '{"n": "ü"}', "context": "{}", "received_at": 9, "correlation_id": "c",
     }  # fmt: skip
-    found = rows("events.behaviour", event, offset=6)[Destination.USER_EVENT]
-    assert found[:4] == ("acme", "ada", 5, "e1")
-    assert found[4:7] == ("page", "Page Viewed", "m1")
-    assert json.loads(found[7]) == {"properties": {"n": "ü"}, "context": {}}
-    assert found[8:] == (9, "c", 7)
+    _, key, (happened,), written = rows("events.behaviour", event, offset=6)[Destination.USER_EVENT]
+    assert key == (*ADA, 5, "e1")
+    assert happened[:3] == ("page", "Page Viewed", "m1")
+    assert json.loads(happened[3]) == {"properties": {"n": "ü"}, "context": {}}
+    assert happened[4:] == (9, "c")
+    assert written == 7
 
 
 def test_what_became_of_a_message_is_an_event_too() -> None:
-    found = rows("events.delivery", REPORT)[Destination.USER_EVENT]
-    assert found[4:7] == ("delivery", "Message Retrying", None)
-    assert json.loads(found[7])["properties"]["status_code"] == 503
+    (happened,) = rows("events.delivery", REPORT)[Destination.USER_EVENT].columns
+    assert happened[:3] == ("delivery", "Message Retrying", None)
+    assert json.loads(happened[3])["properties"]["status_code"] == 503
 
 
 def test_a_message_that_no_segment_asked_for_is_in_the_history_too() -> None:
-    found = rows("events.delivery", {**REPORT, "segment_key": None})[Destination.USER_EVENT]
-    assert json.loads(found[7])["properties"]["segment_key"] is None
+    (happened,) = rows("events.delivery", {**REPORT, "segment_key": None})[Destination.USER_EVENT].columns
+    assert json.loads(happened[3])["properties"]["segment_key"] is None
 
 
 @pytest.mark.parametrize(
@@ -121,13 +126,13 @@ def test_a_message_that_no_segment_asked_for_is_in_the_history_too() -> None:
     ],
 )
 def test_what_fits_no_row_is_refused(topic: str, record: dict[str, Any], code: str) -> None:
-    outcome = rows_of(topic, record, 0)
+    outcome = rows_of(topic, record, Position(7, 0))
     assert isinstance(outcome, Refused)
     assert outcome.code == code
 
 
 def test_an_identifier_of_the_greatest_length_is_taken() -> None:
-    assert isinstance(rows_of("segments.membership", {**CHANGE, "user_id": "x" * MAX_IDENTIFIER_BYTES}, 0), Done)
+    assert isinstance(rows_of("segments.membership", {**CHANGE, "user_id": "x" * MAX_IDENTIFIER_BYTES}, Position(7, 0)), Done)
 
 
 def test_a_definition_is_written_after_its_version() -> None:

@@ -8,7 +8,7 @@ import pytest
 from starling_common.kafka.topics import DELIVERY, load_catalogue
 from starling_common.records.message_events import EVENT_NAMES
 from starling_common.wire import Codec
-from starling_projector.rows import Destination, rows_of
+from starling_projector.rows import Destination, Position, rows_of
 from starling_rules.events import Reported
 from starling_rules.inputs import build_past_formats
 
@@ -38,8 +38,9 @@ def reported(**more: Any) -> tuple[Any, int, int | None]:
 def test_a_users_history_and_a_segment_see_the_same_event(outcome: str) -> None:
     value, _, _ = reported(outcome=outcome)
     event = value.at(7_000)
-    ((into, row),) = rows_of(DELIVERY, REPORT | {"outcome": outcome}, 0).value  # type: ignore[union-attr]
-    assert (into, row[5], json.loads(row[7])) == (
+    (row,) = rows_of(DELIVERY, REPORT | {"outcome": outcome}, Position(0, 0)).value  # type: ignore[union-attr]
+    (stored,) = row.columns
+    assert (row.destination, stored[1], json.loads(stored[3])) == (
         Destination.USER_EVENT,
         event.name,
         {"properties": event.properties, "context": event.context},

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from cassandra.connection import ConnectionException
 from cassandra.protocol import ErrorMessage
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, Statement
 
+from starling_common.cassandra.encoding import row_encoder
 from starling_common.cassandra.sessions import DatabaseFailed, DatabaseUnavailable, open_session
 from starling_common.settings import Cassandra
 
@@ -35,6 +36,7 @@ class Database:
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._prepared: dict[tuple[str, int], PreparedStatement] = {}
+        self._encoders: dict[bytes, Callable[[Sequence[Any]], list[bytes | None]]] = {}
 
     def read(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return all rows of a statement."""
@@ -102,6 +104,7 @@ class Database:
                 self._session.cluster.shutdown()
             self._session = None
             self._prepared.clear()
+            self._encoders.clear()
 
     def _execute(self, statement: str, values: Sequence[Any], consistency: int) -> list[Row]:
         with _translated():
@@ -126,9 +129,19 @@ class Database:
 
     def _batch(self, writes: Sequence[Write]) -> BatchStatement:
         batch = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.LOCAL_QUORUM)
-        for statement, values in writes:
-            batch.add(self._prepare(statement, ConsistencyLevel.LOCAL_QUORUM), values)
+        # The driver binds the first write, which routes the batch to its replicas. For all of them its `bind` would take too long.
+        batch.add(self._prepare(writes[0][0], ConsistencyLevel.LOCAL_QUORUM), writes[0][1])
+        add = batch._statements_and_parameters.append  # noqa: SLF001 - as `add` does with the values of a bound statement
+        for statement, values in writes[1:]:
+            prepared = self._prepare(statement, ConsistencyLevel.LOCAL_QUORUM)
+            add((True, prepared.query_id, self._encoder(prepared)(values)))
         return batch
+
+    def _encoder(self, prepared: PreparedStatement) -> Callable[[Sequence[Any]], list[bytes | None]]:
+        found = self._encoders.get(prepared.query_id)
+        if found is None:
+            found = self._encoders[prepared.query_id] = row_encoder([column.type for column in prepared.column_metadata])
+        return found
 
     def _prepare(self, statement: str, consistency: int) -> PreparedStatement:
         found = self._prepared.get((statement, consistency))

@@ -1,10 +1,16 @@
 """Pure core: constants of the read models, shared by the projector (writer) and the API (reader)."""
 
 import zlib
-from typing import Final
+from typing import Final, NamedTuple
+
+from starling_common.kafka.partitioning import partition_of
+from starling_common.values import record_key
 
 MEMBER_BUCKETS: Final = 16
 """Number of Cassandra partitions of one segment's members. It can never change, because the bucket is part of every row's key."""
+
+USER_BUCKETS: Final = 32
+"""Number of Cassandra partitions of the users of one Kafka partition. It can never change: rows are keyed by the bucket."""
 
 SEGMENT: Final = "segment"
 COMPUTED_TRAIT: Final = "computed_trait"
@@ -27,3 +33,21 @@ DAY_MS: Final = 86_400_000
 def member_bucket(user_id: str) -> int:
     """Return the bucket of a user among a segment's members; stable across processes and versions."""
     return zlib.crc32(user_id.encode()) % MEMBER_BUCKETS
+
+
+class UserPartition(NamedTuple):
+    """The Cassandra partition of a user's profile, memberships and events. `source_partition`: the Kafka partition of the user."""
+
+    workspace: str
+    source_partition: int
+    bucket: int
+
+
+def user_bucket(user_id: str) -> int:
+    """Return the bucket of a user among the users of its Kafka partition; stable across processes and versions."""
+    return zlib.crc32(user_id.encode()) % USER_BUCKETS
+
+
+def user_partition(workspace: str, user_id: str, partitions: int) -> UserPartition:
+    """Return the Cassandra partition of a user. `partitions`: number of partitions of the topics keyed by profile."""
+    return UserPartition(workspace, partition_of(record_key(workspace, user_id), partitions), user_bucket(user_id))

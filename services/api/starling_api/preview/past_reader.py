@@ -7,15 +7,17 @@ import msgspec
 
 from starling_api.ports import PastEvent, UserPast
 from starling_common.cassandra.database import Database, Row
-from starling_common.cassandra.read_models import MESSAGE_EVENT
+from starling_common.cassandra.read_models import MESSAGE_EVENT, user_partition
 from starling_common.records.message_events import EVENT_NAMES, reported_at
 
 MOST_EVENTS: Final = 1_000
 """Maximum events of one user; it bounds the latency of a preview."""
 
-_BARE: Final = "event_time_ms, event_id, kind, name, received_at_micros"
+# Without the details, which are most of the bytes.
+_BARE: Final = "event_time_ms, event_id, event.kind AS kind, event.name AS name, event.received_at_micros AS received_at_micros"
 _PAST: Final = (
-    "SELECT {columns} FROM {{ks}}.user_events WHERE workspace = ? AND user_id = ? AND event_time_ms > ? LIMIT ?"  # the newest first
+    "SELECT {columns} FROM {{ks}}.user_history WHERE workspace = ? AND source_partition = ? AND bucket = ? AND user_id = ? "
+    "AND event_time_ms > ? LIMIT ?"  # the newest first
 )
 _OUTCOMES: Final = frozenset(EVENT_NAMES.values())
 _NOTHING: Final[dict[str, Any]] = {}
@@ -25,14 +27,17 @@ _details = msgspec.json.Decoder(dict[str, dict[str, Any]])
 class CassandraPasts:
     """A `PastReader`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, partitions: int) -> None:
+        """`partitions`: number of partitions of the topics keyed by profile."""
         self._database = database
+        self._partitions = partitions
 
     def pasts(self, workspace: str, users: Sequence[str], since_ms: int, *, inside: bool) -> Sequence[UserPast]:
         """Return the newest `MOST_EVENTS` events of each user, by parallel queries."""
-        statement = _PAST.format(columns=_BARE + ", details" * inside)
+        statement = _PAST.format(columns=_BARE + ", event.details AS details" * inside)
         since = max(since_ms, -(2**62))
-        found = self._database.read_each(statement, [(workspace, user, since, MOST_EVENTS) for user in users])
+        keys = [(*user_partition(workspace, user, self._partitions), user) for user in users]
+        found = self._database.read_each(statement, [(*key, since, MOST_EVENTS) for key in keys])
         return [UserPast(_in_order(rows), len(rows) == MOST_EVENTS) for rows in found]
 
 

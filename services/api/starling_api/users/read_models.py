@@ -1,14 +1,14 @@
 """Adapter: the read models of members, users and progress in Cassandra. Every method may raise DatabaseUnavailable."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from starling_api.definitions.repository import stored_document
 from starling_api.ports import Day, EventRow, MemberRow, Membership, PastMembership, Profile, ReportedProgress, Version
-from starling_common.cassandra.database import Database
-from starling_common.cassandra.read_models import MEMBER_BUCKETS
+from starling_common.cassandra.database import Database, Row
+from starling_common.cassandra.read_models import MEMBER_BUCKETS, user_partition
 
 _PROGRESS: Final = "SELECT * FROM {ks}.segmenter_progress WHERE id = 0"
 _VERSIONS: Final = (
@@ -21,20 +21,22 @@ _MEMBERS: Final = (
 )
 _COUNTS: Final = "SELECT entered, exited FROM {ks}.segment_counts WHERE workspace = ? AND segment_key = ?"
 _DAYS: Final = "SELECT day, entered, exited FROM {ks}.segment_days WHERE workspace = ? AND segment_key = ?"
-_USER_SEGMENTS: Final = "SELECT * FROM {ks}.user_segments WHERE workspace = ? AND user_id = ?"
-_PROFILE: Final = "SELECT * FROM {ks}.profiles WHERE workspace = ? AND user_id = ?"
-
+_USER: Final = "workspace = ? AND source_partition = ? AND bucket = ? AND user_id = ?"
+_MEMBERSHIPS: Final = f"SELECT segment_key, change FROM {{ks}}.user_memberships WHERE {_USER}"  # noqa: S608 - constants
+_PROFILE: Final = f"SELECT profile FROM {{ks}}.user_profiles WHERE {_USER}"  # noqa: S608 - constants
 _EVENTS: Final = (
-    "SELECT event_time_ms, event_id, kind, name, message_id, details, received_at_micros, correlation_id FROM {ks}.user_events "
-    "WHERE workspace = ? AND user_id = ? AND (event_time_ms, event_id) < (?, ?) LIMIT ?"
+    f"SELECT event_time_ms, event_id, event FROM {{ks}}.user_history WHERE {_USER} "  # noqa: S608 - constants
+    "AND (event_time_ms, event_id) < (?, ?) LIMIT ?"
 )
 
 
 class CassandraAudience:
     """Reads the tables of the projector."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, partitions: int) -> None:
+        """`partitions`: number of partitions of the topics keyed by profile."""
         self._database = database
+        self._partitions = partitions
 
     def progress(self) -> Mapping[int, ReportedProgress]:
         """Return the progress by partition number."""
@@ -81,34 +83,48 @@ class CassandraAudience:
 
     def memberships(self, workspace: str, users: Sequence[str]) -> Sequence[Sequence[Membership]]:
         """Return the memberships of each user, by parallel queries."""
-        found = self._database.read_each(_USER_SEGMENTS, [(workspace, user) for user in users])
+        found = self._database.read_each(_MEMBERSHIPS, [self._key(workspace, user) for user in users])
         return [
             [
-                Membership(row["segment_key"], row["segment_version"], row["effective_at_ms"], row["sequence"])
-                for row in rows
-                if row["status"] == "ENTERED"
+                Membership(key, change.segment_version, change.effective_at_ms, change.sequence)
+                for key, change in map(_change, rows)
+                if change.status == "ENTERED"
             ]
             for rows in found
         ]
 
     def past_memberships(self, workspace: str, user_id: str) -> Sequence[PastMembership]:
         """Return the current and the former memberships."""
-        rows = self._database.read(_USER_SEGMENTS, (workspace, user_id))
+        rows = self._database.read(_MEMBERSHIPS, self._key(workspace, user_id))
         return [
-            PastMembership(row["segment_key"], row["segment_version"], row["status"], row["effective_at_ms"], row["sequence"])
-            for row in rows
+            PastMembership(key, change.segment_version, change.status, change.effective_at_ms, change.sequence)
+            for key, change in map(_change, rows)
         ]
 
     def profile(self, workspace: str, user_id: str) -> Profile | None:
         """Return the profile; None for an unknown user."""
-        rows = self._database.read(_PROFILE, (workspace, user_id))
+        rows = self._database.read(_PROFILE, self._key(workspace, user_id))
         if not rows:
             return None
-        row = rows[0]
-        traits = msgspec.json.decode(row["traits"] or "{}")
-        return Profile(row["user_id"], row["anonymous_ids"] or [], traits, row["group_id"], row["event_time_ms"])
+        found = rows[0]["profile"]
+        traits = msgspec.json.decode(found.traits or "{}")
+        return Profile(user_id, list(found.anonymous_ids or ()), traits, found.group_id, found.event_time_ms)
 
     def events(self, workspace: str, user_id: str, before: tuple[int, str], most: int) -> Sequence[EventRow]:
         """Return the events in the table's order, the newest first."""
-        rows = self._database.read(_EVENTS, (workspace, user_id, *before, most))
-        return [EventRow(**row | {"details": msgspec.json.decode(row["details"])}) for row in rows]
+        rows = self._database.read(_EVENTS, (*self._key(workspace, user_id), *before, most))
+        return [_event_row(row) for row in rows]
+
+    def _key(self, workspace: str, user_id: str) -> tuple[object, ...]:
+        return (*user_partition(workspace, user_id, self._partitions), user_id)
+
+
+def _change(row: Row) -> tuple[str, Any]:
+    return row["segment_key"], row["change"]
+
+
+def _event_row(row: Row) -> EventRow:
+    event = row["event"]._asdict()
+    return EventRow(
+        event_time_ms=row["event_time_ms"], event_id=row["event_id"], **event | {"details": msgspec.json.decode(event["details"])}
+    )
