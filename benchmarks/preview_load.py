@@ -15,7 +15,7 @@ from bench import PARTITIONS, Stack
 from starling_common.cassandra.database import Database, Write
 from starling_common.cassandra.read_models import SEGMENT, member_bucket, user_partition
 from starling_common.kafka.clients import topic_ids
-from starling_common.kafka.partitioning import partition_of
+from starling_common.partitioning import partition_of
 from starling_common.values import plan_name, record_key
 from starling_segments import LEAVES, Evaluator, Known, UserState, encode_state, parse_segment
 from starling_segments.engine.trait_conditions import share_of

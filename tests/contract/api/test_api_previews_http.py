@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from starling_common.cassandra.database import Database
 from starling_common.kafka.clients import consumer_config, topic_ids
-from starling_common.kafka.partitioning import partition_of
 from starling_common.kafka.topics import load_catalogue
+from starling_common.partitioning import partition_of
 from starling_common.testing import eventually
 from starling_common.values import plan_name, record_key
 from starling_common.wire import Registry

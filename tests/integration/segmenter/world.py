@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from starling_common.kafka.clients import consumer_config, producer_config
-from starling_common.kafka.partitioning import partition_of
 from starling_common.kafka.topics import (
     BEHAVIOUR,
     DELIVERY,
@@ -25,6 +24,7 @@ from starling_common.kafka.topics import (
     SEGMENT_DEFINITIONS,
     load_catalogue,
 )
+from starling_common.partitioning import partition_of
 from starling_common.testing import free_port
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.values import record_key

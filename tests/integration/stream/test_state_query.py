@@ -8,8 +8,8 @@ from confluent_kafka import Producer
 
 from starling_common.cassandra.database import Database
 from starling_common.kafka.clients import producer_config, topic_ids
-from starling_common.kafka.partitioning import partition_of
 from starling_common.kafka.topics import load_catalogue
+from starling_common.partitioning import partition_of
 from starling_common.settings import Cassandra
 from starling_common.testing import own_keyspace
 from starling_common.wire import Registry

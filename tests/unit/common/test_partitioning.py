@@ -2,7 +2,7 @@
 
 import pytest
 
-from starling_common.kafka.partitioning import murmur2, partition_of
+from starling_common.partitioning import murmur2, partition_of
 
 
 @pytest.mark.parametrize(

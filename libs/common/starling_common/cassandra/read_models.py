@@ -3,7 +3,7 @@
 import zlib
 from typing import Final, NamedTuple
 
-from starling_common.kafka.partitioning import partition_of
+from starling_common.partitioning import partition_of
 from starling_common.values import record_key
 
 MEMBER_BUCKETS: Final = 16

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from starling_common.cassandra.database import Database
 from starling_common.kafka.clients import BrokerUnavailable, consumer_config, watermarks
-from starling_common.kafka.partitioning import partition_of
+from starling_common.partitioning import partition_of
 from starling_common.wire import Codec, Registry
 from starling_stream.model.backing_store import BackingStoreUnavailable, Checkpoint, PartitionCopy, StageLayout, bucket_of
 from starling_stream.model.meta import TaskMeta, decode_meta

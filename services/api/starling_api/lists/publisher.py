@@ -9,8 +9,8 @@ from starling_api.definitions.publisher import SERVICE
 from starling_api.lists.lists import ListChange
 from starling_common.headers import record_headers
 from starling_common.kafka.clients import BrokerUnavailable, producer_config
-from starling_common.kafka.partitioning import partition_of
 from starling_common.kafka.topics import LIST_MEMBERSHIP
+from starling_common.partitioning import partition_of
 from starling_common.values import record_key
 from starling_common.wire import Codec, Registry
 

@@ -7,7 +7,7 @@ from typing import Final
 from starling_api.ports import PartitionProgress, Slice
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.sessions import DatabaseUnavailable
-from starling_common.kafka.partitioning import partition_of
+from starling_common.partitioning import partition_of
 from starling_common.values import record_key
 from starling_common.wire import Registry
 from starling_stream.inspect.state_query import Cell, StateQuery, StateSnapshot
