@@ -16,6 +16,7 @@ from starling_api.http.not_implemented import planned_routes
 from starling_api.http.openapi import openapi_document
 from starling_api.http.paths import EncodedSlashes
 from starling_api.http.problems import answer_errors
+from starling_api.http.rate_limits import RateLimiting
 from starling_api.http.system import system_routes
 from starling_api.http.telemetry import Telemetry
 from starling_api.lists.routes import list_router
@@ -24,6 +25,7 @@ from starling_api.reports.routes import report_router
 from starling_api.reports.view_routes import view_router
 from starling_api.users.export_routes import export_router
 from starling_api.users.routes import segment_router, user_router
+from starling_common.http.rate_limits import EXPOSED
 from starling_common.telemetry.metrics import Metrics
 
 _DESCRIPTION: Final = """\
@@ -33,6 +35,9 @@ call everything.
 Every error is `application/problem+json` with a stable `code` and a `message`. Lists are pages: pass `next_cursor` as `cursor`
 until it is null. `as_of` is the stream time that an answer reflects. A write accepts `Idempotency-Key`, which makes it safe to
 repeat, and `If-Match` with the ETag of the resource, which prevents lost updates.
+
+A token and its workspace have rate limits, with separate quotas of reads and writes. `RateLimit-Limit`, `RateLimit-Remaining` and
+`RateLimit-Reset` report the quota that is nearer to its end. Beyond it the answer is 429 with `Retry-After`.
 """
 
 
@@ -73,13 +78,14 @@ def build_app(
         app.include_router(router)
     answer_errors(app, [route for router in routers for route in router.routes])
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # as FastAPI documents it
+    app.add_middleware(RateLimiting, limits=services.rate_limits, tokens=services.tokens, metrics=metrics)
     if cors_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(cors_origins),
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=["ETag", "X-Correlation-Id", "Retry-After"],
+            expose_headers=["ETag", "X-Correlation-Id", *EXPOSED],
         )
     app.add_middleware(EncodedSlashes)
     app.add_middleware(Telemetry, metrics=metrics)

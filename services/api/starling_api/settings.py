@@ -34,6 +34,22 @@ class ApiSettings(ServiceSettings):
     body_timeout_seconds: Annotated[
         float, Field(gt=0, le=600, description="most time for a body, 20 times as much for an upload; beyond it 408")
     ] = 30
+    workspace_reads_per_second: Annotated[
+        float, Field(gt=0, description="reads of one workspace in one process; burst: two seconds; beyond it 429")
+    ] = 1_000
+    workspace_writes_per_second: Annotated[
+        float, Field(gt=0, description="writes of one workspace in one process; burst: two seconds; beyond it 429")
+    ] = 200
+    token_reads_per_second: Annotated[float, Field(gt=0, description="reads with one token; burst: two seconds")] = 500
+    token_writes_per_second: Annotated[float, Field(gt=0, description="writes with one token; burst: two seconds")] = 100
+    address_requests_per_second: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="requests without a known token of one client address (IPv6: one /64 network); burst: two seconds. "
+            "Behind a proxy all requests have the proxy's address",
+        ),
+    ] = 100
     feed_streams: Annotated[int, Field(ge=1, le=1000, description="clients that may follow the feed live at the same time")] = 32
     workspace_feed_streams: Annotated[
         int, Field(ge=1, le=1000, description="clients of one workspace that may follow the feed live at the same time")

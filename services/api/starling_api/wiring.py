@@ -22,6 +22,7 @@ from starling_api.feed.streams import Streams
 from starling_api.http.auth import Tokens
 from starling_api.http.dependencies import Services
 from starling_api.http.gate import Gate
+from starling_api.http.rate_limits import RateLimits, Rates
 from starling_api.lists.lists import Lists
 from starling_api.lists.publisher import ListFeed
 from starling_api.lists.store import CassandraLists
@@ -38,6 +39,7 @@ from starling_api.users.queries import Queries
 from starling_api.users.read_models import CassandraAudience
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.http.rate_limits import Rate
 from starling_common.http.server import ConnectionCap, http_server
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.topics import load_catalogue
@@ -138,8 +140,19 @@ def build_api(settings: ApiSettings) -> Api:
         backfills=backfills,
         body_timeout_seconds=settings.body_timeout_seconds,
         gate=Gate(settings.workspace_previews, settings.workspace_previews_waiting, settings.workspace_previews_wait_seconds),
+        rate_limits=RateLimits(_rates(settings)),
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     # Reads need the database alone, so an unreachable broker must not take the process out of the load balancer.
     app = build_app(services, metrics, lambda: {"database": database.problem()}, origins)
     return Api(app, settings, commands, database, feed, streams, states, backfill)
+
+
+def _rates(settings: ApiSettings) -> Rates:
+    return Rates(
+        workspace_reads=Rate.of(settings.workspace_reads_per_second),
+        workspace_writes=Rate.of(settings.workspace_writes_per_second),
+        token_reads=Rate.of(settings.token_reads_per_second),
+        token_writes=Rate.of(settings.token_writes_per_second),
+        address=Rate.of(settings.address_requests_per_second),
+    )

@@ -5,13 +5,14 @@ from typing import Any, Final
 import msgspec
 
 from starling_common.http.problem import PROBLEM_JSON, problem
+from starling_common.http.rate_limits import EXPOSED, RETRY_AFTER, Quota
 from starling_common.outcome import Refused
 from starling_ingest.accept import Rejection
 
 HeaderList = list[tuple[str, str]]
 
 _CORS: Final = ("access-control-allow-origin", "*")
-_EXPOSED: Final = ("access-control-expose-headers", "X-Correlation-Id, Retry-After")
+_EXPOSED: Final = ("access-control-expose-headers", ", ".join(("X-Correlation-Id", *EXPOSED)))
 _HEADERS: Final = "Authorization, Content-Type, Content-Encoding, X-Retry-Count, X-Write-Key, X-Correlation-Id, Traceparent"
 _JSON: Final = ("content-type", "application/json")
 _PROBLEM: Final = ("content-type", PROBLEM_JSON)
@@ -25,6 +26,7 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     headers: HeaderList
     body: bytes
+    retry_after: str | None = None
 
 
 def accepted(correlation_id: str) -> Answer:
@@ -56,7 +58,13 @@ def refused(why: Refused, correlation_id: str) -> Answer:
 def try_later(status: int, code: str, message: str, after_seconds: int, correlation_id: str) -> Answer:
     """Return 429 or 503 with `Retry-After`: the sender may repeat the request with the same message ids."""
     answer = failed(status, code, message, correlation_id)
-    return Answer(status, [*answer.headers, ("retry-after", str(after_seconds))], answer.body)
+    retry_after = str(after_seconds)
+    return Answer(status, [*answer.headers, (RETRY_AFTER, retry_after)], answer.body, retry_after)
+
+
+def with_quota(answer: Answer, quota: Quota) -> Answer:
+    """Return the response with the `RateLimit` fields."""
+    return Answer(answer.status, answer.headers + quota.fields(answer.retry_after), answer.body, answer.retry_after)
 
 
 def body_timeout(correlation_id: str) -> Answer:

@@ -21,7 +21,7 @@ from starling_ingest.bodies import SlowBodies
 from starling_ingest.counts import Counts
 from starling_ingest.identifiers import Identifiers
 from starling_ingest.intake import Intake, Origin, QueueFull
-from starling_ingest.limits import RateLimits
+from starling_ingest.limits import OverRate, RateLimits
 from starling_ingest.messages import accept_batch_message, accept_single_message, message_write_key
 
 BROKER_RETRY_SECONDS: Final = 5
@@ -73,10 +73,11 @@ class Route(msgspec.Struct, frozen=True):
     imported: bool = False
 
 
-class OverRate(msgspec.Struct, frozen=True):
-    """A request beyond a rate limit; it passes after `wait_seconds`."""
+class Sender(msgspec.Struct, frozen=True):
+    """The write key of a request, and its workspace."""
 
-    wait_seconds: int
+    key: str
+    workspace: str
 
 
 class AppDependencies(msgspec.Struct, frozen=True):
@@ -170,52 +171,61 @@ class App:
         if not known:
             return answers.refused(_UNKNOWN_KEY, correlation_id), started
         body = request.too_large() if packed is None else request.unpack(packed, headers.get("content-encoding"))
-        found = self._parse(route, headers, key, body, started)
-        if isinstance(found, Refused):
-            return answers.refused(found, correlation_id), started
-        if isinstance(found, OverRate):
-            message = "the write key or its workspace is over its rate limit: send it again after Retry-After"
-            return answers.try_later(429, "rate_limited", message, found.wait_seconds, correlation_id), started
-        workspace, parsed = found
-        receipt = Receipt(
-            workspace, route.imported, correlation_id, _address(scope.client), request.user_agent(headers), self._dependencies.edge
-        )
-        origin = Origin(receipt, route.name, request.traceparent(headers, self._identifiers))
-        return await self._take(parsed, origin, started), started
-
-    def _parse(
-        self, route: Route, headers: request.Headers, key: str | None, body: Outcome[bytes], now_seconds: float
-    ) -> tuple[str, ParsedBody] | Refused | OverRate:
-        """Return the workspace and the items. The key and the rate limits are checked before the body is parsed."""
         if not isinstance(body, Done):
-            return _as_refused(body)
+            return answers.refused(_as_refused(body), correlation_id), started
         # Clients send JSON under any content type. A body that begins with `{` is JSON: no message begins with that byte.
         protobuf = body.value[:1] != b"{" and (headers.get("content-type") or "").startswith(PROTOBUF)
+        sender = self._sender(key, route, body.value, protobuf=protobuf)
+        if isinstance(sender, Refused):
+            return answers.refused(sender, correlation_id), started
+        receipt = self._receipt(sender.workspace, route, scope, correlation_id)
+        origin = Origin(receipt, route.name, request.traceparent(headers, self._identifiers))
+        answer = await self._limited(sender, route, body.value, origin, started, protobuf=protobuf)
+        quota = self._dependencies.limits.requests_left(sender.key, sender.workspace, time.perf_counter())
+        return answers.with_quota(answer, quota), started
+
+    def _receipt(self, workspace: str, route: Route, scope: Scope, correlation_id: str) -> Receipt:
+        user_agent = request.user_agent(scope.headers)
+        return Receipt(workspace, route.imported, correlation_id, _address(scope.client), user_agent, self._dependencies.edge)
+
+    def _sender(self, key: str | None, route: Route, body: bytes, *, protobuf: bool) -> Sender | Refused:
+        """Return the key of the headers or the query, else that of the body, with its workspace."""
         if key is None:
-            in_body = message_write_key(body.value, route.kind) if protobuf else body_write_key(body.value)
+            in_body = message_write_key(body, route.kind) if protobuf else body_write_key(body)
             if not isinstance(in_body, Done):
                 return _as_refused(in_body)
             key = in_body.value
         workspace = self._dependencies.write_keys.get(key or "")
         if not key or workspace is None:
             return _UNKNOWN_KEY if key else _NO_KEY
-        wait_seconds = self._dependencies.limits.take_request(key, workspace, len(body.value), now_seconds)
-        if wait_seconds:
-            return OverRate(wait_seconds)
-        parsed = _parse(route, body.value, protobuf=protobuf)
-        return (workspace, parsed.value) if isinstance(parsed, Done) else _as_refused(parsed)
+        return Sender(key, workspace)
+
+    async def _limited(
+        self, sender: Sender, route: Route, body: bytes, origin: Origin, now_seconds: float, *, protobuf: bool
+    ) -> Answer:
+        """Return the response to a known sender. The rate limits are checked before the body is parsed."""
+        correlation_id = origin.receipt.correlation_id
+        over = self._dependencies.limits.take_request(sender.key, sender.workspace, len(body), now_seconds)
+        if over is not None:
+            message = "the write key or its workspace is over its rate limit: send it again after Retry-After"
+            return self._over_rate(over, message, correlation_id)
+        parsed = _parse(route, body, protobuf=protobuf)
+        if not isinstance(parsed, Done):
+            return answers.refused(_as_refused(parsed), correlation_id)
+        return await self._take(parsed.value, origin, now_seconds)
 
     async def _take(self, parsed: ParsedBody, origin: Origin, now_seconds: float) -> Answer:
         correlation_id = origin.receipt.correlation_id
         if self._intake is None:
             return answers.try_later(503, "not_ready", "this process is starting or stopping", QUEUE_RETRY_SECONDS, correlation_id)
         count = len(parsed.items) + len(parsed.rejections)
-        if wait_seconds := self._dependencies.limits.take_items(origin.receipt.workspace, count, now_seconds):
+        if over := self._dependencies.limits.take_items(origin.receipt.workspace, count, now_seconds):
             message = "the workspace is over its rate limit: send it again after Retry-After"
-            return answers.try_later(429, "rate_limited", message, wait_seconds, correlation_id)
+            return self._over_rate(over, message, correlation_id)
         try:
             await self._intake.take(parsed, origin)
         except QueueFull as full:
+            self._counts.limited("queue")
             return answers.try_later(429, "queue_full", str(full), QUEUE_RETRY_SECONDS, correlation_id)
         except BrokerUnavailable as error:
             log(__name__).warning("not_acknowledged", correlation_id=correlation_id, reason=str(error))
@@ -223,6 +233,10 @@ class App:
             return answers.try_later(503, "broker_unavailable", message, BROKER_RETRY_SECONDS, correlation_id)
         self._counts.acknowledged(parsed)
         return _answer(parsed, correlation_id)
+
+    def _over_rate(self, over: OverRate, message: str, correlation_id: str) -> Answer:
+        self._counts.limited(over.limit)
+        return answers.try_later(429, "rate_limited", message, over.wait_seconds, correlation_id)
 
     def _page(self, scope: Scope) -> tuple[str, Answer]:
         correlation_id = request.correlation_id(scope.headers, self._identifiers)

@@ -21,6 +21,7 @@ _REQUESTS: Final = "starling_ingest_requests_total"
 _ITEMS: Final = "starling_ingest_items_total"
 _SECONDS: Final = "starling_ingest_request_seconds"
 _QUEUE: Final = "starling_ingest_queue_records"
+_LIMITED: Final = "starling_ingest_rate_limited_total"
 
 
 class Counts(Collector):
@@ -32,6 +33,7 @@ class Counts(Collector):
         self._queue_records = queue_records
         self._requests: dict[tuple[str, str], int] = {}
         self._items: dict[tuple[str, str], int] = {}
+        self._limited: dict[tuple[str], int] = {}
         self._bounds: tuple[float, ...] = tuple(telemetry()[_SECONDS]["buckets"])
         self._seconds: dict[str, list[int]] = {}
         self._seconds_sum: dict[str, float] = {}
@@ -48,6 +50,10 @@ class Counts(Collector):
             tally = self._seconds[path] = [0] * (len(self._bounds) + 1)
         tally[bisect_left(self._bounds, seconds)] += 1
         self._seconds_sum[path] = self._seconds_sum.get(path, 0.0) + seconds
+
+    def limited(self, limit: str) -> None:
+        """Count one request with a 429. `limit`: the bucket that was empty, or `queue`."""
+        self._limited[limit,] = self._limited.get((limit,), 0) + 1
 
     def acknowledged(self, parsed: ParsedBody) -> None:
         """Count the items of one request, all of them acknowledged."""
@@ -66,6 +72,7 @@ class Counts(Collector):
         """Yield samples of all counts."""
         yield _counter(_REQUESTS, self._requests.items())
         yield _counter(_ITEMS, self._items.items())
+        yield _counter(_LIMITED, self._limited.items())
         yield GaugeMetricFamily(_QUEUE, telemetry()[_QUEUE]["help"], value=self._queue_records())
         family = HistogramMetricFamily(_SECONDS, telemetry()[_SECONDS]["help"], labels=telemetry()[_SECONDS]["labels"])
         for path, tally in self._seconds.items():
@@ -74,7 +81,7 @@ class Counts(Collector):
         yield family
 
 
-def _counter(name: str, tallies: Iterable[tuple[tuple[str, str], int]]) -> CounterMetricFamily:
+def _counter(name: str, tallies: Iterable[tuple[tuple[str, ...], int]]) -> CounterMetricFamily:
     family = CounterMetricFamily(name, telemetry()[name]["help"], labels=telemetry()[name]["labels"])
     for labels, count in tallies:
         family.add_metric(list(labels), count)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from granian.constants import Interfaces
 from prometheus_client import REGISTRY
 
+from starling_common.http.rate_limits import Rate
 from starling_common.http.server import ConnectionCap, http_server
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.topics import INGEST_TOPICS, WATERMARKS
@@ -20,7 +21,7 @@ from starling_ingest.app import App, AppDependencies
 from starling_ingest.bodies import SlowBodies
 from starling_ingest.counts import Counts
 from starling_ingest.intake import DEAD_LETTERS, ArrivalClock, Intake
-from starling_ingest.limits import Rate, RateLimits, Rates
+from starling_ingest.limits import RateLimits, Rates
 from starling_ingest.publish import Publisher
 from starling_ingest.request import MAX_BODY_BYTES
 from starling_ingest.settings import Settings

@@ -225,9 +225,12 @@ def test_a_rate_limited_workspace_gets_retry_after(stack: Stack, tmp_path_factor
     }
     with running(stack.environment() | settings, tmp_path_factory.mktemp("edge")) as limited:
         with httpx.Client(base_url=limited.url, timeout=60) as client:
-            assert post(client, "/v1/batch", {"batch": [{"type": "page", "userId": "u"}] * 2500}).status_code == 200
+            taken = post(client, "/v1/batch", {"batch": [{"type": "page", "userId": "u"}] * 2500})
+            assert (taken.status_code, taken.headers["ratelimit-limit"]) == (200, "100000")
+            assert int(taken.headers["ratelimit-remaining"]) > 0
             answer = post(client, "/v1/track", GOOD)
         assert answer.status_code == 429
         assert 0 < int(answer.headers["retry-after"]) <= 11
+        assert (answer.headers["ratelimit-remaining"], answer.headers["ratelimit-reset"]) == ("0", answer.headers["retry-after"])
         assert "Retry-After" in answer.headers["access-control-expose-headers"]
         assert answer.json()["code"] == "rate_limited"

@@ -52,7 +52,9 @@ def test_every_request_of_a_client_is_answered_as_its_browser_demands(
                 assert names(asked["Access-Control-Request-Headers"]) <= names(answer.headers["access-control-allow-headers"])
                 assert asked["Access-Control-Request-Method"] in answer.headers["access-control-allow-methods"].split(", ")
             else:
-                assert {"retry-after", "x-correlation-id"} <= names(answer.headers["access-control-expose-headers"])
+                assert {"retry-after", "ratelimit-remaining", "x-correlation-id"} <= names(
+                    answer.headers["access-control-expose-headers"]
+                )
             if request["method"] == "POST" and request["path"] != "/v1/m":
                 assert answer.json()["success"] is True
                 body = json.loads(request["body"])

@@ -9,13 +9,14 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from starling_common.headers import Headers
+from starling_common.http.rate_limits import Rate
 from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.wire import Codec, ReceivedEncoder
 from starling_ingest.app import App, AppDependencies
 from starling_ingest.bodies import SlowBodies
 from starling_ingest.counts import Counts
 from starling_ingest.intake import ArrivalClock, Intake, Outgoing
-from starling_ingest.limits import Rate, RateLimits, Rates
+from starling_ingest.limits import RateLimits, Rates
 
 NOW = 1_700_000_000_000_000
 RECEIVED = Codec("IngestReceived", 7, lambda _id: "")

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from starling_cli.dead_letters import repeated
+from starling_common.http.rate_limits import Rate
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.wire import Batch, Item
 from starling_ingest.intake import QueueFull
-from starling_ingest.limits import Rate, RateLimits, Rates
+from starling_ingest.limits import RateLimits, Rates
 from tests.unit.ingest.rig import NOW, UNLIMITED, Edge, Exchange, NeverSent, Request
 
 FIELDS: dict[str, dict[str, Any]] = {
@@ -280,6 +281,42 @@ def test_the_rate_limit_is_429_with_the_time_to_wait() -> None:
     is_problem(answer, 429, "rate_limited")
     assert answer.headers["retry-after"] == "3"
     assert len(edge.log.records) == 3
+    assert edge.registry.get_sample_value("starling_ingest_rate_limited_total", {"limit": "workspace_items"}) == 1
+
+
+def quota(answer: Exchange) -> tuple[str | None, ...]:
+    return tuple(answer.headers.get(f"ratelimit-{name}") for name in ("limit", "remaining", "reset"))
+
+
+def test_every_answer_to_a_known_key_has_its_quota() -> None:
+    slow = Rate(0.001, 5)
+    edge = Edge(limits=RateLimits(Rates(slow, UNLIMITED.bytes), UNLIMITED)).open()
+    assert quota(edge.ask("POST", "/v1/track", GOOD)) == ("5", "4", "1000")
+    assert quota(edge.ask("POST", "/v1/batch", {"batch": [GOOD, BAD]})) == ("5", "3", "2000")
+    assert quota(edge.ask("POST", "/v1/track", {**GOOD, "writeKey": "key"}, headers={})) == ("5", "2", "3000")
+    assert quota(edge.ask("POST", "/v1/track", b"{")) == ("5", "1", "4000")
+    assert quota(edge.ask("POST", "/v1/track", GOOD)) == ("5", "0", "5000")
+    for _ in range(2):
+        refused = edge.ask("POST", "/v1/track", GOOD)
+        is_problem(refused, 429, "rate_limited")
+        assert (refused.headers["retry-after"], quota(refused)) == ("1000", ("5", "0", "1000"))
+    assert edge.registry.get_sample_value("starling_ingest_rate_limited_total", {"limit": "key_requests"}) == 2
+    assert quota(edge.ask("POST", "/v1/track", GOOD, headers={"x-write-key": "id:secret"})) == ("5", "4", "1000")
+
+
+def test_an_answer_without_a_key_and_health_have_no_quota(edge: Edge) -> None:
+    assert quota(edge.ask("POST", "/v1/track", GOOD, headers={"x-write-key": "unknown"})) == (None, None, None)
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert quota(edge.ask("GET", path)) == (None, None, None)
+
+
+@pytest.mark.parametrize(("full", "away"), [(QueueFull("full"), None), (None, BrokerUnavailable("gone"))])
+def test_an_answer_with_retry_after_names_the_same_instant_twice(
+    edge: Edge, full: Exception | None, away: Exception | None
+) -> None:
+    edge.log.full, edge.log.away = full, away
+    answer = edge.ask("POST", "/v1/track", GOOD)
+    assert quota(answer)[1:] == ("0", answer.headers["retry-after"])
 
 
 def test_a_full_queue_is_429(edge: Edge) -> None:
@@ -287,6 +324,7 @@ def test_a_full_queue_is_429(edge: Edge) -> None:
     answer = edge.ask("POST", "/v1/track", GOOD)
     is_problem(answer, 429, "queue_full")
     assert int(answer.headers["retry-after"]) >= 1
+    assert edge.registry.get_sample_value("starling_ingest_rate_limited_total", {"limit": "queue"}) == 1
 
 
 def test_without_a_watermark_in_force_nothing_is_written() -> None:
@@ -397,7 +435,8 @@ def test_every_answer_lets_browsers_read_when_to_come_back(edge: Edge) -> None:
     edge.log.away = RuntimeError("a bug")
     answers.append(edge.ask("POST", "/v1/track", GOOD))
     assert [answer.status for answer in answers] == [200, 200, 400, 200, 200, 200, 404, 405, 401, 429, 503, 500]
-    assert all("Retry-After" in answer.headers["access-control-expose-headers"] for answer in answers)
+    exposed = {"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "X-Correlation-Id"}
+    assert all(exposed == set(answer.headers["access-control-expose-headers"].split(", ")) for answer in answers)
     assert all(answer.headers["access-control-allow-origin"] == "*" for answer in answers)
 
 

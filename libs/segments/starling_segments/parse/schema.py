@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from starling_segments.aggregates.measure_table import ANY_TYPE, MEASURES, PLAIN
 from starling_segments.language.operators import OPERATORS, operands
@@ -32,8 +32,6 @@ from starling_segments.parse.groups import GROUP_KINDS, MAX_PARTS
 from starling_segments.parse.windows import CALENDAR
 
 Schema = dict[str, Any]
-
-_PATH: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_PATH_CHARACTERS, "pattern": r"^[^.]+(\.[^.]+)*$"}
 
 _AREAS = {"circle": operands.CIRCLE, "box": operands.BOX}
 
@@ -72,7 +70,7 @@ def trait_schema() -> Schema:
         "name": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
         "timezone": {"type": ["string", "null"], "description": "IANA name; default UTC"},
     }
-    every = {"anyOf": [_measures(gives) for gives in _types()]}
+    every = {"anyOf": _refs(map(_measure_name, _types()))}
     one = {"event": _ref("event_name"), "where": _ref("event_filter"), "measure": every}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -96,6 +94,8 @@ def _definitions() -> dict[str, Schema]:
         "predicate": {"anyOf": _predicates(OPERATORS)},
         "items_predicate": _items_predicate(),
         **{_fitting(gives): {"anyOf": _predicates(_operators_of(gives))} for gives in _types() if gives != ANY_TYPE},
+        "window": {"anyOf": _one_window()},
+        **{_measure_name(gives): _measures(gives) for gives in _types()},
         "event": _event(),
         "ratio": _ratio(),
         "measured": _measured(),
@@ -109,6 +109,7 @@ def _definitions() -> dict[str, Schema]:
         "everyone": _object({"everyone": {"const": True}}, ["everyone"]),
         "events": _object({"event": _ref("event_name"), "where": _ref("event_filter")}, ["event"]),
         "event_name": {"type": "string", "minLength": 1, "maxLength": MAX_EVENT_NAME_CHARACTERS},
+        "path": {"type": "string", "minLength": 1, "maxLength": MAX_PATH_CHARACTERS, "pattern": r"^[^.]+(\.[^.]+)*$"},
         "duration": dict(operands.DURATION.schema),
         **{name: dict(area.schema) for name, area in _AREAS.items()},
         **_event_filters(),
@@ -131,6 +132,9 @@ def _item_filters() -> dict[str, Schema]:
 
 def _ref(name: str) -> Schema:
     return {"$ref": f"#/$defs/{name}"}
+
+
+_PATH: Final = _ref("path")
 
 
 def _object(properties: dict[str, Schema], required: list[str]) -> Schema:
@@ -261,13 +265,17 @@ def _one_window() -> list[Schema]:
 
 
 def _windowed(own: dict[str, Schema], required: list[str]) -> Schema:
-    return {"type": "object", "properties": own, "required": required, "anyOf": _one_window(), "unevaluatedProperties": False}
+    return {"type": "object", "properties": own, "required": required, "anyOf": [_ref("window")], "unevaluatedProperties": False}
 
 
 def _measure(name: MeasureName) -> Schema:
     if name == "percentile":
         return _object({name: _PATH, "q": {"type": "number", "minimum": 0, "maximum": 1}}, [name, "q"])
     return _object({name: _PATH}, [name])
+
+
+def _measure_name(gives: str) -> str:
+    return f"{gives}_measure"
 
 
 def _measures(gives: str) -> Schema:
@@ -284,7 +292,7 @@ def _event() -> Schema:
     bare = {"properties": {"op": False, "value": False, "measure": {"const": "count"}}}
     by_type = [
         {
-            "properties": {"measure": _measures(gives)},
+            "properties": {"measure": _ref(_measure_name(gives))},
             "required": [] if gives == NUMBER else ["measure"],
             "anyOf": [_ref(_fitting(gives))],
         }
@@ -294,24 +302,23 @@ def _event() -> Schema:
         "type": "object",
         "properties": own,
         "required": ["event"],
-        "allOf": [{"anyOf": _one_window()}, {"anyOf": [bare, *by_type]}],
+        "allOf": [_ref("window"), {"anyOf": [bare, *by_type]}],
         "unevaluatedProperties": False,
     }
 
 
 def _measured() -> Schema:
     """Return the schema of one side of a ratio: a numeric event measure without `op`."""
-    own = {"event": _ref("event_name"), "where": _ref("event_filter"), "measure": _measures(NUMBER)}
+    own = {"event": _ref("event_name"), "where": _ref("event_filter"), "measure": _ref(_measure_name(NUMBER))}
     return _windowed(own, ["event"])
 
 
 def _ratio() -> Schema:
-    fitting = [name for name, operator in OPERATORS.items() if NUMBER in operator.fits and not operator.filters]
     return {
         "type": "object",
         "properties": {"measure": _object({"ratio": _sides()}, ["ratio"])},
         "required": ["measure"],
-        "allOf": [{"anyOf": _one_window()}, {"anyOf": _predicates(fitting)}],
+        "allOf": [_ref("window"), _ref(_fitting(NUMBER))],
         "unevaluatedProperties": False,
     }
 

@@ -20,6 +20,7 @@ from starling_api.http.auth import Caller, Role, Tokens
 from starling_api.http.errors import BadRequest, BodyTimeout, Forbidden, TooLarge, Unauthenticated
 from starling_api.http.gate import Gate
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, PageOf
+from starling_api.http.rate_limits import RateLimits, Rates
 from starling_api.lists.lists import Lists
 from starling_api.ports import Answers
 from starling_api.preview.previews import Previews
@@ -56,6 +57,7 @@ class Services:
     backfills: Backfills
     body_timeout_seconds: float = 30.0
     gate: Gate = field(default_factory=lambda: Gate(4, 8, 10))
+    rate_limits: RateLimits = field(default_factory=lambda: RateLimits(Rates()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, RootModel
 
 from starling_common.cassandra.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 
@@ -12,15 +12,22 @@ INSTANT: Final = "Instant in ISO 8601, UTC"
 COMPONENT: Final = "x-component"
 """Marks a schema for which `openapi.py` writes a reference to the component of that name."""
 
-AsOf = Annotated[str | None, Field(description="Stream time that this answer reflects; null before the first event")]
 Where = Annotated[dict[str, Any], Field(json_schema_extra={COMPONENT: "Condition"})]
+
+
+class AsOf(RootModel[str | None]):
+    """Stream time that this answer reflects; null before the first event."""
+
+
+class NextCursor(RootModel[str | None]):
+    """Cursor of the next page; null on the last page."""
 
 
 class PageModel(BaseModel, Generic[T]):
     """One page of a list."""
 
     items: list[T]
-    next_cursor: str | None = Field(description="Cursor of the next page; null on the last page")
+    next_cursor: NextCursor
     as_of: AsOf
 
 
@@ -352,9 +359,8 @@ class MembershipChangeModel(BaseModel):
 
 
 class FeedPageModel(PageModel[MembershipChangeModel]):
-    """One page of the membership feed. A page with few items, or with none, can still have a next page."""
+    """One page of the membership feed. A page with few items, or with none, has a next page until the feed has been read to its end."""
 
-    next_cursor: str | None = Field(description="Cursor of the next page; null when every record of the feed has been read")
     cursor: str = Field(description="Position after this page, also at the end of the feed: `after` of a later request")
 
 

@@ -36,10 +36,25 @@ _HEADERS: Final[Mapping[str, Document]] = {
         "schema": {"type": "string"},
     },
     "ETag": {"description": "The revision of the resource, in quotes: the value of `If-Match`", "schema": {"type": "string"}},
+    "RateLimit-Limit": {
+        "description": "Most requests at once: reads or writes, of the token or of its workspace, whichever has fewer left",
+        "schema": {"type": "integer"},
+    },
+    "RateLimit-Remaining": {"description": "Requests that are left of them", "schema": {"type": "integer"}},
+    "RateLimit-Reset": {"description": "Seconds until all of them are left again", "schema": {"type": "integer"}},
     "Retry-After": {"description": "Seconds to wait before the same request is sent again", "schema": {"type": "integer"}},
     "WWW-Authenticate": {"description": "Always `Bearer`", "schema": {"type": "string"}},
 }
 _HEADERS_OF: Final[Mapping[int, tuple[str, ...]]] = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+_EVERY_ANSWER: Final = ("X-Correlation-Id", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
+_SHORT_NAMES: Final = {
+    "X-Correlation-Id": "Id",
+    "RateLimit-Limit": "Limit",
+    "RateLimit-Remaining": "Remaining",
+    "RateLimit-Reset": "Reset",
+}
+"""Every response refers to these components, so their names are short."""
+_NO_CONTENT: Final = "NoContent"
 _TAGGED: Final = frozenset({"Segment", "Trait", "Webhook", "List"})
 """Schemas whose responses have an ETag."""
 
@@ -67,7 +82,8 @@ def openapi_document(app: FastAPI) -> Document:
     document["components"] |= {
         "parameters": dict(sorted(parameters.items())),
         "headers": {_component(name): header for name, header in _HEADERS.items()},
-        "responses": {entry.component: _problem_response(status) for status, entry in sorted(PROBLEMS.items())},
+        "responses": {_NO_CONTENT: _no_content()}
+        | {PROBLEMS[status].component: _problem_response(status) for status in sorted(PROBLEMS)},
     }
     return document
 
@@ -81,7 +97,7 @@ def _complete(operation: Document, shared: dict[str, Document]) -> None:
     operation["parameters"] = [_shared_parameter(one, shared) for one in operation.get("parameters", ())]
     if not operation["parameters"]:
         del operation["parameters"]
-    answers = operation["responses"] = dict(sorted(operation["responses"].items()))
+    answers = operation["responses"] = dict(sorted((operation["responses"] | {"429": {}}).items()))
     example = EXAMPLES.get(operation["operationId"])
     if example is not None and example.request is not None:
         operation["requestBody"]["content"]["application/json"]["example"] = example.request
@@ -89,9 +105,12 @@ def _complete(operation: Document, shared: dict[str, Document]) -> None:
         if int(status) >= 400:
             answers[status] = {"$ref": f"#/components/responses/{PROBLEMS[int(status)].component}"}
             continue
+        if status == "204":
+            answers[status] = {"$ref": f"#/components/responses/{_NO_CONTENT}"}
+            continue
         content = answer.get("content", {}).get("application/json", {})
         name = content.get("schema", {}).get("$ref", "").removeprefix(_SCHEMAS)
-        answer["headers"] = _header_references("X-Correlation-Id", *(("ETag",) if name in _TAGGED else ()))
+        answer["headers"] = _header_references(*_EVERY_ANSWER, *(("ETag",) if name in _TAGGED else ()))
         if example is not None and content:
             content["example"] = example.response
         if name in _TAGGED and operation["operationId"].startswith(("create_", "put_")):
@@ -131,7 +150,7 @@ def _problem_response(status: int) -> Document:
     entry = PROBLEMS[status]
     return {
         "description": entry.description,
-        "headers": _header_references("X-Correlation-Id", *_HEADERS_OF.get(status, ())),
+        "headers": _header_references(*_EVERY_ANSWER, *_HEADERS_OF.get(status, ())),
         "content": {
             PROBLEM_JSON: {
                 "schema": {"$ref": f"{_SCHEMAS}Problem"},
@@ -141,9 +160,13 @@ def _problem_response(status: int) -> Document:
     }
 
 
+def _no_content() -> Document:
+    return {"description": "Done; the response has no body", "headers": _header_references(*_EVERY_ANSWER)}
+
+
 def _component(header: str) -> str:
-    """Return the name of a header's component: the correlation id is referred to by every response, so its name is short."""
-    return "Id" if header == "X-Correlation-Id" else header
+    """Return the name of a header's component."""
+    return _SHORT_NAMES.get(header, header)
 
 
 def _header_references(*names: str) -> dict[str, Document]:

@@ -89,8 +89,8 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
         "invalid_definition", "/where/op: there is no operator 'like'",
     ),
     429: Problem(
-        "TooManyRequests", "The workspace has too many expensive requests at the same time",
-        "too_many_requests", "the queue of this workspace is full: retry later",
+        "TooManyRequests", "The token or its workspace is over a rate limit, or has too many expensive requests at the same time",
+        "rate_limited", "this token is over its rate limit of reads: send the request again after Retry-After",
     ),
     500: Problem("Internal", "The server failed", "internal_error", "internal error; correlation id c-1"),
     501: Problem("NotYet", "This is not available yet", "not_yet", "GET /v1/campaigns is not available yet"),

@@ -1,21 +1,22 @@
-"""Edge: middleware for the correlation id, the metrics, the log line and the 500 response of every request."""
+"""Edge: middleware for the correlation id, the quota, the metrics, the log line and the 500 response of every request."""
 
 import re
 import time
 import uuid
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import Any, Final
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from starling_api.http.problems import problem_response
+from starling_common.http.rate_limits import RETRY_AFTER, Quota
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 
 CORRELATION_HEADER: Final = b"x-correlation-id"
 _SANE: Final = re.compile(rb"[\x21-\x7e]{1,100}")
-_PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 """A client can send any text as the method; without a bound each one would be a series."""
@@ -41,7 +42,8 @@ class Telemetry:
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 seen["status"] = message["status"]
-                message["headers"] = [*message.get("headers", []), (CORRELATION_HEADER, correlation_id.encode())]
+                sent = message.get("headers", [])
+                message["headers"] = [*sent, (CORRELATION_HEADER, correlation_id.encode()), *_quota_fields(scope, sent)]
             await send(message)
 
         started = time.monotonic()
@@ -60,8 +62,17 @@ class Telemetry:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._requests.labels(route, method, status).inc()
         self._seconds.labels(route).observe(seconds)
-        if route not in _PROBES:
+        if route not in PROBES:
             log(__name__).info("request_answered", method=scope["method"], route=route, status=status, ms=round(seconds * 1000, 1))
+
+
+def _quota_fields(scope: Scope, sent: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the `RateLimit` fields of the response; none if the request was not limited."""
+    quota: Quota | None = scope["state"].get("quota")
+    if quota is None:
+        return []
+    retry_after = next((value.decode() for name, value in sent if name == RETRY_AFTER.encode()), None)
+    return [(name.encode(), value.encode()) for name, value in quota.fields(retry_after)]
 
 
 def _correlation_id(scope: MutableMapping[str, Any]) -> str:
