@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from starling_segments import (
 )
 
 Doc = dict[str, Any]
-LIMITS = CostLimits(work=2_500, state_bytes=2 << 20)
+LIMITS = CostLimits(work=1_000, state_bytes=2 << 20)
 """The defaults of the API."""
 EVENTS, STEP_MS = 800, 6_000_000
 RESULT = Path(__file__).parent / "results" / "worst_cost.json"
@@ -77,6 +78,11 @@ def items(n: int) -> Doc:
     return {"event": "A", "where": {"property": "items", "op": "any_item", "where": any_of}}
 
 
+def funnel(n: int) -> Doc:
+    same = {"property": "code", "op": "eq", "value": {"step": 0, "property": "code"}}
+    return {"sequence": [A, *[{"event": "A", "where": same}] * min(n, 62), {"event": "B"}], "within": "90d"}
+
+
 def steps(n: int) -> Doc:
     last = {"event": "A", "where": compared("neq", *range(min(n, 62)))}
     return {"sequence": [*[A] * min(n, 62), last, {"event": "B"}], "within": "90d"}
@@ -106,8 +112,14 @@ FAMILIES: dict[str, Callable[[int], Doc]] = {
     "regularly": lambda n: {"regularly": A, "every": "1d", "at_least": 1, "of": min(n, 366)},
     "sequence": lambda n: {"sequence": [*[A] * min(n, 63), {"event": "B"}], "within": "90d"},
     "compared steps": steps,
+    "a funnel of equal values": funnel,
     "a measure and a pattern": measured({"last": "bits"}, WITHIN, "none"),
+    "dates in a trait": conditions(
+        lambda i: {"trait": "cards", "op": "any_item", "where": {"item": "until", "op": "within_next", "value": f"{30 + i}d"}}
+    ),
 }
+OF_PROFILES = frozenset({"dates in a trait"})
+"""The families that an event of a profile evaluates."""
 
 
 def accepted(where: Doc) -> Segment | None:
@@ -137,19 +149,29 @@ def event(i: int) -> Event:
         "long": "a" * 30_000,
         "bits": bits,
         "number": dice.random() * 1e3,
+        "code": f"code-{i % 250}",
         **{f"text{k}": "none" for k in range(20)},
     }
     return Event("A", i * STEP_MS, properties, {})
 
 
-def measure(segment: Segment) -> Doc:
+def profile(i: int) -> Doc:
+    """Return traits with dates that no earlier event has had."""
+    first = datetime(2001, 1, 1, tzinfo=UTC) + timedelta(days=i)
+    return {"cards": [{"until": (first + timedelta(seconds=k)).strftime("%Y-%m-%dT%H:%M:%SZ")} for k in range(600)]}
+
+
+def measure(segment: Segment, *, of_profiles: bool) -> Doc:
     evaluator, state = Evaluator(compile_plan([segment])), UserState(user_id="u")
     evaluator.on_profile(state, {"wishes": MANY[:2_000]}, [], 0)
     took = []
     for i in range(EVENTS):
-        made = event(i)
+        made, traits = event(i), profile(i)
         began = time.thread_time()
-        evaluator.on_event(state, made, made.time_ms)
+        if of_profiles:
+            evaluator.on_profile(state, traits, [], made.time_ms)
+        else:
+            evaluator.on_event(state, made, made.time_ms)
         took.append((time.thread_time() - began) * 1e6)
     half = took[EVENTS // 2 :]
     return {"event_us": round(sum(half) / len(half)), "slowest_us": round(max(half)), "state_bytes": len(encode_state(state))}
@@ -165,7 +187,12 @@ def main() -> None:
         if arguments.only in name:
             size, segment = largest(family)
             cost = cost_of_segment(segment)
-            families[name] = {"size": size, "points": cost.work, "bytes": cost.state_bytes, **measure(segment)}
+            families[name] = {
+                "size": size,
+                "points": cost.work,
+                "bytes": cost.state_bytes,
+                **measure(segment, of_profiles=name in OF_PROFILES),
+            }
     result = {"benchmark": "worst_cost", "limit_points": LIMITS.work, "families": families}
     result["worst_event_us"] = max(found["event_us"] for found in families.values())
     text = json.dumps(result, indent=1)

@@ -59,7 +59,7 @@ class ApiSettings(ServiceSettings):
     ] = 15
     segment_work: Annotated[
         int, Field(ge=10, description="most work of one event with a segment, in points of about a microsecond; beyond it 422")
-    ] = 2_500
+    ] = 1_000
     segment_state_bytes: Annotated[int, Field(ge=1_024, description="most state of one user with a segment; beyond it 422")] = (
         2_097_152
     )

@@ -79,7 +79,9 @@ def _catch_up(stack: Stack, group: str, topics: Sequence[str]) -> None:
 @pytest.fixture(scope="session")
 def api_environment(stack: Stack, own_cassandra: Cassandra) -> dict[str, str]:
     tokens = ",".join(f"{role}-{workspace}={role}:{workspace}" for workspace in POOL for role in ("viewer", "marketer", "admin"))
-    return {**replace(stack, cassandra=own_cassandra).environment(), "STARLING_TOKENS": tokens}
+    # Generated requests come as fast as the API answers, each test with one token.
+    limits = {f"STARLING_{limit}_PER_SECOND": "1000000" for limit in ("TOKEN_READS", "TOKEN_WRITES", "ADDRESS_REQUESTS")}
+    return {**replace(stack, cassandra=own_cassandra).environment(), **limits, "STARLING_TOKENS": tokens}
 
 
 @pytest.fixture(scope="session")

@@ -99,6 +99,55 @@ def test_combinations_of_values_are_the_work_of_a_sequence() -> None:
     assert refused({"sequence": [*[A] * 6, {"event": "B", "where": {"all": every}}]})[0][1] == "too_costly"
 
 
+def compared(op: str, *steps: int, path: str = "sku") -> Doc:
+    each = [{"property": path, "op": op, "value": {"step": step, "property": path}} for step in steps]
+    return {"event": "A", "where": {"all": each}}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [A, compared("eq", 0), compared("eq", 0), compared("eq", 0), compared("eq", 0)],
+        [A, compared("eq", 0), compared("eq", 1), compared("eq", 2)],
+        [A, compared("eq", 0), compared("neq", 0)],
+        [A, {"not": {"event": "B"}}, compared("eq", 0), compared("eq", 0)],
+        [A, A, compared("eq", 1)],
+    ],
+)
+def test_a_sequence_of_equal_values_has_few_combinations(steps: list[Doc]) -> None:
+    assert work({"sequence": steps}) < LIMITS.work
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [A, A, compared("eq", 0)],
+        [A, compared("neq", 0), compared("eq", 0)],
+        [A, {"event": "A", "where": {"any": [compared("eq", 0)["where"], ONE | {"property": "p"}]}}, compared("eq", 0)],
+        [A, {"event": "A", "where": {"not": compared("eq", 0)["where"]}}, compared("eq", 0)],
+        [
+            A,
+            compared("eq", 0),
+            {"event": "A", "where": {"all": [compared("eq", 0)["where"], compared("neq", 0, path="size")["where"]]}},
+        ],
+        [
+            A,
+            compared("eq", 0, path="a"),
+            {"event": "A", "where": {"all": [compared("gt", 1, path="b")["where"]]}},
+            compared("eq", 0),
+        ],
+    ],
+)
+def test_a_step_that_any_value_passes_multiplies_the_combinations(steps: list[Doc]) -> None:
+    assert refused({"sequence": steps})[0][1] == "too_costly"
+
+
+def test_dates_of_an_array_are_read_once_an_event() -> None:
+    dates = {"trait": "cards", "op": "any_item", "where": {"item": "until", "op": "within_next", "value": "30d"}}
+    assert work(dates) < LIMITS.work
+    assert refused({"any": [dates, {**dates, "trait": "passes"}]})[0][1] == "too_costly"
+
+
 def test_a_ratio_an_account_and_negations_name_their_places() -> None:
     dear = {"property": "url", "op": "matches", "value": "(a|b)*a[ab]{200}c"}
     ratio = {"measure": {"ratio": {"of": A, "to": {"event": "B", "where": dear}}}, "op": "gt", "value": 1}

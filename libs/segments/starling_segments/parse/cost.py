@@ -50,11 +50,13 @@ from starling_segments.parse.filters import checks
 
 T = TypeVar("T")
 
-CURE: Final = "fewer conditions, a shorter pattern or fewer array predicates here; or two segments instead of one"
+CURE: Final = "fewer conditions, a shorter pattern, fewer array predicates, or `eq` in every step of a sequence; or two segments"
 _ELEMENTS: Final = 0.3 * MAX_ELEMENTS
 """The elements of an array, weighted: a predicate of an element costs less than one that has to find its value."""
-_TESTS_OF_A_TRAIT: Final = 3
-"""The old value, the new value, and the tree."""
+_TESTS_OF_A_TRAIT: Final = 2
+"""The new value, and the tree. Twice as many if time alone changes the truth."""
+_DATE_KNOWN: Final = 3.2
+"""The part of a date operator's work for reading the date: the first test of an event puts it into a cache."""
 _TESTS_OF_A_VALUE: Final = 12
 """Before and after the event, the tree, and up to eight departures from the window with the value before them."""
 _KB: Final = 1 << 10
@@ -76,15 +78,15 @@ _LIFETIME: Final[Mapping[MeasureName, tuple[float, int]]] = {
 """Measure -> (points, bytes) of an accumulator over a lifetime, between two dates, or over one of two calendar periods."""
 _WINDOWED: Final[Mapping[MeasureName, tuple[float, int]]] = {
     "count": (15, 8 * _KB),
-    "sum": (45, 12 * _KB),
-    "avg": (65, 24 * _KB),
-    "min": (95, 12 * _KB),
-    "max": (95, 12 * _KB),
+    "sum": (30, 12 * _KB),
+    "avg": (55, 24 * _KB),
+    "min": (82, 12 * _KB),
+    "max": (82, 12 * _KB),
     "first": (100, 400 * _KB),
     "last": (8, 34 * _KB),
     "distinct": (100, 200 * _KB),
-    "most_frequent": (450, 400 * _KB),
-    "percentile": (350, 200 * _KB),
+    "most_frequent": (400, 400 * _KB),
+    "percentile": (320, 200 * _KB),
     "first_time": (15, 8 * _KB),
     "last_time": (8, 64),
     "days": (40, 24 * _KB),
@@ -156,7 +158,8 @@ def _leaf_parts(leaf: Leaf, pointer: str) -> Iterator[Part]:
         case Trait():
             tests = _TESTS_OF_A_TRAIT * (1 if leaf.predicate.next_change is None else 2)
             yield Part(pointer, 2 + tests * _path_work(leaf.path), 16 if leaf.held_for_ms or leaf.held_less_than_ms else 0)
-            yield from _times(tests, _predicate_parts(leaf.predicate, pointer))
+            yield from _predicate_parts(leaf.predicate, pointer)
+            yield from _times(tests - 1, _predicate_parts(leaf.predicate, pointer, repeated=True))
         case EventMeasure():
             measure = leaf.measure
             if isinstance(measure, Measure):
@@ -210,28 +213,29 @@ def _selector_parts(event: EventSelector, pointer: str) -> Iterator[Part]:
         yield from _filter_parts(event.where, f"{pointer}/where")
 
 
-def _filter_parts(where: Filter, pointer: str) -> Iterator[Part]:
+def _filter_parts(where: Filter, pointer: str, *, repeated: bool = False) -> Iterator[Part]:
     if isinstance(where, Group):
         yield Part(pointer, 0.2)
         for part, child in _children(where, pointer):
-            yield from _filter_parts(part, child)
+            yield from _filter_parts(part, child, repeated=repeated)
         return
     yield Part(pointer, 0.1 + (0.0 if where.path is None else _path_work(where.path)))
     if isinstance(where, Check):
-        yield from _predicate_parts(where.predicate, pointer)
+        yield from _predicate_parts(where.predicate, pointer, repeated=repeated)
     else:
         yield Part(pointer, _comparison_work(where))
 
 
-def _predicate_parts(predicate: Predicate, pointer: str) -> Iterator[Part]:
+def _predicate_parts(predicate: Predicate, pointer: str, *, repeated: bool = False) -> Iterator[Part]:
     operator = OPERATORS[predicate.op]
     if operator.filters:
         yield Part(pointer, 0.1 * MAX_ELEMENTS)
-        yield from _times(_ELEMENTS, _filter_parts(predicate.operand, f"{pointer}/where"))
+        yield from _times(_ELEMENTS, _filter_parts(predicate.operand, f"{pointer}/where", repeated=repeated))
     else:
         # Texts are folded up to the length of the longest operand (`parse/filters.py`).
         folding = 0.0 if not predicate.ignore_case else 0.5 + 0.0015 * max(map(len, operands.scalars_of(predicate.operand)))
-        yield Part(pointer, operator.work(predicate.operand) + folding)
+        known = _DATE_KNOWN if repeated and operator.zoned else 0.0
+        yield Part(pointer, operator.work(predicate.operand) - known + folding)
 
 
 def _comparison_work(compared: Compared) -> float:
@@ -263,18 +267,42 @@ def _sequence_parts(sequence: Sequence, pointer: str) -> Iterator[Part]:
 
 
 def _combination_work(steps: tuple[Step, ...], i: int) -> float:
-    """The values of the last event before a step are as many as events; those of earlier ones combine."""
-    referred = {step for later in steps[i:] for step in _references(later) if step < i}
-    if not referred:
+    """The work of step i on the values of earlier steps that it or a later step refers to.
+
+    An event continues every combination of them. Only a step that requires each of them to equal one of its own keeps one.
+    """
+    needed = _needed(steps, i)
+    if not needed:
         return 0
-    last = max(j for j in range(i) if not steps[j].negative)
-    return 0.6 * (EXACT if referred == {last} else MAX_COMBINATIONS)
+    between = range(min(step for step, _ in needed) + 1, i)
+    if any(not steps[j].negative and not _keeps_one(steps, j) for j in between):
+        return 0.95 * MAX_COMBINATIONS
+    return (0.5 if _keeps_one(steps, i) else 0.9) * EXACT
 
 
-def _references(step: Step) -> Iterator[int]:
+def _needed(steps: tuple[Step, ...], i: int) -> set[tuple[int, str]]:
+    """Return (step, path) of each value of a step before i that step i or a later one refers to."""
+    return {(value.step, value.path) for later in steps[i:] for value in _references(later) if value.step < i}
+
+
+def _keeps_one(steps: tuple[Step, ...], i: int) -> bool:
+    return _needed(steps, i) <= {(value.step, value.path) for value in _required(steps[i].event.where)}
+
+
+def _required(where: Filter | None) -> Iterator[StepValue]:
+    """Return the values that an event must equal, whatever else its step requires."""
+    if isinstance(where, Group):
+        if where.kind == "all":
+            for part in where.parts:
+                yield from _required(part)
+    elif isinstance(where, Compared) and where.op == "eq" and isinstance(where.other, StepValue):
+        yield where.other
+
+
+def _references(step: Step) -> Iterator[StepValue]:
     for check in checks(step.event.where):
         if isinstance(check, Compared) and isinstance(check.other, StepValue):
-            yield check.other.step
+            yield check.other
 
 
 def _children(group: Group[T], pointer: str) -> Iterator[tuple[T, str]]:

@@ -359,7 +359,7 @@ class MembershipChangeModel(BaseModel):
 
 
 class FeedPageModel(PageModel[MembershipChangeModel]):
-    """One page of the membership feed. A page with few items, or with none, has a next page until the feed has been read to its end."""
+    """One page of the membership feed. A page with few items, or with none, can have a next page."""
 
     cursor: str = Field(description="Position after this page, also at the end of the feed: `after` of a later request")
 

@@ -13,7 +13,7 @@ from starling_segments.language.operators.operands import WEEKDAYS, Operand
 from starling_segments.language.operators.table import DATE, NextChange, Operator, Test, constant_work, negative
 
 _DATE_KIND = frozenset({DATE})
-_DATE_WORK, _ANNIVERSARY_WORK = constant_work(6), constant_work(25)
+_DATE_WORK, _ANNIVERSARY_WORK = constant_work(3.5), constant_work(22)
 """Most of it for reading a text as a date."""
 
 
