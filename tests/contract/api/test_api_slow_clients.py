@@ -1,7 +1,6 @@
 """Clients that never finish a request do not keep the API from the others. No broker and no database is needed for that."""
 
 import select
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -9,18 +8,7 @@ import httpx
 import pytest
 
 from starling_common.testing import Service, running
-
-ENVIRONMENT = {
-    "STARLING_KAFKA__BROKERS": "127.0.0.1:1",
-    "STARLING_REGISTRY__URL": "http://127.0.0.1:1",
-    "STARLING_CASSANDRA__CONTACT_POINTS": "127.0.0.1",
-    "STARLING_CASSANDRA__PORT": "1",
-    "STARLING_TOKENS": "secret=admin:w",
-    "STARLING_BODY_TIMEOUT_SECONDS": "1",
-    "STARLING_HTTP__MAX_CONNECTIONS_PER_ADDRESS": "400",
-    # No connection is closed for its slow headers while a test runs.
-    "STARLING_HTTP__HEAD_TIMEOUT_SECONDS": "300",
-}
+from tests.contract.api.lonely import ENVIRONMENT, connect, post
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +17,6 @@ def lonely_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         with httpx.Client(transport=httpx.HTTPTransport(retries=8), trust_env=False) as http:
             http.get(f"{service.url}/healthz")
         yield service
-
-
-def connect(service: Service) -> socket.socket:
-    url = httpx.URL(service.url)
-    return socket.create_connection((url.host, url.port or 0), timeout=30)
-
-
-def post(path: str, token: str) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: 1000\r\n\r\n{{".encode()
 
 
 @pytest.mark.parametrize("path", ["/v1/segments", "/v1/segments/preview"])
