@@ -4,17 +4,20 @@ Each restores the world: when it returns, the removed parts run again or restart
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from starling_stream.model.failpoints import FAILPOINTS
+from starling_stream.model.failpoints import AFTER_FOLD, AFTER_RESTORE, AFTER_SLICE, AFTER_TIMERS, FAILPOINTS
 from tests.faults import outages
 from tests.faults.workers import SESSION_SECONDS, Slot
 from tests.faults.world import NotInjected, World
 
 _REACHED_SECONDS = 25.0
+
+_MOST_PASSAGES = {AFTER_SLICE: 1, AFTER_TIMERS: 3, AFTER_RESTORE: 2}
+"""A worker passes these places rarely; the others up to five times before the fault."""
 
 
 Inject = Callable[[World, Random], str]
@@ -36,10 +39,10 @@ def kill_at(place: str) -> Inject:
     """A worker kills itself with -9 at a place in the code."""
 
     def inject(world: World, dice: Random) -> str:
-        slot, passage = _slot(world, dice), dice.randrange(1, 6)
-        with slot.away():
-            slot.armed = f"{place}:{passage}"
-        before = len(slot.exits)
+        slot, passage = _slot(world, dice), dice.randrange(1, _MOST_PASSAGES.get(place, 5) + 1)
+        before = _armed(world, slot, f"{place}:{passage}")
+        if place == AFTER_SLICE:
+            outages.other_definition(world, dice)
         if not world.within(lambda: len(slot.exits) > before, _REACHED_SECONDS):
             slot.kill()  # it is still armed, and a graceful stop would end it at that place
             raise NotInjected(f"{slot.name} did not come by {place} {passage} times")
@@ -49,6 +52,50 @@ def kill_at(place: str) -> Inject:
         return f"{slot.name} at its passage {passage}"
 
     return inject
+
+
+def zombie_at(place: str) -> Inject:
+    """A worker is suspended at a place in the code until its session has ended and others have its partitions."""
+
+    def inject(world: World, dice: Random) -> str:
+        slot, passage = _slot(world, dice), dice.randrange(1, _MOST_PASSAGES.get(place, 5) + 1)
+        seconds = SESSION_SECONDS + dice.uniform(1, 4)
+        before = _armed(world, slot, f"{place}:{passage}:stop")
+        if place == AFTER_SLICE:
+            outages.other_definition(world, dice)
+        if not world.within(lambda: slot.asleep() or len(slot.exits) > before, _REACHED_SECONDS) or not slot.asleep():
+            slot.resume()
+            slot.kill()  # it may still be armed
+            raise NotInjected(f"{slot.name} did not come by {place} {passage} times")
+        world.pause(seconds)
+        slot.resume()
+        return f"{slot.name} at its passage {passage}, for {seconds:.1f} s"
+
+    return inject
+
+
+def promoted(world: World, dice: Random) -> str:
+    """SIGSTOP of a worker until another one runs its partitions from a standby, then SIGCONT in the same moment."""
+    slot = _slot(world, dice)
+    before = {name: other.promotions() for name, other in world.workers.slots.items()}
+    slot.pause()
+    try:
+        if not world.within(lambda: _promoted_since(world, slot, before), _REACHED_SECONDS):
+            raise NotInjected(f"no other worker ran a partition of {slot.name} from its disk")
+    finally:
+        slot.resume()
+    return slot.name
+
+
+def _promoted_since(world: World, slot: Slot, before: Mapping[str, int]) -> bool:
+    return any(other.promotions() > before.get(name, 0) for name, other in world.workers.slots.items() if other is not slot)
+
+
+def _armed(world: World, slot: Slot, failpoint: str) -> int:
+    """Restart the worker with a failpoint; return the number of its ends so far."""
+    with slot.away():
+        slot.armed = failpoint
+    return len(slot.exits)
 
 
 def kill_anywhere(world: World, dice: Random) -> str:
@@ -173,6 +220,11 @@ CATALOGUE: tuple[Fault, ...] = (
     *(Fault(f"kill {place}", kill_at(place), "worker", 4) for place in FAILPOINTS),
     Fault("kill anywhere", kill_anywhere, "worker", 8),
     Fault("zombie", zombie, "worker", 3),
+    Fault("zombie after a fold", zombie_at(AFTER_FOLD), "worker", 2),
+    Fault("zombie with timers only", zombie_at(AFTER_TIMERS), "worker", 2),
+    Fault("zombie in a switch", zombie_at(AFTER_SLICE), "worker", 2),
+    Fault("zombie after its restore", zombie_at(AFTER_RESTORE), "worker", 2),
+    Fault("zombie at a promotion", promoted, "worker", 2),
     Fault("graceful stop", graceful_stop, "worker", 4),
     Fault("left the group", left_group, "worker", 2),
     Fault("worker lost", worker_lost, "worker", 2),
@@ -192,6 +244,8 @@ CATALOGUE: tuple[Fault, ...] = (
     Fault("hot user", outages.hot_user, "load"),
     Fault("large state", outages.large_state, "load"),
     Fault("poison record", outages.poison, "load", 2),
+    Fault("record that raises", outages.raising_record, "load", 2),
+    Fault("definition", outages.other_definition, "load"),
     Fault("clock jump", outages.clock_jump, "load", 2),
 )
 """`partition count changed` is not here: it ends a run, see `test_partition_count.py`."""

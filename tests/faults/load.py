@@ -23,6 +23,7 @@ from starling_common.time.instants import wall_clock_micros
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Registry
 from tests.faults.segments import WHERES, document
+from tests.faults.workers import RAISE
 
 WORKSPACE = "faults"
 FIRST_MS = 1_700_000_000_000
@@ -89,6 +90,10 @@ class Maker:
             return BEHAVIOUR, record_key(WORKSPACE, user), b"\x00\x00\x00\x00\x01broken"
         return self.track(user, "Order Completed", '{"revenue": ')
 
+    def raising(self, point: str) -> Written:
+        """A record with which the code of every worker raises at that point."""
+        return self.track(self.user(), "Order Completed", json.dumps({"revenue": 1_000, "sku": f"{RAISE}{point}"}))
+
     def blob(self, number: int) -> Written:
         """One of the large values of the user who collects them."""
         text = self.dice.choice(["00", "11"]) + self.dice.randbytes(BLOB_BYTES // 2).hex()
@@ -100,11 +105,16 @@ class Maker:
         )
         return made
 
-    def definition(self, key: str) -> Written:
+    def definition(self, key: str, workspace: str = WORKSPACE, where: str | None = None) -> Written:
+        """The definition of a segment of the run; with the `where` of another one in another workspace."""
         fields = {"kind": "segment", "key": key, "version": 1, "action": "DEFINED", "actor": "faults"}
-        record = {"recorded_at": wall_clock_micros(), "document": json.dumps(document(key)), **fields}
-        ids = {"event_id": f"definition-{key}", "workspace": WORKSPACE, "correlation_id": f"definition-{key}"}
-        return SEGMENT_DEFINITIONS, record_key(WORKSPACE, key), self.codecs[SEGMENT_DEFINITIONS].encode(record | ids)
+        record = {"recorded_at": wall_clock_micros(), "document": json.dumps({**document(where or key), "key": key}), **fields}
+        ids = {"event_id": f"definition-{key}", "workspace": workspace, "correlation_id": f"definition-{key}"}
+        return SEGMENT_DEFINITIONS, record_key(workspace, key), self.codecs[SEGMENT_DEFINITIONS].encode(record | ids)
+
+    def other_definition(self) -> Written:
+        """A definition of another workspace: every task switches to it, and no membership of the run changes."""
+        return self.definition(f"other-{next(self._numbers)}", f"{WORKSPACE}-other", "pro")
 
     def _ids(self, user: str, number: int) -> dict[str, str]:
         event_id = deterministic_id(WORKSPACE, user, number)

@@ -12,13 +12,14 @@ from starling_common.wire import Codec, DecodeError
 from starling_segments import Change, Evaluator, Known, UserState, compile_plan, parse_segment
 from tests.faults.log import Logged
 from tests.faults.segments import WHERES, document
+from tests.faults.workers import RAISE
 
 INPUTS = (BEHAVIOUR, PROFILE, CLOCK)
 """In the order that breaks ties."""
 
 
 class Read(NamedTuple):
-    """A record of an input; `record` is None when its bytes are none."""
+    """A record of an input; `record` is None when its bytes are none, or when the code of the stage raises with it."""
 
     logged: Logged
     received_at: int
@@ -36,11 +37,15 @@ class Event(NamedTuple):
 
 @dataclass
 class Truth:
-    """By record key: the states and the feed. `letters`: (topic, partition, offset) of what had to be refused."""
+    """By record key: the states, the feed, and the last stream time.
+
+    `letters`: (topic, partition, offset) of what had to be refused.
+    """
 
     evaluator: Evaluator
     states: dict[bytes, UserState] = field(default_factory=dict)
     feed: dict[bytes, list[dict[str, Any]]] = field(default_factory=dict)
+    ends: dict[bytes, int] = field(default_factory=dict)
     letters: list[tuple[str, int, int]] = field(default_factory=list)
     records: int = 0
 
@@ -65,6 +70,8 @@ def folded(log: Mapping[str, Mapping[int, Sequence[Logged]]], codecs: Mapping[st
 
 
 def _read(logged: Logged, codec: Codec) -> Read:
+    if RAISE.encode() in logged.value:
+        return Read(logged, codec.decode(logged.value)["received_at"], None)
     try:
         record = codec.decode(logged.value)
     except DecodeError:
@@ -85,6 +92,7 @@ def _fold_partition(reads: Iterator[Read], truth: Truth) -> None:
             _fold(logged, record, now, truth)
     for key in users & truth.states.keys():  # the clock has passed this instant at the end
         state = truth.states[key]
+        truth.ends[key] = now
         _emit(key, state, truth.evaluator.on_timer(state, now), {}, truth)
 
 

@@ -118,6 +118,24 @@ def poison(world: World, dice: Random) -> str:
     return f"{count} records"
 
 
+def raising_record(world: World, dice: Random) -> str:
+    """Records with which the code of the stage raises: in its decoder, in its fold, or when the broker refuses the output."""
+    points = [dice.choice(["decode", "process", "output"]) for _ in range(dice.randrange(1, 4))]
+
+    def write(load: Load) -> None:
+        for point in points:
+            load.write(load.maker.raising(point))
+
+    world.load.ask(write)
+    return f"in {', '.join(points)}"
+
+
+def other_definition(world: World, dice: Random) -> str:
+    """A definition of another workspace changes the plan, to which every task switches all of its users."""
+    world.load.ask(lambda load: load.write(load.maker.other_definition()))
+    return "of another workspace"
+
+
 def clock_jump(world: World, dice: Random) -> str:
     """Event time jumps ahead by hours, with or without a clock record first; or back, so that everything is late for a while."""
     ahead_ms = dice.choice([2, 20, 40]) * 3_600_000 if dice.random() < 0.7 else -600_000

@@ -22,6 +22,9 @@ from tests.integration.stream.rig import Worker, wait_until
 SESSION_SECONDS = 6.0
 _RESTART_SECONDS = 0.2
 
+RAISE = "raise-in-"
+"""A record with this text and the name of a point makes the code of every worker raise there."""
+
 FAST = {
     "STARLING_CLOCK": "event",
     "STARLING_SESSION_TIMEOUT_SECONDS": str(SESSION_SECONDS),
@@ -29,11 +32,12 @@ FAST = {
     "STARLING_REBALANCE_TIMEOUT_SECONDS": "15",
     "STARLING_TRANSACTION_TIMEOUT_SECONDS": "8",
     "STARLING_UNIT_MAX_RECORDS": "1000",
+    "STARLING_TIMERS_PER_UNIT": "10",
     "STARLING_STANDBY_REPLICAS": "1",
     "PYTHONFAULTHANDLER": "1",
 }
-"""Short time-outs, so that a run has many faults; small units, so that a backlog has many places to die at. Each
-partition has a standby.
+"""Short time-outs, so that a run has many faults; small units, so that a backlog has many places to die at, and that timers need
+units without records. Each partition has a standby.
 """
 
 NEVER_REPLAY = {"STARLING_TIER_REPLAY_RECORDS": "0"}
@@ -134,6 +138,16 @@ class Slot:
             if self.worker is not None and self.worker.alive():
                 self.worker.resume()
 
+    def asleep(self) -> bool:
+        """Return whether it is suspended."""
+        with self.lock:
+            return self.worker is not None and self.worker.alive() and self.worker.asleep()
+
+    def promotions(self) -> int:
+        """Return how many partitions the running process has restored from its own disk, standbys included."""
+        with self.lock:
+            return 0 if self.worker is None or not self.worker.log.exists() else restored_from(self.worker.log)["disk"]
+
     def limit_file_bytes(self, size: int) -> bool:
         """No file of the running worker can grow beyond this: to it the disk is full. False when it does not run."""
         with self.lock:
@@ -163,7 +177,7 @@ class Slot:
             "STARLING_HTTP__PORT": str(port),
             "STARLING_INSTANCE_ID": self.name,
             "STARLING_STATE_DIR": str(self.disk),
-            **({"STARLING_FAILPOINT": armed} if armed else {}),
+            "STARLING_FAILPOINT": ",".join(filter(None, [f"raise_in_any:{RAISE}", armed])),
         }
         # Through a pipe, as in a cluster: a full disk is the states' and not the log's.
         replay = NEVER_REPLAY if self.name[-1] in "13579" else {}
@@ -249,10 +263,14 @@ def bases(directory: Path) -> dict[str, int]:
     """What partitions were restored from: base -> how often, by the logs of all workers there."""
     found: Counter[str] = Counter()
     for log in directory.glob("logs/*.log"):
-        for line in log.read_text(errors="replace").splitlines():
-            if '"event": "task_running"' in line:
-                found[json.loads(line)["base"]] += 1
+        found += restored_from(log)
     return dict(found)
+
+
+def restored_from(log: Path) -> Counter[str]:
+    """As `bases`, by the log of one process."""
+    lines = log.read_text(errors="replace").splitlines()
+    return Counter(json.loads(line)["base"] for line in lines if '"event": "task_running"' in line and line.endswith("}"))
 
 
 def complaints(exits: list[Exit]) -> dict[str, int]:

@@ -95,7 +95,8 @@ class _Slow:
 @pytest.mark.parametrize(("are_small", "folded"), [(True, 1), (False, 2)])
 def test_a_small_batch_is_folded_once_the_last_one_is_committed(are_small: bool, folded: int) -> None:
     batches, broker = _Few(are_small=are_small), _Slow()
-    task: Any = SimpleNamespace(partition=0, submitted=lambda _: None, committed=lambda _: None)
+    fold = SimpleNamespace(switching=False)
+    task: Any = SimpleNamespace(partition=0, fold=fold, submitted=lambda _: None, committed=lambda _: None)
     assigned_tasks = SimpleNamespace(running=lambda: [task], tasks=lambda: [task], assign=lambda *_: None, interrupt=lambda: None)
     flusher = SimpleNamespace(pressure=lambda: 0.0)
     metrics = SimpleNamespace(committed=lambda *_: None, passed=lambda _: None)

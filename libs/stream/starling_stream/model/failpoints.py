@@ -4,7 +4,7 @@ import os
 import signal
 from typing import Final, Generic
 
-from starling_common.failpoints import Raising
+from starling_common.failpoints import Raising, split
 from starling_stream.model.processor import Decoded, Inbound, Processor, S, Unit
 
 AFTER_FOLD: Final = "after_fold"
@@ -13,7 +13,23 @@ AFTER_COMMIT: Final = "after_commit"
 AFTER_STORE: Final = "after_store"
 MID_FLUSH: Final = "mid_flush"
 AFTER_FLUSH: Final = "after_flush"
-FAILPOINTS: Final = (AFTER_FOLD, AFTER_PRODUCE, AFTER_COMMIT, AFTER_STORE, MID_FLUSH, AFTER_FLUSH)
+AFTER_TIMERS: Final = "after_timers"
+"""After the fold of a batch that only fires timers."""
+AFTER_SLICE: Final = "after_slice"
+"""After the fold of a batch with a slice of a switch."""
+AFTER_RESTORE: Final = "after_restore"
+"""After a task was restored, or its standby promoted, before it runs."""
+FAILPOINTS: Final = (
+    AFTER_FOLD,
+    AFTER_TIMERS,
+    AFTER_SLICE,
+    AFTER_PRODUCE,
+    AFTER_COMMIT,
+    AFTER_STORE,
+    MID_FLUSH,
+    AFTER_FLUSH,
+    AFTER_RESTORE,
+)
 
 _TOO_LARGE_BYTES: Final = 3 * 1024 * 1024
 
@@ -26,7 +42,7 @@ class Failpoints:
 
     def __init__(self, armed: str | None) -> None:
         """Raises: ValueError for an unknown failpoint."""
-        name, _, rest = ("" if armed is None or Raising.of(armed) else armed).partition(":")
+        name, _, rest = (split(armed)[1] or "").partition(":")
         count, _, way = rest.partition(":")
         if name and name not in FAILPOINTS:
             raise ValueError(f"failpoint {name!r} is none of {', '.join(FAILPOINTS)}")

@@ -15,6 +15,7 @@ from starling_stream.fold.task_fold import TaskFold
 from starling_stream.kafka.assignment import NOT_OPENED, Claim
 from starling_stream.kafka.transport import End
 from starling_stream.model.errors import OffsetsMisfit
+from starling_stream.model.failpoints import AFTER_RESTORE, Failpoints
 from starling_stream.model.phase import Phase
 from starling_stream.model.ports import StateFlusher
 from starling_stream.model.processor import Inbound, S, Service
@@ -83,6 +84,7 @@ class AssignedTasksDependencies(NamedTuple):
     """Called with a partition, its restore, and the function to call when all its users are loaded."""
     wake: Callable[[], None]
     crash: Callable[[BaseException], None]
+    failpoints: Failpoints
 
 
 class AssignedTasks(Generic[S]):
@@ -225,6 +227,7 @@ class AssignedTasks(Generic[S]):
             found = await loop.run_in_executor(self._threads, restore, assigned.plan, dependencies.memory, assigned.stop, opened)
             assigned.store = found.store
             if not assigned.stop.is_set():
+                dependencies.failpoints.passed(AFTER_RESTORE)
                 self._ready(assigned, found)
         except Interrupted:
             log(__name__).info("restore_interrupted", partition=task.partition)

@@ -156,6 +156,7 @@ class _Worker:
             lazy_restore=backing_store.lazy_restore,
             wake=self._wake,
             crash=self._crash,
+            failpoints=failpoints,
         )
         assigned_tasks = AssignedTasks(service, dependencies)
         batches = Batches(

@@ -14,7 +14,7 @@ from starling_stream.fold.batches import Batches
 from starling_stream.fold.task import Step, Task
 from starling_stream.kafka.transactions import Aborted, NotOwner, Offset, OutputRefused, Submitted, Transactions
 from starling_stream.kafka.transport import Membership
-from starling_stream.model.failpoints import AFTER_FOLD, AFTER_STORE, Failpoints
+from starling_stream.model.failpoints import AFTER_FOLD, AFTER_SLICE, AFTER_STORE, AFTER_TIMERS, Failpoints
 from starling_stream.model.ports import Sealed, StateFlusher
 from starling_stream.state.metrics import Gauges
 from starling_stream.state.restore import Interrupted
@@ -139,12 +139,13 @@ class Runner:
         if self._is_committing() and dependencies.batches.is_small(tasks):
             return False
         began = monotonic()
+        switching = any(task.fold.switching for task in tasks)
         steps = dependencies.batches.collect(tasks, wall_clock_micros())
         if not steps:
             if not self._is_committing():
                 await self._await_commit(())
             return False
-        dependencies.failpoints.passed(AFTER_FOLD)
+        _pass_failpoints(dependencies.failpoints, steps, switching=switching)
         if await self._await_commit(steps):
             self._start_commit(steps, began)
         return True
@@ -250,6 +251,14 @@ class Runner:
 async def _yield_to_others() -> None:
     for _ in range(_STEPS_OF_OTHERS):
         await asyncio.sleep(0)
+
+
+def _pass_failpoints(failpoints: Failpoints, steps: Sequence[Step], *, switching: bool) -> None:
+    failpoints.passed(AFTER_FOLD)
+    if switching:
+        failpoints.passed(AFTER_SLICE)
+    elif not any(step.records for step in steps) and any(step.sealed is not None and step.sealed.fired for step in steps):
+        failpoints.passed(AFTER_TIMERS)
 
 
 def _with_offsets(sealed: Sealed, task: Task[Any]) -> Sealed:
