@@ -6,8 +6,10 @@ event loop for the interpreter lock: each delivery report is a Python call, and 
 
 import asyncio
 import logging
+from bisect import insort
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -15,11 +17,24 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from starling_common.headers import Headers
 from starling_common.kafka.clients import BrokerUnavailable, producer_config
 from starling_common.telemetry.logs import log
+from starling_common.time.instants import LONGEST_APPEND_MS, wall_clock_micros
 from starling_ingest.intake import Outgoing, QueueFull
 from starling_ingest.shares import Share, Shares
 
 _POLL_SECONDS: Final = 0.001
 _IDLE_POLL_SECONDS: Final = 0.5
+_DOUBT_MICROS: Final = (LONGEST_APPEND_MS + 500) * 1000
+"""How long the watermark waits for a record without an answer. A record that is appended later is ordered by the append."""
+_IN_DOUBT: Final = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001 - the library's public constants
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+"""Errors of records that were sent without an answer. A slow broker may still append them."""
 _LINGER_MS: Final = 5.0
 """The longest time that a record waits for its batch to fill. Every response waits for it too."""
 
@@ -46,6 +61,8 @@ class Publisher:
         self._shares = Shares(high_water_records, high_water_bytes)
         self._open: dict[_Request, int] = {}
         """The requests with unacknowledged records, in the order of their first `received_at`, which is the value."""
+        self._in_doubt: list[int] = []
+        """The first `received_at` of the requests whose records the broker may still append, ascending."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.TimerHandle | None = None
         self._drained: asyncio.Event | None = None
@@ -58,8 +75,10 @@ class Publisher:
         return self._shares.records
 
     def oldest(self) -> int | None:
-        """Return the first `received_at` that is not acknowledged; None if every record is."""
-        return next(iter(self._open.values()), None)
+        """Return the first `received_at` whose record may be appended yet; None if every record is acknowledged or too late."""
+        if self._in_doubt:
+            self._in_doubt = [one for one in self._in_doubt if one > wall_clock_micros() - _DOUBT_MICROS]
+        return min([*self._in_doubt[:1], *islice(self._open.values(), 1)], default=None)
 
     def topics(self, timeout_seconds: float) -> set[str]:
         """Return the names of all topics. Blocks. Raises: BrokerUnavailable."""
@@ -99,7 +118,9 @@ class Publisher:
 
     def settled(self, request: "_Request", share: Share, count: int, size: int) -> None:
         """Remove a request from the queue. Called once per request, after its last record is acknowledged or has failed."""
-        del self._open[request]
+        received_at = self._open.pop(request)
+        if request.error is not None and request.error.code() in _IN_DOUBT:
+            insort(self._in_doubt, received_at)
         self._shares.give_back(share, count, size)
         if self._drained is not None and not self._shares.records:
             self._drained.set()

@@ -17,6 +17,7 @@ from starling_common.kafka.clients import BrokerUnavailable, produce_and_wait, p
 from starling_common.kafka.source_watermarks import LATEST_MS, recent_watermarks
 from starling_common.kafka.topics import WATERMARKS
 from starling_common.telemetry.logs import log
+from starling_common.time.instants import LONGEST_APPEND_MS
 from starling_common.wire import Codec
 from starling_ingest.intake import ArrivalClock
 from starling_ingest.publish import Publisher
@@ -25,6 +26,8 @@ _WORK_SECONDS: Final = 0.01
 _IDLE_SECONDS: Final = 0.02
 _MARGIN_MS: Final = 5_000
 """The difference between the lease and the time after which the producer gives a record up."""
+_CLOCKS_MS: Final = 1_000
+"""The difference between the lease and the longest time to an append: a record that is appended later is ordered by the append."""
 _JOIN_SECONDS: Final = 10.0
 _MOST_AHEAD_MICROS: Final = 5_000_000
 """The clocks of ingest processes must agree within five seconds; a process does not follow one that is further ahead."""
@@ -43,7 +46,7 @@ class Watermarks:
         self._started_at = clock.next()
         self._edge = edge
         self._key = f"{edge}/{self._started_at}".encode()
-        self._lease_ms = ack_timeout_ms + _MARGIN_MS
+        self._lease_ms = max(ack_timeout_ms + _MARGIN_MS, LONGEST_APPEND_MS + _CLOCKS_MS)
         self._headers = record_headers(f"{edge}-{self._started_at}", "ingest")
         self._joined: Codec | None = None
         """The codec of the watermarks; None before the first one is acknowledged."""
@@ -92,8 +95,11 @@ class Watermarks:
             await asyncio.sleep(_IDLE_SECONDS if self._publisher.oldest() is None else _WORK_SECONDS)
 
     def retire(self) -> None:
-        """Publish the final watermark: normalizers stop to wait for this process. Blocks for two seconds at most."""
-        if self._joined is not None:
+        """Publish the final watermark: normalizers stop to wait for this process. Blocks for two seconds at most.
+
+        While a record may be appended yet, the last watermark stays in force for its lease.
+        """
+        if self._joined is not None and self._publisher.oldest() is None:
             self._producer.produce(WATERMARKS, None, self._key, headers=self._headers)
             self._producer.flush(2)
 

@@ -8,6 +8,13 @@ from starling_common.values import EpochMicros, EpochMs
 LATEST_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the latest valid time; a later one is a mistake of its sender."""
 
+LONGEST_APPEND_MS = 12_000
+"""The longest time from `received_at` to the append with which a record is ordered by its `received_at`.
+
+A record that is appended later is ordered by the append. The watermark of a source does not pass a record in that time, unless the
+broker has answered.
+"""
+
 MAX_EDGE_AHEAD_MS = 5 * 60_000
 """Most time by which the clock of an edge may be ahead of the broker's; an item received later than that is refused."""
 

@@ -1,0 +1,57 @@
+"""The low watermark of a publisher: it waits for records that a slow broker may still append."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError
+
+from starling_common.headers import Headers
+from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.time.instants import LONGEST_APPEND_MS
+from starling_ingest import publish
+from starling_ingest.intake import Outgoing
+from starling_ingest.publish import Publisher
+
+HEADERS: Headers = []
+START = 1_700_000_000_000_000
+
+
+class Silent:
+    """A producer that never answers by itself."""
+
+    def __init__(self) -> None:
+        self.reports: list[Any] = []
+
+    def produce(self, *given: Any) -> None:
+        self.reports.append(given[4])
+
+    def poll(self, _seconds: float) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(("code", "waits"), [(KafkaError._MSG_TIMED_OUT, True), (KafkaError.MSG_SIZE_TOO_LARGE, False)])
+def test_the_watermark_waits_for_a_record_that_may_still_be_appended(
+    monkeypatch: pytest.MonkeyPatch, code: int, *, waits: bool
+) -> None:
+    now = SimpleNamespace(micros=START)
+    monkeypatch.setattr(publish, "wall_clock_micros", lambda: now.micros)
+
+    async def scenario() -> None:
+        publisher = Publisher("127.0.0.1:1", ack_timeout_ms=8_000, high_water_records=10, high_water_bytes=10_000)
+        silent = Silent()
+        publisher._producer = cast("Any", silent)
+        failing = publisher.publish("w", [Outgoing("t", b"k", b"v", 0)], HEADERS, START)
+        publisher.publish("w", [Outgoing("t", b"k", b"v", 0)], HEADERS, START + 1)
+        assert publisher.oldest() == START
+        silent.reports[0](KafkaError(code), None)
+        with pytest.raises(BrokerUnavailable):
+            await failing
+        assert publisher.oldest() == (START if waits else START + 1)
+        now.micros += (LONGEST_APPEND_MS + 500) * 1_000
+        assert publisher.oldest() == START + 1
+        silent.reports[1](None, None)
+        assert publisher.oldest() is None
+
+    asyncio.run(scenario())
