@@ -35,7 +35,8 @@ MODULES = {
     ),
     "libs/stream/starling_stream": (
         "model/changelog", "model/records", "model/rows",
-        "fold/arrivals", "fold/batches", "fold/merge", "fold/pending_view", "fold/task", "fold/task_fold", "fold/unit_of_work",
+        "fold/arrivals", "fold/batches", "fold/beyond", "fold/merge", "fold/pending_view", "fold/read_ahead",
+        "fold/task", "fold/task_fold", "fold/unit_of_work",
     ),
     "libs/rules/starling_rules": ("events", "inputs"),
     "services/segmenter/starling_segmenter": (

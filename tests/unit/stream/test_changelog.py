@@ -73,4 +73,4 @@ def test_a_changed_row_has_the_next_version_and_an_unchanged_one_is_none(version
 def test_a_tasks_row_of_a_newer_format_is_refused() -> None:
     assert decode_meta(encode_meta(TaskMeta(4, 5, b"p"))) == TaskMeta(4, 5, b"p")
     with pytest.raises(ValueError, match="newer version"):
-        decode_meta(b"\x02rest")
+        decode_meta(b"\x03rest")

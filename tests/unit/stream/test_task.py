@@ -13,7 +13,7 @@ from starling_stream.fold.merge import Arrival
 from starling_stream.fold.task import Step, Task, decode_record
 from starling_stream.fold.task_fold import TaskFold
 from starling_stream.model.errors import BatchMissing
-from starling_stream.model.meta import TaskMeta
+from starling_stream.model.meta import TaskMeta, decode_meta, encode_meta
 from starling_stream.model.ports import StateView
 from starling_stream.model.records import ReadRecord
 from starling_stream.testing import MemoryHistory
@@ -304,19 +304,42 @@ def test_tasks_are_switched_one_at_a_time_and_process_no_record_before() -> None
     ]
 
 
-def test_offsets_stay_before_a_record_that_older_ones_have_overtaken() -> None:
+def test_a_restart_after_a_record_that_overtook_others_processes_each_once() -> None:
+    """The group's offset stays before the records that wait; the task's row names the later ones that were processed."""
     service = replace(counting(Clock.EVENT), sourced=("in",))
-    task = Task(service, 0, 1)
-    task.run(MemoryRows(), TaskFold(service, 0, TaskMeta()), {})
-    task.note_fetch({}, {"clock": (0, 0, 0)})
-    _feed(task, "in", _records("in", 0, [event(9, 1), event(3, 2), event(20, 3)]), 3)
-    assert _batches().collect([task], NOW) == []
-    merge = task.merge
-    assert isinstance(merge, ArrivalMerge)
-    merge.note_bound(5, {"in": 3})
-    assert _batches().collect([task], NOW) == []
-    merge.note_bound(15, {"in": 3})
-    assert _step(task).offsets == {"in": 2}
+    records = _records("in", 0, [event(9, 1), event(3, 2), event(20, 3), event(4, 4), event(30, 5)])
+
+    def started(meta: TaskMeta, offsets: dict[str, int], *, receives_first: bool) -> Task[Counted]:
+        task = Task(service, 0, 1)
+        task.note_fetch({}, {"clock": (0, 0, 0)})
+        if receives_first:
+            _feed(task, "in", records, 5)
+        task.run(MemoryRows(), TaskFold(service, 0, meta), offsets)
+        if not receives_first:
+            _feed(task, "in", records, 5)
+        return task
+
+    def step_below(task: Task[Counted], bound: int) -> Step:
+        assert isinstance(task.merge, ArrivalMerge)
+        task.merge.note_bound(bound, {"in": 5})
+        return _step(task)
+
+    task = started(TaskMeta(), {"in": 0}, receives_first=False)
+    first = step_below(task, 5)
+    assert [record.offset for record in first.records] == [1, 3]
+    assert (task.submitted_offsets(), task.submitted_beyond()) == ({"in": 0}, {"in": [1, 2, 3, 4]})
+    assert first.sealed is not None
+    stored = first.sealed.meta
+    stored = decode_meta(encode_meta(TaskMeta(1, stored.stream_time_ms, b"", {"in": 0}, 0, task.submitted_beyond())))
+    for receives_first in (False, True):
+        restored = started(stored, {"in": 0}, receives_first=receives_first)
+        second = step_below(restored, 25)
+        assert [record.offset for record in second.records] == [0, 2]
+        assert (second.offsets, restored.submitted_beyond()) == ({"in": 4}, {})
+    task.roll_back([first])
+    again = step_below(task, 25)
+    assert [record.offset for record in again.records] == [1, 3, 0, 2]
+    assert (again.offsets, task.submitted_beyond()) == ({"in": 4}, {})
 
 
 def test_a_restored_task_follows_the_last_order_that_it_processed() -> None:

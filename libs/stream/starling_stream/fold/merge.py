@@ -163,6 +163,10 @@ class OrderedMerge:
         """Return how many records of the topic wait."""
         return self._inputs[topic].size
 
+    def is_needed(self, topic: str) -> bool:  # noqa: ARG002 - one shape for all merges
+        """Return whether an unread record of the topic precedes all that wait."""
+        return False
+
     def is_idle(self) -> bool:
         """Return whether every topic is empty and read to its end."""
         return all(waiting.end_answered_ms is not None and not waiting.size for waiting in self._in_rank_order)

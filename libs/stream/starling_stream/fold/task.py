@@ -10,6 +10,7 @@ from starling_common.settings import Clock
 from starling_common.time.instants import MAX_EDGE_AHEAD_MS
 from starling_common.wire import DecodeError
 from starling_stream.fold.arrivals import ArrivalMerge
+from starling_stream.fold.beyond import Beyond
 from starling_stream.fold.bisection import Bisection
 from starling_stream.fold.merge import Arrival, OrderedMerge
 from starling_stream.fold.pending_view import PendingView
@@ -41,6 +42,7 @@ class Step(NamedTuple):
     sealed: Sealed | None
     records: Sequence[Inbound]
     offsets: Mapping[str, int]
+    beyond: Beyond = Beyond()
     timers: int = 0
     """The timers, or the keys of a switch, that the unit of work was to process at most."""
 
@@ -64,6 +66,8 @@ class Task(Generic[S]):
         self._processed: dict[str, int] = {}
         self._submitted: dict[str, int] = {}
         self._committed: dict[str, int] = {}
+        self._beyond = Beyond()
+        self._committed_beyond = Beyond()
         self._in_transit = dict.fromkeys(self.topics, 0)
         self._arrived: dict[str, int] = {}
         """Topic -> the last offset of the last fetch that was received."""
@@ -99,6 +103,10 @@ class Task(Generic[S]):
         self._processed = dict(offsets)
         self.merge.drop_before(offsets)
         self.merge.follows = fold.meta.order
+        if isinstance(self.merge, ArrivalMerge):
+            self._beyond = self._committed_beyond = Beyond.stored(fold.meta, offsets)
+            for topic, processed in self._beyond.offsets.items():
+                self.merge.drop(topic, processed)
 
     def all_loaded(self, below: StateView) -> None:
         """Replace the partial view: all users are loaded."""
@@ -127,7 +135,8 @@ class Task(Generic[S]):
         if not records:
             self._unfireable = None
         self.drained = sealed.drained and self._timers_loaded(sealed.meta.stream_time_ms)
-        return Step(self.partition, sealed, records, self._offsets_after(records) or self.unmoved_offset(), timers)
+        offsets = self._offsets_after(records) or self.unmoved_offset()
+        return Step(self.partition, sealed, records, offsets, self._beyond, timers)
 
     def switch_step(self, plan: bytes, limit: int) -> Step | None:
         """Switch the next keys to the plan in force, at most `limit`; None if the processor raised, as in `step`."""
@@ -142,7 +151,7 @@ class Task(Generic[S]):
             return None
         self._unswitchable = None
         self.drained = False
-        return Step(self.partition, sealed, (), self.unmoved_offset(), limit)
+        return Step(self.partition, sealed, (), self.unmoved_offset(), self._beyond, limit)
 
     def output_refused(self, step: Step, cause: Exception) -> Step:
         """Return a step whose output the broker refuses, to roll back: a single record is marked as refused."""
@@ -227,7 +236,7 @@ class Task(Generic[S]):
             return None
         self._markers_at = now
         offsets = self._offsets_after(())
-        return Step(self.partition, None, (), offsets) if offsets else None
+        return Step(self.partition, None, (), offsets, self._beyond) if offsets else None
 
     def _reach(self, records: Sequence[Inbound], idle_until_ms: int | None) -> int:
         """Return the greatest stream time that these records can lead to."""
@@ -275,14 +284,23 @@ class Task(Generic[S]):
             )
         first = max(self._accepted.get(topic, 0), self._committed.get(topic, 0))
         service, partition = self.service, self.partition
-        fresh = [decode_record(service, topic, partition, record) for record in records if record.offset >= first]
+        new = self._unprocessed(topic, [record for record in records if record.offset >= first])
+        fresh = [decode_record(service, topic, partition, record) for record in new]
         self._in_transit[topic] -= 1
         if records:
             self._arrived[topic] = max(received, records[-1].offset)
         if fresh:
             self._accepted[topic] = fresh[-1].offset + 1
-            self.merge.add(topic, fresh, arrival)
+            if isinstance(self.merge, ArrivalMerge):
+                self.merge.add_appended(topic, fresh, [record.timestamp for record in new])
+            else:
+                self.merge.add(topic, fresh, arrival)
         self._update_ends()
+
+    def _unprocessed(self, topic: str, records: Sequence[RawRecord]) -> Sequence[RawRecord]:
+        """Return the records that the task had not processed when it started."""
+        processed = self._committed_beyond.offsets.get(topic)
+        return records if processed is None else [record for record in records if record.offset not in processed]
 
     def _offsets_after(self, records: Sequence[Inbound]) -> dict[str, int]:
         """Return the next offsets of the inputs after these records, for the inputs that advance.
@@ -295,10 +313,9 @@ class Task(Generic[S]):
             processed[record.topic] = max(record.offset + 1, processed.get(record.topic, 0))
         if isinstance(self.merge, ArrivalMerge):
             # It releases the records of a topic in another order than that of their offsets.
-            for topic in self.service.sourced:
-                waiting = self.merge.first_offset(topic)
-                if waiting is not None and waiting < processed.get(topic, 0):
-                    processed[topic] = waiting
+            waiting = {topic: self.merge.first_offset(topic) for topic in self.topics}
+            self._beyond = self._beyond.after(records, waiting, processed)
+            processed.update(self._beyond.positions)
         for topic, (end, _) in self._ends.items():
             if not self._in_transit[topic] and not self.merge.size(topic) and end > processed.get(topic, -1):
                 processed[topic] = end
@@ -319,6 +336,10 @@ class Task(Generic[S]):
             return {topic: offset}
         return {}
 
+    def submitted_beyond(self) -> Mapping[str, Sequence[int]]:
+        """Return the ranges of processed records after `submitted_offsets`, as in `TaskMeta`."""
+        return self._beyond.ranges()
+
     def submitted_offsets(self) -> dict[str, int]:
         """Return the next offsets of all inputs after the submitted transactions."""
         return dict(self._submitted)
@@ -330,6 +351,7 @@ class Task(Generic[S]):
     def committed(self, step: Step) -> None:
         """Take over the offsets of a step that was committed and stored."""
         self._committed.update(step.offsets)
+        self._committed_beyond = step.beyond
         self._pending = {}
         if step.sealed is not None:
             self.committed_meta = step.sealed.meta
@@ -344,6 +366,7 @@ class Task(Generic[S]):
         self._pending = {}
         self._submitted = dict(self._committed)
         self._processed = dict(self._committed)
+        self._beyond = self._committed_beyond
         self.fold.reset(self.committed_meta)
         self.drained = False
 

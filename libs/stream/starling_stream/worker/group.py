@@ -54,10 +54,11 @@ class Group:
         for task in self._assigned_tasks.tasks():
             for topic in self._topics:
                 tp, size = TP(topic, task.partition), task.merge.size(topic)
-                if size > limit and tp not in self._paused:
-                    self._paused.add(tp)
-                    self._consumer.pause_partitions({tp})
-                elif size <= limit // 2 and tp in self._paused:
+                if tp not in self._paused:
+                    if size > limit and not task.merge.is_needed(topic):
+                        self._paused.add(tp)
+                        self._consumer.pause_partitions({tp})
+                elif size <= limit // 2 or task.merge.is_needed(topic):
                     self._paused.discard(tp)
                     self._consumer.resume_partitions({tp})
 

@@ -263,7 +263,8 @@ def _pass_failpoints(failpoints: Failpoints, steps: Sequence[Step], *, switching
 
 def _with_offsets(sealed: Sealed, task: Task[Any]) -> Sealed:
     """Return the unit with the offsets of its transaction in the task's own row."""
-    return sealed._replace(meta=msgspec.structs.replace(sealed.meta, offsets=task.submitted_offsets()))
+    meta = msgspec.structs.replace(sealed.meta, offsets=task.submitted_offsets(), beyond=task.submitted_beyond())
+    return sealed._replace(meta=meta)
 
 
 def _roll_back(tasks: dict[int, Task[Any]], steps: Sequence[Step]) -> None:

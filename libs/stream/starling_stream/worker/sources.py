@@ -14,8 +14,9 @@ from starling_common.kafka.topics import WATERMARKS
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.wire import Codec, DecodeError, RegistryUnavailable
-from starling_stream.fold.arrivals import ArrivalMerge
+from starling_stream.fold.arrivals import ArrivalMerge, Horizon
 from starling_stream.fold.task import Task
+from starling_stream.worker.read_ahead import ReadAhead
 
 _POLL_SECONDS: Final = 0.01
 _ASK_SECONDS: Final = 10.0
@@ -95,6 +96,9 @@ class SourceFollower:
         self._hold_micros = hold_ms * 1000
         self._dependencies = dependencies
         self._stopping = threading.Event()
+        self._ahead = ReadAhead(brokers, topics)
+        self._bounds: dict[int, tuple[int, Mapping[str, int]]] = {}
+        """The bounds of the tasks that wait for them, with the ends of their topics, that `_ahead` has not taken."""
         self._position = 0
         self._asked_at = 0.0
         self._thread = threading.Thread(target=self._run, name="sources", daemon=True)
@@ -115,18 +119,20 @@ class SourceFollower:
         try:
             old_until = self._assign(reader)
             while not self._stopping.is_set():
-                first = reader.poll(_POLL_SECONDS)
+                first = reader.poll(0 if self._ahead.is_active else _POLL_SECONDS)
                 for message in [] if first is None else [first, *reader.consume(1_000, 0)]:
                     if message.error() is None:
                         self._take(message, old_until)
                 if self._position >= old_until:
                     self._bound(asker)
+                    self._read_ahead()
         except Exception as cause:  # noqa: BLE001 - the error ends the worker
             if not self._stopping.is_set():
                 self._loop.call_soon_threadsafe(self._dependencies.crash, cause)
         finally:
             reader.close()
             asker.close()
+            self._ahead.close()
 
     def _assign(self, reader: Consumer) -> int:
         """Start with the recent watermarks; return the end of those that were written before."""
@@ -160,12 +166,7 @@ class SourceFollower:
         """Pass a new bound to the tasks with records below it, with the ends of their inputs as of now."""
         low = self.sources.low()
         bound = wall_clock_micros() - self._hold_micros if low is None else low
-        merges = {task.partition: task.merge for task in self._dependencies.tasks()}
-        waiting = [
-            partition
-            for partition, merge in merges.items()
-            if isinstance(merge, ArrivalMerge) and merge.noted < bound and merge.first_key() < bound
-        ]
+        waiting = [partition for partition, merge in self._merges().items() if merge.noted < bound and merge.first_key() < bound]
         asked_at = monotonic()
         if not waiting and asked_at - self._asked_at < _LEASE_SECONDS:
             return
@@ -184,7 +185,27 @@ class SourceFollower:
             return  # an unread watermark may be that of a live source
         if not waiting:
             return
-        self._loop.call_soon_threadsafe(self._pass, bound, {number: _of(ends, self._topics, number) for number in waiting})
+        ends_of = {number: _of(ends, self._topics, number) for number in waiting}
+        self._bounds |= {number: (bound, found) for number, found in ends_of.items()}
+        self._loop.call_soon_threadsafe(self._pass, bound, ends_of)
+
+    def _merges(self) -> dict[int, ArrivalMerge]:
+        return {task.partition: task.merge for task in self._dependencies.tasks() if isinstance(task.merge, ArrivalMerge)}
+
+    def _read_ahead(self) -> None:
+        """Read ahead of the tasks that lag, and pass them the horizons of their topics."""
+        bounds, self._bounds = self._bounds, {}
+        if not bounds and not self._ahead.is_active:
+            return
+        self._ahead.note(self._merges(), bounds)
+        horizons = self._ahead.read()
+        if horizons:
+            self._loop.call_soon_threadsafe(self._pass_horizons, horizons)
+
+    def _pass_horizons(self, horizons: Sequence[tuple[ArrivalMerge, Mapping[str, Horizon]]]) -> None:
+        for merge, of_topics in horizons:
+            merge.set_horizons(of_topics)
+        self._dependencies.wake()
 
     def _pass(self, bound: int, ends: Mapping[int, Mapping[str, int]]) -> None:
         for task in self._dependencies.tasks():
