@@ -55,7 +55,7 @@ class Raising(NamedTuple):
 
 
 def split(armed: str | None) -> tuple[str | None, str | None]:
-    """Return the failpoint of a setting that raises, and the one that kills or suspends the process."""
+    """Return the two failpoints of a setting: the first raises, the second kills or suspends the process."""
     points = [] if armed is None else armed.split(",")
     raising = [point for point in points if point.startswith(_PREFIX)]
     ending = [point for point in points if not point.startswith(_PREFIX)]

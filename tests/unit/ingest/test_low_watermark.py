@@ -19,7 +19,7 @@ START = 1_700_000_000_000_000
 
 
 class Silent:
-    """A producer that never answers by itself."""
+    """A producer without a broker."""
 
     def __init__(self) -> None:
         self.reports: list[Any] = []
