@@ -17,7 +17,7 @@ FUZZ_SEED ?= 1
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -47,6 +47,9 @@ coverage: setup ## lines and branches that the tests reach, by package, subproce
 
 faults: setup ## every fault, more than 200 of them in half an hour, under load on real parts; FAULTS="--seed 7" repeats a run
 	@$(PYTHON) -m tests.faults.run $(FAULTS)
+
+faults-order: setup ## the order of arrival under delays, stalls, a busy machine, zombies and a backlog, and a replay that must equal it: five minutes
+	@$(PYTHON) -m tests.faults.order $(FAULTS_ORDER)
 
 fuzz-api: setup ## more than 5,000 generated requests to a running API, each answer compared with the OpenAPI document
 	@STARLING_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) STARLING_FUZZ_LEAST_CASES=5000 STARLING_FUZZ_SEED=$(FUZZ_SEED) $(PYTHON) -m pytest --timeout 7200 -o faulthandler_timeout=0 tests/contract/api/test_api_fuzz.py

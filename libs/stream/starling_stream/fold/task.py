@@ -95,7 +95,6 @@ class Task(Generic[S]):
         """Start with a restored store. `offsets`: where inputs resume, for at least one of them; earlier records are dropped."""
         if failures is not None:
             self._failures, self._bisection = failures, Bisection(failures.failed_at())
-        self.phase = Phase.RUNNING
         self._below, self._fold = below, fold
         self.committed_meta = fold.meta
         self._committed = dict(offsets)
@@ -107,6 +106,8 @@ class Task(Generic[S]):
             self._beyond = self._committed_beyond = Beyond.stored(fold.meta, offsets)
             for topic, processed in self._beyond.offsets.items():
                 self.merge.drop(topic, processed)
+        self._update_ends()
+        self.phase = Phase.RUNNING  # last, because another thread may read the merge then
 
     def all_loaded(self, below: StateView) -> None:
         """Replace the partial view: all users are loaded."""

@@ -110,6 +110,8 @@ class ReadAhead:
         elif error.code() == PARTITION_EOF:
             self._logs[place].add(found.pop(place, []))
             self._logs[place].until = max(self._logs[place].until, message.offset() or 0)
+        else:
+            log(__name__).warning("not_read_ahead", topic=place[0], partition=place[1], error=str(error))
 
     def _horizons(self, number: int, merge: ArrivalMerge) -> Mapping[str, Horizon]:
         bound, ends = self._bounds[number]

@@ -16,6 +16,7 @@ from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.wire import Codec, DecodeError, RegistryUnavailable
 from starling_stream.fold.arrivals import ArrivalMerge, Horizon
 from starling_stream.fold.task import Task
+from starling_stream.model.phase import Phase
 from starling_stream.worker.read_ahead import ReadAhead
 
 _POLL_SECONDS: Final = 0.01
@@ -190,7 +191,8 @@ class SourceFollower:
         self._loop.call_soon_threadsafe(self._pass, bound, ends_of)
 
     def _merges(self) -> dict[int, ArrivalMerge]:
-        return {task.partition: task.merge for task in self._dependencies.tasks() if isinstance(task.merge, ArrivalMerge)}
+        running = [task for task in self._dependencies.tasks() if task.phase is Phase.RUNNING]
+        return {task.partition: task.merge for task in running if isinstance(task.merge, ArrivalMerge)}
 
     def _read_ahead(self) -> None:
         """Read ahead of the tasks that lag, and pass them the horizons of their topics."""
