@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 from starling_segments.aggregates.measure_table import ANY_TYPE, MEASURES, PLAIN
 from starling_segments.language.operators import OPERATORS, operands
@@ -33,6 +33,8 @@ from starling_segments.parse.windows import CALENDAR
 
 Schema = dict[str, Any]
 
+_PATH: Schema = {"$ref": "#/$defs/path"}
+
 _AREAS = {"circle": operands.CIRCLE, "box": operands.BOX}
 
 
@@ -57,10 +59,8 @@ def json_schema() -> Schema:
 
 
 def label_schemas() -> dict[str, Schema]:
-    """Return the schemas of a definition's fields for people."""
-    tag = {"type": "string", "minLength": 1, "maxLength": MAX_TAG_CHARACTERS}
-    owner = {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_OWNER_CHARACTERS}
-    return {"tags": {"type": ["array", "null"], "items": tag, "maxItems": MAX_TAGS}, "owner": owner}
+    """Return the schemas of the labels of a definition. Their reference leads to the `$defs` of the language."""
+    return {"tags": _ref("tags"), "owner": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_OWNER_CHARACTERS}}
 
 
 def trait_schema() -> Schema:
@@ -70,7 +70,7 @@ def trait_schema() -> Schema:
         "name": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
         "timezone": {"type": ["string", "null"], "description": "IANA name; default UTC"},
     }
-    every = {"anyOf": _refs(map(_measure_name, _types()))}
+    every = {"anyOf": _refs(map(_measure_of, _types()))}
     one = {"event": _ref("event_name"), "where": _ref("event_filter"), "measure": every}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -94,8 +94,6 @@ def _definitions() -> dict[str, Schema]:
         "predicate": {"anyOf": _predicates(OPERATORS)},
         "items_predicate": _items_predicate(),
         **{_fitting(gives): {"anyOf": _predicates(_operators_of(gives))} for gives in _types() if gives != ANY_TYPE},
-        "window": {"anyOf": _one_window()},
-        **{_measure_name(gives): _measures(gives) for gives in _types()},
         "event": _event(),
         "ratio": _ratio(),
         "measured": _measured(),
@@ -108,9 +106,16 @@ def _definitions() -> dict[str, Schema]:
         "account_users": _object({"match": {"enum": [*MATCHES]}, "where": _ref("condition")}, ["match", "where"]),
         "everyone": _object({"everyone": {"const": True}}, ["everyone"]),
         "events": _object({"event": _ref("event_name"), "where": _ref("event_filter")}, ["event"]),
+        "tags": {
+            "type": ["array", "null"],
+            "items": {"type": "string", "minLength": 1, "maxLength": MAX_TAG_CHARACTERS},
+            "maxItems": MAX_TAGS,
+        },
         "event_name": {"type": "string", "minLength": 1, "maxLength": MAX_EVENT_NAME_CHARACTERS},
         "path": {"type": "string", "minLength": 1, "maxLength": MAX_PATH_CHARACTERS, "pattern": r"^[^.]+(\.[^.]+)*$"},
         "duration": dict(operands.DURATION.schema),
+        "window": {"anyOf": _one_window()},
+        **{_measure_of(gives): _measures(gives) for gives in _types()},
         **{name: dict(area.schema) for name, area in _AREAS.items()},
         **_event_filters(),
         **_item_filters(),
@@ -132,9 +137,6 @@ def _item_filters() -> dict[str, Schema]:
 
 def _ref(name: str) -> Schema:
     return {"$ref": f"#/$defs/{name}"}
-
-
-_PATH: Final = _ref("path")
 
 
 def _object(properties: dict[str, Schema], required: list[str]) -> Schema:
@@ -176,6 +178,11 @@ def _operators_of(gives: str) -> list[str]:
 def _fitting(gives: str) -> str:
     """Return the name of the predicates for values of a type."""
     return "predicate" if gives == ANY_TYPE else f"{gives}_predicate"
+
+
+def _measure_of(gives: str) -> str:
+    """Return the name of the measures with values of a type."""
+    return f"{gives}_measure"
 
 
 def _predicates(operators: Iterable[str]) -> list[Schema]:
@@ -274,10 +281,6 @@ def _measure(name: MeasureName) -> Schema:
     return _object({name: _PATH}, [name])
 
 
-def _measure_name(gives: str) -> str:
-    return f"{gives}_measure"
-
-
 def _measures(gives: str) -> Schema:
     """Return the schema of the measures with values of a type."""
     fitting = [name for name, kind in MEASURES.items() if kind.value_type == gives]
@@ -292,7 +295,7 @@ def _event() -> Schema:
     bare = {"properties": {"op": False, "value": False, "measure": {"const": "count"}}}
     by_type = [
         {
-            "properties": {"measure": _ref(_measure_name(gives))},
+            "properties": {"measure": _ref(_measure_of(gives))},
             "required": [] if gives == NUMBER else ["measure"],
             "anyOf": [_ref(_fitting(gives))],
         }
@@ -302,23 +305,24 @@ def _event() -> Schema:
         "type": "object",
         "properties": own,
         "required": ["event"],
-        "allOf": [_ref("window"), {"anyOf": [bare, *by_type]}],
+        "allOf": [{"anyOf": [_ref("window")]}, {"anyOf": [bare, *by_type]}],
         "unevaluatedProperties": False,
     }
 
 
 def _measured() -> Schema:
     """Return the schema of one side of a ratio: a numeric event measure without `op`."""
-    own = {"event": _ref("event_name"), "where": _ref("event_filter"), "measure": _ref(_measure_name(NUMBER))}
+    own = {"event": _ref("event_name"), "where": _ref("event_filter"), "measure": _ref(_measure_of(NUMBER))}
     return _windowed(own, ["event"])
 
 
 def _ratio() -> Schema:
+    fitting = [name for name, operator in OPERATORS.items() if NUMBER in operator.fits and not operator.filters]
     return {
         "type": "object",
         "properties": {"measure": _object({"ratio": _sides()}, ["ratio"])},
         "required": ["measure"],
-        "allOf": [_ref("window"), _ref(_fitting(NUMBER))],
+        "allOf": [{"anyOf": [_ref("window")]}, {"anyOf": _predicates(fitting)}],
         "unevaluatedProperties": False,
     }
 
