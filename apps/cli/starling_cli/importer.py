@@ -34,7 +34,7 @@ class ImportFailed(UserError):
 class Progress(msgspec.Struct, frozen=True):
     """Progress of the import of one file.
 
-    Shape: `head_sha256` is the digest of the imported part (see `head_digest`).
+    Shape: `head_sha256` is the digest of the imported part of the file.
     Units: `offset_bytes` from the file's start; `accepted` and `refused` count lines.
     """
 

@@ -39,7 +39,7 @@ def embedded(
 ) -> Iterator[Addresses]:
     """Start the parts and their dependencies under a supervisor; yield their addresses when all are ready.
 
-    Shape: `parts` are names as in `starling status`, such as {"kafka", "registry", "cassandra"}.
+    Shape: `parts` are names that `starling status` prints, such as {"kafka", "registry", "cassandra"}.
     Raises: StackError if the parts are not ready in time.
     """
     with free_base() as base:

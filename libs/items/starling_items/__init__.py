@@ -1,1 +1,1 @@
-"""What a call becomes: the stages of the normalizer, each pure, which Spark runs over the raw items of the lake too."""
+"""The pure stages of the normalizer, which turn an item into events. Spark runs them over the raw items of the lake too."""

@@ -64,7 +64,7 @@ def from_format_1(before: SeenBefore) -> SeenMessages:
 
 
 def _place(hashes: bytes, wanted: bytes) -> int | None:
-    """Return the number of a hash; None if it is missing."""
+    """Return the index of a message hash among the stored ones; None if it is missing."""
     # Hot: one search in C instead of a loop over the ids. A match across two hashes is passed over.
     at = hashes.find(wanted)
     while at >= 0 and at % _HASH.size:

@@ -26,7 +26,7 @@ class StageDependencies:
 class Work(msgspec.Struct):
     """One `IngestReceived` record in the pipeline. The stage named beside a field sets it.
 
-    The caller sets `key` (the record's), `profile` and `stream_time_ms` between the pipeline's two halves.
+    The caller sets `key` (the record's), `profile` and `stream_time_ms` after the stages that read the item alone.
     """
 
     received: dict[str, Any]

@@ -98,7 +98,7 @@ class Listed(NamedTuple):
 class Reported(NamedTuple):
     """One `DeliveryReported` whose outcome is an event for segments. The fold determines the time of the event.
 
-    `properties`: as `message_events.properties_of` returns them, or the same as JSON text.
+    `properties`: the report's channel, outcome and message, as a mapping or as its JSON text.
     """
 
     name: str

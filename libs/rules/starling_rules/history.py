@@ -59,7 +59,7 @@ class Switch:
 
 
 def doubtful_leaves(after: Mapping[bytes, Rules], fresh: Mapping[bytes, frozenset[str]]) -> dict[bytes, frozenset[str]]:
-    """Return all leaf nodes but the fresh ones. After another release, a state may contain them under other ids."""
+    """Return the leaf nodes that are not fresh, by workspace: another release may have stored them under other ids."""
     return {workspace: frozenset(rules.plan.leaves) - fresh.get(workspace, _NONE) for workspace, rules in after.items()}
 
 

@@ -68,7 +68,7 @@ class RequiredHistory:
 
     @property
     def follows_time(self) -> bool:
-        """Whether the result depends on the stream time at which each event was folded."""
+        """Return whether the result depends on the stream time at which each event was folded."""
         return self.plan.follows_time
 
 
@@ -156,8 +156,8 @@ def required_history(preview: SegmentPreview, kept: Collection[str], now: int) -
 def limitations(preview: SegmentPreview, kept: Collection[str], past: RequiredHistory | None, remembered_ms: int) -> list[str]:
     """Return the reasons for which the result may be wrong, as texts for users.
 
-    Events are stored for `remembered_ms`; of a profile only the present traits are known. `kept`: as `stored_leaves` returns;
-    `past`: as `required_history` returns for it.
+    Events are stored for `remembered_ms`; of a profile only the present traits are known. `kept`: ids of the
+    conditions whose state the segmenter stores; `past`: the history that the others need.
     """
     reasons = []
     if any(condition.id not in kept for condition in preview.plan.accounts):

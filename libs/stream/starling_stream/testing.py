@@ -34,7 +34,7 @@ class Fed(NamedTuple):
 
 
 class MemoryHistory:
-    """The records fed so far, as `before_switch` reads them."""
+    """The records fed so far, which a switch to a new plan reads."""
 
     def __init__(self, partition: int, meta: TaskMeta, records: Sequence[Inbound]) -> None:
         """`records`: those processed, and those of topics that are no inputs."""

@@ -32,7 +32,10 @@ class ApiSettings(ServiceSettings):
     ] = None
     threads: Annotated[int, Field(ge=1, le=500, description="requests that may wait for Cassandra or Kafka at the same time")] = 40
     body_timeout_seconds: Annotated[
-        float, Field(gt=0, le=600, description="most time for a body, 20 times as much for an upload; beyond it 408")
+        float,
+        Field(
+            gt=0, le=600, description="maximum time for a body, for an upload 20 times as much; a slower one is answered with 408"
+        ),
     ] = 30
     workspace_reads_per_second: Annotated[
         float, Field(gt=0, description="reads of one workspace in one process; burst: two seconds; beyond it 429")
@@ -58,25 +61,39 @@ class ApiSettings(ServiceSettings):
         float, Field(gt=0, le=300, description="interval of heartbeat comments on a live feed without changes")
     ] = 15
     segment_work: Annotated[
-        int, Field(ge=10, description="most work of one event with a segment, in points of about a microsecond; beyond it 422")
+        int,
+        Field(
+            ge=10,
+            description="maximum work of one event with a segment, in points of about a microsecond; more is refused with 422",
+        ),
     ] = 1_000
-    segment_state_bytes: Annotated[int, Field(ge=1_024, description="most state of one user with a segment; beyond it 422")] = (
-        2_097_152
-    )
+    segment_state_bytes: Annotated[
+        int, Field(ge=1_024, description="maximum state of one user with a segment; more is refused with 422")
+    ] = 2_097_152
     workspace_segments: Annotated[
-        int, Field(ge=1, description="most segments of a workspace that are not archived; beyond it 422")
+        int, Field(ge=1, description="maximum segments of a workspace except archived ones; more are refused with 422")
     ] = 2_000
     workspace_work: Annotated[
-        int, Field(ge=10, description="most work of one event with all segments of a workspace that are not paused; beyond it 422")
+        int,
+        Field(
+            ge=10,
+            description="maximum work of one event with all segments of a workspace except paused ones; more is refused with 422",
+        ),
     ] = 500_000
     workspace_previews: Annotated[
         int, Field(ge=1, le=500, description="previews, diffs and exports of one workspace at the same time")
     ] = 4
     workspace_previews_waiting: Annotated[
-        int, Field(ge=0, le=500, description="previews, diffs and exports of one workspace that wait for a place; beyond it 429")
+        int,
+        Field(
+            ge=0,
+            le=500,
+            description="previews, diffs and exports of one workspace that wait for others to end; more are answered with 429",
+        ),
     ] = 8
     workspace_previews_wait_seconds: Annotated[
-        float, Field(gt=0, le=60, description="most time that one of them waits; beyond it 429")
+        float,
+        Field(gt=0, le=60, description="maximum time that a preview, diff or export waits; after that it is answered with 429"),
     ] = 10
     backfill_from_records: Annotated[
         int,

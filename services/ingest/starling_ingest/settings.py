@@ -33,13 +33,24 @@ class Settings(ServiceSettings):
     )
     key_rate_bytes_per_second: Annotated[float, Field(gt=0, description="bytes of one write key; burst: two seconds")] = 256 * 2**20
     body_timeout_seconds: Annotated[
-        float, Field(gt=0, le=600, description="most time from the headers to the last byte of a body; beyond it 408")
+        float,
+        Field(
+            gt=0, le=600, description="maximum time from the headers to the last byte of a body; a slower one is answered with 408"
+        ),
     ] = 30
     queue_high_water_records: Annotated[
-        int, Field(ge=MAX_ITEMS, le=1_000_000, description="most unacknowledged records; 429 beyond a workspace's share of them")
+        int,
+        Field(
+            ge=MAX_ITEMS,
+            le=1_000_000,
+            description="maximum unacknowledged records; above its share of them a workspace is answered with 429",
+        ),
     ] = 100_000
     queue_high_water_bytes: Annotated[
-        int, Field(ge=2**20, le=2**30, description="most unacknowledged bytes; 429 beyond a workspace's share of them")
+        int,
+        Field(
+            ge=2**20, le=2**30, description="maximum unacknowledged bytes; above its share of them a workspace is answered with 429"
+        ),
     ] = 256 * 2**20
     ack_timeout_ms: Annotated[
         int,

@@ -29,7 +29,8 @@ class ProjectorSettings(ServiceSettings):
     client_failure_seconds: Annotated[
         float,
         Field(
-            gt=0, description="time without an answer to a client, while the broker answers a new one, after which the process ends"
+            gt=0,
+            description="time after which the process ends if its client gets no answer from the broker although a new client does",
         ),
     ] = 60.0
     failpoint: Annotated[

@@ -31,7 +31,7 @@ class Formats:
 
 
 def build_formats(codec: Callable[[str, str], Codec]) -> Formats:
-    """`codec` returns the codec of a topic and a schema's name, such as `Registry.codec`; its errors are passed on."""
+    """Return the codecs of the segmenter. `codec`: (topic, name of a schema) -> its codec; its errors are passed on."""
     topics = load_catalogue().topics
 
     def of(topic: str) -> Codec:

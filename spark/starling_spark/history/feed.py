@@ -22,7 +22,7 @@ _FIELDS: Final = ("event_id", "workspace", "segment_key", "user_id", "status", "
 
 @dataclass(frozen=True, slots=True)
 class FeedSource:
-    """Where the feed is read. `lake`: None without a lake."""
+    """The places from which the feed is read. `lake`: None without a lake."""
 
     spark: SparkSession
     brokers: str

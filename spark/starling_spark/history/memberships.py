@@ -61,7 +61,8 @@ def membership_changes(changes: DataFrame, until_ms: int) -> DataFrame:
 def stays(changed: DataFrame) -> DataFrame:
     """Return the entry and exit time of each membership.
 
-    Shape: in as `membership_changes` returns it; out `PAIR`, `since_ms` (null: before the first record), `left_ms` (null: member).
+    Shape: in: changes of memberships; out: workspace, segment_key, user_id, `since_ms` (null: before the first record),
+           `left_ms` (null: member).
     """
     following = functions.lead("at_ms").over(Window.partitionBy(*PAIR).orderBy("sequence"))
     entered = functions.col("entered")

@@ -93,7 +93,7 @@ class Reached:
 
 
 def past_rows(found: DataFrame, topic: str, fields: Sequence[str]) -> DataFrame:
-    """Return the records of one topic. Shape: in as `decoding.decoded`, with these fields of the topic; out `PAST`."""
+    """Return the records of one topic. In: decoded records with these fields. Out: `PAST`, one shape for every topic."""
     own = {name: functions.col(f"record.{name}") for name in fields}
     key = _key(own) if topic == LIST_MEMBERSHIP else functions.col("key")
     where = Origin(functions.col("partition"), functions.col("offset"), key, functions.col("refused").isNotNull())
@@ -139,7 +139,7 @@ def _columns(own: Mapping[str, Column], topic: str, origin: Origin) -> list[Colu
 
 
 def _reported(own: Mapping[str, Column]) -> Mapping[str, Column]:
-    """Return a delivery report's columns as in `message_events`: ordered by its time of report, without a time of its own."""
+    """Return the columns of a delivery report: an event without an own time, in the order of the reports."""
     return {
         "received_at": functions.greatest(own["received_at"], own["event_time"]),
         "name": own["outcome"],

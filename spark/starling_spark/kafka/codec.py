@@ -69,7 +69,7 @@ def newest_schemas(registry: Registry, url: str, topics: Iterable[tuple[str, str
 
 
 class Refusal(NamedTuple):
-    """Why a value cannot be decoded. `schema_id` is the id in its wire header, or `NO_ID`."""
+    """The reason why a value cannot be decoded. `schema_id` is the id in its wire header, or `NO_ID`."""
 
     code: str
     message: str

@@ -28,7 +28,7 @@ _SHAPE = pa.schema(
 
 
 def dead_letters(found: DataFrame, stage: str, topic: str, wire: Wire) -> DataFrame:
-    """Return the dead letters of a stage, for `topic`. Shape: in as `decoding.decoded` returns, out `sinks.OUTPUT`."""
+    """Return the dead letters of a stage, for `topic`. Shape: in: decoded records; out: records to publish."""
     return found.where("refused IS NOT NULL").mapInArrow(_letters(stage, topic, wire), OUTPUT)
 
 

@@ -54,8 +54,8 @@ class Reading:
 def decoded(records: DataFrame, reading: Reading) -> DataFrame:
     """Return the records with their decoded fields.
 
-    Shape:  in `sources.RECORDS`; out the same and `record` (`fields` and `extra` of the reading), `refused` (`REFUSED`):
-            exactly one of the two is null.
+    Shape: in: records of Kafka; out: the same with `record` (the columns of the reading) and `refused` (code, message, id of
+           the schema). Exactly one of the two is null.
     """
     record = types.StructType([*reading.fields.fields, *reading.extra.fields])
     out = types.StructType([*RECORDS.fields, types.StructField("record", record), types.StructField("refused", REFUSED)])

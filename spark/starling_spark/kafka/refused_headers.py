@@ -25,7 +25,7 @@ class HeaderReader:
         self._read: dict[tuple[str, int], Mapping[int, Sequence[Mapping[str, Any]]]] = {}
 
     def of(self, topic: str, partition: int, offset: int) -> Sequence[Mapping[str, Any]]:
-        """Return the headers as in `sources.RECORDS`; empty for a record that the broker has deleted. Raises: BrokerUnavailable."""
+        """Return the headers (`key`, `value`); none for a record that the broker has deleted. Raises: BrokerUnavailable."""
         found = self._read.get((topic, partition), {})
         if offset not in found:
             found = self._read[topic, partition] = self._headers((topic, partition), offset)

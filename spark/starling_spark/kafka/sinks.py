@@ -31,7 +31,7 @@ _ACKNOWLEDGE_SECONDS = 120.0
 
 
 def publish(rows: DataFrame, brokers: str, produced_by: str) -> Counter[str]:
-    """Write `OUTPUT` rows and return the number of records by topic, after the broker has acknowledged all of them.
+    """Write records and return their number by topic, after the broker has acknowledged all of them.
 
     Raises: the error of a failed task, such as `BrokerUnavailable`; some of the records may be written then.
     """

@@ -45,7 +45,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the records of each topic are decoded, and their table. Refused records from offset `quarantined` on are reported."""
+    """The decoding and the table of each topic. Refused records from offset `quarantined` on are reported."""
 
     readings: Mapping[str, Reading]
     targets: Mapping[str, Target]
@@ -85,7 +85,7 @@ class RecordsGone(Exception):
 def write_files(records: DataFrame, plan: Plan) -> TaskResult:
     """Write the records that the tables lack, in one pass, and return the files. Raises: errors of Spark and the registry, OSError.
 
-    Shape: in `sources.RECORDS`, headers not needed.
+    `records`: records of Kafka, with or without their headers.
     """
 
     def begin() -> _Task:
@@ -97,7 +97,8 @@ def write_files(records: DataFrame, plan: Plan) -> TaskResult:
 def write_refused(records: DataFrame, target: Target, refused: Sequence[Refused]) -> list[DataFile]:
     """Write the records of `refused` with their headers and reasons, and return the files; other records are skipped.
 
-    Shape: in `sources.RECORDS`. Raises: RecordsGone when some of them are deleted, and as `write_files`.
+    `records`: records of Kafka with their headers. Raises: RecordsGone if the broker has deleted some; errors of Spark and the
+    registry, OSError.
     """
     wanted = sum(len(one.offsets) for one in refused)
     files = _collected(records.select(*RECORDS.fieldNames()), lambda: _RefusedTask(target, _by_partition_offset(refused))).files

@@ -14,7 +14,7 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long old snapshots and orphan files are retained."""
+    """The retention of old snapshots and orphan files."""
 
     snapshot_hours: float
     orphan_hours: float

@@ -25,7 +25,7 @@ class Span:
 
 
 def to_text(position: Position) -> str:
-    """Return the JSON text for a snapshot's summary."""
+    """Return a position as JSON text, which the summary of a snapshot contains."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(position.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
@@ -33,7 +33,7 @@ def to_text(position: Position) -> str:
 
 
 def from_text(text: str) -> Position:
-    """Return the position of a JSON text. Raises: ValueError."""
+    """Return the position that a JSON text of `to_text` contains: partition -> next offset. Raises: ValueError."""
     return {(topic, int(number)): int(offset) for topic, parts in json.loads(text).items() for number, offset in parts.items()}
 
 
@@ -54,6 +54,6 @@ def partly_in(position: Position, spans: Mapping[TopicPartition, Span]) -> dict[
 
 
 def after(position: Position, spans: Mapping[TopicPartition, Span]) -> Position:
-    """How far the table goes with these records."""
+    """Return the offset after these records, by partition."""
     ends = {place: span.end for place, span in spans.items()}
     return {**position, **{place: max(end, position.get(place, 0)) for place, end in ends.items()}}

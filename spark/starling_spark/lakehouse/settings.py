@@ -25,7 +25,9 @@ class LakeSettings(SparkSettings):
     lake_batch_records: Annotated[
         int, Field(ge=100, description="maximum of records in one micro-batch, which a restart after a kill repeats")
     ] = 1_000_000
-    lake_stop_seconds: Annotated[float, Field(gt=0, description="time at a stop for the current micro-batch to finish")] = 25.0
+    lake_stop_seconds: Annotated[
+        float, Field(gt=0, description="maximum time of a stop in which the current micro-batch can finish")
+    ] = 25.0
     lake_group: Annotated[str, Field(description="consumer group in which the job commits its offsets")] = "starling-lake"
     lake_topic_prefix: Annotated[str, Field(description="prefix of the topic names, for installations that share a broker")] = ""
     lake_upkeep_minutes: Annotated[

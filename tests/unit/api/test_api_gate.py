@@ -55,7 +55,7 @@ def test_a_request_waits_for_a_place_and_other_workspaces_do_not() -> None:
         thread.start()
         while not gate.waiting("acme"):
             threading.Event().wait(0.001)
-        with pytest.raises(TooManyRequests, match="the queue is full"), gate.admitted("acme"):
+        with pytest.raises(TooManyRequests, match="no more requests can wait"), gate.admitted("acme"):
             pass
         with gate.admitted("other"):
             assert not done.is_set()

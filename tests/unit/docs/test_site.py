@@ -25,7 +25,11 @@ def built(site: Path, *, config: Path = ROOT / "mkdocs.yml") -> subprocess.Compl
     """Run the command of `make docs`, without the setup before it."""
     arguments = f"MKDOCS_ARGS=--config-file {config} --site-dir {site}"
     return subprocess.run(
-        ["make", "--no-print-directory", "--old-file=setup", "docs", arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        ["make", "--no-print-directory", "--old-file=setup", "docs", arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 

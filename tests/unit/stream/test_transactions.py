@@ -36,7 +36,7 @@ def test_a_transaction_without_an_offset_of_each_partition_is_not_begun(
     naming = Naming("s", "s-state-changelog", "s.dlq", b"", lambda _: b"")
     transactions = Transactions("127.0.0.1:1", "t", 1, naming, Failpoints(None))
     units = [Sealed(partition, TaskMeta(1), {}, (), (), 1, drained=True) for partition in partitions]
-    with pytest.raises(RuntimeError, match=re.escape(f"without an input offset of partitions {named}")):
+    with pytest.raises(RuntimeError, match=re.escape(f"no input offset of partitions {named}")):
         transactions.submit(units, offsets)
 
 

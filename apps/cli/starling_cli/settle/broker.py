@@ -1,4 +1,4 @@
-"""Adapter: asks the broker how far groups are, with few and large questions."""
+"""Adapter: reads the offsets of topics and the committed offsets of consumer groups, with few requests to the broker."""
 
 from collections.abc import Iterable
 from types import TracebackType
@@ -35,7 +35,7 @@ class Offsetter:
             consumer.close()
 
     def partitions(self, topics: Iterable[str]) -> list[Partition]:
-        """Every partition of those topics that exist."""
+        """Return every partition of those topics that exist."""
         try:
             known = self._admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
         except KafkaException as cause:
@@ -43,19 +43,19 @@ class Offsetter:
         return [(name, number) for name in sorted(set(topics)) if name in known for number in sorted(known[name].partitions)]
 
     def starts(self, partitions: Iterable[Partition]) -> Offsets:
-        """The first offset still kept."""
+        """Return the first offset that the broker has, by partition."""
         return self._offsets(self._consumer, partitions, OFFSET_BEGINNING)
 
     def ends(self, partitions: Iterable[Partition]) -> Offsets:
-        """The last stable offset: beyond every committed record, before every open transaction."""
+        """Return the last stable offset by partition: after every committed record, before every open transaction."""
         return self._offsets(self._consumer, partitions, OFFSET_END)
 
     def high_watermarks(self, partitions: Iterable[Partition]) -> Offsets:
-        """The offset after everything written, open transactions and those just being closed included."""
+        """Return the offset after the last record by partition, records of open transactions included."""
         return self._offsets(self._sees_open, partitions, OFFSET_END)
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> Offsets:
-        """What the group committed; a partition without a commit is left out.
+        """Return the committed offsets of the group; a partition without one is absent.
 
         Asked by a consumer of that group's name, which never joins it: the admin client's own question makes librdkafka
         end the process when the group's coordinator is just moving or loading (librdkafka issue 5040).

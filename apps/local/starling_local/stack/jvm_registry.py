@@ -11,7 +11,7 @@ from starling_local.stack.parts import HttpProbe, Part
 
 
 def registry_part(data_dir: Path, runner: Path, ports: Ports, java: str) -> Part:
-    """Return the Apicurio registry; clients use its Confluent-compatible interface (see `registry_url`)."""
+    """Return the Apicurio registry; clients use its Confluent-compatible interface."""
     home = data_dir / "registry"
     return Part(
         name="registry",

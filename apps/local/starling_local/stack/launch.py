@@ -110,7 +110,7 @@ def changes(instance: Instance, revision: int, timeout_seconds: float) -> Iterat
 
 
 def wait_ready(instance: Instance, revision: int, timeout_seconds: float) -> None:
-    """Wait until all parts are ready. Raises StackError, as `changes` does."""
+    """Wait until all parts are ready. Raises: StackError if a part fails or the time is over."""
     for _part in changes(instance, revision, timeout_seconds):
         pass
 

@@ -11,7 +11,7 @@ from starling_local.errors import NotPossible
 
 @dataclass(frozen=True, slots=True)
 class HttpProbe:
-    """Ready when a GET returns 200."""
+    """The part is ready when a GET returns 200."""
 
     url: str
 
@@ -41,7 +41,7 @@ Probe: TypeAlias = HttpProbe | KafkaProbe | CqlProbe | ExitProbe
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """A command that runs before a start as long as `creates` does not exist."""
+    """A command that runs before a start while the file `creates` does not exist."""
 
     command: tuple[str, ...]
     creates: Path

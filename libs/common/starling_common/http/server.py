@@ -34,18 +34,18 @@ _OPEN_FILES: Final = Path("/proc/self/fd")
 class PublicHttp(Http):
     """The HTTP address of a service that clients from outside reach, and the limits of their connections."""
 
-    max_connections: Annotated[int, Field(ge=16, le=100_000, description="most open connections of the process")] = 8192
+    max_connections: Annotated[int, Field(ge=16, le=100_000, description="maximum open connections of the process")] = 8192
     max_connections_per_address: Annotated[
         int,
         Field(
             ge=1,
             le=100_000,
-            description="most open connections of one client address (IPv6: one /64 network); the newest beyond it are closed. "
+            description="maximum open connections of one client address (IPv6: one /64 network); newer ones are closed. "
             "Behind a proxy all connections have the proxy's address",
         ),
     ] = 2048
     head_timeout_seconds: Annotated[
-        float, Field(ge=1, le=300, description="most time for a request's headers, and for an idle connection")
+        float, Field(ge=1, le=300, description="maximum time for the headers of a request, and of an idle connection")
     ] = 30
 
 

@@ -21,8 +21,8 @@ FOLD_ORIGIN: Final = "(fold)"
 class SourceRecord(NamedTuple):
     """A refused record as read.
 
-    `topic`, `partition` and `offset` locate it; at the ingest API they are the HTTP path, -1 and -1. `received_at` is its arrival,
-    as in `arrival`. `fields` are those of the decoded record; None if it cannot be decoded.
+    `topic`, `partition` and `offset` locate it; at the ingest API they are the HTTP path, -1 and -1. `received_at` is its
+    arrival in microseconds. `fields` are those of the decoded record; None if it cannot be decoded.
     """
 
     topic: str
@@ -62,7 +62,7 @@ def clock_ahead(ahead_ms: int) -> Refused:
 
 
 def source_record(message: Any, fields: Mapping[str, Any] | None = None) -> SourceRecord:
-    """Return the source record of a Kafka message; `fields` as in `SourceRecord`."""
+    """Return the source record of a Kafka message; `fields`: those of the decoded record."""
     return SourceRecord(
         message.topic(),
         message.partition(),

@@ -31,11 +31,11 @@ class Metrics:
         return self._metric(name, Counter)
 
     def gauge(self, name: str) -> Gauge:
-        """Return the gauge. Raises: as `counter`."""
+        """Return the gauge. Raises: KeyError if the catalogue does not list it, TypeError if it lists another type."""
         return self._metric(name, Gauge)
 
     def histogram(self, name: str) -> Histogram:
-        """Return the histogram. Raises: as `counter`."""
+        """Return the histogram. Raises: KeyError if the catalogue does not list it, TypeError if it lists another type."""
         return self._metric(name, Histogram)
 
     def _metric(self, name: str, kind: type[M]) -> M:

@@ -32,7 +32,7 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
     seen: dict[str, Frequency] = msgspec.field(default_factory=dict)
 
     def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         self._count(distinct_key(payload) or "", Frequency(1, time, payload))
 
     def merge(self, other: Frequencies) -> None:
@@ -41,7 +41,7 @@ class Frequencies(Lifetime, array_like=True, tag=14, gc=False):
             self._count(key, found)
 
     def value(self) -> Any:
-        """Return the value."""
+        """Return the value of the measure."""
         return most_frequent(self.seen.values())
 
     def _count(self, key: str, found: Frequency) -> None:
@@ -108,7 +108,7 @@ class Quantiles(Lifetime, array_like=True, tag=15, gc=False):
     sketch: bytes = b""
 
     def add(self, time: int, payload: float, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         if self.sketch:
             self.sketch = with_amounts(self.sketch, (payload,))
             return
@@ -132,7 +132,7 @@ class Quantiles(Lifetime, array_like=True, tag=15, gc=False):
             self.sketch, self.amounts = with_amounts(b"", self.amounts), []
 
     def value(self) -> float | None:
-        """Return the value."""
+        """Return the value of the measure."""
         if self.sketch:
             return quantile_in(self.sketch, self.q)
         return self.amounts[rank_of(self.q, len(self.amounts)) - 1] if self.amounts else None
@@ -167,7 +167,7 @@ class Days(Lifetime, array_like=True, tag=16, gc=False):
             yield from range(first, last + 1)
 
     def value(self) -> int:
-        """Return the value."""
+        """Return the value of the measure."""
         return sum(last - first + 1 for first, last in self.runs)
 
 

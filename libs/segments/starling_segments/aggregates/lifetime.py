@@ -36,7 +36,7 @@ class Tally(Lifetime, array_like=True, tag=1, gc=False):
     n: int = 0
 
     def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         self.n += 1
 
     def merge(self, other: Tally) -> None:
@@ -44,7 +44,7 @@ class Tally(Lifetime, array_like=True, tag=1, gc=False):
         self.n += other.n
 
     def value(self) -> int:
-        """Return the value."""
+        """Return the value of the measure."""
         return self.n
 
 
@@ -54,7 +54,7 @@ class Total(Lifetime, array_like=True, tag=2, gc=False):
     parts: list[float] = msgspec.field(default_factory=list)
 
     def add(self, time: int, payload: float, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         kept = []
         for part in self.parts:
             large, small = (payload, part) if abs(payload) >= abs(part) else (part, payload)
@@ -71,7 +71,7 @@ class Total(Lifetime, array_like=True, tag=2, gc=False):
             self.add(0, part, 0)
 
     def value(self) -> float | None:
-        """Return the value."""
+        """Return the value of the measure."""
         return fsum(self.parts) if self.parts else None
 
 
@@ -82,7 +82,7 @@ class Values(Lifetime, array_like=True, tag=3, gc=False):
     sketch: bytes = b""
 
     def add(self, time: int, payload: str, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         if self.sketch:
             self.sketch = with_values(self.sketch, (payload,))
             return
@@ -106,7 +106,7 @@ class Values(Lifetime, array_like=True, tag=3, gc=False):
             self.sketch, self.seen = with_values(b"", self.seen), {}
 
     def value(self) -> int:
-        """Return the value."""
+        """Return the value of the measure."""
         return distinct_in(self.sketch) if self.sketch else len(self.seen)
 
 
@@ -116,7 +116,7 @@ class Earliest(Lifetime, array_like=True, tag=4, gc=False):
     at: int | None = None
 
     def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         if self.at is None or time < self.at:
             self.at = time
 
@@ -126,7 +126,7 @@ class Earliest(Lifetime, array_like=True, tag=4, gc=False):
             self.add(other.at, None, 0)
 
     def value(self) -> int | None:
-        """Return the value."""
+        """Return the value of the measure."""
         return self.at
 
 
@@ -136,7 +136,7 @@ class Latest(Lifetime, array_like=True, tag=8, gc=False):
     at: int | None = None
 
     def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         if self.at is None or time > self.at:
             self.at = time
 
@@ -146,7 +146,7 @@ class Latest(Lifetime, array_like=True, tag=8, gc=False):
             self.add(other.at, None, 0)
 
     def value(self) -> int | None:
-        """Return the value."""
+        """Return the value of the measure."""
         return self.at
 
 
@@ -157,7 +157,7 @@ class Mean(Lifetime, array_like=True, tag=9, gc=False):
     n: int = 0
 
     def add(self, time: int, payload: float, pane_ms: int) -> None:
-        """Fold a match."""
+        """Add a match to the accumulator."""
         self.total.add(time, payload, pane_ms)
         self.n += 1
 
@@ -167,7 +167,7 @@ class Mean(Lifetime, array_like=True, tag=9, gc=False):
         self.n += other.n
 
     def value(self) -> float | None:
-        """Return the value."""
+        """Return the value of the measure."""
         return fsum(self.total.parts) / self.n if self.n else None
 
 
@@ -177,7 +177,7 @@ class Lowest(Lifetime, array_like=True, tag=10, gc=False):
     least: float | None = None
 
     def add(self, time: int, payload: float, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         if self.least is None or payload < self.least:
             self.least = payload
 
@@ -187,7 +187,7 @@ class Lowest(Lifetime, array_like=True, tag=10, gc=False):
             self.add(0, other.least, 0)
 
     def value(self) -> float | None:
-        """Return the value."""
+        """Return the value of the measure."""
         return self.least
 
 
@@ -197,7 +197,7 @@ class Highest(Lifetime, array_like=True, tag=11, gc=False):
     most: float | None = None
 
     def add(self, time: int, payload: float, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         if self.most is None or payload > self.most:
             self.most = payload
 
@@ -207,7 +207,7 @@ class Highest(Lifetime, array_like=True, tag=11, gc=False):
             self.add(0, other.most, 0)
 
     def value(self) -> float | None:
-        """Return the value."""
+        """Return the value of the measure."""
         return self.most
 
 
@@ -218,7 +218,7 @@ class FirstValue(Lifetime, array_like=True, tag=12, gc=False):
     seen: Any = None
 
     def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         if self.at is None or time < self.at:
             self.at, self.seen = time, payload
 
@@ -228,7 +228,7 @@ class FirstValue(Lifetime, array_like=True, tag=12, gc=False):
             self.add(other.at, other.seen, 0)
 
     def value(self) -> Any:
-        """Return the value."""
+        """Return the value of the measure."""
         return self.seen
 
 
@@ -239,7 +239,7 @@ class LastValue(Lifetime, array_like=True, tag=13, gc=False):
     seen: Any = None
 
     def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         if self.at is None or time >= self.at:
             self.at, self.seen = time, payload
 
@@ -249,5 +249,5 @@ class LastValue(Lifetime, array_like=True, tag=13, gc=False):
             self.add(other.at, other.seen, 0)
 
     def value(self) -> Any:
-        """Return the value."""
+        """Return the value of the measure."""
         return self.seen

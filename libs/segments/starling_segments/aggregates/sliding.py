@@ -30,7 +30,7 @@ class SlidingCount(msgspec.Struct, array_like=True, tag=5, gc=False):
     panes: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
     def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         times = self.times
         if times and time < times[-1]:
             insort(times, time)
@@ -40,7 +40,7 @@ class SlidingCount(msgspec.Struct, array_like=True, tag=5, gc=False):
             spill(self.panes, times.pop(0), pane_ms, lambda n: (n or 0) + 1)
 
     def add_pane(self, last: int, pane: Tally, pane_ms: int) -> None:
-        """Add a pane."""
+        """Add the values of a pane, whose last match was at `last`."""
         spill(self.panes, last, pane_ms, lambda n: (n or 0) + pane.n)
 
     def forget(self, cutoff: int) -> None:
@@ -52,7 +52,7 @@ class SlidingCount(msgspec.Struct, array_like=True, tag=5, gc=False):
             self.panes.pop(0)
 
     def value(self) -> int:
-        """Return the value."""
+        """Return the value of the measure."""
         n = len(self.times)
         return n + sum(pane[1] for pane in self.panes) if self.panes else n
 
@@ -74,7 +74,7 @@ class SlidingSum(msgspec.Struct, array_like=True, tag=6, gc=False):
     panes: list[tuple[int, float]] = msgspec.field(default_factory=list)
 
     def add(self, time: int, payload: float, pane_ms: int) -> None:
-        """Fold a match."""
+        """Add a match to the accumulator."""
         times = self.times
         place = len(times) if not times or time >= times[-1] else bisect_right(times, time)
         times.insert(place, time)
@@ -84,7 +84,7 @@ class SlidingSum(msgspec.Struct, array_like=True, tag=6, gc=False):
             spill(self.panes, times.pop(0), pane_ms, lambda total: (total or 0.0) + oldest)
 
     def add_pane(self, last: int, pane: Total, pane_ms: int) -> None:
-        """Add a pane."""
+        """Add the values of a pane, whose last match was at `last`."""
         spill(self.panes, last, pane_ms, lambda total: (total or 0.0) + (pane.value() or 0.0))
 
     def forget(self, cutoff: int) -> None:
@@ -98,7 +98,7 @@ class SlidingSum(msgspec.Struct, array_like=True, tag=6, gc=False):
             self.panes.pop(0)
 
     def value(self) -> float | None:
-        """Return the value."""
+        """Return the value of the measure."""
         if self.panes:
             return fsum([*self.amounts, *(amount for _, amount in self.panes)])
         return fsum(self.amounts) if self.amounts else None
@@ -126,7 +126,7 @@ class SlidingDistinct(msgspec.Struct, array_like=True, tag=7, gc=False):
     whole: bytes = b""
 
     def add(self, time: int, payload: str, pane_ms: int) -> None:
-        """Fold a match."""
+        """Add a match to the accumulator."""
         if self.panes:
             self._sketch(payload, time, pane_ms)
             return
@@ -135,7 +135,7 @@ class SlidingDistinct(msgspec.Struct, array_like=True, tag=7, gc=False):
             self._sketch_all(pane_ms)
 
     def add_pane(self, last: int, pane: Values, pane_ms: int) -> None:
-        """Add a pane."""
+        """Add the values of a pane, whose last match was at `last`."""
         if not self.panes and not pane.sketch:
             for value in pane.seen:
                 self.add(last, value, pane_ms)
@@ -175,11 +175,11 @@ class SlidingDistinct(msgspec.Struct, array_like=True, tag=7, gc=False):
             self.whole = union_of([sketch for _, sketch in self.panes])
 
     def value(self) -> int:
-        """Return the value."""
+        """Return the value of the measure."""
         return distinct_in(self.whole) if self.panes else len(self.latest)
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
-        """Return the next departure among the last times of the values, as in `SlidingCount`."""
+        """Return the instant at which the next value leaves the window and the result of the tests can change; None if never."""
         if self.panes:
             return self.panes[0][0]
         n = len(self.latest)

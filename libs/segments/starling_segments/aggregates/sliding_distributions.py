@@ -57,7 +57,7 @@ class SlidingQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
     whole: bytes = b""
 
     def add(self, time: int, payload: float, pane_ms: int) -> None:
-        """Fold a match."""
+        """Add a match to the accumulator."""
         place = bisect_right(self.times, time)
         self.times.insert(place, time)
         self.amounts.insert(place, payload)
@@ -68,7 +68,7 @@ class SlidingQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
             thin_sketches(self.panes, pane_ms, grown, _merged_sketches)
 
     def add_pane(self, last: int, pane: Quantiles, pane_ms: int) -> None:
-        """Add a pane."""
+        """Add the values of a pane, whose last match was at `last`."""
         sketch = pane.as_sketch()
         self.whole = merged_amounts([self.whole, sketch]) if self.whole else sketch
         grown = spill(self.panes, last, pane_ms, lambda kept: merged_amounts([kept, sketch]) if kept else sketch)
@@ -84,7 +84,7 @@ class SlidingQuantiles(msgspec.Struct, array_like=True, tag=29, gc=False):
             self.whole = merged_amounts([sketch for _, sketch in self.panes])
 
     def value(self) -> float | None:
-        """Return the value."""
+        """Return the value of the measure."""
         if self.panes:
             return quantile_with(self.whole, self.amounts, self.q)
         return self._of(0)

@@ -1,6 +1,6 @@
-"""Pure core: accumulators of the other measures in sliding windows.
+"""Pure core: accumulators in sliding windows of times, days, first and last values, sums, averages and extremes.
 
-As in `sliding.py`, the newest `EXACT` matches are stored one by one and older ones in panes.
+The newest `EXACT` matches are stored one by one, and older ones in panes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class SlidingFirstTime(SlidingCount, array_like=True, tag=20, gc=False):
     """`first_time` in a window; for a pane, the time of its last match."""
 
     def add_pane(self, last: int, pane: Earliest, pane_ms: int) -> None:  # type: ignore[override]  # noqa: ARG002
-        """Add a pane."""
+        """Add the values of a pane, whose last match was at `last`."""
         spill(self.panes, last, pane_ms, lambda n: (n or 0) + 1)
 
     def value(self) -> int | None:  # type: ignore[override]
-        """Return the value."""
+        """Return the value of the measure."""
         return self.panes[0][0] if self.panes else self.times[0] if self.times else None
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
-        """Return the time of the first match to leave."""
+        """Return the instant from which the first match leaves the window."""
         return self.value()
 
 
@@ -41,12 +41,12 @@ class SlidingLastTime(msgspec.Struct, array_like=True, tag=21, gc=False):
     seen: Any = None
 
     def add(self, time: int, payload: Any, pane_ms: int) -> None:  # noqa: ARG002
-        """Fold a match."""
+        """Add a match to the accumulator."""
         if self.at is None or time >= self.at:
             self.at, self.seen = time, payload
 
     def add_pane(self, last: int, pane: Latest | LastValue, pane_ms: int) -> None:
-        """Add a pane."""
+        """Add the values of a pane, whose last match was at `last`."""
         self.add(last, pane.seen if isinstance(pane, LastValue) else None, pane_ms)
 
     def forget(self, cutoff: int) -> None:
@@ -55,7 +55,7 @@ class SlidingLastTime(msgspec.Struct, array_like=True, tag=21, gc=False):
             self.at = self.seen = None
 
     def value(self) -> Any:
-        """Return the value."""
+        """Return the value of the measure."""
         return self.at
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002
@@ -67,7 +67,7 @@ class SlidingLast(SlidingLastTime, array_like=True, tag=22, gc=False):
     """`last` in a window."""
 
     def value(self) -> Any:
-        """Return the value."""
+        """Return the value of the measure."""
         return self.seen
 
 
@@ -89,7 +89,7 @@ class SlidingDays(msgspec.Struct, array_like=True, tag=23, gc=False):
             self.times.insert(place, time)
 
     def add_pane(self, last: int, pane: Days, pane_ms: int) -> None:
-        """Add a pane."""
+        """Add the values of a pane, whose last match was at `last`."""
         for day in pane.each():
             self.add(last, day, pane_ms)
 
@@ -100,11 +100,11 @@ class SlidingDays(msgspec.Struct, array_like=True, tag=23, gc=False):
             del self.days[:gone], self.times[:gone]
 
     def value(self) -> int:
-        """Return the value."""
+        """Return the value of the measure."""
         return len(self.days)
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:
-        """Return the next departure among the days, as in `SlidingCount`."""
+        """Return the instant at which the next day leaves the window and the result of the tests can change; None if never."""
         n = len(self.times)
         if threshold is not None:
             return self.times[n - threshold] if 0 < threshold <= n else None
@@ -123,7 +123,7 @@ class SlidingMeasure(msgspec.Struct, array_like=True, gc=False):
     panes: list[tuple[int, Summary]] = msgspec.field(default_factory=list)
 
     def add(self, time: int, payload: Any, pane_ms: int) -> None:
-        """Fold a match."""
+        """Add a match to the accumulator."""
         times = self.times
         place = bisect_right(times, time)
         times.insert(place, time)
@@ -135,7 +135,7 @@ class SlidingMeasure(msgspec.Struct, array_like=True, gc=False):
                 self._spill(pane_ms)
 
     def add_pane(self, last: int, pane: Any, pane_ms: int) -> None:
-        """Add a pane."""
+        """Add the values of a pane, whose last match was at `last`."""
         spill(self.panes, last, pane_ms, lambda kept: pane if kept is None else merged(kept, pane))
         if self.bulky:
             self._thin(pane_ms)
@@ -162,7 +162,7 @@ class SlidingMeasure(msgspec.Struct, array_like=True, gc=False):
             self.panes.pop(0)
 
     def value(self) -> Any:
-        """Return the value."""
+        """Return the value of the measure."""
         return self._of(0)
 
     def next_departure(self, threshold: int | None, holds: Holds, now: int) -> int | None:  # noqa: ARG002

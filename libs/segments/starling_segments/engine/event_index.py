@@ -43,7 +43,7 @@ class Routes:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no leaf node can match such an event."""
+        """Return whether no leaf node can match such an event."""
         return not self.always and not self.by_text
 
     def of(self, properties: Mapping[str, Any]) -> list[Route]:

@@ -84,7 +84,7 @@ class EventLeaf:
 
     @property
     def reads(self) -> bool:
-        """Whether the content of matching events is read."""
+        """Return whether the content of matching events is read."""
         return self.take is not None
 
     def without_segments(self) -> EventLeaf:
@@ -293,7 +293,7 @@ def _itself(value: Any, _now: int) -> Any:
 
 
 def threshold_of(predicate: Predicate) -> int | None:
-    """Return the k for which the predicate, or its negation, is "at least k"; None if there is none."""
+    """Return the integer k if the predicate, or its negation, means "at least k"; None if it does not."""
     if predicate.op not in {"gt", "gte", "lt", "lte"}:
         return None
     limit: float = predicate.operand

@@ -55,12 +55,12 @@ class Plan:
 
     @property
     def needs_profiles(self) -> bool:
-        """Whether a fold of history needs past profiles: for `held_for`, or for a `where` that compares with traits."""
+        """Return whether a fold of history needs past profiles: for `held_for`, or for a `where` that compares with traits."""
         return self.reads_traits or bool(self.held_leaves)
 
     @property
     def follows_time(self) -> bool:
-        """Whether a fold of history needs the stream time at which each record was folded originally."""
+        """Return whether a fold of history needs the stream time at which each record was folded originally."""
         return self.needs_profiles or bool(self.pausing_leaves)
 
     def restricted_to(self, leaf_ids: Collection[str]) -> Plan:

@@ -258,7 +258,7 @@ def enc_hook(value: object) -> object:
         return value.packed()
     if value.__class__ is Timers:
         return value.packed()
-    raise TypeError(f"no part of a state is a {type(value).__name__}")
+    raise TypeError(f"a state cannot contain a value of the type {type(value).__name__}")
 
 
 def dec_hook(kind: type, value: Any) -> Any:

@@ -29,7 +29,7 @@ class TraitLeaf:
         return self.mask
 
     def on_traits(self, state: UserState, before: Mapping[str, Any], now: int) -> int:
-        """Compare with the traits `before` a profile; return the mask of the affected segments."""
+        """Evaluate again if the trait differs from that in `before`, the former traits; return the mask of affected segments."""
         old, new = self.read(before), self.read(state.traits)
         if old is new:
             return 0
@@ -80,7 +80,7 @@ class HeldLeaf:
         return self.mask
 
     def on_traits(self, state: UserState, before: Mapping[str, Any], now: int) -> int:
-        """Compare with the traits `before` a profile; return the mask of the affected segments."""
+        """Evaluate again if the trait differs from that in `before`, the former traits; return the mask of affected segments."""
         return 0 if self.read(before) is self.read(state.traits) else self.expire(state, now)
 
     def refresh(self, state: UserState, now: int) -> None:

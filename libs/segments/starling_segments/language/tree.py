@@ -184,7 +184,7 @@ class EventMeasure:
 
 @dataclass(frozen=True)
 class FirstTime:
-    """Whether the first match ever is inside the window (None: whether there is one)."""
+    """Tests whether the first match ever is inside the window (None: whether there is one)."""
 
     event: EventSelector
     window: Window | None = None
@@ -205,7 +205,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Sequence:
-    """Whether any chain of matches was completed inside the window (`within_ms` None: ever)."""
+    """Tests whether any chain of matches was completed inside the window (`within_ms` None: ever)."""
 
     steps: tuple[Step, ...]
     within_ms: int | None = None
@@ -213,7 +213,7 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Regularly:
-    """Whether at least `at_least` of the last `of` periods of `every_ms` contain a match."""
+    """Tests whether at least `at_least` of the last `of` periods of `every_ms` contain a match."""
 
     event: EventSelector
     every_ms: int
@@ -242,7 +242,7 @@ class InList:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Whether a hash of `salt` and the user's id is in `[low, high)` per cent of all users."""
+    """Tests whether a hash of `salt` and the user's id is in `[low, high)` per cent of all users."""
 
     salt: str
     low: float
@@ -251,7 +251,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Account:
-    """Whether any, all or none of the users of the user's account, the user included, fulfil the condition."""
+    """Tests whether any, all or none of the users of the user's account, the user included, fulfil the condition."""
 
     match: Match
     where: Condition

@@ -58,7 +58,7 @@ def _read_segment(fields: Fields, location: Location) -> Leaf | None:
     refuse_unknown_fields(fields, frozenset({"segment"}), location)
     key, child, known = fields["segment"], location.at("segment"), location.validation.known
     if not isinstance(key, str):
-        child.refuse("wrong_type", "the segment is not a key", "the key of an existing segment")
+        child.refuse("wrong_type", "`segment` is not text", "the key of an existing segment")
         return None
     loop = _loop(key, location.validation.key, known.segments)
     if loop:

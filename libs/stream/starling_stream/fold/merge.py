@@ -24,7 +24,7 @@ The records of one transaction become visible topic by topic. After that time th
 
 
 class Arrival(NamedTuple):
-    """When records were received: the wall clock here (microseconds) and the broker's response (milliseconds)."""
+    """The instant at which records were received: the wall clock here (microseconds) and the broker's response (milliseconds)."""
 
     arrived_at: int
     answered_ms: int = 0
@@ -55,7 +55,7 @@ class _Batch:
         return list(records[start:end])
 
     def take_chain(self, last_received_at: int, limit: int) -> list[Inbound]:
-        """Return the next records as `take` does, up to the first whose predecessor is not among them."""
+        """Return the next records in order, up to the first whose predecessor is not among them."""
         records, start = self.records, self.taken
         end = min(len(records), start + limit)
         order = -1
@@ -89,7 +89,10 @@ class _Input:
         return self.batches[0].head().received_at, self.rank
 
     def take(self, last_received_at: int, held_until: int | None, limit: int, *, chained: bool = False) -> list[Inbound]:
-        """Return records of the first fetch. `held_until`: records received later are held. `chained`: as `_Batch.take_chain`."""
+        """Return records of the first fetch. `held_until`: records received later are held.
+
+        `chained`: stop before a record whose predecessor is not among the returned ones.
+        """
         batch = self.batches[0]
         if held_until is not None and batch.arrived.arrived_at > held_until:
             last_received_at = min(last_received_at, held_until)

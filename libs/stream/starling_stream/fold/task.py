@@ -140,7 +140,7 @@ class Task(Generic[S]):
         return Step(self.partition, sealed, records, offsets, self._beyond, timers)
 
     def switch_step(self, plan: bytes, limit: int) -> Step | None:
-        """Switch the next keys to the plan in force, at most `limit`; None if the processor raised, as in `step`."""
+        """Switch the next keys to the plan in force, at most `limit`; None if the processor raised and the unit is rolled back."""
         if self._bisection.searching:
             limit = min(limit, self._bisection.timers)
         why = self._unswitchable
@@ -281,7 +281,7 @@ class Task(Generic[S]):
         received = max(self._arrived.get(topic, -1), self._committed.get(topic, 0) - 1)
         if after is not None and after > received:
             raise BatchMissing(
-                f"{topic} {self.partition}: a fetch up to offset {after} was read and not received, only up to {received}"
+                f"{topic} {self.partition}: the records after offset {received} up to {after} were fetched and did not reach the task"
             )
         first = max(self._accepted.get(topic, 0), self._committed.get(topic, 0))
         service, partition = self.service, self.partition

@@ -17,7 +17,7 @@ _FORMAT: Final = b"\x01"
 
 
 class Claim(msgspec.Struct, array_like=True, frozen=True):
-    """What a member reports when it joins.
+    """The report of a member that joins the group.
 
     `active`: partitions that ran there in that `generation`; of two members with one partition, the later generation counts.
     `stores`: partition -> the changelog offset of its store, or `NOT_OPENED`. `replicas`: how many other members are to keep a

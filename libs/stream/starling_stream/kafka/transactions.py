@@ -138,7 +138,9 @@ class Transactions:
         """
         unfenced = {sealed.partition for sealed in units} - {offset.partition for offset in offsets}
         if unfenced or not offsets:
-            raise RuntimeError(f"a transaction without an input offset of partitions {sorted(unfenced)}, which cannot be fenced")
+            raise RuntimeError(
+                f"no input offset of partitions {sorted(unfenced)} in the transaction: the broker could not fence a second worker"
+            )
         submitted = Submitted({}, offsets, [])
         partition = units[0].partition if units else offsets[0].partition
         try:

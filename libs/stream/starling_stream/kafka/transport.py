@@ -46,7 +46,7 @@ class Fetched(NamedTuple):
 
 
 class End(NamedTuple):
-    """How far a partition is read. Both are next offsets, transaction markers included; None while unknown.
+    """The read position and the last stable offset of a partition: next offsets, transaction markers included; None while unknown.
 
     `answered_ms`: when the broker last responded for this partition; one response covers several.
     """
@@ -57,7 +57,7 @@ class End(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """One turn of the consumer's thread: records by partition, and the ends at the same instant. `after`: as in `Fetched`."""
+    """One turn of the consumer's thread: records, ends at the same instant and next offsets (`after`), by partition."""
 
     assignment: Assignment
     records: Mapping[TP, Sequence[RawRecord]]

@@ -36,7 +36,7 @@ class PartitionCopy(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """How far the copy of a partition is complete.
+    """The extent to which the copy of a partition is complete.
 
     The copy contains every state of the changelog before `flushed_offset` at that version or a newer one; None: the copy is
     incomplete. `meta` is the task's own row as of the flushed offset. No user is due before `due_from_ms`, except users in the

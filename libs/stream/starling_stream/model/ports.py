@@ -18,7 +18,7 @@ class Refusal(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """A key whose row a unit of work changed; `before` is None for a new key. Rows are those of `rows.py`."""
+    """A key whose row a unit of work changed; `before` is None for a new key. A row is the due bytes and the state."""
 
     before: bytes | None
     after: bytes
@@ -48,7 +48,10 @@ class TaskFailures(Protocol):
         """Return the number of committed units at the last failure; None if there was none."""
 
     def failed(self, units: int, cause: Exception) -> None:
-        """Store and log the first failure at a position, or the second one, which begins a search."""
+        """Log a failure after that many committed units, and store the position of a first failure there.
+
+        A second failure at the same position starts the search for the record that causes it.
+        """
 
     def found(self, origin: str, why: Refused) -> None:
         """Log the record or timer that a search found."""
@@ -69,7 +72,7 @@ class NoFailures:
 
 
 class StateView(Protocol):
-    """The current rows of one task, as in `rows.py`."""
+    """The current rows of one task. A row contains the instant of the key's timer and its state."""
 
     def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the rows in the order of the keys; None where a key has none."""

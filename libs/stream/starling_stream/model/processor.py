@@ -37,7 +37,7 @@ class Inbound(NamedTuple):
 class Decoded(NamedTuple):
     """The result of `Processor.decode`. `key`: that of the state, if it is not the record's own key.
 
-    For a record with an order, `received_at` is its order and `previous_order` that of the record before it, as in `Inbound`.
+    For a record with an order, `received_at` is its order and `previous_order` that of the record before it.
     """
 
     value: Any
@@ -148,13 +148,13 @@ class WithoutPlan(Generic[S]):
         return b""
 
     def before_switch(self, history: "History") -> None:
-        """Do nothing: there is no plan."""
+        """Do nothing: a processor without definitions has no plan to switch."""
 
     def switch(self, key: bytes, state: S, unit: Unit[S]) -> None:
-        """Do nothing: there is no plan."""
+        """Do nothing: a processor without definitions has no plan to switch."""
 
     def after_switch(self, unit: Unit[S]) -> None:
-        """Do nothing: there is no plan."""
+        """Do nothing: a processor without definitions has no plan to switch."""
 
 
 class History(Protocol):

@@ -39,7 +39,7 @@ def due_bytes(due_ms: int | None) -> bytes:
 
 
 def due_ms(data: bytes) -> int | None:
-    """Return the instant of due bytes; None for `NEVER`."""
+    """Return the instant of a row's due bytes, in epoch milliseconds; None if the key has no timer."""
     return None if data == NEVER else int(_U64.unpack(data)[0]) - _SHIFT
 
 

@@ -81,7 +81,8 @@ class StreamSettings(ServiceSettings):
         int,
         Field(
             ge=1 * _MIB,
-            description="bound of the unflushed states; above it batches are delayed, above twice it a full copy follows",
+            description="bound of the unflushed states. Above it batches are delayed; above twice the bound the states are "
+            "dropped from memory and read from the local store later",
         ),
     ] = 96 * _MIB
     tier_wait_seconds: Annotated[float, Field(ge=0, le=600, description="time that a start waits for Cassandra")] = 10.0

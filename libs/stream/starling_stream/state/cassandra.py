@@ -62,7 +62,7 @@ _PAGE_ROWS: Final = 1_000
 
 
 class CassandraBackingStore:
-    """A `BackingStore`. Safe for use by several threads."""
+    """The backing store in Cassandra. Safe for use by several threads."""
 
     def __init__(self, database: Database, buckets: int) -> None:
         """Opens no connection."""
@@ -70,7 +70,7 @@ class CassandraBackingStore:
         self._database = database
 
     def checkpoint(self, log: str, partition: int) -> Checkpoint | None:
-        """Implement `BackingStore.checkpoint`."""
+        """Return the checkpoint of the newest incarnation; None if there is no incarnation."""
         with _translated():
             found = self._database.read(_CHECKPOINT, (log, partition))
         if not found:
@@ -84,7 +84,7 @@ class CassandraBackingStore:
         return [_checkpoint(rows[0]) if rows else None for rows in found]
 
     def begin(self, copy: PartitionCopy) -> None:
-        """Implement `BackingStore.begin`. The rows of the last incarnation are deleted, with a timestamp above all offsets."""
+        """Create this incarnation. Delete the rows of the last one, with a timestamp above all offsets."""
         with _translated():
             self._database.write(_BEGIN, copy)
             before = (copy.log, copy.partition, copy.incarnation - 1)
@@ -92,7 +92,7 @@ class CassandraBackingStore:
                 self._database.write_each(statement, [(*before, bucket) for bucket in range(self.buckets)])
 
     def write(self, copy: PartitionCopy, writes: Sequence[StateWrite]) -> None:
-        """Implement `BackingStore.write`; a bucket's rows and its index are separate batches of one Cassandra partition each."""
+        """Write rows and their due index: two batches for each bucket, each of one Cassandra partition."""
         by_bucket: dict[int, list[StateWrite]] = defaultdict(list)
         for write in writes:
             by_bucket[bucket_of(write.key, self.buckets)].append(write)
@@ -108,13 +108,13 @@ class CassandraBackingStore:
             self._database.write_batches(batches)
 
     def save_checkpoint(self, copy: PartitionCopy, checkpoint: Checkpoint) -> None:
-        """Implement `BackingStore.save_checkpoint`."""
+        """Advance the flushed offset. All rows before it must be written by then."""
         flushed_offset = checkpoint.flushed_offset
         with _translated():
             self._database.write(_SAVE_CHECKPOINT, (flushed_offset, flushed_offset, checkpoint.meta, checkpoint.due_from_ms, *copy))
 
     def rows(self, copy: PartitionCopy, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Implement `BackingStore.rows` with one query a bucket, concurrently."""
+        """Return the rows by key, with concurrent queries; a key without a row is absent."""
         by_bucket: dict[int, list[bytes]] = defaultdict(list)
         for key in keys:
             by_bucket[bucket_of(key, self.buckets)].append(key)
@@ -124,7 +124,7 @@ class CassandraBackingStore:
         return {row["key"]: row["row"] for rows in found for row in rows}
 
     def scan(self, copy: PartitionCopy, bucket: int) -> Iterator[Sequence[tuple[bytes, bytes]]]:
-        """Implement `BackingStore.scan`."""
+        """Yield every (key, row) of a bucket, in pages."""
         for page in self._pages(_SCAN, (*copy, bucket)):
             yield [(row["key"], row["row"]) for row in page]
 
@@ -135,7 +135,7 @@ class CassandraBackingStore:
         return [[(row["key"], row["row"]) for row in rows] for rows in found]
 
     def due(self, copy: PartitionCopy, bucket: int, slots: tuple[int, int]) -> Iterator[Sequence[bytes]]:
-        """Implement `BackingStore.due`."""
+        """Yield the keys in these slots of the due index, first and last inclusive, in pages; a key may be due no longer."""
         for page in self._pages(_DUE, (*copy, bucket, *slots)):
             yield [row["key"] for row in page]
 
@@ -145,7 +145,7 @@ class CassandraBackingStore:
             yield [(row["slot"], row["key"]) for row in page]
 
     def freeze(self, layout: StageLayout) -> StageLayout:
-        """Implement `BackingStore.freeze`."""
+        """Store this layout unless the stage has one; return the stored layout."""
         with _translated():
             self._database.write_if(_FREEZE, layout)
             found = self._database.read_serially(_FROZEN, (layout.stage,))[0]

@@ -7,18 +7,18 @@ from starling_stream.state.local_store import TaskStore
 
 
 class StoredFailures:
-    """A `TaskFailures` of a running task."""
+    """The failures of a running task. Two failures at the same position start the search for the record that causes them."""
 
     def __init__(self, partition: int, store: TaskStore) -> None:
         self._partition = partition
         self._store = store
 
     def failed_at(self) -> int | None:
-        """Implement `TaskFailures.failed_at`."""
+        """Return the number of committed units at the last failure; None if there was none."""
         return self._store.failed_at()
 
     def failed(self, units: int, cause: Exception) -> None:
-        """Implement `TaskFailures.failed`."""
+        """Log a failure after that many committed units. Store the position of a first failure there."""
         is_second = self._store.failed_at() == units
         log(__name__).error(
             "batch_failed_again" if is_second else "batch_failed",
@@ -31,5 +31,5 @@ class StoredFailures:
             self._store.set_failed_at(units)
 
     def found(self, origin: str, why: Refused) -> None:
-        """Implement `TaskFailures.found`."""
+        """Log the record or timer that the search found."""
         log(__name__).error("poison_found", origin=origin, code=why.code, reason=why.message)

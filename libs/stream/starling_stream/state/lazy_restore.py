@@ -89,7 +89,10 @@ class LazyRestore:
         self._expedited.set()
 
     def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Implement `StateView.rows`. A key that `is_loaded` was not called with is loaded at once, which blocks the event loop."""
+        """Return the rows in the order of the keys; None where a key has none.
+
+        A key that `is_loaded` was not called with is loaded at once, which blocks the event loop.
+        """
         found = self._store.rows(keys)
         absent = [key for key, row in zip(keys, found, strict=True) if row is None and self._is_unknown(key)]
         if not absent:
@@ -99,7 +102,7 @@ class LazyRestore:
         return self._store.rows(keys)
 
     def due(self, until_ms: int, limit: int) -> list[tuple[int, bytes]]:
-        """Implement `StateView.due`, up to the instant before which all due users are loaded."""
+        """Return the first (due, key), ascending, up to `until_ms` or to the last instant up to which all due users are loaded."""
         # A checkpoint saved before any timer was looked up has the first possible instant, and no instant lies before that.
         until_ms = min(until_ms, self._horizon_ms() - 1)
         return self._store.due(until_ms, limit) if until_ms >= FIRST_MS else []
@@ -115,12 +118,12 @@ class LazyRestore:
         return until_ms < self._horizon_ms()
 
     def earliest_due_ms(self) -> int:
-        """Implement `EarliestDue`."""
+        """Return an instant before which no user is due, in milliseconds. Safe in any thread; does not block."""
         # With a checkpoint at the first possible instant the horizon may lie before it, which no row can store.
         return max(FIRST_MS, min(self._store.earliest_ms(), self._horizon_ms()))
 
     def is_loaded(self, keys: Sequence[bytes], until_ms: int) -> bool:
-        """Implement `PartialView.is_loaded`; the runner is woken after a load."""
+        """Return whether these keys can be read. If not, start to load them; the runner is woken when they are loaded."""
         self._load_ahead(until_ms)
         missing = self._missing(keys)
         if not missing:

@@ -118,13 +118,13 @@ class TaskStore:
         """The scans in progress."""
 
     def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Implement `StateView.rows`."""
+        """Return the rows in the order of the keys; None where a key has none."""
         with self._damage_marked():
             found: list[bytes | None] = self._db.get([_STATE + key for key in keys])
         return found
 
     def due(self, until_ms: int, limit: int) -> list[tuple[int, bytes]]:
-        """Implement `StateView.due`."""
+        """Return the first (due, key) up to and including that instant, ascending."""
         until, scan = due_bytes(until_ms), _Scan()
         with self._lock:
             earliest = self._earliest
@@ -152,7 +152,7 @@ class TaskStore:
         return found
 
     def keys(self, after: bytes, limit: int) -> list[bytes]:
-        """Implement `StateView.keys`."""
+        """Return the first keys after `after` that have a state, ascending."""
         found: list[bytes] = []
         for key, row in self._scan(_STATE + after + b"\x00", self._states):
             if len(found) == limit:

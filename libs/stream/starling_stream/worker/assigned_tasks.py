@@ -289,7 +289,7 @@ class TaskHistory:
         self._assigned = assigned
 
     def records(self, topic: str, first: int = 0, until: int | None = None) -> Iterator[Inbound]:
-        """Implement `History.records`; records that cannot be decoded were refused when they were received, and are omitted.
+        """Yield the records of a topic from an offset on. Records that could not be decoded are omitted.
 
         Raises: Interrupted when the partition is revoked meanwhile.
         """

@@ -284,7 +284,7 @@ async def _leave_group(group: Group) -> None:
 
 
 async def _collect_garbage() -> None:
-    """Collect cycles once a minute, see `_tune_interpreter`. The fold pauses meanwhile."""
+    """Collect reference cycles once a minute: automatic collection is off. The fold pauses meanwhile."""
     while True:
         await asyncio.sleep(_GC_SECONDS)
         gc.collect()

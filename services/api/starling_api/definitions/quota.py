@@ -15,7 +15,7 @@ _MOST_CACHED: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a workspace uses: segments that are not archived, and the points of work of those that are not paused."""
+    """The usage of a workspace: segments that are not archived, and the points of work of those that are not paused."""
 
     segments: int
     work: int

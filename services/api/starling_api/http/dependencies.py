@@ -89,7 +89,7 @@ def at_least(role: Role) -> Callable[..., Caller]:
         if found is None:
             raise Unauthenticated("send `Authorization: Bearer <token>` with a token of this installation")
         if found.role < role:
-            raise Forbidden(f"this needs the role {role.name.lower()}, the token has {found.role.name.lower()}")
+            raise Forbidden(f"the call needs the role {role.name.lower()}; this is a {found.role.name.lower()}")
         return found
 
     return caller

@@ -39,7 +39,7 @@ class Gate:
         with self._left:
             if self._running[workspace] >= self._most_running:
                 if self._waiting[workspace] >= self._most_waiting:
-                    raise self._refusal("and the queue is full")
+                    raise self._refusal("and no more requests can wait")
                 self._waiting[workspace] += 1
                 try:
                     is_free = self._left.wait_for(lambda: self._running[workspace] < self._most_running, self._wait_seconds)

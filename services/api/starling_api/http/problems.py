@@ -65,7 +65,7 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
         "NoToken", "The token is missing or unknown",
         "unauthorized", "send `Authorization: Bearer <token>` with a token of this installation",
     ),
-    403: Problem("Forbidden", "The role of the token is too low", "forbidden", "this needs the role admin, the token has viewer"),
+    403: Problem("Forbidden", "The role of the token is too low", "forbidden", "the call needs the role admin; this is a viewer"),
     404: Problem("NotFound", "There is no such resource", "unknown_segment", "there is no segment 'vip' in this workspace"),
     408: Problem(
         "Timeout", "The body did not arrive in time",

@@ -19,7 +19,7 @@ class EstimateModel(BaseModel):
 class SamplingModel(BaseModel):
     """The accuracy of an estimate."""
 
-    exact: bool = Field(description="True when every user was evaluated and there are no limitations")
+    exact: bool = Field(description="Whether every user was evaluated and no limitation applies")
     users: int = Field(description="Estimated number of all users")
     asked: int = Field(description="Number of evaluated users: all users, or a random sample")
     limits: list[str] = Field(description="Limitations that the confidence interval does not cover")

@@ -25,7 +25,7 @@ _details = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 
 class CassandraPasts:
-    """A `PastReader`."""
+    """Reads the events of users from Cassandra."""
 
     def __init__(self, database: Database, partitions: int) -> None:
         """`partitions`: number of partitions of the topics keyed by profile."""

@@ -17,18 +17,18 @@ _STAGE: Final = "segmenter"
 
 
 class SegmenterStates:
-    """A `StateReader`."""
+    """Reads the states of the segmenter from Cassandra and from its changelog."""
 
     def __init__(self, database: Database, brokers: str, registry: Registry) -> None:
         """Connect at the first query."""
         self._states = StateQuery(_STAGE, database, brokers, registry)
 
     def all_partitions(self) -> "SegmenterSnapshot | None":
-        """Return a snapshot as specified by `StateReader.all_partitions`."""
+        """Return a snapshot of every partition; None if no segmenter has written a state yet."""
         return self._look(None)
 
     def partition_of(self, workspace: str, user_id: str) -> "SegmenterSnapshot | None":
-        """Return a snapshot as specified by `StateReader.partition_of`."""
+        """Return a snapshot of the partition of one user; None if no segmenter has written a state yet."""
         return self._look(record_key(workspace, user_id))
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class SegmenterStates:
 
 
 class SegmenterSnapshot:
-    """A `Snapshot`."""
+    """The states of some partitions at one instant."""
 
     def __init__(self, look: StateSnapshot) -> None:
         self._look = look
@@ -52,18 +52,18 @@ class SegmenterSnapshot:
         }
 
     def slices(self) -> list[Slice]:
-        """Return the slices as specified by `Snapshot.slices`."""
+        """Return every slice of the partitions."""
         return [Slice(*cell) for cell in self._look.cells()]
 
     def users(self, slices: Sequence[Slice], workspace: str) -> list[list[tuple[str, bytes]]]:
-        """Return the users as specified by `Snapshot.users`."""
+        """Return for each slice the (user id, state) pairs of the workspace."""
         prefix = record_key(workspace, "")
         with _translated():
             found = self._look.users([Cell(*place) for place in slices], prefix)
         return [[(key[len(prefix) :].decode(), state) for key, state in users] for users in found]
 
     def some(self, workspace: str, users: Sequence[str]) -> Mapping[str, tuple[int, bytes]]:
-        """Return the states as specified by `Snapshot.some`."""
+        """Return user id -> (partition, state) for the users that have a state."""
         keys = {record_key(workspace, user): user for user in users}
         with _translated():
             states = self._look.states_of(list(keys))

@@ -13,9 +13,9 @@ from starling_spark.jobs.audience_report.wiring import run_report
 def main() -> int:
     """Write one report; return 0 when the API serves it."""
     words = argparse.ArgumentParser(prog="audience_report", description="Size, entries, exits, retention and overlap of segments.")
-    words.add_argument("--until", type=parse_instant, required=True, metavar="INSTANT", help="ISO 8601; stream time")
+    words.add_argument("--until", type=parse_instant, required=True, metavar="INSTANT", help="instant of stream time, in ISO 8601")
     words.add_argument("--out", metavar="URI", help="a directory for Parquet: days, retention, overlap")
-    words.add_argument("--overwrite", action="store_true", help="replace what is in --out")
+    words.add_argument("--overwrite", action="store_true", help="replace the content of --out")
     given = words.parse_args()
     settings = AudienceReportSettings()
     configure_logs("audience-report", settings.log_level, sys.stderr)

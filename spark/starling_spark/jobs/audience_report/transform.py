@@ -52,7 +52,7 @@ class Calendar:
 def days(changes: DataFrame, calendar: Calendar) -> DataFrame:
     """Return every day of each segment from its first change on, with the days without a change.
 
-    Shape: in as `memberships.membership_changes`; out `workspace`, `segment_key`, `day`, `size` (at the end of the day or report),
+    Shape: in: changes of memberships; out: `workspace`, `segment_key`, `day`, `size` (at the end of the day or report),
            `entries`, `exits`, and of these `entries_by_definition`, `exits_by_definition`: caused by a definition of the
            segment, not by an event.
     """
@@ -79,8 +79,8 @@ def retention(memberships: DataFrame, calendar: Calendar, days_later: Sequence[i
 
     An absence in between does not matter.
 
-    Shape: in as `memberships.stays`; out `workspace`, `segment_key`, `day`, `days_later`, `entered` (users), `still`;
-           only for complete days.
+    Shape: in: memberships with entry and exit time; out: `workspace`, `segment_key`, `day`, `days_later`, `entered` (users),
+           `still`; only for complete days.
     """
     dated = memberships.select(
         *PAIR, calendar.day(functions.col("since_ms")).alias("since"), calendar.day(functions.col("left_ms")).alias("left")
@@ -100,8 +100,8 @@ def retention(memberships: DataFrame, calendar: Calendar, days_later: Sequence[i
 def overlap(memberships: DataFrame) -> DataFrame:
     """Return the number of users in both of two segments at the end of the report.
 
-    Shape: in as `memberships.stays`; out `workspace`, `segment_key`, `other_key`, `users`: in both orders, and each segment with
-           itself; two segments without a common user have no row.
+    Shape: in: memberships with entry and exit time; out: `workspace`, `segment_key`, `other_key`, `users`: in both orders, and
+           each segment with itself; two segments without a common user have no row.
     """
     people = members(memberships).groupBy("workspace", "user_id").agg(functions.collect_set("segment_key").alias("segments"))
     pairs = people.withColumn("segment_key", functions.explode("segments")).withColumn("other_key", functions.explode("segments"))

@@ -1,4 +1,4 @@
-"""Wiring: settings to one run of the job."""
+"""Wiring: builds the job from its settings and runs it once."""
 
 from collections.abc import Mapping
 

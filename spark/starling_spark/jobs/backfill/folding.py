@@ -163,7 +163,7 @@ def gathered(
 
 
 def _merged(inputs: list[Iterable[Inbound]], assignment: Assignment) -> Iterable[Inbound]:
-    """Return the records in their processing order; of a topic the lake has the earlier part."""
+    """Return the records in their processing order. The inputs of a single topic follow one another: the lake first, then Kafka."""
     return in_order(inputs) if len(assignment.topics) > 1 else chain.from_iterable(inputs)
 
 

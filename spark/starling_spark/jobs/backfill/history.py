@@ -54,7 +54,7 @@ class LakeHistory:
 
 @dataclass(frozen=True, slots=True)
 class LakeRecords:
-    """Arrow batches of `LakeHistory.rows` -> records. `on_read`, `mine`: as in `reading.PastReader`."""
+    """Arrow batches of `LakeHistory.rows` -> records. `on_read` is called with the number of records; `mine`: the keys to keep."""
 
     batches: Iterable[pa.RecordBatch]
     on_read: Callable[[int], None]

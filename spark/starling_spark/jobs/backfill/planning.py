@@ -129,7 +129,7 @@ def compiled_from(records: Iterable[Record]) -> Mapping[bytes, Rules]:
 
 
 def topics_for(run: Run, rules: Mapping[bytes, Rules], clock: Clock) -> tuple[str, ...]:
-    """Return the topics to read, as `Wanted.topics`, without the leaves of segments that are archived now."""
+    """Return the topics that the leaves of the run read. Leaves of segments that are archived now do not count."""
     return past_topics(leaves_of(run, rules), rules, clock)
 
 

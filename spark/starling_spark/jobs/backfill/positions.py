@@ -23,7 +23,7 @@ class Cut:
     stream_time_ms: int
 
     def records(self, topics: Iterable[str], since: Mapping[str, int] | None = None) -> int:
-        """How many records of these topics lie before the cut (and not before those offsets), transaction markers included."""
+        """Return the number of records of these topics from `since` on and before the cut, transaction markers included."""
         first = self.first if since is None else since
         return sum(max(0, self.inputs.get(topic, 0) - first.get(topic, 0)) for topic in topics)
 

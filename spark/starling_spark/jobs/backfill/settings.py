@@ -16,9 +16,12 @@ class BackfillSettings(LakeSettings):
         str, Field(description="location of the lake, which has events that topics no longer have; empty: no lake")
     ] = ""
     backfill_from_lake: Annotated[
-        Literal["gone", "all"], Field(description="gone: events that the topics no longer have; all: all events of the lake")
+        Literal["gone", "all"],
+        Field(description="events to read from the lake. gone: those that the topics no longer have; all: every event"),
     ] = "gone"
-    checkpoint_dir: Annotated[Path, Field(description="not used: the topic of the runs has the progress")] = Path()
+    checkpoint_dir: Annotated[Path, Field(description="has no effect: the topic of the runs contains the progress of this job")] = (
+        Path()
+    )
     backfill_slices: Annotated[
         int,
         Field(ge=1, le=256, description="slices of a partition's users, one in memory at a time; each reads the whole partition"),

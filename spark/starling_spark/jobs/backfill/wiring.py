@@ -1,4 +1,4 @@
-"""Wiring: settings to the job."""
+"""Wiring: builds the job from its settings."""
 
 import pickle
 from collections.abc import Callable, Iterator

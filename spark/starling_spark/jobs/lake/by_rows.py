@@ -45,7 +45,7 @@ def by_rows(lake: Lake, tables: Sequence[LakeTable], batch: DataFrame, opened: O
 
 
 class _Part(NamedTuple):
-    """The records of a batch for one table, as `decoding.decoded`; `columns`: the table's columns."""
+    """The decoded and refused records of a batch for one table; `columns`: the table's columns."""
 
     table: LakeTable
     own: Mapping[TopicPartition, Span]

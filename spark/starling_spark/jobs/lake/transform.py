@@ -25,10 +25,7 @@ def leading(table: LakeTable, wire: Wire) -> str:
 
 
 def read(records: DataFrame, table: LakeTable, wire: Wire, own: types.StructType) -> DataFrame:
-    """Return the table's records, decoded or refused.
-
-    Shape: in `sources.RECORDS`, out as `decoding.decoded`; `own`: the columns of the table.
-    """
+    """Return the table's records with their fields in `record`, or the reason in `refused`. `own`: the columns of the table."""
     return decoded(records.where(functions.col("topic").isin(*table.topics)), reading(table, wire, own))
 
 

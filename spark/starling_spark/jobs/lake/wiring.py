@@ -1,4 +1,4 @@
-"""Wiring: settings to the running job."""
+"""Wiring: builds the job from its settings and starts it."""
 
 from contextlib import ExitStack
 from functools import partial

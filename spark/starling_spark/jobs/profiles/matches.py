@@ -37,12 +37,12 @@ class Event:
 
     @cached_property
     def properties(self) -> Mapping[str, Any]:
-        """What happened."""
+        """Return the properties of the event."""
         return _json_object("properties", self._texts[0])
 
     @cached_property
     def context(self) -> Mapping[str, Any]:
-        """Where."""
+        """Return the context of the event."""
         return _json_object("context", self._texts[1])
 
     @cached_property
@@ -60,7 +60,7 @@ def _json_object(field: str, text: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RecordDecoders:
-    """How records are read.
+    """The functions that read records.
 
     `read_event(value)` gives the fields of an event and `read_clock(value)` instant and correlation id of a clock
     record; both raise DecodeError. `refuse(raw, code, message)` makes a dead letter, None for a record that was refused

@@ -74,8 +74,8 @@ class Job:
 def computed_traits(records: DataFrame, job: Job, published: DataFrame | None = None) -> DataFrame:
     """Return the records to publish: changed values and dead letters.
 
-    Shape:  in `sources.RECORDS`, headers only where the job has no brokers; `published` as `published_users` returns it, read by
-            the first micro-batch; out `sinks.OUTPUT`.
+    Shape:  in: records of Kafka, with headers only if the job has no brokers; `published`: the users with published values, read
+            by the first micro-batch; out: records to publish.
     Units:  `timestamp_ms` epoch ms. State only where `records` is a stream.
     """
     fields = [field.name for field in RECORDS.fields if field.name != "headers" or not job.brokers]

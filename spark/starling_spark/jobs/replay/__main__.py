@@ -50,7 +50,7 @@ def _words() -> argparse.ArgumentParser:
     words = argparse.ArgumentParser(prog="replay", description="Memberships as of an instant, computed from history.")
     commands = words.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="compute a replay")
-    run.add_argument("--until", type=parse_instant, required=True, metavar="INSTANT", help="ISO 8601; stream time")
+    run.add_argument("--until", type=parse_instant, required=True, metavar="INSTANT", help="instant of stream time, in ISO 8601")
     run.add_argument("--into", type=_name, required=True, metavar="NAME", help="name of the replay")
     run.add_argument("--overwrite", action="store_true", help="replace an existing replay of that name")
     run.set_defaults(run=_run)

@@ -82,7 +82,7 @@ def with_account_answers(states: DataFrame) -> DataFrame:
 
 
 def after_account_answers(users: DataFrame, setting: Setting) -> DataFrame:
-    """Return the users after the fold of the answers. In: as `with_account_answers` returns; out: `USER_STATES`."""
+    """Return the states of the users after the fold of the answers of their accounts."""
     return users.mapInArrow(_answers_folder(setting), USER_STATES)
 
 

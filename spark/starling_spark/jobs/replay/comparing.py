@@ -34,7 +34,7 @@ class Difference:
 def differences(live: DataFrame, replayed: DataFrame, segments: Sequence[SegmentReplayed]) -> list[Difference]:
     """Return each comparable segment with a member on either side, in order. Runs a Spark job.
 
-    Shape: in `memberships.PAIR` twice.
+    Shape: `live`, `replayed`: workspace, segment_key, user_id.
     """
     both = live.withColumn("is_live", functions.lit(True)).join(
         replayed.select(*PAIR).withColumn("is_replayed", functions.lit(True)), [*PAIR], "full"

@@ -1,4 +1,4 @@
-"""The context of a run, and the location of its tables."""
+"""The Spark session, settings and codecs of one replay, and the names of its tables."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -17,7 +17,7 @@ from starling_common.kafka.topics import BEHAVIOUR, PROFILE
 from starling_spark.history.past import FIELDS, ORDER
 
 CARRIED: Final[Mapping[str, tuple[str, ...]]] = {**FIELDS, BEHAVIOUR: (*FIELDS[BEHAVIOUR], "traits")}
-"""As `past.FIELDS`, with the profile on every event."""
+"""Topic -> fields to read, with the profile of every event."""
 
 EXAMPLES: Final = 5
 _PERSON: Final = ("workspace", "user_id")
@@ -48,7 +48,8 @@ class ProfileDifferences:
 def live_profiles(past: DataFrame, until_ms: int) -> DataFrame:
     """Return each user's profile on the last events.
 
-    Shape: in as `past.timed`, of `CARRIED`; out `workspace`, `user_id`, `traits`, …
+    Shape: in: past records with `stream_ms` and the profile of each event; out: workspace, user_id, traits, anonymous_ids,
+           group_id.
     """
     is_profile = functions.col("place") == _TOPICS.index(PROFILE)
     theirs = past.where(~functions.col("refused") & (functions.col("stream_ms") <= until_ms)).where(
@@ -69,10 +70,7 @@ def live_profiles(past: DataFrame, until_ms: int) -> DataFrame:
 
 
 def profile_differences(live: DataFrame, replayed: DataFrame) -> ProfileDifferences:
-    """Compare the profiles. A user who is known only from a list has no profile and is skipped. Runs a Spark job.
-
-    Shape: in as `live_profiles` returns, and `states.STATES`.
-    """
+    """Compare the profiles. A user who is known only from a list has no profile and is skipped. Runs a Spark job."""
     has_profile = "traits != '{}' OR size(anonymous_ids) > 0 OR group_id IS NOT NULL"
     known = functions.expr(has_profile).alias("has_profile")
     folded = replayed.select(*_PERSON, functions.struct(*_PROFILE).alias("replayed"), known)

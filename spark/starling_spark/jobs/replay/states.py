@@ -48,7 +48,7 @@ _BATCH: Final = 2_000
 
 
 def states(people: DataFrame, setting: Setting) -> DataFrame:
-    """Return the states of users. Shape: in as `past.of_users`; out `STATES`. With account conditions, runs a Spark job."""
+    """Return the final state of each user. In: past records, grouped by user. With account conditions, runs a Spark job."""
     levels = max((_depth(InForce(setting.records[:count])) for count, _ in setting.partitions.values()), default=0)
     if not levels:
         return people.mapInArrow(_folder(setting, _final_row, STATES), STATES)

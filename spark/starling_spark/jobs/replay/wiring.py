@@ -1,4 +1,4 @@
-"""Wiring: settings to the context of a replay."""
+"""Wiring: builds the context of a replay from the settings."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

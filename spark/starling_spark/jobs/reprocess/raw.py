@@ -91,7 +91,7 @@ def items(table: DataFrame, prefix: str) -> DataFrame:
 
 
 def quarantined(found: DataFrame, prefix: str) -> DataFrame:
-    """Return items that the lake refused, decoded again or refused permanently. In: as `decoding.decoded`; out: `raw_columns`."""
+    """Return items that the lake refused, decoded again or refused permanently, in the columns of raw items."""
     record = functions.col("record")
     own = _item({name: record[name] for name in item_columns().fieldNames()})
     there = record.isNotNull()

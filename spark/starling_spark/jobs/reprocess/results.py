@@ -50,7 +50,7 @@ def with_instants(raw: DataFrame, making: Ask) -> DataFrame:
 
 
 def results(people: DataFrame, wire: Wire, making: Ask) -> DataFrame:
-    """Return a result for each row. In: as `raw.of_users`; out: `result_columns`."""
+    """Return the result of each raw item. In: raw items, grouped by user and in order."""
     return people.mapInArrow(_folder(wire, making), result_columns())
 
 

@@ -23,7 +23,7 @@ _CHUNK_ROWS: Final = 1000
 
 
 def upsert(rows: DataFrame, view: View, cassandra: Cassandra, at_micros: int) -> int:
-    """Write rows as `transform.totals` returns them, and return their number after Cassandra has acknowledged them.
+    """Write the sums of windows, and return the number of rows after Cassandra has acknowledged them.
 
     A row contains sums and not increments, so a repeated write is harmless. `at_micros` increases with each batch, so the write
     of the later batch wins independent of the order of the workers.

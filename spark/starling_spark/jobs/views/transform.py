@@ -15,7 +15,7 @@ TIMES = "times"
 
 
 def read(records: DataFrame, reading: Reading) -> DataFrame:
-    """Return the records, decoded or refused. Shape: in `sources.RECORDS`, out as `decoding.decoded`."""
+    """Return the records of Kafka with their fields in `record`, or the reason in `refused`."""
     return decoded(records, reading)
 
 

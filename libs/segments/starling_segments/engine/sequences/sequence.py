@@ -59,7 +59,7 @@ class SequenceLeaf:
 
     @property
     def reads(self) -> bool:
-        """Whether the content of matching events is read."""
+        """Return whether the content of matching events is read."""
         return bool(self.captures) or any(test.now is not None for test in self.tests)
 
     def without_segments(self) -> SequenceLeaf:
@@ -83,7 +83,10 @@ class SequenceLeaf:
         return self.add(state, time, (matches, kept), now)
 
     def _named(self, name: str) -> Named:
-        """Return the steps that an event of that name can match: bit, and the test at arrival."""
+        """Return the steps that an event of that name can match.
+
+        Each is its bit, and the test of its filter when the event arrives (None: no filter).
+        """
         found = self.by_name.get(name)
         if found is None:
             found = tuple((1 << i, test.now) for i, test in enumerate(self.tests) if test.named(name))
