@@ -40,7 +40,7 @@ FAST = {
 units without records. Each partition has a standby.
 """
 
-NEVER_REPLAY = {"STARLING_TIER_REPLAY_RECORDS": "0"}
+NEVER_REPLAY = {"STARLING_BACKING_STORE_REPLAY_RECORDS": "0"}
 """Every other worker: a lost disk is restored from Cassandra even where the changelog is short; users are read when touched."""
 
 

@@ -150,7 +150,7 @@ class Publisher:
 
     def _failed(self, error: KafkaError) -> None:
         if not error.fatal():
-            log(__name__).warning("broker_trouble", error=error.str())
+            log(__name__).warning("broker_error", error=error.str())
             return
         self.problem = error.str()
         self.fatal.set()

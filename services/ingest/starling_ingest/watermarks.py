@@ -110,7 +110,7 @@ class Watermarks:
             except BrokerUnavailable as cause:
                 log(__name__).warning("not_joined", reason=str(cause))
             else:
-                log(__name__).info("joined_again")
+                log(__name__).info("group_rejoined")
         elif not self._in_flight:
             self._publish(codec)
 

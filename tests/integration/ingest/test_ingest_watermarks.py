@@ -65,6 +65,6 @@ def test_a_process_that_was_stalled_beyond_its_margin_joins_again(stack: Stack, 
         edge.process.send_signal(signal.SIGSTOP)
         time.sleep(5.5)  # sleep: the stall; the margin is five seconds of the process's own clock
         edge.process.send_signal(signal.SIGCONT)
-        _until(lambda: "joined_again" in edge.log.read_text())
+        _until(lambda: "group_rejoined" in edge.log.read_text())
         assert httpx.post(f"{edge.url}/v1/track", json=TRACK, headers={"x-write-key": "key"}, timeout=60).status_code == 200
         assert edge.stop() == 0

@@ -159,9 +159,9 @@ class Rig:
             "STARLING_CASSANDRA__CONTACT_POINTS": self.cassandra.contact_points,
             "STARLING_CASSANDRA__PORT": str(self.cassandra.port),
             "STARLING_CASSANDRA__KEYSPACE": self.cassandra.keyspace,
-            "STARLING_TIER_FLUSH_SECONDS": "0.3",
+            "STARLING_BACKING_STORE_FLUSH_SECONDS": "0.3",
             # No replay of a small changelog instead of a lazy restore, which these tests are about.
-            "STARLING_TIER_REPLAY_RECORDS": "0",
+            "STARLING_BACKING_STORE_REPLAY_RECORDS": "0",
         }
 
     def send(self, records: Iterable[tuple[str, bytes | None, bytes]], topic: str | None = None) -> None:

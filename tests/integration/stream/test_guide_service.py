@@ -87,7 +87,7 @@ def _start(parts: Stack, package: Path, disk: Path, **environment: str) -> Worke
         **parts.environment(),
         "PYTHONPATH": str(package),
         "STARLING_CLOCK": "event",
-        "STARLING_TIER": "false",
+        "STARLING_BACKING_STORE": "false",
         "STARLING_INSTANCE_ID": "streaks-0",
         "STARLING_HTTP__PORT": str(port),
         "STARLING_STATE_DIR": str(disk),

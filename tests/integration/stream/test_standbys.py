@@ -159,7 +159,7 @@ def test_a_copy_continues_after_a_restart(log: _Log, disk: _Disk, capsys: pytest
     disk.restart()
     log.write(0, range(40, 60))
     disk.wait_for(0)
-    assert "standby_started_over" not in capsys.readouterr().out
+    assert "standby_recreated" not in capsys.readouterr().out
 
 
 def test_a_copy_that_ends_before_the_logs_start_is_created_again(log: _Log, disk: _Disk) -> None:

@@ -64,9 +64,9 @@ def test_a_lost_disk_is_restored_from_cassandra(with_backing_store: Rig) -> None
     sent += send_events(with_backing_store, 600)
     second = with_backing_store.start()
     with_backing_store.wait_settled([second])
-    assert tasks_based_on(second, "tier") == with_backing_store.partitions
+    assert tasks_based_on(second, "backing_store") == with_backing_store.partitions
     assert counts_by_key(with_backing_store) == expected_counts(sent)
-    wait_until(lambda: _metric(second, "starling_stream_warm_ratio") == with_backing_store.partitions, "all users to be local")
+    wait_until(lambda: _metric(second, "starling_stream_loaded_ratio") == with_backing_store.partitions, "all users to be local")
     assert _metric(second, "starling_stream_restored_records_total") < 50
 
 
@@ -94,7 +94,7 @@ def test_another_worker_takes_over_from_cassandra_and_a_third_with_an_old_disk_t
     sent += send_events(with_backing_store, 400)
     second = with_backing_store.start("w1")
     with_backing_store.wait_settled([second])
-    assert tasks_based_on(second, "tier") == with_backing_store.partitions
+    assert tasks_based_on(second, "backing_store") == with_backing_store.partitions
     second.kill()
     sent += send_events(with_backing_store, 400)
     third = with_backing_store.start("w0", disk="old")
@@ -114,7 +114,7 @@ def test_timers_of_users_without_new_events_fire_after_a_lost_disk(with_backing_
     second = with_backing_store.start()
     with_backing_store.wait_settled([second])
     wait_until(with_backing_store.clock_settled, "the clock to be reached everywhere")
-    assert tasks_based_on(second, "tier") == with_backing_store.partitions
+    assert tasks_based_on(second, "backing_store") == with_backing_store.partitions
     quiet = Counter(
         key for _, key, value in with_backing_store.read(f"{with_backing_store.stage}.out") if value.startswith(b"quiet")
     )
@@ -129,7 +129,7 @@ def test_a_new_plan_waits_for_all_users_and_reaches_every_one(with_backing_store
     shutil.rmtree(with_backing_store.directory / "w0")
     second = with_backing_store.start(COUNTER_PLAN="v2", STARLING_SWITCH_KEYS_PER_UNIT="3")
     wait_until(lambda: len(_plans(with_backing_store)) == with_backing_store.partitions, "every task to be switched")
-    assert tasks_based_on(second, "tier") == with_backing_store.partitions
+    assert tasks_based_on(second, "backing_store") == with_backing_store.partitions
     assert second.terminate() == 0
     assert inconsistencies(with_backing_store) == []
     switched = {key for key, row in _changelog(with_backing_store).items() if b"v2" in row}
@@ -144,15 +144,15 @@ def test_processing_continues_without_cassandra_and_the_states_are_flushed_later
         sent = send_events(with_backing_store, 300)
         worker = with_backing_store.start()
         with_backing_store.wait_settled([worker])
-        wait_until(lambda: _metric(worker, "starling_stream_dirty_bytes") == 0, "the first flush")
+        wait_until(lambda: _metric(worker, "starling_stream_unflushed_bytes") == 0, "the first flush")
         gate.shut()
-        wait_until(lambda: _metric(worker, "starling_stream_tier_away") == 1, "the worker to notice")
+        wait_until(lambda: _metric(worker, "starling_stream_backing_store_unavailable") == 1, "the worker to notice")
         sent += send_events(with_backing_store, 600)
         with_backing_store.wait_settled([worker])
         assert counts_by_key(with_backing_store) == expected_counts(sent)
-        assert _metric(worker, "starling_stream_dirty_bytes") > 0
+        assert _metric(worker, "starling_stream_unflushed_bytes") > 0
         gate.open()
-        wait_until(lambda: _metric(worker, "starling_stream_tier_away") == 0, "the worker to find it again")
+        wait_until(lambda: _metric(worker, "starling_stream_backing_store_unavailable") == 0, "the worker to find it again")
         worker.kill()  # not a graceful stop: the states must be flushed already, or in the tail
         shutil.rmtree(with_backing_store.directory / "w0")
         sent += send_events(with_backing_store, 300)
@@ -172,7 +172,7 @@ def test_a_start_without_cassandra_replays_the_changelog_and_fills_cassandra_lat
         gate.shut()
         with_backing_store.cassandra = direct.model_copy(update={"port": gate.port})
         sent += send_events(with_backing_store, 300)
-        second = with_backing_store.start(STARLING_TIER_WAIT_SECONDS="0.5")
+        second = with_backing_store.start(STARLING_BACKING_STORE_WAIT_SECONDS="0.5")
         with_backing_store.wait_settled([second])
         assert tasks_based_on(second, "log") == with_backing_store.partitions
         gate.open()
@@ -185,7 +185,7 @@ def test_changes_above_the_limit_are_dropped_and_filled_from_the_store(with_back
     direct = with_backing_store.cassandra
     with Gate(direct.contact_points, direct.port) as gate:
         with_backing_store.cassandra = direct.model_copy(update={"port": gate.port})
-        worker = with_backing_store.start(STARLING_TIER_DIRTY_BYTES=str(1024 * 1024))
+        worker = with_backing_store.start(STARLING_BACKING_STORE_UNFLUSHED_BYTES=str(1024 * 1024))
         wait_until(worker.ready, "the worker")
         gate.shut()
         big = [(topic, b"%s/%s" % (key, b"x" * 200), value) for topic, key, value in with_backing_store.events(20_000, 20_000)]
@@ -212,7 +212,7 @@ def test_a_flushed_offset_outside_the_log_is_not_trusted(with_backing_store: Rig
     sent += send_events(with_backing_store, 300)
     second = with_backing_store.start()
     with_backing_store.wait_settled([second])
-    assert tasks_based_on(second, "tier") == 0
+    assert tasks_based_on(second, "backing_store") == 0
     assert second.log.read_text().count("incarnation_created") == with_backing_store.partitions
     if beyond:
         assert counts_by_key(with_backing_store) == expected_counts(sent)
@@ -225,10 +225,10 @@ def test_another_layout_than_the_frozen_one_is_refused_with_the_cure(with_backin
     first = with_backing_store.start()
     with_backing_store.wait_settled([first])
     assert first.terminate() == 0
-    second = with_backing_store.start(STARLING_TIER_BUCKETS="64")
+    second = with_backing_store.start(STARLING_BACKING_STORE_BUCKETS="64")
     wait_until(lambda: is_dead(second), "the worker to refuse")
     assert second.process.returncode == 1
-    assert "STARLING_TIER_BUCKETS is 64 and the states were written with 32: set it back" in second.log.read_text()
+    assert "STARLING_BACKING_STORE_BUCKETS is 64 and the states were written with 32: set it back" in second.log.read_text()
 
 
 @pytest.mark.parametrize("failpoint", [MID_FLUSH, AFTER_FLUSH])

@@ -71,7 +71,7 @@ def test_a_setting_without_a_description_is_refused_by_name() -> None:
     [
         ("ack_timeout_ms", "ms"),
         ("rate_items_per_second", "items/s"),
-        ("tier_flush_seconds", "s"),
+        ("backing_store_flush_seconds", "s"),
         ("group", ""),
         ("threads", "threads"),
     ],

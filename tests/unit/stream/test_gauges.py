@@ -31,7 +31,7 @@ def test_the_flush_lag_of_a_partition_that_moved_away_is_removed() -> None:
     gauges = BackingStoreGauges(metrics)
     gauges.flushed(True, 0.1, 10, {0: 4, 1: 9})
     gauges.flushed(True, 0.1, 10, {1: 8})
-    assert _reported(metrics, "starling_stream_floor_lag") == {("1",): 8}
+    assert _reported(metrics, "starling_stream_flushed_offset_lag") == {("1",): 8}
 
 
 def test_cache_reads_are_counted_once(tmp_path: Path) -> None:

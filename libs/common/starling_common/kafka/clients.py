@@ -271,7 +271,7 @@ class TopicView:
                 for message in [] if first is None else [first, *consumer.consume(499, 0)]:
                     self._take(message)
         except Exception as cause:  # noqa: BLE001 - the waiting threads need the error of any kind
-            log(__name__).exception("view_broke", topic=self.topic)
+            log(__name__).exception("view_failed", topic=self.topic)
             with self._moved:
                 self._problem = f"{type(cause).__name__}: {cause}"
                 self._moved.notify_all()

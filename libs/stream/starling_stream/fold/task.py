@@ -281,7 +281,8 @@ class Task(Generic[S]):
         received = max(self._arrived.get(topic, -1), self._committed.get(topic, 0) - 1)
         if after is not None and after > received:
             raise BatchMissing(
-                f"{topic} {self.partition}: the records after offset {received} up to {after} were fetched and did not reach the task"
+                f"{topic} {self.partition}: the records after offset {received} up to {after} were fetched "
+                "and did not reach the task"
             )
         first = max(self._accepted.get(topic, 0), self._committed.get(topic, 0))
         service, partition = self.service, self.partition

@@ -117,7 +117,9 @@ def layout_changes(frozen: StageLayout, found: StageLayout) -> list[str]:
             "users would be read from the wrong partition; deploy with the former number"
         )
     if frozen.buckets != found.buckets:
-        wrong.append(f"STARLING_TIER_BUCKETS is {found.buckets} and the states were written with {frozen.buckets}: set it back")
+        wrong.append(
+            f"STARLING_BACKING_STORE_BUCKETS is {found.buckets} and the states were written with {frozen.buckets}: set it back"
+        )
     recreated = sorted(topic for topic, known in frozen.topics.items() if found.topics.get(topic, known) != known)
     if recreated:
         wrong.append(

@@ -70,14 +70,14 @@ class StreamSettings(ServiceSettings):
         Cassandra | None,
         Field(description="the backing store, which makes a restore short; unset: states are restored from the changelog alone"),
     ] = None
-    tier: Annotated[bool, Field(description="use the backing store if Cassandra is configured")] = True
-    tier_buckets: Annotated[
+    backing_store: Annotated[bool, Field(description="use the backing store if Cassandra is configured")] = True
+    backing_store_buckets: Annotated[
         int, Field(ge=1, le=4_096, description="Cassandra partitions of the users of one Kafka partition; can never change")
     ] = 32
-    tier_flush_seconds: Annotated[
+    backing_store_flush_seconds: Annotated[
         float, Field(ge=0.1, le=300, description="time between two flushes of committed states to the backing store")
     ] = 5.0
-    tier_dirty_bytes: Annotated[
+    backing_store_unflushed_bytes: Annotated[
         int,
         Field(
             ge=1 * _MIB,
@@ -85,8 +85,8 @@ class StreamSettings(ServiceSettings):
             "dropped from memory and read from the local store later",
         ),
     ] = 96 * _MIB
-    tier_wait_seconds: Annotated[float, Field(ge=0, le=600, description="time that a start waits for Cassandra")] = 10.0
-    tier_patience_seconds: Annotated[
+    backing_store_wait_seconds: Annotated[float, Field(ge=0, le=600, description="time that a start waits for Cassandra")] = 10.0
+    backing_store_patience_seconds: Annotated[
         float,
         Field(
             ge=1,
@@ -94,7 +94,7 @@ class StreamSettings(ServiceSettings):
             description="time that a record waits for the backing store; then the worker restarts from the changelog",
         ),
     ] = 60.0
-    tier_replay_records: Annotated[
+    backing_store_replay_records: Annotated[
         int,
         Field(
             ge=0,

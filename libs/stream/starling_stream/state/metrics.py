@@ -110,13 +110,13 @@ class BackingStoreGauges:
 
     def __init__(self, metrics: Metrics) -> None:
         self._age = metrics.gauge("starling_stream_flush_age_seconds")
-        self._away = metrics.gauge("starling_stream_tier_away")
-        self._unflushed = metrics.gauge("starling_stream_dirty_bytes")
-        self._lag = metrics.gauge("starling_stream_floor_lag")
+        self._away = metrics.gauge("starling_stream_backing_store_unavailable")
+        self._unflushed = metrics.gauge("starling_stream_unflushed_bytes")
+        self._lag = metrics.gauge("starling_stream_flushed_offset_lag")
         self._written = metrics.counter("starling_stream_flushed_rows_total")
-        self._read = metrics.counter("starling_stream_cold_reads_total")
-        self._warm = metrics.gauge("starling_stream_warm_ratio")
-        self._bound = metrics.gauge("starling_stream_dirty_bound_bytes")
+        self._read = metrics.counter("starling_stream_lazy_reads_total")
+        self._warm = metrics.gauge("starling_stream_loaded_ratio")
+        self._bound = metrics.gauge("starling_stream_unflushed_bound_bytes")
         self._lags: set[str] = set()
 
     def bounded(self, unflushed_bytes: int) -> None:
@@ -141,7 +141,7 @@ class BackingStoreGauges:
     def read(self, local: int, found: int, absent: int) -> None:
         """Count reads of keys in unloaded buckets: loaded before, found in the backing store, or without a state."""
         self._read.labels("local").inc(local)
-        self._read.labels("tier").inc(found)
+        self._read.labels("backing_store").inc(found)
         self._read.labels("absent").inc(absent)
 
     def loaded(self, partition: int, ratio: float) -> None:

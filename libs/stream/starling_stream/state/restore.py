@@ -246,7 +246,7 @@ def _choose(plan: Plan, store: TaskStore, span: Span) -> tuple[Choice, Checkpoin
         choice = choose_base(disk, checkpoint, span, plan.replay_records)
     if position is not None and choice.base is not Base.DISK:
         # The position is before the log's start, after its end, of another incarnation, or so old that the backing store is faster.
-        log(__name__).warning("store_started_over", partition=plan.partition, position=position, base=choice.base, span=span)
+        log(__name__).warning("store_recreated", partition=plan.partition, position=position, base=choice.base, span=span)
     return choice, checkpoint
 
 

@@ -10,7 +10,7 @@ class Base(StrEnum):
     """The state before the changelog's tail is replayed."""
 
     DISK = "disk"
-    BACKING_STORE = "tier"
+    BACKING_STORE = "backing_store"
     LOG = "log"
 
 

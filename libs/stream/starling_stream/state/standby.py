@@ -152,7 +152,7 @@ class Standbys:
             store.check_origin(plan.origin)
             position = store.position()
             if position is not None and not span.holds(position):
-                log(__name__).warning("standby_started_over", partition=number, position=position, span=span)
+                log(__name__).warning("standby_recreated", partition=number, position=position, span=span)
                 store = recreated(plan, self._memory, store)
         except StoreMismatch as cause:
             store.close()

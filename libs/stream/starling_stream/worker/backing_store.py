@@ -31,16 +31,16 @@ class WorkerBackingStore:
         self._flushing: Flusher | None = None
         self._reads = ThreadPoolExecutor(_READERS, thread_name_prefix="user-loads")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="background-load")
-        if settings.cassandra is not None and settings.tier:
-            backing_store = CassandraBackingStore(Database(settings.cassandra), settings.tier_buckets)
-            dependencies.gauges.bounded(settings.tier_dirty_bytes)
-            how = FlushSettings(settings.tier_flush_seconds, settings.tier_dirty_bytes)
+        if settings.cassandra is not None and settings.backing_store:
+            backing_store = CassandraBackingStore(Database(settings.cassandra), settings.backing_store_buckets)
+            dependencies.gauges.bounded(settings.backing_store_unflushed_bytes)
+            how = FlushSettings(settings.backing_store_flush_seconds, settings.backing_store_unflushed_bytes)
             self.flusher = self._flushing = Flusher(backing_store, found.layout, found.origin.topic_id, how, dependencies)
 
     def start(self) -> None:
-        """Block until Cassandra responds or `tier_wait_seconds` have passed. Raises: LayoutChanged."""
+        """Block until Cassandra responds or `backing_store_wait_seconds` have passed. Raises: LayoutChanged."""
         if self._flushing is not None:
-            self._flushing.start(self._settings.tier_wait_seconds)
+            self._flushing.start(self._settings.backing_store_wait_seconds)
 
     def close(self) -> None:
         """Flush the last states, within `_LAST_FLUSH_SECONDS`. Called after all partitions were released."""
@@ -64,7 +64,7 @@ class WorkerBackingStore:
             wake=self._wake,
             all_loaded=all_loaded,
             crash=dependencies.crash,
-            patience_seconds=self._settings.tier_patience_seconds,
+            patience_seconds=self._settings.backing_store_patience_seconds,
         )
         source = BackingCopy(flusher.backing_store, flusher.copy(partition, incarnation))
         return LazyRestore(found.store, source, found.due_from_ms, needed)

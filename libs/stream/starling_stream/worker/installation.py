@@ -55,7 +55,7 @@ class Installation:
             header=self.naming.changelog_header,
             decode=self._decode_state,
             flusher=flusher,
-            replay_records=self.settings.tier_replay_records,
+            replay_records=self.settings.backing_store_replay_records,
         )
 
     def _decode_state(self, value: bytes) -> tuple[int, bytes]:
@@ -79,7 +79,7 @@ def look_up(stage: str, topics: Sequence[str], settings: StreamSettings, waterma
     header = b"\0" + state_codec.schema_id.to_bytes(4, "big")
     naming = Naming(stage, changelog, dead_letters, header, encode_refusal)
     origin, ids = _origin(settings.kafka.brokers, topics, naming)
-    layout = StageLayout(stage, origin.partitions, settings.tier_buckets, ids)
+    layout = StageLayout(stage, origin.partitions, settings.backing_store_buckets, ids)
     sources = registry.codec(WATERMARKS, "SourceWatermark") if watermarks else None
     return Installation(stage, topics, settings, naming, origin, layout, state_codec, sources)
 

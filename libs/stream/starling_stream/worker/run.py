@@ -219,7 +219,7 @@ class _Worker:
             await working.runner.stop()
             await batches
         except Exception:  # noqa: BLE001 - it stops anyway, and the batch was not committed
-            log(__name__).exception("last_batch_lost")
+            log(__name__).exception("last_batch_not_committed")
             ok = False
         finally:
             leave_later.cancel()

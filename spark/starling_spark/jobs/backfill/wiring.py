@@ -101,6 +101,6 @@ def _with_lake(assignment: Assignment, lake: LakeHistory, worker: WorkerSettings
     left = first_left(worker.brokers, {topic: worker.topic_prefix + topic for topic in ends}, number)
     assignment = with_lake(assignment, ends, left, takes_all=takes_all)
     for topic, gap in lost(assignment).items():
-        log(__name__).warning("past_lost", topic=topic, partition=number, first=gap.first, end=gap.end)
+        log(__name__).warning("history_missing", topic=topic, partition=number, first=gap.first, end=gap.end)
     log(__name__).info("lake_read", partition=number, from_lake={topic: tuple(one) for topic, one in assignment.from_lake.items()})
     return assignment

@@ -39,7 +39,7 @@ def replay(context: ReplayContext, name: str, until_ms: int, *, overwrite: bool 
     try:
         ends = reached(past, until_ms, context.settings.clock)
         given = setting(_definitions(context), ends, until_ms)
-        log(__name__).info("past_read", seconds=round(time.monotonic() - began, 1), partitions=len(ends))
+        log(__name__).info("history_read", seconds=round(time.monotonic() - began, 1), partitions=len(ends))
         states(of_users(past, until_ms), given).write.mode(mode).parquet(context.table(name, "people"))
     finally:
         past.unpersist()
