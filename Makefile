@@ -4,18 +4,18 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
 # Most of the time tests wait for a broker or a JVM: three files at once use what that leaves of two cores.
-# A process of pytest's that dies ends the run: started anew, pytest-xdist would wait for ever for the files it had done.
+# The death of a process of pytest ends the run: with a new one pytest-xdist would wait endlessly for the files of the old one.
 PYTEST_ARGS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 SOURCES := libs services spark apps tests benchmarks tools
 
-# How many stories each of the six tests of the oracle tells (the seventh, of the backfill: half of it); a seed repeats a run.
+# Generated histories of each of the six tests of the oracle (the seventh, of the backfill: half of them); a seed repeats a run.
 ORACLE_CASES ?= 8000
 ORACLE_SEED ?= random
 # Generated requests for each operation; a seed repeats a run.
 FUZZ_EXAMPLES ?= 120
 FUZZ_SEED ?= 1
 EXTREMES_EVERY ?= 1
-ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py trials.py backfill.py)
+ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py preview.py backfill.py)
 
 .PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order clean
 
@@ -68,7 +68,7 @@ faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20
 	@$(PYTHON) -m tests.faults_spark.lake_and_views $(FAULTS_LAKE)
 	@$(PYTHON) -m tests.faults_spark.broker_away
 
-oracle: setup ## feed, membership, preview, diff, explain and backfill against the brute-force oracle, 52,000 generated stories
+oracle: setup ## feed, membership, preview, diff, explain and backfill against the brute-force oracle, 52,000 generated histories
 	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) $(ORACLE_TESTS)
 
 extremes: setup ## every operator, measure and window with every extreme operand and value: hours; EXTREMES_EVERY=7 tries each seventh combination
@@ -85,7 +85,7 @@ check: setup ## style, types, the direction of imports, retired words and dead c
 settings-reference: setup ## docs/reference/settings.md, generated from the settings models
 	@$(PYTHON) -m tools.settings_reference
 
-proto: setup ## the classes of schemas/proto anew, after a change there
+proto: setup ## the classes of schemas/proto, after a change there
 	@$(PYTHON) -m grpc_tools.protoc -I schemas/proto --python_out=libs/common/starling_common/wire --pyi_out=libs/common/starling_common/wire schemas/proto/ingest.proto schemas/proto/ingest_envelope.proto
 
 format: setup ## put all code into the house style

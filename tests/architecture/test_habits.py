@@ -127,3 +127,16 @@ def test_a_planted_import_is_found(text: str) -> None:
 )
 def test_an_import_from_a_helper_passes(text: str) -> None:
     assert list(imports(text)) == []
+
+
+def test_every_program_that_a_target_of_make_runs_exists() -> None:
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    targets = [line.split()[0] for line in listed.splitlines() if line]
+    recipes = subprocess.run(
+        ["make", "--dry-run", "--old-file=setup", *targets], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    paths = set(re.findall(r"(?<![\w/])(?:tests|tools|benchmarks)/[\w/]+\.(?:py|sh)\b", recipes))
+    assert {"tests/property/segments/test_segments_preview.py", "benchmarks/stream.py"} <= paths
+    modules = re.findall(r"-m ((?:tests|tools)[\w.]+)", recipes)
+    paths |= {module.replace(".", "/") + ".py" for module in modules}
+    assert sorted(path for path in paths if not (ROOT / path).exists()) == []

@@ -11,7 +11,19 @@ def test_the_checked_files_have_no_retired_word(capsys: pytest.CaptureFixture[st
 
 def test_the_documentation_is_checked() -> None:
     paths = set(checked_files(ROOT))
-    assert {"README.md", "docs/reference/glossary.md", "docs/runbooks/README.md"} <= paths
+    assert {"README.md", "docs/reference/glossary.md", "docs/runbooks/README.md", "docs/overview.svg"} <= paths
+
+
+def test_files_of_every_kind_are_checked_and_not_those_that_programs_wrote() -> None:
+    paths = set(checked_files(ROOT))
+    assert {"Makefile", "libs/segments/cases/account/stories.json", "tests/contract/api/clients/quick_start.ts"} <= paths
+    assert not any(path.startswith("benchmarks/results/") or path.endswith("package-lock.json") for path in paths)
+
+
+def test_a_word_that_tests_may_use_is_retired_in_the_product() -> None:
+    found = violations("libs/stream/starling_stream/state/store.py", "class WarmTier: ...")
+    assert [violation.word for violation in found] == ["tier", "warm"]
+    assert list(violations("tests/unit/stream/test_store.py", "class WarmTier: ...")) == []
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ class Course:
 
 
 def course_of(faults: Sequence[Fault], seed: int, lane: str) -> Iterator[Fault]:
-    """Every fault of a lane once, in an order of the seed's; then for ever by weight. The same for the same seed."""
+    """Every fault of a lane once, in an order of the seed's; then endlessly by weight. The same for the same seed."""
     dice = random.Random(f"{seed} {lane}")
     once = list(faults)
     dice.shuffle(once)

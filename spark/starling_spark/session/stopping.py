@@ -19,7 +19,7 @@ _DUMP_SECONDS: Final = 2.0
 def stop_at_signals(stop_seconds: float, close_seconds: float = CLOSE_SECONDS) -> Event:
     """Return the event that SIGTERM and SIGINT set. The process ends at most the sum of both times after the signal.
 
-    Spark may block for ever while it closes a query or a session. The process then logs `stop_forced` with the stacks of Python
+    Spark may block endlessly while it closes a query or a session. The process then logs `stop_forced` with the stacks of Python
     and of the JVM, and exits with 0: as after a kill, the next start repeats a micro-batch that was not completed.
     """
     stopping = Event()

@@ -1,4 +1,4 @@
-"""The edge as a process of its own, as an operator starts it, and a look into the topics that it writes."""
+"""The edge as a process of its own, as an operator starts it, and the records of the topics that it writes."""
 
 import os
 import signal

@@ -28,7 +28,7 @@ def test_outputs_are_exactly_once_over_a_kill_at_each_place(rig: Rig, failpoint:
 
 
 def test_a_worker_joins_its_group_once(rig: Rig) -> None:
-    """Each join is a rebalance for all members, and workers that join twice can interrupt one another for ever."""
+    """Each join is a rebalance for all members, and workers that join twice can interrupt one another endlessly."""
     worker = rig.start()
     wait_until(worker.ready, "the worker to be ready")
     (assigned,) = (line for line in worker.log.read_text().splitlines() if '"event": "assigned"' in line)

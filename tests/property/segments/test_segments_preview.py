@@ -28,7 +28,7 @@ from tests.property.segments.folded import CASES, Folded, ask, put
 from tests.property.segments.oracle import GRID_MS, MeasuredEvent, Oracle
 from tests.property.segments.stories import LISTS, WORLDS, Step, World, conditions, placed, stories
 
-FOR_EVER_MS = 10**15
+UNLIMITED_MS = 10**15
 
 
 def lived(story: list[Step], world: World, *, follows_events: bool) -> tuple[Folded, Oracle, int]:
@@ -69,7 +69,7 @@ def tried(person: Folded, where: Any, replaces: str | None, now: int, clock: Clo
     preview = compile_preview(parse_segment(document, known), running, replaces, person.paused)
     kept = stored_leaves(list(running.values()))
     past = required_history(preview, kept, now)
-    if limitations(preview, kept, past, FOR_EVER_MS):
+    if limitations(preview, kept, past, UNLIMITED_MS):
         return None
     evaluator = CandidateEvaluator("acme", preview, {0: now}, {0: past}, Read(person), clock)
     ((_, found, limits),) = evaluator.evaluate([Candidate("u", 0, encode_state(person.state))])

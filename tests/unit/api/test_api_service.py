@@ -78,7 +78,7 @@ def test_a_pause_waits_until_no_partition_evaluates_the_segment() -> None:
     world.on_sleep = take_over
     assert world.commands.pause(SEGMENTS, AUTHOR, "buyers", None).status == "paused"
     assert len(pauses) == 3
-    world.audience.reported[0] = ReportedProgress(1, {"acme/buyers": 1})  # a segmenter that is away is not waited for for ever
+    world.audience.reported[0] = ReportedProgress(1, {"acme/buyers": 1})  # a segmenter that is away is not waited for endlessly
     before = world.slept_seconds
     world.commands.pause(SEGMENTS, AUTHOR, "buyers", None)
     assert world.slept_seconds - before >= READ_YOUR_WRITES_SECONDS

@@ -12,7 +12,7 @@ from starling_common.kafka.clients import offsets, watermarks
 
 
 class FakeConsumer:
-    """Stands for a consumer: gives, or raises, one answer after the other; the last one for ever."""
+    """Stands for a consumer: gives, or raises, one answer after the other; the last one endlessly."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)

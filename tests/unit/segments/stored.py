@@ -122,7 +122,9 @@ SAME_SKU = {"property": "k", "op": "eq", "value": {"step": 0, "property": "k"}}
 SEQUENCES: dict[str, Doc] = {
     "open": {"sequence": [BUY, {"event": "Pay"}], "within": "20d"},
     "done": {"sequence": [BUY, {"event": "Look", "within": "5d"}], "within": "30d"},
-    "for ever": {"sequence": [BUY, {"not": {"event": "Pay"}}, {"event": "Look"}]},
+    "for ever": {  # vocabulary: for ever: name in the stored states
+        "sequence": [BUY, {"not": {"event": "Pay"}}, {"event": "Look"}]
+    },
     "paused": {"sequence": [BUY, {"not": {"event": "Look"}, "for": "2d"}], "within": "30d"},
     "broken": {"sequence": [BUY, {"not": {"event": "Buy"}, "for": "2d"}, {"not": {"event": "Pay"}, "for": "9d"}]},
     "compared": {"sequence": [BUY, {"event": "Look"}, {"event": "Pay", "where": SAME_SKU}], "within": "40d"},

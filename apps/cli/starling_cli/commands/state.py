@@ -30,7 +30,7 @@ def inspect_user(
 
 
 @state_app.command("verify")
-def verify_tiers(
+def verify_stores(
     stage: Stage = "segmenter",
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Verify only this partition.")] = None,
     data_dir: DataDir = None,

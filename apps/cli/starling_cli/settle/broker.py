@@ -57,7 +57,7 @@ class Offsetter:
     def committed(self, group: str, partitions: Iterable[Partition]) -> Offsets:
         """Return the committed offsets of the group; a partition without one is absent.
 
-        Asked by a consumer of that group's name, which never joins it: the admin client's own question makes librdkafka
+        A consumer with that group id reads them and never joins the group: the admin client's own question makes librdkafka
         end the process when the group's coordinator is just moving or loading (librdkafka issue 5040).
         """
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
@@ -69,16 +69,16 @@ class Offsetter:
             raise BrokerUnavailable(f"the broker does not return the offsets of {group}: {cause}") from cause
         return {(entry.topic, entry.partition): entry.offset for entry in found if entry.offset >= 0}
 
-    def holding_records(self, standing: Offsets) -> set[Partition]:
-        """Those partitions that hold at least one committed record at or after the position given."""
-        if not standing:
+    def holding_records(self, positions: Offsets) -> set[Partition]:
+        """Return the partitions with at least one committed record at or after their position."""
+        if not positions:
             return set()
-        unknown, found = set(standing), set()
-        self._consumer.assign([TopicPartition(topic, number, offset) for (topic, number), offset in standing.items()])
+        unknown, found = set(positions), set()
+        self._consumer.assign([TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()])
         while unknown:
             message = self._consumer.poll(_TIMEOUT_SECONDS)
             if message is None:
-                raise BrokerUnavailable("the broker did not hand out records in time")
+                raise BrokerUnavailable("the broker did not return records in time")
             part, error = (message.topic() or "", message.partition() or 0), message.error()
             if error is None:
                 found.add(part)

@@ -87,7 +87,7 @@ class Database:
                     result.fetch_next_page()
                 yield list(result.current_rows)
         finally:
-            _let_go(future)
+            _release(future)
 
     def problem(self) -> str | None:
         """Return the error of a test query, or None if the database responds. For readiness."""
@@ -164,10 +164,10 @@ def _answer(future: ResponseFuture) -> list[Row]:
     try:
         return list(future.result())
     finally:
-        _let_go(future)
+        _release(future)
 
 
-def _let_go(future: ResponseFuture) -> None:
+def _release(future: ResponseFuture) -> None:
     """Break the reference cycle of a finished future and its timer. It would keep the sent values in memory until the next garbage
     collection, which a worker runs once a minute.
     """

@@ -131,7 +131,7 @@ class Task(Generic[S]):
             postponed = None if why is None or records else self.fold.postpone(self.view, idle, why)
             sealed = postponed or self.fold.step(records, self.view, idle, timers)
         except Exception as cause:  # noqa: BLE001 - the cause may be a record, which must not stop the others
-            self.merge.put_back(self._judged(self.fold.meta.units, records, timers, cause))
+            self.merge.put_back(self._classified(self.fold.meta.units, records, timers, cause))
             return None
         if not records:
             self._unfireable = None
@@ -148,7 +148,7 @@ class Task(Generic[S]):
             skipped = None if why is None else self.fold.skip_switch(self.view, why)
             sealed = skipped or self.fold.switch_slice(plan, self.view, limit)
         except Exception as cause:  # noqa: BLE001 - as in `step`
-            self._judged(self.fold.meta.units, (), limit, cause)
+            self._classified(self.fold.meta.units, (), limit, cause)
             return None
         self._unswitchable = None
         self.drained = False
@@ -158,7 +158,7 @@ class Task(Generic[S]):
         """Return a step whose output the broker refuses, to roll back: a single record is marked as refused."""
         if step.sealed is None:
             return step
-        records = self._judged(step.sealed.meta.units - 1, step.records, step.timers, cause, is_fold=False)
+        records = self._classified(step.sealed.meta.units - 1, step.records, step.timers, cause, is_fold=False)
         return step._replace(records=records)
 
     def _part(self, records: Sequence[Inbound], idle_until_ms: int | None) -> tuple[Sequence[Inbound], int]:
@@ -170,7 +170,7 @@ class Task(Generic[S]):
         self.merge.put_back(records[bisection.records :])
         return records[: bisection.records], 0
 
-    def _judged(
+    def _classified(
         self, units: int, records: Sequence[Inbound], timers: int, cause: Exception, *, is_fold: bool = True
     ) -> Sequence[Inbound]:
         """Note a failed unit; return its records for the merge. The single record of a unit is the cause and is marked as refused.

@@ -203,7 +203,7 @@ class Transactions:
     def _send_offsets(self, producer: Producer, offsets: list[TopicPartition], metadata: bytes) -> None:
         """Send the offsets; end the process if the call hangs.
 
-        After a restart of the group's coordinator the client sometimes waits for ever, whatever its time-out, and cannot be
+        After a restart of the group's coordinator the client sometimes waits endlessly, whatever its time-out, and cannot be
         interrupted. The transaction is not committed then.
         """
         faulthandler.dump_traceback_later(self._timeout_seconds + _HANGS_SECONDS, exit=True)

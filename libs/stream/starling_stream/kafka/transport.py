@@ -129,7 +129,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             bootstrap_servers=driver.server_list(transport.url, transport.default_port),
             # Tasks are partition numbers, so the partitions of one number of every topic must be assigned to one worker. Both
             # assignors do that. Only one may be configured: aiokafka 0.14 joins once for each, and each join is a rebalance for all
-            # members. Workers that start together could then interrupt one another for ever, one at its first join while the other
+            # members. Workers that start together could then interrupt one another endlessly, one at its first join while the other
             # is at its second.
             partition_assignment_strategy=[assignor or RangePartitionAssignor],
             enable_auto_commit=False,

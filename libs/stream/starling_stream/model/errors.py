@@ -6,7 +6,7 @@ from starling_common.failures import InstallationFailure
 
 
 class ProcessorError(Exception):
-    """A processor broke its contract. To continue would loop for ever or lose changes, so the worker ends."""
+    """A processor violated its contract. To continue would loop endlessly or lose changes, so the worker ends."""
 
 
 class BatchMissing(RuntimeError):

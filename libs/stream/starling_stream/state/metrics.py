@@ -115,7 +115,7 @@ class BackingStoreGauges:
         self._lag = metrics.gauge("starling_stream_flushed_offset_lag")
         self._written = metrics.counter("starling_stream_flushed_rows_total")
         self._read = metrics.counter("starling_stream_lazy_reads_total")
-        self._warm = metrics.gauge("starling_stream_loaded_ratio")
+        self._loaded = metrics.gauge("starling_stream_loaded_ratio")
         self._bound = metrics.gauge("starling_stream_unflushed_bound_bytes")
         self._lags: set[str] = set()
 
@@ -146,4 +146,4 @@ class BackingStoreGauges:
 
     def loaded(self, partition: int, ratio: float) -> None:
         """Set the fraction of the partition's buckets that is loaded; 1 when all are."""
-        self._warm.labels(str(partition)).set(ratio)
+        self._loaded.labels(str(partition)).set(ratio)

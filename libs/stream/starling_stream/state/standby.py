@@ -1,4 +1,4 @@
-"""Adapter: standby copies of the states of partitions assigned to other workers, kept up to date from the changelog.
+"""Adapter: standby copies of the states of partitions assigned to other workers, updated from the changelog.
 
 When such a partition is assigned to this worker, its store is available and lacks only the last commits. A copy contains committed
 changes only, as any store does, and is checked like one when it is used.

@@ -20,7 +20,7 @@ from starling_stream.model.phase import Phase
 from starling_stream.worker.read_ahead import ReadAhead
 
 _POLL_SECONDS: Final = 0.01
-_ASK_SECONDS: Final = 10.0
+_REQUEST_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 0.5
 _LEASE_SECONDS: Final = 0.5
 """The interval in which ended leases are looked for while no bound is needed."""
@@ -101,7 +101,7 @@ class SourceFollower:
         self._bounds: dict[int, tuple[int, Mapping[str, int]]] = {}
         """The bounds of the tasks that wait for them, with the ends of their topics, that `_ahead` has not taken."""
         self._position = 0
-        self._asked_at = 0.0
+        self._requested_at = 0.0
         self._thread = threading.Thread(target=self._run, name="sources", daemon=True)
         self._loop: asyncio.AbstractEventLoop
 
@@ -116,7 +116,7 @@ class SourceFollower:
 
     def _run(self) -> None:
         # The requests for ends need a connection of their own: the broker answers them after the fetch that waits for a watermark.
-        reader, asker = (Consumer(consumer_config(self._brokers, "starling-sources", **_READER)) for _ in range(2))
+        reader, reader = (Consumer(consumer_config(self._brokers, "starling-sources", **_READER)) for _ in range(2))
         try:
             old_until = self._assign(reader)
             while not self._stopping.is_set():
@@ -125,22 +125,22 @@ class SourceFollower:
                     if message.error() is None:
                         self._take(message, old_until)
                 if self._position >= old_until:
-                    self._bound(asker)
+                    self._bound(reader)
                     self._read_ahead()
         except Exception as cause:  # noqa: BLE001 - the error ends the worker
             if not self._stopping.is_set():
                 self._loop.call_soon_threadsafe(self._dependencies.crash, cause)
         finally:
             reader.close()
-            asker.close()
+            reader.close()
             self._ahead.close()
 
     def _assign(self, reader: Consumer) -> int:
         """Start with the recent watermarks; return the end of those that were written before."""
         while not self._stopping.is_set():
             try:
-                start = recent_offset(reader, LONGEST_LEASE_MS, _ASK_SECONDS)
-                end = offsets(reader, [(WATERMARKS, 0)], OFFSET_END, _ASK_SECONDS)[WATERMARKS, 0]
+                start = recent_offset(reader, LONGEST_LEASE_MS, _REQUEST_SECONDS)
+                end = offsets(reader, [(WATERMARKS, 0)], OFFSET_END, _REQUEST_SECONDS)[WATERMARKS, 0]
             except KafkaException as cause:
                 log(__name__).warning("watermarks_unavailable", error=str(cause))
                 self._stopping.wait(_RETRY_SECONDS)
@@ -163,25 +163,25 @@ class SourceFollower:
                 self._position = position
                 return
 
-    def _bound(self, asker: Consumer) -> None:
+    def _bound(self, reader: Consumer) -> None:
         """Pass a new bound to the tasks with records below it, with the ends of their inputs as of now."""
         low = self.sources.low()
         bound = wall_clock_micros() - self._hold_micros if low is None else low
         waiting = [partition for partition, merge in self._merges().items() if merge.noted < bound and merge.first_key() < bound]
-        asked_at = monotonic()
-        if not waiting and asked_at - self._asked_at < _LEASE_SECONDS:
+        requested_at = monotonic()
+        if not waiting and requested_at - self._requested_at < _LEASE_SECONDS:
             return
-        self._asked_at = asked_at
+        self._requested_at = requested_at
         places = [(topic, partition) for partition in waiting for topic in self._topics]
         try:
-            ends = offsets(asker, [*places, (WATERMARKS, 0)], OFFSET_END, _ASK_SECONDS)
+            ends = offsets(reader, [*places, (WATERMARKS, 0)], OFFSET_END, _REQUEST_SECONDS)
         except KafkaException as cause:
             log(__name__).warning("ends_unavailable", error=str(cause))
             self._stopping.wait(_RETRY_SECONDS)
             return
         is_current = self._position >= ends[WATERMARKS, 0]
         if is_current:
-            self.sources.expire(asked_at)
+            self.sources.expire(requested_at)
         if low is None and not is_current:
             return  # an unread watermark may be that of a live source
         if not waiting:

@@ -31,7 +31,7 @@ _UPLOAD: Final[Document] = {"key": "fair-2026", "users": 2}
 _CONDITION: Final[Document] = {"where": _WHERE}
 _ESTIMATE: Final[Document] = {"estimate": 2, "low": 2, "high": 2, "sample": ["ada", "grace"]}
 _NO_USERS: Final[Document] = {"estimate": 0, "low": 0, "high": 0, "sample": []}
-_SURVEY: Final[Document] = {"exact": True, "users": 120, "asked": 120, "limits": [], "as_of": _INSTANT, "took_ms": 12}
+_EVALUATION: Final[Document] = {"exact": True, "users": 120, "asked": 120, "limits": [], "as_of": _INSTANT, "took_ms": 12}
 _PROFILE: Final[Document] = {
     "user_id": "ada", "anonymous_ids": ["a-17"], "traits": {"plan": "pro"}, "group_id": None, "updated_at": _INSTANT,
     "as_of": _INSTANT,
@@ -88,9 +88,9 @@ EXAMPLES: Final[dict[str, Example]] = {
     "list_segment_members": Example(None, _page({"user_id": "ada", "entered_at": _INSTANT, "sequence": 1})),
     "get_segment_size": Example(None, {"key": "repeat-buyers", "size": 2, "entered": 3, "exited": 1, "as_of": _INSTANT}),
     "get_segment_history": Example(None, _page({"day": "2026-03-01", "entered": 3, "exited": 1, "size": 2})),
-    "preview_segment": Example(_CONDITION, {**_ESTIMATE, **_SURVEY}),
+    "preview_segment": Example(_CONDITION, {**_ESTIMATE, **_EVALUATION}),
     "diff_segment": Example(
-        _CONDITION, {"key": "repeat-buyers", "enter": _ESTIMATE, "leave": _NO_USERS, "stay": _ESTIMATE, **_SURVEY}
+        _CONDITION, {"key": "repeat-buyers", "enter": _ESTIMATE, "leave": _NO_USERS, "stay": _ESTIMATE, **_EVALUATION}
     ),
     "list_lists": Example(None, _page(_LIST)),
     "get_list": Example(None, {**_LIST, "used_by": [], "as_of": _INSTANT}),

@@ -1,4 +1,4 @@
-"""Adapter: where the segmenter stands, and how much past there is before it."""
+"""Adapter: the positions of the segmenter, and the number of past records before them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def cuts(brokers: str, group: str, topics: Iterable[str], progress: Codec) -> li
     """
     stream_times = _stream_times(brokers, progress)  # first: they may then be older than the positions, never newer
     names = list(topics)
-    # What is last committed is asked for, not what is stable: a transaction on its way must not hold the answer back.
+    # The last committed offsets are read, not the stable ones: an open transaction would delay the response.
     consumer = Consumer(consumer_config(brokers, group, **{"isolation.level": "read_uncommitted"}))
     try:
         partitions = sorted(consumer.list_topics(names[0], timeout=_TIMEOUT_SECONDS).topics[names[0]].partitions)

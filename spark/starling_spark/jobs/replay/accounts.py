@@ -71,12 +71,12 @@ def with_account_answers(states: DataFrame) -> DataFrame:
     """
     members = states.where("account IS NOT NULL")
     users = members.groupBy(_ACCOUNT).agg(functions.count("*").alias("users"))
-    answered = members.select(_ACCOUNT, functions.explode("answers").alias("asked", "holds"))
-    counted = answered.groupBy(_ACCOUNT, "asked").agg(
+    answered = members.select(_ACCOUNT, functions.explode("answers").alias("condition", "holds"))
+    counted = answered.groupBy(_ACCOUNT, "condition").agg(
         functions.count("*").alias("answered"), functions.count_if("holds").alias("matching")
     )
     whole = counted.join(users, _ACCOUNT).where("answered = users")
-    entry = functions.struct("asked", functions.struct("users", "matching"))
+    entry = functions.struct("condition", functions.struct("users", "matching"))
     of_account = whole.groupBy(_ACCOUNT).agg(functions.map_from_entries(functions.collect_list(entry)).alias("account_answers"))
     return states.join(of_account, _ACCOUNT, "left").select(*_WITH_ANSWERS.fieldNames())
 
