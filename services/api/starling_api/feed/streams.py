@@ -1,15 +1,13 @@
 """Edge: server-sent events from a blocking iterator, for a bounded number of clients. The streams end with the process."""
 
 import asyncio
-import json
 import threading
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from fastapi.responses import StreamingResponse
+from sse_starlette import EventSourceResponse, JSONServerSentEvent, ServerSentEvent
 from starlette.types import Receive, Scope, Send
 
 from starling_api.http.errors import CursorExpired, TooManyStreams
@@ -18,6 +16,7 @@ from starling_common.telemetry.logs import log
 from starling_common.wire import RegistryUnavailable, SchemaMissing
 
 EVENT_STREAM: Final = "text/event-stream"
+_SEPARATOR: Final = "\n"
 _RETRY_MS: Final = 1000
 """Delay after which a client reconnects."""
 
@@ -77,12 +76,11 @@ class Streams:
         self._threads.shutdown()
 
 
-class EventStream(StreamingResponse):
+class EventStream(EventSourceResponse):
     """One streaming response. Its iterator is closed when the response ends for any reason."""
 
     def __init__(self, streams: Streams, batches: Batches, workspace: str) -> None:
-        # A buffering proxy would delay the events.
-        super().__init__(self._events(), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        super().__init__(self._events(), ping=streams.heartbeat_seconds, ping_message_factory=_heartbeat, sep=_SEPARATOR)
         self._streams = streams
         self._batches = batches
         self._workspace = workspace
@@ -99,9 +97,8 @@ class EventStream(StreamingResponse):
             else:
                 self._step.add_done_callback(lambda _: self._close())
 
-    async def _events(self) -> AsyncIterator[str]:
-        yield f"retry: {_RETRY_MS}\n"
-        sent_at = time.monotonic()
+    async def _events(self) -> AsyncIterator[bytes]:
+        yield ServerSentEvent(retry=_RETRY_MS, sep=_SEPARATOR).encode()
         while not self._streams.is_ending:
             try:
                 # Shielded: a thread that waits for the broker cannot be cancelled and must return before the iterator is closed.
@@ -113,12 +110,8 @@ class EventStream(StreamingResponse):
             if batch is None:
                 return
             if batch:
-                yield "".join(map(event_text, batch))
-            elif time.monotonic() - sent_at < self._streams.heartbeat_seconds:
-                continue
-            else:
-                yield ": heartbeat\n"
-            sent_at = time.monotonic()
+                # One write for all of them.
+                yield b"".join(JSONServerSentEvent(data, id=cursor, sep=_SEPARATOR).encode() for cursor, data in batch)
 
     def _close(self) -> None:
         close = getattr(self._batches, "close", None)
@@ -126,6 +119,5 @@ class EventStream(StreamingResponse):
             threading.Thread(target=close, name="stream-close", daemon=True).start()
 
 
-def event_text(event: tuple[str, Mapping[str, Any]]) -> str:
-    """Return one server-sent event: its id, and its data in one line."""
-    return f"id: {event[0]}\ndata: {json.dumps(event[1], ensure_ascii=False, separators=(',', ':'))}\n\n"
+def _heartbeat() -> ServerSentEvent:
+    return ServerSentEvent(comment="heartbeat", sep=_SEPARATOR)
