@@ -1,6 +1,7 @@
 """Prints the coverage of each package and refuses less than 92 % of its lines: `python -m tools.coverage_gate DATA`.
 
-`DATA` is a file that `coverage combine` wrote. `make coverage` runs the tests, combines and calls this.
+`DATA` is a file that `coverage combine` wrote. `make coverage` runs the tests, combines and calls this. `--write FILE` records the
+table as JSON, with the description of the run that `--run` gives.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -77,6 +79,16 @@ def table_of(found: Iterable[Package], least_percent: float) -> Table:
     return table
 
 
+def record_of(found: Iterable[Package], run: str) -> dict[str, Any]:
+    """Return the document of `--write`: the day, the run, and percentages of lines and branches by package."""
+    numbers = {
+        one.name: {"lines": one.lines, "lines_percent": round(one.line_percent, 1), "branches": one.branches,
+                   "branches_percent": round(one.branch_percent, 1)}
+        for one in found
+    }  # fmt: skip
+    return {"date": datetime.now(UTC).date().isoformat(), "run": run, "packages": numbers}
+
+
 def measured(data: Path) -> dict[str, Any]:
     """Return coverage's JSON report of the files, with the modules that no process imported. Raises: CoverageException."""
     with tempfile.TemporaryDirectory() as directory:
@@ -95,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="coverage_gate", description="Coverage of each package, from combined data.")
     parser.add_argument("data", type=Path, help="the file that `coverage combine` wrote")
     parser.add_argument("--least", type=float, default=LEAST_PERCENT, help="least percentage of lines (default: %(default)g)")
+    parser.add_argument("--write", type=Path, help="file for the table as JSON")
+    parser.add_argument("--run", default="all tests", help="what was measured, for that file (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
         found = packages(measured(options.data))
@@ -102,6 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"coverage_gate: {cause}: run `make coverage` first\n")
         return 1
     Console(width=120).print(table_of(found, options.least))
+    if options.write:
+        options.write.write_text(json.dumps(record_of(found, options.run), indent=1) + "\n")
     return 1 if any(one.line_percent < options.least for one in found) else 0
 
 

@@ -1,5 +1,6 @@
 """The coverage gate on small measurements, and the measurement of subprocesses and forks by the project's configuration."""
 
+import json
 import os
 import subprocess
 import sys
@@ -108,8 +109,13 @@ def test_a_module_that_no_process_imports_counts_as_not_covered(
     assert files["libs/common/starling_common/kafka/topics.py"]["summary"]["covered_lines"] > 0
     assert files["spark/starling_spark/text.py"]["summary"]["covered_lines"] == 0
     assert not [path for path in files if path.endswith("_pb2.py")]
-    assert main([str(tmp_path / "data"), "--least", "0"]) == 0
+    record = tmp_path / "coverage.json"
+    assert main([str(tmp_path / "data"), "--least", "0", "--write", str(record), "--run", "one program"]) == 0
     assert "starling_spark" in capsys.readouterr().out
+    written = json.loads(record.read_text())
+    assert written["run"] == "one program"
+    assert written["packages"]["starling_spark"]["lines_percent"] == 0
+    assert written["packages"]["starling_common"]["branches"] > 0
     assert main([str(tmp_path / "data")]) == 1
     assert "below 92 % of lines" in capsys.readouterr().out
 
