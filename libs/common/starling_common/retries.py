@@ -2,6 +2,8 @@
 
 A retry waits 0.1 s at first, then twice as long each time, up to 5 s, with jitter. `stamina` logs each retry. The first argument of
 the returned callers is what to retry: exception types, or a function from the exception to whether it is retried.
+
+A thread that has to end at once when its process stops waits on its stop event instead: nothing ends the wait of a blocking retry.
 """
 
 from typing import Any, Final
@@ -12,7 +14,7 @@ _WAITS: Final[dict[str, float]] = {"wait_initial": 0.1, "wait_max": 5.0, "wait_j
 
 
 def retrying(timeout_seconds: float | None) -> stamina.RetryingCaller:
-    """Return a caller of blocking functions; after the timeout (None: never) it raises the last error."""
+    """Return a caller of blocking functions; after the timeout (None: never, 0: one attempt) it raises the last error."""
     return stamina.RetryingCaller(**_policy(timeout_seconds))
 
 
@@ -22,4 +24,5 @@ def retrying_async(timeout_seconds: float | None) -> stamina.AsyncRetryingCaller
 
 
 def _policy(timeout_seconds: float | None) -> dict[str, Any]:
-    return {"attempts": None, "timeout": timeout_seconds, **_WAITS}
+    once = timeout_seconds == 0
+    return {"attempts": 1 if once else None, "timeout": None if once else timeout_seconds, **_WAITS}

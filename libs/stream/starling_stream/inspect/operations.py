@@ -16,6 +16,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
 from starling_common.wire import RegistryUnavailable, SchemaMissing
 from starling_stream.inspect import positions
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(options.run(audit, options))
     except (NoStates, CannotMove) as cause:
         return _fail(str(cause))
-    except (BackingStoreUnavailable, KafkaException, RegistryUnavailable, SchemaMissing) as cause:
+    except (BackingStoreUnavailable, BrokerUnavailable, KafkaException, RegistryUnavailable, SchemaMissing) as cause:
         return _fail(f"{type(cause).__name__}: {cause}")
 
 

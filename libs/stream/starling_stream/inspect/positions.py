@@ -1,13 +1,14 @@
 """Adapter: the offsets of a stage's consumer group, for operators who continue a stage whose start was refused."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from starling_common.kafka.clients import committed, consumer_config, partitions_of, watermarks
+from starling_common.kafka.topic_range import range_consumer, read_range
 from starling_common.kafka.topics import load_catalogue
+from starling_common.retries import retrying
 from starling_common.wire import Registry
 from starling_stream.model.meta import TaskMeta, decode_meta
 from starling_stream.model.rows import META_KEY
@@ -17,7 +18,6 @@ from starling_stream.state.restore import input_ranges
 _SECONDS: Final = 30.0
 _FIRST_LOOK: Final = 1_000
 """The last record of a unit is the task's own row, so that it is usually among the last records of the changelog."""
-_RETRY_SECONDS: Final = 1.0
 
 
 class CannotMove(Exception):
@@ -38,12 +38,18 @@ Choose = Callable[[TaskMeta, Mapping[str, InputRange]], dict[str, int]]
 
 
 def resume(brokers: str, registry_url: str, stage: str, timeout_seconds: float) -> list[Moved]:
-    """Commit the offsets at which the states of a stage continue. Raises: CannotMove, KafkaException, RegistryUnavailable."""
+    """Commit the offsets at which the states of a stage continue.
+
+    Raises: CannotMove, KafkaException, BrokerUnavailable, RegistryUnavailable.
+    """
     return _move(brokers, registry_url, stage, checkpoint_offsets, timeout_seconds)
 
 
 def accept_loss(brokers: str, registry_url: str, stage: str, timeout_seconds: float) -> list[Moved]:
-    """Commit offsets at which a stage continues without records that are lost. Raises: as `resume`."""
+    """Commit offsets at which a stage continues without records that are lost.
+
+    Raises: CannotMove, KafkaException, BrokerUnavailable, RegistryUnavailable.
+    """
     return _move(brokers, registry_url, stage, accepted_offsets, timeout_seconds)
 
 
@@ -86,19 +92,17 @@ def _moves(consumer: Consumer, topics: set[str], metas: Mapping[int, TaskMeta], 
 
 def _commit(consumer: Consumer, stage: str, moves: list[Moved], metadata: str, timeout_seconds: float) -> None:
     """Commit for a group without members; a stopped worker stays a member until its session ends, which is awaited."""
-    deadline = time.monotonic() + timeout_seconds
     wanted = [TopicPartition(one.topic, one.partition, one.offset, metadata=metadata) for one in moves]
-    while True:
-        try:
-            consumer.commit(offsets=wanted, asynchronous=False)
-        except KafkaException as cause:
-            if cause.args[0].code() != KafkaError.UNKNOWN_MEMBER_ID:
-                raise
-            if time.monotonic() > deadline:
-                raise CannotMove(f"{stage} has running workers: stop all of them, and run the command again") from cause
-            time.sleep(_RETRY_SECONDS)
-        else:
-            return
+    try:
+        retrying(timeout_seconds)(_has_members, lambda: consumer.commit(offsets=wanted, asynchronous=False))
+    except KafkaException as cause:
+        if _has_members(cause):
+            raise CannotMove(f"{stage} has running workers: stop all of them, and run the command again") from cause
+        raise
+
+
+def _has_members(error: Exception) -> bool:
+    return isinstance(error, KafkaException) and bool(error.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID)
 
 
 def _metas(consumer: Consumer, brokers: str, registry_url: str, changelog: str) -> Iterator[tuple[int, TaskMeta]]:
@@ -106,7 +110,7 @@ def _metas(consumer: Consumer, brokers: str, registry_url: str, changelog: str) 
     if consumer.list_topics(timeout=_SECONDS).topics.get(changelog) is None:
         return
     codec = Registry(registry_url).codec(changelog, "StateChanged")
-    reader = Consumer(consumer_config(brokers, f"positions-{changelog}", **{"enable.partition.eof": True}))
+    reader = range_consumer(brokers, f"positions-{changelog}")
     try:
         for number in partitions_of(reader, changelog, _SECONDS):
             value = _last_own_row(reader, changelog, number)
@@ -118,27 +122,12 @@ def _metas(consumer: Consumer, brokers: str, registry_url: str, changelog: str) 
 
 def _last_own_row(reader: Consumer, changelog: str, partition: int) -> bytes | None:
     start, end = watermarks(reader, changelog, partition, _SECONDS)
-    length = _FIRST_LOOK
+    length, place = _FIRST_LOOK, (changelog, partition)
     while True:
         first = max(start, end - length)
         found = None
-        reader.assign([TopicPartition(changelog, partition, first)])
-        for key, value in _records(reader, max(first, end)):
-            found = value if key == META_KEY else found
+        for messages in read_range(reader, {place: first}, {place: end}, _SECONDS):
+            found = next((message.value() for message in reversed(messages) if message.key() == META_KEY), found)
         if found is not None or first == start:
             return found
         length *= 8
-
-
-def _records(reader: Consumer, end: int) -> Iterator[tuple[bytes | None, bytes | None]]:
-    position = 0
-    while position < end:
-        for message in reader.consume(10_000, 1.0):
-            error = message.error()
-            if error is None:
-                position = (message.offset() or 0) + 1
-                yield message.key(), message.value()
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public constant
-                return
-            elif error.fatal() or not error.retriable():
-                raise KafkaException(error)

@@ -186,7 +186,10 @@ class StateQuery:
         return read
 
     def _read(self, consumer: Consumer, spans: Mapping[int, tuple[int, int]]) -> dict[int, list[Message]]:
-        """Return the partitions that were read to their end in time."""
+        """Return the partitions that were read to their end in time.
+
+        `topic_range.read_range` reads all partitions or raises; a query uses those that were read within its time.
+        """
         found: dict[int, list[Message]] = {number: [] for number, (start, end) in spans.items() if start >= end}
         reading: dict[int, list[Message]] = {number: [] for number in spans if number not in found}
         consumer.assign([TopicPartition(self._changelog, number, spans[number][0]) for number in reading])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+from starling_common.retries import retrying
 from starling_common.telemetry.logs import log
 from starling_stream.model.backing_store import (
     BackingStore,
@@ -93,15 +94,10 @@ class Flusher:
 
         Raises: LayoutChanged.
         """
-        deadline = time.monotonic() + wait_seconds
-        while not self._checked:
-            try:
-                self._check_layout()
-            except BackingStoreUnavailable as cause:
-                if time.monotonic() >= deadline:
-                    log(__name__).warning("backing_store_unavailable_at_start", error=str(cause))
-                    break
-                time.sleep(0.5)
+        try:
+            retrying(wait_seconds)(BackingStoreUnavailable, self._check_layout)
+        except BackingStoreUnavailable as cause:
+            log(__name__).warning("backing_store_unavailable_at_start", error=str(cause))
         self._thread.start()
 
     def close(self, seconds: float) -> None:

@@ -128,6 +128,7 @@ def read_range(brokers: str, topic: str, partition: int, offsets_range: tuple[in
     Raises: Interrupted, KafkaException.
     """
     first, until = offsets_range
+    # `topic_range.read_range` cannot end with the assignment of the partition, which `stop` does within one poll.
     # A partition pauses during its switch, so the end of a topic is awaited briefly.
     more = {"enable.partition.eof": True, "fetch.wait.max.ms": 50}
     consumer = Consumer(consumer_config(brokers, f"history-{topic}", **more))
