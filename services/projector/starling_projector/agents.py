@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -18,14 +18,15 @@ from starling_common.retries import retrying
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import RegistryUnavailable
-from starling_projector.batch import Batch, Inbound, read_batch, source_of
+from starling_projector.batch import Batch, Inbound, MakeRows, read_batch, source_of
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
 from starling_projector.incarnations import Incarnations
 from starling_projector.progress import PendingProgress, Progress, add_pending, first_offset, release
+from starling_projector.rows import rows_of
 from starling_projector.source import Source
 from starling_projector.store import Store
-from starling_projector.tallies import Tally, TallyKey, count, keys_of
+from starling_projector.tallies import Count, Tally, TallyKey, count, keys_of
 
 T = TypeVar("T")
 
@@ -43,6 +44,8 @@ class Parts:
     store: Store
     dead_letters: DeadLetters
     metrics: Metrics
+    make_rows: MakeRows = rows_of
+    count: Count = count
 
 
 class Limits(NamedTuple):
@@ -63,6 +66,8 @@ class Projector:
         self._store = parts.store
         self._dead_letters = parts.dead_letters
         self._limits = limits
+        self._make_rows = parts.make_rows
+        self._count = parts.count
         self._stopping = threading.Event()
         self._pending: dict[int, tuple[PendingProgress, ...]] = {}
         self._tallies: dict[TallyKey, Tally] = {}
@@ -151,22 +156,25 @@ class Projector:
 
     def _write(self, messages: list[Message]) -> None:
         batch = self._with_retries(
-            lambda: read_batch((_inbound(message) for message in messages), self._decoder.decode, self._incarnations)
+            lambda: read_batch(
+                (_inbound(message) for message in messages), self._decoder.decode, self._incarnations, self._make_rows
+            )
         )
+        # Counted before the first write: a record that makes the counting raise has no rows either.
+        altered = self._with_retries(lambda: self._counted(batch))
         for table, rows in self._with_retries(lambda: self._store.write_rows(batch.rows)).items():
             self._rows_total.labels(table).inc(rows)
-        self._with_retries(lambda: self._count(batch))
+        self._with_retries(lambda: self._store.write_tallies(altered))
+        self._tallies |= altered  # after the write, because a repeated batch must count from the stored tallies
         self._with_retries(lambda: self._add_pending(batch.progress))
         self._with_retries(lambda: self._dead_letters.bury(batch.refused))
 
-    def _count(self, batch: Batch) -> None:
+    def _counted(self, batch: Batch) -> Mapping[TallyKey, Tally]:
         keys = {key for change in batch.changes for key in keys_of(change)}
         if len(self._tallies) > _MOST_TALLIES:
             self._tallies = {}
         self._tallies |= self._store.tallies([key for key in keys if key not in self._tallies])
-        altered = count(self._tallies, batch.changes)
-        self._store.write_tallies(altered)
-        self._tallies |= altered  # after the write, because a retry must count from the stored tallies
+        return self._count(self._tallies, batch.changes)
 
     def _add_pending(self, progress: list[Progress]) -> None:
         ends = self._source.ends(MEMBERSHIP, {one.partition for one in progress})

@@ -10,7 +10,7 @@ from starling_common.records.dead_letters import SourceRecord, arrival
 from starling_common.wire import DecodeError, Record
 from starling_projector.incarnations import Incarnations, ordinal
 from starling_projector.progress import Progress
-from starling_projector.rows import Position, Row, rows_of
+from starling_projector.rows import Position, Row, Rows, rows_of
 from starling_projector.tallies import Change
 
 
@@ -40,7 +40,11 @@ Decode = Callable[[str, bytes], Record]
 """Decodes the value of a topic. Raises: DecodeError."""
 
 
-def read_batch(records: Iterable[Inbound], decode: Decode, incarnations: Incarnations) -> Batch:
+MakeRows = Callable[[str, Record, Position], Rows]
+"""Topic, record and its position -> the rows, as `rows_of`."""
+
+
+def read_batch(records: Iterable[Inbound], decode: Decode, incarnations: Incarnations, make_rows: MakeRows = rows_of) -> Batch:
     """Return the writes of a batch. A record that cannot be decoded is in `refused`."""
     batch = Batch()
     for inbound in records:
@@ -49,11 +53,11 @@ def read_batch(records: Iterable[Inbound], decode: Decode, incarnations: Incarna
         except DecodeError as error:
             batch.refused.append((source_of(inbound, None), Refused(error.code, str(error))))
             continue
-        _take(batch, inbound, record, incarnations[inbound.topic])
+        _take(batch, inbound, record, incarnations[inbound.topic], make_rows)
     return batch
 
 
-def _take(batch: Batch, inbound: Inbound, record: Record, incarnation: int) -> None:
+def _take(batch: Batch, inbound: Inbound, record: Record, incarnation: int, make_rows: MakeRows) -> None:
     if inbound.topic == PROGRESS:
         batch.progress.append(
             Progress(
@@ -66,7 +70,7 @@ def _take(batch: Batch, inbound: Inbound, record: Record, incarnation: int) -> N
             )
         )
         return
-    outcome = rows_of(inbound.topic, record, Position(inbound.partition, inbound.offset, incarnation))
+    outcome = make_rows(inbound.topic, record, Position(inbound.partition, inbound.offset, incarnation))
     match outcome:
         case Done(rows):
             batch.rows.extend(rows)

@@ -34,5 +34,6 @@ class ProjectorSettings(ServiceSettings):
         ),
     ] = 60.0
     failpoint: Annotated[
-        str | None, Field(description="for tests: raise for records with a text, such as raise_in_decode:TEXT")
+        str | None,
+        Field(description="for tests: raise in decode, rows or count for records with a text, such as raise_in_rows:TEXT"),
     ] = None

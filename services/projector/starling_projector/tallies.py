@@ -1,7 +1,7 @@
 """Pure core: idempotent counts of entries and exits."""
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeAlias
 
 from starling_common.cassandra.read_models import DAY_MS
 
@@ -32,6 +32,10 @@ class Change(NamedTuple):
     offset: int
     entered: bool
     effective_at_ms: int
+
+
+Count: TypeAlias = Callable[[Mapping[TallyKey, Tally], Iterable[Change]], Mapping[TallyKey, Tally]]
+"""Tallies and changes -> the altered tallies, as `count`."""
 
 
 def keys_of(change: Change) -> tuple[TallyKey, TallyKey]:

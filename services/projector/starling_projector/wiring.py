@@ -1,21 +1,23 @@
 """Builds a projector and its health server from the settings. No other module imports both."""
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from starling_common.cassandra.database import Database
 from starling_common.failpoints import Raising
 from starling_common.kafka.topics import stage
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
-from starling_common.wire import Registry
+from starling_common.wire import Record, Registry
 from starling_projector.agents import Limits, Parts, Projector
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
+from starling_projector.rows import Position, Rows, rows_of
 from starling_projector.settings import EVENTS_GROUP_END, EVENTS_STAGE, STAGE, ProjectorSettings
 from starling_projector.source import Source
 from starling_projector.store import Store
+from starling_projector.tallies import Change, Tally, TallyKey, count
 
 
 @dataclass(slots=True)
@@ -64,9 +66,6 @@ def build_worker(settings: ProjectorSettings) -> Worker:
     def projector(group: str, name: str) -> Projector:
         topics = stage(name).inputs
         decoder = Decoder(registry, topics)
-        raising = Raising.of(settings.failpoint)
-        if raising is not None:
-            decoder.decode = raising.before("decode", decoder.decode)  # type: ignore[method-assign]
         parts = Parts(
             source=Source(settings.kafka.brokers, group, topics, settings.client_failure_seconds),
             decoder=decoder,
@@ -74,7 +73,8 @@ def build_worker(settings: ProjectorSettings) -> Worker:
             dead_letters=DeadLetters(settings.kafka.brokers, registry, metrics),
             metrics=metrics,
         )
-        return Projector(parts, Limits(settings.batch_records, settings.linger_ms / 1000), name)
+        raising, limits = Raising.of(settings.failpoint), Limits(settings.batch_records, settings.linger_ms / 1000)
+        return Projector(parts if raising is None else _raising_parts(parts, raising), limits, name)
 
     main = projector(settings.group, STAGE)
     events = projector(f"{settings.group}{EVENTS_GROUP_END}", EVENTS_STAGE)
@@ -86,6 +86,22 @@ def build_worker(settings: ProjectorSettings) -> Worker:
         ready=lambda: _of_both(main.problems(), events.problems()),
     )
     return Worker(main, events, health, database)
+
+
+def _raising_parts(parts: Parts, raising: Raising) -> Parts:
+    """Return parts that raise for records with the failpoint's text, at one of the points `decode`, `rows` and `count`."""
+    parts.decoder.decode = raising.before("decode", parts.decoder.decode)  # type: ignore[method-assign]
+
+    def make_rows(topic: str, record: Record, position: Position) -> Rows:
+        raising.passed("rows", str(record).encode())
+        return rows_of(topic, record, position)
+
+    def counted(tallies: Mapping[TallyKey, Tally], changes: Iterable[Change]) -> Mapping[TallyKey, Tally]:
+        for change in changes:
+            raising.passed("count", str(change).encode())
+        return count(tallies, changes)
+
+    return replace(parts, make_rows=make_rows, count=counted)
 
 
 def _of_both(main: Mapping[str, str | None], events: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import httpx
+import pytest
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from starling_common.cassandra.database import Database
@@ -155,19 +156,25 @@ def test_bad_records_go_to_the_dead_letters_and_the_rest_goes_on(stack: Stack, l
     }
 
 
+@pytest.mark.parametrize("point", ["decode", "rows", "count"])
 def test_a_record_that_makes_the_code_raise_is_a_dead_letter_and_stops_no_other(
-    stack: Stack, log: Log, start: Start, tables: Database
+    stack: Stack, log: Log, start: Start, tables: Database, point: str
 ) -> None:
     poison = f"poison-{uuid.uuid4().hex}"
     users = [f"user-{number}" for number in range(20)]
-    for user in [*users[:7], poison, *users[7:]]:
+    for number, user in enumerate(users):
         log.change(user, "vip", 1)
-    with start(failpoint=f"raise_in_decode:{poison}") as service:
+        if number == 7:
+            log.change(user, poison, 1)
+    with start(failpoint=f"raise_in_{point}:{poison}") as service:
         eventually(lambda: members(tables, log, "vip") == dict.fromkeys(users, 1))
         eventually(lambda: totals(tables, log, "vip") == (20, 0))
+        assert (members(tables, log, poison), totals(tables, log, poison)) == ({}, (0, 0))
+        metrics = httpx.get(f"{service.url}/metrics", trust_env=False).text
+        assert 'starling_projector_refused_total{code="poison"} 1.0' in metrics
         assert service.stop() == 0
     [letter] = [letter for letter in _dead_letters(stack, log) if poison.encode() in letter["value"]]
-    assert (letter["code"], letter["message"].startswith("ValueError: failpoint decode (stack ")) == ("poison", True)
+    assert (letter["code"], letter["message"].startswith(f"ValueError: failpoint {point} (stack ")) == ("poison", True)
 
 
 def test_offsets_pass_the_markers_that_transactions_leave(stack: Stack, log: Log, start: Start, tables: Database) -> None:
