@@ -23,6 +23,7 @@ _SHAPE = pa.schema(
         ("value", pa.binary()),
         ("timestamp_ms", pa.int64()),
         ("correlation_id", pa.string()),
+        ("refused", pa.string()),
     ]
 )
 
@@ -76,5 +77,6 @@ def _fields(wire: Wire, raw: Raw) -> dict[str, Any] | None:
 
 def _output(row: dict[str, Any], stage: str, topic: str, wire: Wire) -> dict[str, Any]:
     raw = Raw(*(row[name] for name in RECORDS.fieldNames()))
-    made = letter(raw, stage, Refused(row["refused"]["code"], row["refused"]["message"]), wire, topic)
-    return {"topic": topic, "partition": -1, **made._asdict()}
+    code = row["refused"]["code"]
+    made = letter(raw, stage, Refused(code, row["refused"]["message"]), wire, topic)
+    return {"topic": topic, "partition": -1, **made._asdict(), "refused": code}

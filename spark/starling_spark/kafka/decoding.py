@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from starling_common.failures import is_of_installation, poison
 from starling_common.wire import Codec, writer_id
 from starling_common.wire.fields import Fields
+from starling_spark.failpoints import raising
 from starling_spark.kafka.codec import BatchReader, Refusal, Wire, collect_rarely, named_id
 from starling_spark.kafka.columns import columns_of, row_of
 from starling_spark.kafka.sources import RECORDS
@@ -84,7 +85,14 @@ def row_reader(reading: Reading) -> Callable[[bytes | None], Row | Refusal]:
         further = reading.more(record)
         return further if isinstance(further, Refusal) else (*own, *further)
 
-    return read
+    armed = raising()
+
+    def raising_read(value: bytes | None) -> Row | Refusal:
+        if armed is not None:
+            armed.passed("decode", value or b"")
+        return read(value)
+
+    return read if armed is None else raising_read
 
 
 def _walk(codec: Codec) -> Callable[[bytes | None], Mapping[str, Any] | None]:

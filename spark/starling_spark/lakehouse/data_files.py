@@ -18,8 +18,11 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 from pyspark.sql import DataFrame
 
+from starling_common.failpoints import Raising
+from starling_common.failures import is_of_installation, poison
 from starling_common.time.instants import format_instant
-from starling_spark.kafka.codec import Refusal, collect_rarely
+from starling_spark.failpoints import raising
+from starling_spark.kafka.codec import NO_ID, Refusal, collect_rarely
 from starling_spark.kafka.decoding import Reading, Row, arrays, read_each, row_reader
 from starling_spark.kafka.sources import RECORDS
 from starling_spark.lakehouse.layout import Layout
@@ -29,6 +32,8 @@ _FLUSH_BYTES: Final = 128 * 1024 * 1024
 """Rows that a task buffers for one table before it writes a file; bounds its memory for a micro-batch of any size."""
 _HOUR_MS: Final = 3_600_000
 _WITHOUT_HEADERS: Final = [name for name in RECORDS.fieldNames() if name != "headers"]
+_DATES: Final = range(-17_259_888, 70_389_528)
+"""The hours from 1970 of the years 1 to 9999."""
 _NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -152,9 +157,15 @@ class _Unwritten:
     batches: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
     files: list[DataFile] = field(default_factory=list)
+    refused: list[tuple[TopicPartition, int, Refusal]] = field(default_factory=list)
+    """Place and offset of each row that makes the writing raise."""
+    armed: Raising | None = field(default_factory=raising)
 
     def add(self, target: Target, records: pa.RecordBatch, rows: Sequence[Row], names: Sequence[str]) -> None:
-        """Buffer rows: `rows` have the columns `names`; `records` have the columns of the origin."""
+        """Buffer rows: `rows` have the columns `names`; `records` have the columns of the origin.
+
+        Raises: ArrowInvalid and others for a row that does not fit the columns; nothing is buffered then.
+        """
         if not rows:
             return
         schema = target.layout.schema
@@ -175,6 +186,33 @@ class _Unwritten:
     def _flush(self, table: str) -> None:
         target = self.targets[table]
         rows = pa.Table.from_batches(self.batches.pop(table))
+        try:
+            self._write(target, rows)
+        except Exception as cause:
+            if is_of_installation(cause):
+                raise
+            self._bisect(target, rows)
+
+    def _bisect(self, target: Target, rows: pa.Table) -> None:
+        """Write the rows, by halves if they raise. A single one that raises is refused."""
+        try:
+            self._write(target, rows)
+        except Exception as cause:
+            if is_of_installation(cause):
+                raise
+            if rows.num_rows > 1:
+                half = rows.num_rows // 2
+                self._bisect(target, rows.slice(0, half))
+                self._bisect(target, rows.slice(half))
+                return
+            topic, number, offset = (rows.column(f"origin_{name}")[0].as_py() for name in ("topic", "partition", "offset"))
+            why = poison(cause)
+            self.refused.append(((topic, number), offset, Refusal(why.code, why.message, NO_ID)))
+
+    def _write(self, target: Target, rows: pa.Table) -> None:
+        if self.armed is not None:
+            for row in rows.to_pylist():
+                self.armed.passed("write", str(row).encode())
         self.files += [_written(target, partition, part) for partition, part in _partitions(target, rows)]
 
 
@@ -184,7 +222,7 @@ class _RefusedTask:
 
     target: Target
     refused: Mapping[TopicPartition, Mapping[int, Refusal]]
-    unwritten: _Unwritten = field(default_factory=_Unwritten)
+    unwritten: _Unwritten = field(default_factory=lambda: _Unwritten(armed=None))
 
     def take(self, topic: str, number: int, records: pa.RecordBatch) -> None:
         """Buffer records of one topic and partition."""
@@ -210,8 +248,11 @@ class _Task:
 
     def result(self) -> TaskResult:
         """Write the buffered rows, and return what the task has done."""
+        files = self.unwritten.flushed()
+        for partition, offset, why in self.unwritten.refused:
+            self._refuse(partition, offset, why)
         refused = [Refused(*partition, why, offsets) for (partition, why), offsets in self.refused.items()]
-        return TaskResult(self.unwritten.flushed(), [(*partition, end) for partition, end in self.ends.items()], refused)
+        return TaskResult(files, [(*partition, end) for partition, end in self.ends.items()], refused)
 
     def take(self, topic: str, number: int, records: pa.RecordBatch) -> None:
         """Buffer records of one topic and partition."""
@@ -221,15 +262,43 @@ class _Task:
         own, other = target.position.get(partition, 0), self.plan.quarantined.get(partition, 0)
         records = _where(records, pc.greater_equal(records.column("offset"), min(own, other)))
         found = read_each(self.readers[topic], records.column("value").to_pylist())
-        refused = pa.array([isinstance(one, Refusal) for one in found], pa.bool_())
-        good = pc.and_(pc.invert(refused), pc.greater_equal(records.column("offset"), own))
         reading = self.plan.readings[topic]
         names = [*reading.fields.fieldNames(), *reading.extra.fieldNames()]
-        self.unwritten.add(target, _where(records, good), _picked(found, good), names)
-        if refused.true_count:
+        try:
+            refused = self._add(target, records, found, names, own)
+        except Exception as cause:
+            if is_of_installation(cause):
+                raise
+            fields = [target.layout.schema.field(name) for name in names]
+            found = [one if isinstance(one, Refusal) else _fitting(one, fields) for one in found]
+            refused = self._add(target, records, found, names, own)
+        if refused:
             for offset, one in zip(records.column("offset").to_pylist(), found, strict=True):
-                if isinstance(one, Refusal) and offset >= other:
-                    self.refused.setdefault((partition, one), []).append(offset)
+                if isinstance(one, Refusal):
+                    self._refuse(partition, offset, one)
+
+    def _add(self, target: Target, records: pa.RecordBatch, found: Sequence[Row | Refusal], names: Sequence[str], own: int) -> bool:
+        """Buffer the rows that the table lacks, those from offset `own` on. Return whether some records are refused."""
+        refused = pa.array([isinstance(one, Refusal) for one in found], pa.bool_())
+        good = pc.and_(pc.invert(refused), pc.greater_equal(records.column("offset"), own))
+        self.unwritten.add(target, _where(records, good), _picked(found, good), names)
+        return bool(refused.true_count)
+
+    def _refuse(self, partition: TopicPartition, offset: int, why: Refusal) -> None:
+        if offset >= self.plan.quarantined.get(partition, 0):
+            self.refused.setdefault((partition, why), []).append(offset)
+
+
+def _fitting(row: Row, fields: Sequence[pa.Field]) -> Row | Refusal:
+    """Return the row, or its refusal if it does not fit the columns. Raises: failures of the installation."""
+    try:
+        arrays([row], fields)
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+        why = poison(cause)
+        return Refusal(why.code, why.message, NO_ID)
+    return row
 
 
 def _where(records: pa.RecordBatch, wanted: pa.Array) -> pa.RecordBatch:
@@ -289,4 +358,6 @@ def _directory(value: Any, transform: str) -> str:
     """Return the name of a partition's directory, as Iceberg forms it for readers; Iceberg does not parse it."""
     if value is None:
         return _NO_PARTITION
-    return format_instant(value * _HOUR_MS)[:13].replace("T", "-") if transform == "hour" else quote_plus(value)
+    if transform != "hour":
+        return quote_plus(value)
+    return format_instant(value * _HOUR_MS)[:13].replace("T", "-") if value in _DATES else str(value)

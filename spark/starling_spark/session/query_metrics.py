@@ -1,6 +1,7 @@
 """Adapter: a query's progress, as Spark reports it -> the metrics of every streaming job."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,6 +35,12 @@ class QueryMetrics:
     def _gauge(self, name: str, value: float | None) -> None:
         if value is not None:
             self._metrics.gauge(f"starling_spark_query_{name}").labels(self._query).set(value)
+
+
+def count_refused(metrics: Metrics, query: str, refused: Mapping[str, int]) -> None:
+    """Count refused records. `refused`: by code."""
+    for code, records in refused.items():
+        metrics.counter("starling_spark_query_refused_total").labels(query, code).inc(records)
 
 
 def watermark_lag_seconds(progress: dict[str, Any]) -> float | None:

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from starling_common.settings import ServiceSettings
 
+CheckpointDir = Annotated[Path, Field(description="directory of the jobs' offsets and state")]
+
 
 class SparkSettings(ServiceSettings):
     """The jars of `STARLING_SPARK_JARS` are the only ones: nothing is resolved at run time, so a job also starts offline."""
@@ -19,7 +21,11 @@ class SparkSettings(ServiceSettings):
     ] = "1g"
     spark_state_partitions: Annotated[int, Field(ge=1, le=1000, description="tasks with state; a change rebuilds the state")] = 2
     spark_state_memory_mb: Annotated[int, Field(ge=16, description="memory of RocksDB in MB, for the whole process")] = 128
-    checkpoint_dir: Annotated[Path, Field(description="directory of the jobs' offsets and state")]
+    checkpoint_dir: CheckpointDir
+    failpoint: Annotated[
+        str | None,
+        Field(description="for tests: raise at a point of the job for records with a text, such as raise_in_decode:TEXT"),
+    ] = None
 
     def jars(self) -> list[Path]:
         """Return the paths of the connector jars, in order."""

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
+from starling_spark.failpoints import worker_config
 from starling_spark.session.settings import SparkSettings
 
 _STATE = "spark.sql.streaming.stateStore"
@@ -36,7 +37,7 @@ def open_session(name: str, settings: SparkSettings, more: Mapping[str, str] = M
     builder = SparkSession.Builder().appName(f"starling-{name}")
     if settings.spark_master:
         builder = builder.master(settings.spark_master)
-    for key, value in (*session_config(settings).items(), *more.items()):
+    for key, value in (*session_config(settings).items(), *worker_config(settings.failpoint).items(), *more.items()):
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

@@ -16,6 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.testing import Service, eventually, running
 from starling_common.wire import Codec, Registry
 from starling_local.runtime import runtime_jars
@@ -94,6 +95,10 @@ class LakeInstance:
 
     def value(self, topic: str, record: Mapping[str, Any]) -> bytes:
         return self._codecs[topic].encode(record)
+
+    def name_of(self, value: bytes) -> str:
+        """Return the name of an event."""
+        return str(self._codecs[BEHAVIOUR].decode(value)["name"])
 
     def send(self, topic: str, *values: bytes) -> None:
         def delivered(error: Any, message: Any) -> None:

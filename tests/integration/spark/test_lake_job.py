@@ -34,23 +34,30 @@ def test_the_life_of_a_lake(lake: LakeInstance) -> None:
     lake.send(TRACK, good, unknown, good[:-1], packed, broken)
     old = [lake.value(BEHAVIOUR, behaviour(f"old {number}")) for number in range(6)]
     lake.send(BEHAVIOUR, *old[:3])
-    with lake.running() as service:
+    lake.send(BEHAVIOUR, *[lake.value(BEHAVIOUR, behaviour(name)) for name in ("poisoned", "beside it")])
+    poisoned = lake.value(BEHAVIOUR, behaviour("poisoned too"))
+    with lake.running(STARLING_FAILPOINT="raise_in_write:poisoned") as service:
         lake.settle(service)
         newer = lake.newer_writer(BEHAVIOUR, "region")
-        lake.send(BEHAVIOUR, *[one for value in old[3:] for one in (value, newer.value(value, "eu"))])
+        lake.send(BEHAVIOUR, *[one for value in old[3:] for one in (value, newer.value(value, "eu"))], poisoned)
         lake.settle(service)
         metrics = httpx.get(f"{service.url}/metrics", trust_env=False).text
         assert service.stop() == 0
     events = {(row["name"], row.get("region")) for row in lake.rows("behaviour_events")}
+    events.remove(("beside it", None))
     assert events == {(f"old {number}", None) for number in range(6)} | {(f"old {number}", "eu") for number in range(3, 6)}
-    assert len(lake.rows("behaviour_events")) == 9
+    assert len(lake.rows("behaviour_events")) == 10
     assert [row["call"]["properties"] for row in lake.rows("ingest_items")] == ['{"revenue":1}', '{"revenue":1}']
-    refused = {row["value"]: (row["code"], row["schema_id"]) for row in lake.rows("quarantine")}
+    failed = [row for row in lake.rows("quarantine") if row["code"] == "poison"]
+    assert sorted(lake.name_of(row["value"]) for row in failed) == ["poisoned", "poisoned too"]
+    assert all(row["message"].startswith("ValueError: failpoint write (stack ") for row in failed)
+    refused = {row["value"]: (row["code"], row["schema_id"]) for row in lake.rows("quarantine") if row not in failed}
     assert refused == {
         unknown: ("unknown_schema", UNKNOWN_SCHEMA_ID),
         good[:-1]: ("broken_avro", struct.unpack(">I", good[1:5])[0]),
         broken: ("bad_protobuf", -1),
     }
     assert {tuple(row["headers"][0].values()) for row in lake.rows("quarantine")} == {("correlation_id", b"c")}
-    assert 'starling_lake_rows_total{table="behaviour_events"} 9.0' in metrics
+    assert 'starling_lake_rows_total{table="behaviour_events"} 10.0' in metrics
+    assert 'starling_spark_query_refused_total{code="poison",query="lake"} 2.0' in metrics
     assert 'starling_spark_query_processed_rows_per_second{query="lake"}' in metrics

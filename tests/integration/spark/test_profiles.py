@@ -25,6 +25,7 @@ def test_the_life_of_computed_traits(instance: Instance) -> None:
     _without_a_definition_nothing_is_published_and_nothing_lags(instance)
     _definitions_count_history(instance)
     _bad_records_are_dead_letters_and_other_writers_are_read(instance)
+    _an_event_that_makes_the_fold_raise_is_a_dead_letter(instance)
     _a_late_event_corrects_and_the_clock_ends_windows(instance)
     _definitions_may_come_and_change_at_any_time(instance)
     _records_match_the_contract(instance)
@@ -35,7 +36,8 @@ def _without_a_definition_nothing_is_published_and_nothing_lags(instance: Instan
     instance.event("ann", START_MS, revenue=10, sku="a")
     instance.event("bob", START_MS + DAY_MS, revenue=5)
     instance.send("events", record_key("w", "ann"), b"passed by unread")
-    instance.start()
+    # Every event of this user makes the fold raise, from here on.
+    instance.start(STARLING_FAILPOINT="raise_in_fold:w/poison")
     wait_for(instance.is_ready, 120, instance.log_tail)
     instance.settle()
     assert instance.read("aggregates") == []
@@ -73,6 +75,18 @@ def _bad_records_are_dead_letters_and_other_writers_are_read(instance: Instance)
     assert instance.metric('starling_spark_query_state_rows{query="profiles"}') > 0
 
 
+def _an_event_that_makes_the_fold_raise_is_a_dead_letter(instance: Instance) -> None:
+    before = instance.values()
+    for user in ("dora", "poison", "dora"):
+        instance.event(user, START_MS, revenue=1)
+    instance.settle()
+    assert instance.values() == before | {("dora", "orders"): 2, ("dora", "spent"): 2}
+    letter = instance.read("dead_letters")[-1]
+    assert (letter.record["code"], letter.record["origin_topic"], letter.key) == ("poison", "(fold)", b"w/poison")
+    assert letter.record["message"].startswith("ValueError: failpoint fold (stack ")
+    assert instance.metric('starling_spark_query_refused_total{code="poison",query="profiles"}') == 1
+
+
 def _register_a_newer_writer(instance: Instance) -> int:
     """The schema of a writer that is one version ahead: a field more, at the end."""
     subject = f"{instance.topics['events']}-value"
@@ -108,7 +122,7 @@ def _definitions_may_come_and_change_at_any_time(instance: Instance) -> None:
     # The history is counted again without its intermediate values: ann's earlier sums (10, 12.5) are not published.
     published = [one.record for one in instance.read("aggregates") if one.record["received_at"] > before]
     assert {one["value"] for one in published if (one["user_id"], one["trait_key"]) == ("ann", "spent")} <= {"2.5", "102.5"}
-    assert len(instance.read("dead_letters")) == 3
+    assert sum(one.record["code"] != "poison" for one in instance.read("dead_letters")) == 3
     assert instance.metric("starling_profiles_definitions") == 3
     assert len(list((instance.directory / "checkpoints" / "profiles").iterdir())) == 1
 

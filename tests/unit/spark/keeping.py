@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from starling_spark.jobs.profiles.definitions import Definition, Trait, read_definitions
-from starling_spark.jobs.profiles.folding import Chunk, Clock, Computed, PartitionFold, UserHits
+from starling_spark.jobs.profiles.folding import Chunk, Clock, Computed, PartitionFold, Unfoldable, UserHits
 from starling_spark.jobs.profiles.matches import Event
 from starling_spark.jobs.profiles.plans import compile_traits
 from starling_spark.jobs.profiles.wheel import Slot
@@ -105,7 +105,12 @@ class Partition:
         folding = PartitionFold(self.plans, self.store, self.published_to_ms)
         for chunk in chunks:
             folding.take(chunk)
-        return list(folding.finish(1_000_000 * self._batches))
+        return computed(folding.finish(1_000_000 * self._batches))
+
+
+def computed(finished: Iterable[Computed | Unfoldable]) -> list[Computed]:
+    """Return the values alone."""
+    return [one for one in finished if isinstance(one, Computed)]
 
 
 def values(published: Iterable[Computed]) -> dict[tuple[str, str], Any]:

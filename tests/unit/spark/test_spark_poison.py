@@ -1,27 +1,31 @@
 """A record that makes the code of a job raise is refused, and all other rows are as in a run without it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from starling_common.failpoints import Raising
 from starling_common.settings import Clock
 from starling_common.wire import RegistryUnavailable
 from starling_segments.measures import MeasurePlan
-from starling_spark.jobs.profiles import transform
-from starling_spark.jobs.profiles.folding import Chunk, PartitionFold, Refusal
+from starling_spark.jobs.profiles import folding, transform
+from starling_spark.jobs.profiles.folding import Chunk, Computed, PartitionFold, Refusal, Unfoldable
 from starling_spark.jobs.profiles.matches import ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.outputs import computed_encoder, unpack
 from starling_spark.jobs.profiles.plans import compile_traits
 from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.decoding import REFUSED, Reading, _decoder
 from starling_spark.kafka.sources import RECORDS, Raw
-from tests.unit.spark.keeping import ORDERS, START_MS, Partition, defined, traits, values
+from tests.unit.spark.keeping import DAY_MS, ORDERS, START_MS, Partition, computed, defined, traits, values
 
 
 def _chunk(values: list[bytes], error: Exception | None = None) -> tuple[Chunk, list[tuple[bytes | None, str]]]:
@@ -128,21 +132,89 @@ def test_an_event_that_makes_the_fold_raise_changes_nothing_and_the_others_are_f
 
     chunk = poisoned.chunk(events)
     monkeypatch.setattr(MeasurePlan, "fold", fragile)
-    folding = PartitionFold(poisoned.plans, poisoned.store)
-    with pytest.raises(ZeroDivisionError):
-        folding.take(chunk)
-    assert not folding.has_stored
-    folding = PartitionFold(poisoned.plans, poisoned.store)
-    found = list(folding.take_each(chunk))
+    found, made = _folded(poisoned, [chunk])
     assert [(event.user, event.time_ms - START_MS, event.why.code) for event in found] == [
         ("w/ann", 2, "poison"),
         ("w/cy", 5, "poison"),
     ]
-    computed = list(folding.finish(1_000_000))
     monkeypatch.undo()
     expected = other.batch([event for event in events if event[1] not in poison_ms], START_MS + 5)
-    assert values(computed) | {("cy", "n"): 0} == values(expected) | {("cy", "n"): 0}
-    assert {user: poisoned.store.users[user] for user in other.store.users} == other.store.users
+    assert values(made) == values(expected)
+    assert poisoned.store.users == other.store.users
+
+
+def _folded(partition: Partition, chunks: list[Chunk], raising: Raising | None = None) -> tuple[list[Unfoldable], list[Computed]]:
+    fold = PartitionFold(partition.plans, partition.store, 0, raising)
+    refused = [event for chunk in chunks for event in fold.fold(chunk, msgspec.msgpack.encode(chunk))]
+    finished = list(fold.finish(1_000_000))
+    return [*refused, *(one for one in finished if isinstance(one, Unfoldable))], computed(finished)
+
+
+_EVENTS = st.lists(
+    st.tuples(st.sampled_from(["ann", "bob", "cy"]), st.integers(0, 40), st.integers(-5, 5)), min_size=1, max_size=30
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(events=_EVENTS, sizes=st.lists(st.integers(1, 7), min_size=30, max_size=30), most=st.integers(1, 3), data=st.data())
+def test_whatever_events_make_the_fold_raise_all_others_give_the_same_values(
+    events: list[tuple[str, int, int]], sizes: list[int], most: int, data: st.DataObject
+) -> None:
+    """Over all chunk boundaries, and with states that are stored in the middle of the batch."""
+    poisonous = data.draw(st.sets(st.sampled_from(range(len(events)))))
+    spent = {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"}
+    poisoned, other = (Partition(defined("spent", spent), defined("n", ORDERS)) for _ in range(2))
+    all_events = [
+        (user, START_MS + day * DAY_MS + number, "Order Completed", {"revenue": revenue})
+        for number, (user, day, revenue) in enumerate(events)
+    ]
+    end_ms = max(event[1] for event in all_events)
+    raised = {all_events[number][1] for number in poisonous}
+    fold = MeasurePlan.fold
+
+    def fragile(measures: MeasurePlan, state: Any, happened: tuple[int, Any], now: int) -> None:
+        fold(measures, state, happened, now)
+        if happened[0] in raised:
+            raise RecursionError("too deep")
+
+    left, chunks = list(all_events), []
+    for size in sizes:
+        some, left = left[:size], left[size:]
+        chunks.append(poisoned.chunk(some, end_ms))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MeasurePlan, "fold", fragile)
+        patch.setattr(folding, "MAX_USERS_IN_MEMORY", most)
+        refused, made = _folded(poisoned, chunks)
+    assert sorted(event.time_ms for event in refused) == sorted(raised)
+    _, expected = _folded(other, [other.chunk([event for event in all_events if event[1] not in raised], end_ms)])
+    assert values(made) == values(expected)
+    for days in (1, 20, 31):
+        assert values(poisoned.batch([], end_ms + days * DAY_MS)) == values(other.batch([], end_ms + days * DAY_MS))
+
+
+def test_a_user_whose_values_raise_holds_back_no_other() -> None:
+    partition = Partition(defined("n", ORDERS))
+    raising = Raising.of("raise_in_values:w/bob")
+    refused, made = _folded(partition, [partition.chunk(_orders("ann", "bob", "cy"))], raising)
+    assert [(one.user, one.why.code) for one in refused] == [("w/bob", "poison")]
+    assert values(made) == {("ann", "n"): 1, ("cy", "n"): 1}
+    # The user's state is complete: the next event gives the value of all of them.
+    assert values(partition.batch(_orders("bob"), START_MS + 9)) == {("bob", "n"): 2}
+
+
+def test_a_trait_that_cannot_be_evaluated_holds_back_no_other_trait() -> None:
+    partition = Partition(defined("n", ORDERS), defined("days", {**ORDERS, "measure": {"days": True}}))
+    plan = partition.plans["w"]
+
+    def fragile(_state: Any, _now_ms: int) -> Any:
+        raise OverflowError("too many days")
+
+    good, days = plan.readings
+    assert days is not None
+    partition.plans = {"w": replace(plan, readings=(good, replace(days, read=fragile)))}
+    refused, made = _folded(partition, [partition.chunk(_orders("ann"))])
+    assert [(one.user, "the computed trait days: OverflowError" in one.why.message) for one in refused] == [("w/ann", True)]
+    assert values(made) == {("ann", "n"): 1}
 
 
 def test_the_job_writes_the_dead_letter_of_an_event_that_it_cannot_fold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ def test_a_different_record_has_another_id(changed: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, RECORDS_PER_PACK, 2 * RECORDS_PER_PACK + 1])
 def test_records_are_unpacked_as_they_were_packed(count: int) -> None:
-    rows = [("t", number % 3, None if number % 2 else b"k", b"v%d" % number, number, f"c{number}") for number in range(count)]
+    rows = [("t", number % 3, None if number % 2 else b"k", b"v%d" % number, number, f"c{number}", None) for number in range(count)]
     outputs = OutputBatches()
     for row in rows:
         outputs.add(row)

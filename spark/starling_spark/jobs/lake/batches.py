@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from starling_common.telemetry.logs import log
 from starling_common.wire import Registry, RegistryUnavailable
-from starling_spark.jobs.lake.by_files import Reread, by_files
+from starling_spark.jobs.lake.by_files import Counted, Reread, by_files
 from starling_spark.jobs.lake.by_rows import by_rows
 from starling_spark.jobs.lake.transform import columns
 from starling_spark.kafka.codec import newest_schemas
@@ -39,11 +39,19 @@ class LakeWriter:
     when the micro-batches have none.
     """
 
-    def __init__(self, lake: Lake, tables: tuple[LakeTable, ...], source: Source, reread: Reread | None = None) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        tables: tuple[LakeTable, ...],
+        source: Source,
+        reread: Reread | None = None,
+        counted: Counted = lambda _: None,
+    ) -> None:
         self._lake = lake
         self._tables = tables
         self._source = source
         self._reread = reread
+        self._counted = counted
         self._opened: Opened | None = None
 
     def open(self) -> Opened:
@@ -78,5 +86,5 @@ class LakeWriter:
         """
         opened = self.open()
         if not opened.is_directory:
-            return by_rows(self._lake, self._tables, batch, opened)
-        return by_files(self._lake, self._tables, batch, opened, self._reread or (lambda _: batch))
+            return by_rows(self._lake, self._tables, batch, opened, self._counted)
+        return by_files(self._lake, self._tables, batch, opened, self._reread or (lambda _: batch), self._counted)

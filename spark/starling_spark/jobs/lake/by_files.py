@@ -1,5 +1,6 @@
 """Adapter: a micro-batch into a lake in a directory. The workers write the files, the driver commits them."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -12,13 +13,18 @@ from starling_spark.lakehouse.opened import Opened
 from starling_spark.lakehouse.positions import Position, TopicPartition
 from starling_spark.lakehouse.tables import QUARANTINE, LakeTable
 
+Counted: TypeAlias = Callable[[Mapping[str, int]], None]
+"""Counts the records that a committed batch refused, by code."""
+
 Reread: TypeAlias = Callable[[Mapping[TopicPartition, tuple[int, int]]], DataFrame]
 """Returns `sources.RECORDS` of each (topic, partition), from the first offset to before the second, or more of them."""
 
 _REPEATING = ("workspace", "origin_topic", "origin_partition")
 
 
-def by_files(lake: Lake, tables: Sequence[LakeTable], batch: DataFrame, opened: Opened, reread: Reread) -> dict[str, int]:
+def by_files(
+    lake: Lake, tables: Sequence[LakeTable], batch: DataFrame, opened: Opened, reread: Reread, counted: Counted = lambda _: None
+) -> dict[str, int]:
     """Write a micro-batch, and return the number of rows by table with input. `reread` reads refused records with their headers."""
     targets = {table.name: _target(lake, table.name, table.sorted_by, (table.kind, *table.sorted_by[:-1])) for table in tables}
     quarantine = _target(lake, QUARANTINE, (), ("code",))
@@ -35,6 +41,10 @@ def by_files(lake: Lake, tables: Sequence[LakeTable], batch: DataFrame, opened: 
     if result.refused:
         files = write_refused(reread(_spans(result.refused)), quarantine, result.refused)
         written[QUARANTINE] = _commit(lake, quarantine, files, ends)
+        codes: Counter[str] = Counter()
+        for one in result.refused:
+            codes[one.why.code] += len(one.offsets)
+        counted(codes)
     for table in tables:
         own = {partition: end for partition, end in ends.items() if partition[0] in table.topics}
         if own:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, types
 
+from starling_spark.jobs.lake.by_files import Counted
 from starling_spark.jobs.lake.transform import beyond, read, refused, rows, spans
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.opened import Opened
@@ -17,7 +18,9 @@ from starling_spark.lakehouse.positions import Position, Span, TopicPartition, a
 from starling_spark.lakehouse.tables import QUARANTINE, LakeTable
 
 
-def by_rows(lake: Lake, tables: Sequence[LakeTable], batch: DataFrame, opened: Opened) -> dict[str, int]:
+def by_rows(
+    lake: Lake, tables: Sequence[LakeTable], batch: DataFrame, opened: Opened, counted: Counted = lambda _: None
+) -> dict[str, int]:
     """Write a micro-batch, and return the number of rows by table with input."""
     persisted = [batch.persist(StorageLevel.MEMORY_AND_DISK)]
     try:
@@ -33,7 +36,7 @@ def by_rows(lake: Lake, tables: Sequence[LakeTable], batch: DataFrame, opened: O
                 parts.append(part)
         # The quarantine is committed first, from the same decoding: a repeated batch may decode a record whose schema is
         # registered by then.
-        count = _quarantine(lake, parts, quarantined)
+        count = _quarantine(lake, parts, quarantined, counted)
         if count:
             written[QUARANTINE] = count
         for part in parts:
@@ -70,10 +73,12 @@ def _write(lake: Lake, part: _Part) -> int:
     return lake.append(part.table.name, rows(found, part.columns), after(part.position, part.own))
 
 
-def _quarantine(lake: Lake, parts: Sequence[_Part], position: Position) -> int:
+def _quarantine(lake: Lake, parts: Sequence[_Part], position: Position, counted: Counted) -> int:
     quarantined = [refused(beyond(part.found, partly_in(position, part.own))) for part in parts]
     own = {partition: span for part in parts for partition, span in part.own.items()}
     found = reduce(DataFrame.unionByName, quarantined) if quarantined else None
     if found is None or is_in(position, own) or found.isEmpty():
         return 0
-    return lake.append(QUARANTINE, found, after(position, own))
+    count = lake.append(QUARANTINE, found, after(position, own))
+    counted({row["code"]: row["count"] for row in found.groupBy("code").count().collect()})
+    return count

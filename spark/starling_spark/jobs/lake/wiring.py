@@ -15,7 +15,7 @@ from starling_spark.kafka.groups import GroupOffsets
 from starling_spark.kafka.sources import kafka_spans
 from starling_spark.lakehouse.access import lake_tables, opened, upkeep_of
 from starling_spark.lakehouse.settings import LakeSettings
-from starling_spark.session.query_metrics import QueryMetrics
+from starling_spark.session.query_metrics import QueryMetrics, count_refused
 from starling_spark.session.running import Follower, Running
 
 
@@ -36,9 +36,10 @@ def run_lake(settings: LakeSettings, stopping: Event) -> None:
         spark, lake = stack.enter_context(opened(settings))
         tables = lake_tables(settings)
         reread = partial(kafka_spans, spark, settings.kafka.brokers)
-        writer = LakeWriter(lake, tables, Source(Registry(settings.registry.url), settings.registry.url), reread)
+        source = Source(Registry(settings.registry.url), settings.registry.url)
+        writer = LakeWriter(lake, tables, source, reread, partial(count_refused, metrics, "lake"))
         with_headers = not writer.open().is_directory
         upkeep = upkeep_of(lake, tables, settings, metrics)
         batches = Batches(writer, upkeep, metrics, settings.lake_upkeep_minutes * 60)
         query = start(spark, settings, tables, batches, headers=with_headers)
-        follower.follow([Running(query, QueryMetrics(metrics, "lake"))], stopping, settings.lake_stop_seconds)
+        follower.follow([Running("lake", query, QueryMetrics(metrics, "lake"))], stopping, settings.lake_stop_seconds)

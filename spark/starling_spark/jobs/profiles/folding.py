@@ -4,11 +4,12 @@ Each partition has its own stream time: the highest event time in it, advanced b
 the configured clock.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from starling_common.failpoints import Raising
 from starling_common.failures import is_of_installation, poison
 from starling_common.outcome import Refused
 from starling_common.values import split_key
@@ -18,7 +19,7 @@ from starling_spark.jobs.profiles.traits import UserTraits, Value, changed_value
 from starling_spark.jobs.profiles.wheel import Slot, reached, slot_for
 
 MAX_USERS_IN_MEMORY = 20_000
-"""States in memory while one partition's batch is folded; a backlog of millions is folded in passes of this size."""
+"""States in memory while one partition's batch is folded, and those of one chunk; a backlog of millions is folded in passes."""
 
 Hit = tuple[int, int, list[tuple[int, Any]]]
 """A matching event: its time, the stream time of its arrival, and the payload for each leaf."""
@@ -32,12 +33,13 @@ class UserHits(msgspec.Struct, array_like=True, gc=False):
 
 
 class Refusal(msgspec.Struct, array_like=True):
-    """An encoded dead letter."""
+    """An encoded dead letter, and its code."""
 
     key: bytes | None
     value: bytes
     timestamp_ms: int
     correlation_id: str
+    code: str = ""
 
 
 class Chunk(msgspec.Struct, array_like=True):
@@ -50,6 +52,14 @@ class Chunk(msgspec.Struct, array_like=True):
     moved_by: str
     users: dict[str, UserHits]
     refused: list[Refusal]
+
+
+_CHUNK = msgspec.msgpack.Decoder(Chunk)
+
+
+def decode_chunk(data: bytes) -> Chunk:
+    """Return the chunk of bytes."""
+    return _CHUNK.decode(data)
 
 
 class Clock(msgspec.Struct, array_like=True):
@@ -103,7 +113,7 @@ class Store(Protocol):
 
 
 class Unfoldable(NamedTuple):
-    """An event that makes the fold raise. `user`: `workspace/user`."""
+    """An event that makes the fold raise, or a user whose values or state make the job raise. `user`: `workspace/user`."""
 
     user: str
     time_ms: int
@@ -120,10 +130,16 @@ class _LoadedUser(msgspec.Struct):
 
 
 class PartitionFold:
-    """Folds one partition of one micro-batch: `take` each chunk, then `finish` once."""
+    """Folds one partition of one micro-batch: `fold` each chunk, then `finish` once."""
 
-    def __init__(self, plans: Mapping[str, TraitPlan], store: Store, published_to_ms: int = 0) -> None:
-        """`plans`: by workspace. `published_to_ms`: the partition's stream time at the last value of an earlier query."""
+    def __init__(
+        self, plans: Mapping[str, TraitPlan], store: Store, published_to_ms: int = 0, raising: Raising | None = None
+    ) -> None:
+        """`plans`: by workspace. `published_to_ms`: the partition's stream time at the last value of an earlier query.
+
+        `raising`: the failpoint of the process, which may be `fold` or `values`.
+        """
+        self._raising = raising
         self._plans = plans
         self._store = store
         self._published_to_ms = published_to_ms
@@ -132,18 +148,77 @@ class PartitionFold:
         self._users: dict[str, _LoadedUser] = {}
         self._touched: dict[str, str] = {}
         self._filings: dict[Slot, list[str]] = {}
-        self.has_stored = False
-        """Whether states were stored: the batch cannot be folded again then."""
+        self._at = ""
+        """The user whose events are folded, or whose state is encoded."""
+        self._fragile: set[str] = set()
+        """Users at whom the fold has raised."""
+        self._since: list[bytes] = []
+        """The chunks since states were last stored; they are folded again when one of them raises."""
+        self._before = (self._clock.now_ms, self._clock.moved_by, dict(self._touched))
+
+    def fold(self, chunk: Chunk, encoded: bytes) -> list[Unfoldable]:
+        """Fold a chunk, and return its events that make the fold raise twice; they change nothing. `encoded`: its bytes.
+
+        Raises: failures of the installation.
+        """
+        try:
+            if len(self._users) >= MAX_USERS_IN_MEMORY:
+                self._checkpoint()
+            unfoldable = self._take(chunk)
+        except Exception as cause:
+            if is_of_installation(cause):
+                raise
+            return self._fold_again(chunk)
+        self._since.append(encoded)
+        return unfoldable
+
+    def _fold_again(self, chunk: Chunk) -> list[Unfoldable]:
+        """Fold the chunks since states were last stored again, and this one, users that raise event by event; store the states."""
+        while True:
+            fragile = self._raising_users(chunk) - self._fragile
+            self._fragile |= fragile
+            self._users.clear()
+            self._clock.now_ms, self._clock.moved_by, self._touched = *self._before[:2], dict(self._before[2])
+            try:
+                for encoded in self._since:
+                    self._take(decode_chunk(encoded))
+                unfoldable = self._take(chunk)
+                self._checkpoint()
+            except Exception as cause:
+                if is_of_installation(cause) or not fragile:
+                    raise
+            else:
+                return unfoldable
+
+    def _raising_users(self, chunk: Chunk) -> set[str]:
+        """Return the user at whom the fold raised, and others of the chunk at whom it raises. All states are invalid afterwards."""
+        found = {self._at}
+        for name, hits in chunk.users.items():
+            try:
+                self.take(Chunk(0, "", {name: hits}, []))
+            except Exception as cause:
+                if is_of_installation(cause):
+                    raise
+                found.add(name)
+        return found
+
+    def _checkpoint(self) -> None:
+        self._store_users(self._encoded_users())
+        self._since.clear()
+        self._before = (self._clock.now_ms, self._clock.moved_by, dict(self._touched))
 
     def take(self, chunk: Chunk) -> None:
         """Fold a chunk's hits, and advance stream time; it never decreases."""
         began_ms = self._clock.now_ms
         for name, user_hits in chunk.users.items():
+            self._at = name
             self._touched[name] = user_hits.correlation_id
             user = self._user(name)
             fold, state, numbers = user.plan.measures.fold, user.traits.state, user.numbers
             first_mark = len(user.plan.measures.leaves)
             for time_ms, now_ms, matches in user_hits.hits:
+                if self._raising is not None:
+                    self._raising.passed("fold", f"{name} {time_ms} {matches}".encode())
                 fold(state, (time_ms, matches), max(began_ms, now_ms))
                 for number, payload in matches:
                     # A leaf ignores an event without its property; a mark has no payload.
@@ -152,25 +227,43 @@ class PartitionFold:
         if chunk.now_ms >= self._clock.now_ms:
             self._clock.now_ms, self._clock.moved_by = chunk.now_ms, chunk.moved_by
 
-    def take_each(self, chunk: Chunk) -> Iterator[Unfoldable]:
-        """As `take`, after it raised in another fold of the same batch: yield the events that raise, which change nothing.
+    def _take(self, chunk: Chunk) -> list[Unfoldable]:
+        """As `take`, event by event for the users at whom the fold has raised. Return the events that raise."""
+        fragile = self._fragile.intersection(chunk.users)
+        if not fragile:
+            self.take(chunk)
+            return []
+        unfoldable = [event for name in sorted(fragile) for event in self._take_each(name, chunk.users[name])]
+        others = {name: hits for name, hits in chunk.users.items() if name not in fragile}
+        self.take(Chunk(chunk.now_ms, chunk.moved_by, others, []))
+        return unfoldable
 
-        Each event needs a copy of its user's state, so this is slow.
+    def _take_each(self, name: str, user_hits: UserHits) -> Iterator[Unfoldable]:
+        """Yield the events that raise, or make the state unstorable; they change nothing. Each event needs a copy of the state."""
+        for hit in user_hits.hits:
+            user, touched = self._user(name), self._touched.get(name)
+            kept, numbers = encode_user(user.traits), set(user.numbers)
+            try:
+                self.take(Chunk(0, "", {name: UserHits(user_hits.correlation_id, [hit])}, []))
+                encode_user(user.traits)
+            except Exception as cause:
+                if is_of_installation(cause):
+                    raise
+                user.traits, user.numbers = decode_user(kept), numbers
+                self._touch(name, touched)
+                yield Unfoldable(name, hit[0], user_hits.correlation_id, poison(cause))
+
+    def _touch(self, name: str, correlation_id: str | None) -> None:
+        if correlation_id is None:
+            self._touched.pop(name, None)
+        else:
+            self._touched[name] = correlation_id
+
+    def finish(self, wall_clock_micros: int) -> Iterator[Computed | Unfoldable]:
+        """Yield every changed value at the current stream time. The state is stored when the iterator is exhausted.
+
+        A user whose values or state make the code raise is yielded as unfoldable; published values and the stored state stay.
         """
-        for name, user_hits in chunk.users.items():
-            for hit in user_hits.hits:
-                kept = encode_user(self._user(name).traits)
-                try:
-                    self.take(Chunk(0, "", {name: UserHits(user_hits.correlation_id, [hit])}, []))
-                except Exception as cause:
-                    if is_of_installation(cause):
-                        raise
-                    self._user(name).traits = decode_user(kept)
-                    yield Unfoldable(name, hit[0], user_hits.correlation_id, poison(cause))
-        self.take(Chunk(chunk.now_ms, chunk.moved_by, {}, []))
-
-    def finish(self, wall_clock_micros: int) -> Iterator[Computed]:
-        """Yield every changed value at the current stream time. The state is stored when the iterator is exhausted."""
         clock = self._clock
         # The normalizer drops a value that is older than the published one, and the clock records up to it may be deleted.
         clock.now_ms = max(clock.now_ms, self._published_to_ms)
@@ -178,17 +271,35 @@ class PartitionFold:
         published = self._take_published()
         clock.received_at = max(clock.received_at, wall_clock_micros - 1)
         for name, correlation_id in self._touched.items():
-            user = self._user(name)
-            mark_due(user.traits, user.plan, user.numbers, clock.now_ms)
-            user.numbers.clear()
-            values = changed_values(user.traits, user.plan, clock.now_ms, republish=self._republishes)
-            for index, text in values + _withdrawn(user.plan, values) if name in published else values:
+            yield from self._make_room(MAX_USERS_IN_MEMORY)
+            user, failed = self._user(name), dict[int, Exception]()
+            values = self._values(name, user, failed)
+            if isinstance(values, Refused):
+                yield Unfoldable(name, clock.now_ms, correlation_id, values)
+                continue
+            for index, text in values + _withdrawn(user.plan, values, failed) if name in published else values:
                 clock.received_at += 1
                 yield Computed(name, user.plan.traits[index], text, clock.now_ms, clock.received_at, correlation_id)
+            for index, cause in failed.items():
+                yield Unfoldable(name, clock.now_ms, correlation_id, _of_trait(user.plan.traits[index], cause))
             self._file(name, user.traits)
-        self._make_room(0)
+        yield from self._make_room(0)
         self._store_filings()
         self._store.put_clock(clock)
+
+    def _values(self, name: str, user: _LoadedUser, failed: dict[int, Exception]) -> list[Value] | Refused:
+        """Return the changed values of a user, or why they cannot be computed at all."""
+        now_ms = self._clock.now_ms
+        try:
+            if self._raising is not None:
+                self._raising.passed("values", name.encode())
+            mark_due(user.traits, user.plan, user.numbers, now_ms)
+            user.numbers.clear()
+            return changed_values(user.traits, user.plan, now_ms, failed, republish=self._republishes)
+        except Exception as cause:
+            if is_of_installation(cause):
+                raise
+            return poison(cause)
 
     def _take_published(self) -> set[str]:
         if not self._republishes:
@@ -201,19 +312,36 @@ class PartitionFold:
     def _user(self, name: str) -> _LoadedUser:
         user = self._users.get(name)
         if user is None:
-            self._make_room(MAX_USERS_IN_MEMORY)
             data = None if self._clock.is_new else self._store.user(name)
             state = UserTraits() if data is None else decode_user(data)
             user = self._users[name] = _LoadedUser(state, self._plans[_workspace(name)], set())
         return user
 
-    def _make_room(self, most: int) -> None:
+    def _make_room(self, most: int) -> Iterator[Unfoldable]:
+        """Store the users in memory if they are as many; yield those whose state cannot be encoded, and keep their stored state."""
         if not self._users or len(self._users) < most:
             return
-        self.has_stored = True
+        failed: dict[str, Exception] = {}
+        self._store_users(self._encoded_users(failed))
+        for name, cause in failed.items():
+            yield Unfoldable(name, self._clock.now_ms, self._touched.get(name, ""), poison(cause))
+
+    def _encoded_users(self, failed: dict[str, Exception] | None = None) -> dict[str, bytes | None]:
+        encoded: dict[str, bytes | None] = {}
         for name, user in self._users.items():
-            mark_due(user.traits, user.plan, user.numbers, self._clock.now_ms)
-            self._store.put_user(name, None if user.traits.is_empty else encode_user(user.traits))
+            self._at = name
+            try:
+                mark_due(user.traits, user.plan, user.numbers, self._clock.now_ms)
+                encoded[name] = None if user.traits.is_empty else encode_user(user.traits)
+            except Exception as cause:
+                if failed is None or is_of_installation(cause):
+                    raise
+                failed[name] = cause
+        return encoded
+
+    def _store_users(self, encoded: Mapping[str, bytes | None]) -> None:
+        for name, state in encoded.items():
+            self._store.put_user(name, state)
         self._users.clear()
         self._clock.is_new = False
 
@@ -245,9 +373,14 @@ class PartitionFold:
             self._clock.slots.add(slot)
 
 
-def _withdrawn(plan: TraitPlan, values: Iterable[Value]) -> list[Value]:
+def _of_trait(trait: Trait, cause: Exception) -> Refused:
+    why = poison(cause)
+    return Refused(why.code, f"the computed trait {trait.key}: {why.message}")
+
+
+def _withdrawn(plan: TraitPlan, values: Iterable[Value], failed: Collection[int]) -> list[Value]:
     """Return no value for each trait without a value in `values`: a deleted event may have produced a published one."""
-    indexes = {index for index, _ in values}
+    indexes = {index for index, _ in values}.union(failed)
     return [(index, None) for index in range(len(plan.traits)) if index not in indexes]
 
 

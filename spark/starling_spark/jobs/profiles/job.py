@@ -23,7 +23,7 @@ from starling_spark.jobs.profiles.published import Published
 from starling_spark.jobs.profiles.queries import Batch, Observers, QueryOptions, TraitQuery
 from starling_spark.jobs.profiles.transform import Job
 from starling_spark.kafka.groups import Ends
-from starling_spark.session.query_metrics import QueryMetrics
+from starling_spark.session.query_metrics import QueryMetrics, count_refused
 
 _QUERY = "profiles"
 """The label of the metrics; Spark's name of the query changes with the definitions."""
@@ -140,6 +140,7 @@ class ProfilesJob:
         rows = self._dependencies.metrics.counter("starling_profiles_rows_total")
         rows.labels("computed").inc(batch.published.get(self._plain.topics.aggregates, 0))
         rows.labels("refused").inc(batch.published.get(self._plain.topics.dead_letters, 0))
+        count_refused(self._dependencies.metrics, _QUERY, batch.refused)
         self._dependencies.metrics.histogram("starling_profiles_batch_seconds").observe(batch.seconds)
 
     def _set_state(self, state: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from starling_common.failpoints import Raising
 from starling_common.failures import is_of_installation, poison
 from starling_common.settings import Clock as ClockMode
 from starling_common.values import record_key
@@ -78,9 +79,11 @@ class RecordDecoders:
 class ChunkBuilder:
     """Gathers one run of records, in the order of their offsets."""
 
-    def __init__(self, decoders: RecordDecoders, plans: Mapping[str, TraitPlan]) -> None:
+    def __init__(self, decoders: RecordDecoders, plans: Mapping[str, TraitPlan], raising: Raising | None = None) -> None:
+        """`raising`: the failpoint of the process, which may be `match`."""
         self._decoders = decoders
         self._plans = plans
+        self._raising = raising
         self._chunks: dict[int, Chunk] = {}
 
     def add(
@@ -132,6 +135,8 @@ class ChunkBuilder:
     def _take_event(self, chunk: Chunk, timestamp_ms: int, fields: tuple[Any, ...]) -> None:
         workspace, user_id, name, time_ms, correlation_id, *texts = fields
         plan = self._plans.get(workspace)
+        if self._raising is not None:
+            self._raising.passed("match", str(fields).encode())
         # An event that raises changes nothing: the chunk is changed after everything that depends on the event.
         matches = None if plan is None else plan.measures.matches(Event(name, time_ms, texts))
         key = record_key(workspace, user_id).decode() if matches else ""

@@ -22,6 +22,7 @@ _SCHEMA: Final = pa.schema(
         ("value", pa.binary()),
         ("timestamp_ms", pa.int64()),
         ("correlation_id", pa.string()),
+        ("refused", pa.string()),
     ]
 )
 """`sinks.OUTPUT` in Arrow."""

@@ -5,11 +5,13 @@ The aggregates are those of the segment language, so a trait has the value that 
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from starling_common.failures import is_of_installation
 from starling_segments import UserState, dec_hook, enc_hook
+from starling_segments.measures import CompiledMeasure
 from starling_spark.jobs.profiles.plans import TraitPlan
 
 FORMAT: Final = 3
@@ -64,22 +66,29 @@ def mark_due(user: UserTraits, plan: TraitPlan, numbers: Iterable[int], now_ms: 
             due[index] = now_ms
 
 
-def changed_values(user: UserTraits, plan: TraitPlan, now_ms: int, *, republish: bool = False) -> list[Value]:
+def changed_values(
+    user: UserTraits, plan: TraitPlan, now_ms: int, failed: dict[int, Exception] | None = None, *, republish: bool = False
+) -> list[Value]:
     """Return each value at `now_ms` that differs from the last published one, and mark it as published.
 
     Only due traits are evaluated. Afterwards all of `due` is later than `now_ms`, and a trait with an empty window, whose
     value is published, is deleted: a state contains the contents of windows, and lifetimes. `republish`: the first value of a
-    trait is published even if it is the value of no match.
+    trait is published even if it is the value of no match. A trait whose evaluation raises twice is put into `failed`; it keeps its
+    published value, and is due again after the user's next match.
     """
     mark_due(user, plan, plan.measures.settle(user.state, now_ms), now_ms)
     due, published, changed = user.due, user.published, []
     empty: set[int] = set()
     for index in [index for index, instant in due.items() if instant <= now_ms]:
         reading = plan.readings[index]
-        value, next_ms = None, None
-        if reading is not None:
-            value, next_ms = reading.read(user.state, now_ms)
-        text = None if value is None else _TEXT.encode(value).decode()
+        try:
+            value, text, next_ms = _evaluated(reading, user.state, now_ms)
+        except Exception as cause:
+            if failed is None or is_of_installation(cause):
+                raise
+            failed[index] = cause
+            del due[index]
+            continue
         mark = text if text is None else _mark(text)
         is_of_no_match = value == (None if reading is None else reading.default)
         # The value of no match is not published to a user without a value, but an earlier query may have published one.
@@ -95,6 +104,19 @@ def changed_values(user: UserTraits, plan: TraitPlan, now_ms: int, *, republish:
     if empty:
         _forget(user, plan, empty)
     return changed
+
+
+def _evaluated(reading: CompiledMeasure | None, state: UserState, now_ms: int) -> tuple[Any, str | None, int | None]:
+    """Return the value, its JSON text, and the instant of its next evaluation. An evaluation that raises is repeated once."""
+    if reading is None:
+        return None, None, None
+    try:
+        value, next_ms = reading.read(state, now_ms)
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+        value, next_ms = reading.read(state, now_ms)
+    return value, None if value is None else _TEXT.encode(value).decode(), next_ms
 
 
 def _forget(user: UserTraits, plan: TraitPlan, empty: Iterable[int]) -> None:

@@ -16,14 +16,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, types
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from starling_common.failures import is_of_installation
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import FOLD_ORIGIN, SourceRecord, dead_letter, letter_correlation_id
 from starling_common.settings import Clock as ClockMode
 from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import FieldReader
+from starling_spark.failpoints import raising, raising_before
 from starling_spark.jobs.profiles.definitions import Definition, read_definitions
-from starling_spark.jobs.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal, Unfoldable
+from starling_spark.jobs.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal, Unfoldable, decode_chunk
 from starling_spark.jobs.profiles.matches import EVENT_FIELDS, ChunkBuilder, RecordDecoders
 from starling_spark.jobs.profiles.outputs import OutputBatches, computed_encoder, unpack
 from starling_spark.jobs.profiles.plans import TraitPlan, compile_traits
@@ -105,7 +105,7 @@ def _match(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordB
         plans = _plans(job.definitions)
         decoders = _decoders(job, plans)
         for batch in batches:
-            chunks = _chunks(batch, ChunkBuilder(decoders, plans))
+            chunks = _chunks(batch, ChunkBuilder(decoders, plans, raising()))
             encoded = [msgspec.msgpack.encode(chunk) for chunk in chunks.values()]
             yield pa.RecordBatch.from_pydict({"partition": list(chunks), "chunk": encoded}, _CHUNKS_IN_ARROW)
 
@@ -138,12 +138,12 @@ def _decoders(job: Job, plans: Mapping[str, TraitPlan]) -> RecordDecoders:
             return None
         if job.brokers:
             raw = raw._replace(headers=header_reader.of(raw.topic or "", raw.partition, raw.offset))
-        return Refusal(*letter(raw, STAGE, Refused(code, message), wire, topics.dead_letters))
+        return Refusal(*letter(raw, STAGE, Refused(code, message), wire, topics.dead_letters), code)
 
     read_event = FieldReader(wire.codec(topics.events), (*EVENT_FIELDS, *_more_fields(plans)))
     read_clock = FieldReader(wire.codec(topics.clock), ("instant", "correlation_id"))
     not_before_ms = job.started_ms if job.clock is ClockMode.WALL else 0
-    return RecordDecoders(topics.events, job.clock, not_before_ms, read_event, read_clock, refuse)
+    return RecordDecoders(topics.events, job.clock, not_before_ms, raising_before("decode", read_event), read_clock, refuse)
 
 
 def _more_fields(plans: Mapping[str, TraitPlan]) -> tuple[str, ...]:
@@ -182,56 +182,41 @@ class _Processor(StatefulProcessor):
         timerValues: Any,  # noqa: ARG002, N803 - Spark's name
     ) -> Iterator[Row]:
         """Fold one partition of a micro-batch, and yield packs of records."""
-        outputs = OutputBatches()
-        encoded: list[bytes] = []
-        refused: list[Refusal] = []
-        folding, is_failed = self._fold(key[0]), False
+        outputs, partition = OutputBatches(), key[0]
+        folding = PartitionFold(self._plans, self._store, self._published_to.get(partition, 0), raising())
         for row in rows:
-            encoded.append(row["chunk"])
-            if is_failed:
-                continue
-            chunk = msgspec.msgpack.decode(encoded[-1], type=Chunk)
-            refused += chunk.refused
-            try:
-                folding.take(chunk)
-            except Exception as cause:
-                if is_of_installation(cause) or folding.has_stored:
-                    raise
-                is_failed = True
-        if is_failed:
-            folding, refused = self._fold(key[0]), []
-            for text in encoded:
-                chunk = msgspec.msgpack.decode(text, type=Chunk)
-                refused += chunk.refused
-                refused += [self._unfoldable(key[0], event) for event in folding.take_each(chunk)]
-        for refusal in refused:
-            outputs.add(self._refused(refusal))
-        for computed in folding.finish(wall_clock_micros()):
-            outputs.add(self._computed(key[0], computed))
+            encoded = row["chunk"]
+            chunk = decode_chunk(encoded)
+            for refusal in chunk.refused:
+                outputs.add(self._refused(refusal))
+            for event in folding.fold(chunk, encoded):
+                outputs.add(self._refused(self._unfoldable(partition, event)))
+        for one in folding.finish(wall_clock_micros()):
+            if isinstance(one, Computed):
+                outputs.add(self._computed(partition, one))
+            else:
+                outputs.add(self._refused(self._unfoldable(partition, one)))
         for packed in outputs.packed():
             yield Row(packed=packed)
 
     def close(self) -> None:
         """Do nothing: there are no resources to release."""
 
-    def _fold(self, partition: int) -> PartitionFold:
-        return PartitionFold(self._plans, self._store, self._published_to.get(partition, 0))
-
     def _unfoldable(self, partition: int, event: Unfoldable) -> Refusal:
-        """Return the dead letter of an event that makes the fold raise. A chunk has only what its traits need of an event."""
+        """Return the dead letter of an event, or of a user's values. A chunk has only what its traits need of an event."""
         fields = {"correlation_id": event.correlation_id}
         source = SourceRecord(FOLD_ORIGIN, partition, -1, event.user.encode(), b"", (), max(0, event.time_ms) * 1000, fields)
         codec = self._job.wire.codec(self._job.topics.dead_letters)
         value = codec.encode(dead_letter(STAGE, source, event.why, wall_clock_micros() // 1000))
-        return Refusal(source.key, value, source.received_at // 1000, letter_correlation_id(source))
+        return Refusal(source.key, value, source.received_at // 1000, letter_correlation_id(source), event.why.code)
 
     def _refused(self, refusal: Refusal) -> tuple[Any, ...]:
         topic = self._job.topics.dead_letters
-        return topic, -1, refusal.key, refusal.value, refusal.timestamp_ms, refusal.correlation_id
+        return topic, -1, refusal.key, refusal.value, refusal.timestamp_ms, refusal.correlation_id, refusal.code
 
     def _computed(self, partition: int, computed: Computed) -> tuple[Any, ...]:
         key, topic = computed.user.encode(), self._job.topics.aggregates
-        return topic, partition, key, self._encode(computed), computed.received_at // 1000, computed.correlation_id
+        return topic, partition, key, self._encode(computed), computed.received_at // 1000, computed.correlation_id, None
 
 
 class _SparkStore:
