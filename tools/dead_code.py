@@ -84,6 +84,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "models.py:window_start": _FIELD,
     "models.py:window_end": _FIELD,
     "models.py:asked": _FIELD,
+    "models.py:records_refused": _FIELD,
     "models.py:success": _FIELD,
     "models.py:used_by": _FIELD,
     "models.py:updated_at": _FIELD,

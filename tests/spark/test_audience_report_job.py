@@ -119,7 +119,9 @@ def instance(stack: Stack, tmp_path: Path) -> Iterator[ReportInstance]:
         made.remove()
 
 
-def test_the_life_of_a_report(spark: SparkSession, instance: ReportInstance, tmp_path: Path) -> None:
+def test_the_life_of_a_report(
+    spark: SparkSession, instance: ReportInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Ann entered so long ago that the feed has forgotten it; the state topic has not.
     instance.changed("ann", "s", 1, "2026-03-08T22:59:59Z", MEMBERSHIP_STATE)
     instance.changed("bob", "s", 1, "2026-03-08T23:00:00Z", MEMBERSHIP, MEMBERSHIP_STATE)
@@ -127,9 +129,11 @@ def test_the_life_of_a_report(spark: SparkSession, instance: ReportInstance, tmp
     instance.changed("ann", "t", 1, "2026-03-10T11:00:00Z", MEMBERSHIP, MEMBERSHIP, MEMBERSHIP_STATE)
     instance.changed("zoe", "s", 1, "2026-03-10T11:00:00Z", workspace="other")
     instance.send(MEMBERSHIP, b"w/ann", b"broken")
+    instance.changed("poisoned", "s", 1, "2026-03-08T23:00:00Z", MEMBERSHIP)
+    monkeypatch.setitem(spark.sparkContext.environment, "STARLING_FAILPOINT", "raise_in_decode:poisoned")
     out = tmp_path / "report"
     counts = report(instance.source(spark), instance.settings, ReportRequest(UNTIL_MS, out.as_uri()))
-    assert counts == {"days": 5, "retention": 1, "overlap": 5}
+    assert counts == {"days": 5, "retention": 1, "overlap": 5, "unreadable": 2}
     days = instance.queried("days")
     assert [(row["segment"], row["day"], row["size"], row["entries"], row["exits"]) for row in days["items"]] == [
         ("s", "2026-03-08", 1, 1, 0),
@@ -138,7 +142,7 @@ def test_the_life_of_a_report(spark: SparkSession, instance: ReportInstance, tmp
         ("t", "2026-03-10", 1, 1, 0),
     ]
     assert (days["as_of"], days["timezone"]) == ("2026-03-10T12:00:00.000Z", "Europe/Berlin")
-    assert (days["records_missing"], days["records_unreadable"]) == (0, 1)
+    assert (days["records_missing"], days["records_unreadable"]) == (0, 2)
     assert instance.queried("retention")["items"] == [
         {"segment": "s", "day": "2026-03-08", "days_later": 1, "entered": 1, "still": 1}
     ]

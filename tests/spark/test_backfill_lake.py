@@ -108,6 +108,26 @@ def test_each_record_counts_once_whether_the_lake_has_it_or_the_topic_or_both(sp
         assert (share.state, share.records_done) == (DONE, sum(cut[topic] for topic in (PAST if in_order else (BEHAVIOUR,))))
 
 
+@pytest.mark.parametrize("with_lake", [True, False])
+def test_a_record_that_makes_the_fold_raise_changes_nothing_else(
+    spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch, with_lake: bool
+) -> None:
+    past_feed = happened(5)
+    topics.send_all(past_feed.given)
+    kept = LakeHistory(spark, topics.into_lake(spark, forget=False), topics.prefix) if with_lake else None
+    place = WorkerSettings(topics.stack.brokers, topics.stack.registry_url, 60.0, topics.prefix)
+    assignment = planned(past_feed, offsets(past_feed, len(past_feed.given)), in_order=True)
+    expected = remembered(past_feed, assignment)
+    poisoned = min(expected)
+    monkeypatch.setitem(spark.sparkContext.environment, "STARLING_FAILPOINT", f"raise_in_fold:{poisoned.decode()} ")
+    share = in_a_worker(spark, place, kept, takes_all=with_lake)(assignment)
+    found = written(topics, share)
+    assert {key: state for key, state in expected.items() if key != poisoned} == found
+    assert share.refused == sum(
+        one.key == poisoned for one in past_feed.segmenter.task._processed if one.topic in assignment.topics
+    )
+
+
 def test_what_the_broker_let_go_of_meanwhile_is_not_passed_over(spark: SparkSession, topics: Topics) -> None:
     past_feed = happened(5)
     topics.send_all(past_feed.given)

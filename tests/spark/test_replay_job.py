@@ -34,7 +34,20 @@ def topics(stack: Stack) -> Iterator[Topics]:
     made.remove()
 
 
-def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def _a_record_that_makes_the_fold_raise_changes_no_other_user(
+    spark: SparkSession, place: ReplayContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = {row["user_id"]: row for row in spark.read.parquet(place.table(NAME, "people")).collect()}
+    user = next(name for name, row in sorted(people.items()) if row["group_id"] is None and row["memberships"])
+    monkeypatch.setitem(spark.sparkContext.environment, "STARLING_FAILPOINT", f"raise_in_fold:/{user}'")
+    made = replay(place, "poisoned", at(46))
+    monkeypatch.delitem(spark.sparkContext.environment, "STARLING_FAILPOINT")
+    assert made.refused > 0
+    others = {row["user_id"]: row for row in spark.read.parquet(place.table("poisoned", "people")).collect()}
+    assert others == {name: row for name, row in people.items() if name != user}
+
+
+def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history = happened(3)
     carry = carried()
     early = len(history.given) * 2 // 3
@@ -63,6 +76,7 @@ def test_the_life_of_a_replay(spark: SparkSession, topics: Topics, tmp_path: Pat
     assert profiles.is_none, profiles
     assert profiles.same > 10
     assert {one.segment for one in found} >= {"abandoned", "buyers", "lapsing", "listed"}
+    _a_record_that_makes_the_fold_raise_changes_no_other_user(spark, place, monkeypatch)
     # A user enters without an event in the history.
     topics.send(MEMBERSHIP, b"k", {**history.emitted[0], "user_id": "zoe", "event_id": "z", "sequence": 1, "status": "ENTERED"})
     topics.flush()

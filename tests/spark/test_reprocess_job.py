@@ -96,6 +96,8 @@ def _change_a_rule(place: RunContext) -> None:
         if isinstance(work.item, Track):
             work.item.event = "Bought"
             return work
+        if work.received["kind"] == "alias":
+            raise RecursionError("too deep")
         return Refused("no_pages", "pages are not taken any more") if work.received["kind"] == "page" else work
 
     stages = Stages((*STAGES.read, renamed), STAGES.fold)
@@ -107,6 +109,8 @@ def _change_a_rule(place: RunContext) -> None:
     pages = place.lake.rows("behaviour_events").where("kind = 'page'").count()
     codes = [row["code"] for row in lake.rows("quarantine").collect()]
     assert 0 < codes.count("no_pages") <= pages + 20
+    aliases = place.lake.rows("ingest_items").where("kind = 'alias'").count()
+    assert codes.count("poison") == aliases > 0, "rows that make the code raise are refused, and no other"
     assert done.totals()["refused"] == len(codes) > codes.count("no_pages") > 0, "the quarantine has every one, with its reason"
     text, differs = commands.diff(place, arguments("summer"))
     assert differs, text

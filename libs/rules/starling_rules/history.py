@@ -2,10 +2,12 @@
 
 import heapq
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeAlias
 
+from starling_common.failpoints import Raising
+from starling_common.failures import is_of_installation, poison
 from starling_common.kafka.topics import BEHAVIOUR, CLOCK, DELIVERY, LIST_MEMBERSHIP, PROFILE
 from starling_common.outcome import Refused
 from starling_common.records.message_events import EVENT_NAMES
@@ -14,7 +16,7 @@ from starling_common.values import split_key, workspace_of
 from starling_rules.backfills import narrowed
 from starling_rules.events import Behaviour, Listed, Profile, Reported, json_error, parse_object
 from starling_rules.rules import NO_RULES, Rules
-from starling_segments import Evaluator, Plan, UserState, adopt_history
+from starling_segments import Evaluator, Plan, UserState, adopt_history, decode_state, encode_state
 from starling_stream.model.processor import Inbound
 
 PAST: Final = (BEHAVIOUR, PROFILE, CLOCK, LIST_MEMBERSHIP, DELIVERY)
@@ -23,6 +25,7 @@ records with the same `received_at`, the record of the earlier topic is folded f
 """
 
 _NONE: Final[frozenset[str]] = frozenset()
+_NONE_OF_USERS: Final[frozenset[bytes]] = frozenset()
 _BY_RECEIPT = attrgetter("received_at")
 REFUSED_CHANGES: Final = frozenset({"MERGED", "ERASED"})
 """Kinds of profile changes that are not implemented."""
@@ -79,26 +82,82 @@ def all_of(*leaves: Mapping[bytes, frozenset[str]]) -> dict[bytes, frozenset[str
     return {workspace: _NONE.union(*(one.get(workspace, _NONE) for one in leaves)) for workspace in workspaces}
 
 
+Place: TypeAlias = tuple[str, int, int]
+"""Topic, partition and offset of a record. For a whole user the topic is `(user)` and the key, and the offset -1."""
+
+
+def user_place(partition: int, key: bytes) -> Place:
+    """Return the place of a user whose state makes the code raise."""
+    return f"(user) {key.decode(errors='replace')}", partition, -1
+
+
+@dataclass(slots=True)
+class Isolation:
+    """Records and users that make the fold of a history raise.
+
+    At its first failure a user goes to `failed`, without a state. The next fold of the same records has these users in `fragile`:
+    it copies their state before each record, so that a record that raises changes nothing and goes to `refused`. `armed`: the
+    failpoint of the process, which may be `fold`.
+    """
+
+    fragile: frozenset[bytes] = _NONE_OF_USERS
+    failed: set[bytes] = field(default_factory=set)
+    refused: dict[Place, Refused] = field(default_factory=dict)
+    armed: Raising | None = None
+
+
 def fold_past(
     records: Iterable[Inbound],
     fresh: Mapping[bytes, frozenset[str]],
     rules: Mapping[bytes, Rules],
     stream_time: "StreamTime",
     past: dict[bytes, UserState] | None = None,
+    isolation: Isolation | None = None,
 ) -> dict[bytes, UserState]:
     """Return key -> a state with the history of the fresh leaf nodes; `stream_time` returns the time of each record's fold.
 
     `past`: the result for the records before these, which is continued. Memory grows with the number of users who have
-    such records.
+    such records. Without `isolation` the exception of a record ends the fold.
     """
     evaluators = _narrowed(fresh, rules)
     past = {} if past is None else past
     for record in records:
         now, key = stream_time(record), record.key
         evaluator = evaluators.get(workspace_of(key))
-        if evaluator is not None:
-            _fold(evaluator, past, _dated(record, stream_time.clock, now), rules[workspace_of(key)], now)
+        if evaluator is None:
+            continue
+        own = _dated(record, stream_time.clock, now)
+        if isolation is None:
+            _fold(evaluator, past, own, rules[workspace_of(key)], now)
+        else:
+            _fold_isolated(isolation, evaluator, past, own, rules[workspace_of(key)], now)
     return past
+
+
+def _fold_isolated(
+    isolation: Isolation, evaluator: Evaluator, past: dict[bytes, UserState], record: Inbound, rules: Rules, now: int
+) -> None:
+    key = record.key
+    if key in isolation.failed:
+        return
+    is_fragile = key in isolation.fragile
+    copied = encode_state(past[key]) if is_fragile and key in past else None
+    try:
+        _fold(evaluator, past, record, rules, now)
+        if isolation.armed is not None:
+            isolation.armed.passed("fold", f"{key.decode()} {record.topic} {record.offset}".encode())
+        if is_fragile and key in past:
+            encode_state(past[key])
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+        past.pop(key, None)
+        if not is_fragile:
+            isolation.failed.add(key)
+            return
+        if copied is not None:
+            past[key] = decode_state(copied)
+        isolation.refused[record.topic, record.partition, record.offset] = poison(cause)
 
 
 def catch_up(

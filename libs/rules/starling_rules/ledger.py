@@ -24,7 +24,10 @@ ENDED: Final = frozenset({DONE, CANCELLED})
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One partition of a run. `inputs`: topic -> end offset of its history; `part`: the result, None until it is done."""
+    """One partition of a run. `inputs`: topic -> end offset of its history; `part`: the result, None until it is done.
+
+    `refused`: the number of records that make the code raise; the result is as without them.
+    """
 
     number: int
     state: str
@@ -33,6 +36,7 @@ class Share:
     records_done: int
     records_total: int
     part: Part | None = None
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,11 @@ class Run:
     def records_total(self) -> int:
         """Sum over all partitions."""
         return sum(share.records_total for share in self.shares.values())
+
+    @property
+    def refused(self) -> int:
+        """Sum over all partitions."""
+        return sum(share.refused for share in self.shares.values())
 
     @property
     def percent(self) -> float:
@@ -143,6 +152,7 @@ def report(run: Run, kind: str, state: str, now: int, share: Share | None = None
         "leaves": dict(run.leaves) if kind == RUN else {},
         "message": run.message if kind == RUN else None,
         "base": run.base if kind == RUN else None,
+        "refused": run.refused if share is None else share.refused,
     }
 
 
@@ -158,7 +168,7 @@ def _share(record: Record) -> Share:
     inputs, stream_time_ms = record["inputs"], record["stream_time"]
     part = Part(inputs, stream_time_ms, record["first"], record["end"], record["users"]) if done else None
     counts = (record["records_done"], record["records_total"])
-    return Share(record["partition"], record["state"], inputs, stream_time_ms, *counts, part)
+    return Share(record["partition"], record["state"], inputs, stream_time_ms, *counts, part, record["refused"])
 
 
 def _by_start(run: Run) -> tuple[int, str]:

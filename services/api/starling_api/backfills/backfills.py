@@ -64,6 +64,7 @@ class Backfills:
             "percent": run.percent,
             "records_done": run.records_done,
             "records_total": run.records_total,
+            "records_refused": run.refused,
             "started_at": format_instant(run.started_at // 1000),
             "estimated_end": None if end is None else format_instant(end // 1000),
             "message": run.message,

@@ -49,7 +49,8 @@ _CHANGE: Final[Document] = {
 }  # fmt: skip
 _RUN: Final[Document] = {
     "run": "2026-03-01-1", "segments": {"repeat-buyers": 1}, "asked": "running", "state": "running", "percent": 40.0,
-    "records_done": 400_000, "records_total": 1_000_000, "started_at": _INSTANT, "estimated_end": _INSTANT, "message": None,
+    "records_done": 400_000, "records_total": 1_000_000, "records_refused": 0, "started_at": _INSTANT, "estimated_end": _INSTANT,
+    "message": None,
 }  # fmt: skip
 
 

@@ -123,6 +123,7 @@ class BackfillModel(BaseModel):
     percent: float = Field(description="Percentage of the records read; at 100 the partitions still have to apply the new version")
     records_done: int
     records_total: int
+    records_refused: int = Field(description="Records that make the code of the job raise; the result is as without them")
     started_at: str = Field(description=INSTANT)
     estimated_end: str | None = Field(description="Estimate from the rate so far; null while the run is not running")
     message: str | None = Field(description="Error message of a failed run")

@@ -28,7 +28,7 @@ class ReportRequest:
 
 
 def report(source: FeedSource, settings: AudienceReportSettings, request: ReportRequest) -> Mapping[str, int]:
-    """Compute and write all parts, and return the number of rows of each.
+    """Compute and write all parts, and return the number of rows of each, and of records that could not be read (`unreadable`).
 
     Raises: the error of a failed task, such as DatabaseUnavailable; AnalysisException when `out` exists.
     """
@@ -36,7 +36,7 @@ def report(source: FeedSource, settings: AudienceReportSettings, request: Report
     with feed_read(source, topics) as feed:
         changes = membership_changes(feed.changes, request.until_ms).cache()
         try:
-            return _written(changes, feed, settings, request)
+            return {**_written(changes, feed, settings, request), "unreadable": feed.unreadable}
         finally:
             changes.unpersist()
 

@@ -3,26 +3,29 @@
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from starling_common.kafka.clients import producer_config
+from starling_common.failures import is_of_installation, poison
+from starling_common.kafka.clients import RECORD_REFUSED, producer_config
 from starling_common.kafka.topics import BACKFILL_STATES, BACKFILLS, load_catalogue
+from starling_common.outcome import Refused
 from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import Codec, Registry
 from starling_rules.backfills import Part, Stored, states_of
-from starling_rules.history import StreamTime, fold_past, in_order
+from starling_rules.history import Isolation, Place, StreamTime, fold_past, in_order, user_place
 from starling_rules.inputs import PastFormats, build_past_formats
 from starling_rules.ledger import DONE, PARTITION, RUNNING, Share, report, report_key
 from starling_segments import UserState, decode_state, encode_state
+from starling_spark.failpoints import raising
 from starling_spark.jobs.backfill.history import LakeRecords
 from starling_spark.jobs.backfill.planning import Assignment, leaves_of
 from starling_spark.jobs.backfill.reading import PastReader
@@ -52,7 +55,15 @@ class WorkerSettings:
     topic_prefix: str = ""
 
 
-def folded(assignment: Assignment, settings: WorkerSettings, lake_batches: Iterable[pa.RecordBatch] = ()) -> Share:
+class Folded(NamedTuple):
+    """The result of a task. With `failed` users the share is not finished, and the task is repeated with them as fragile."""
+
+    share: Share
+    failed: frozenset[bytes]
+    refused: Mapping[Place, Refused]
+
+
+def folded(assignment: Assignment, settings: WorkerSettings, lake_batches: Iterable[pa.RecordBatch] = ()) -> Folded:
     """Read, fold and write one partition, and return its finished share. A repetition is safe: the last state of a user counts.
 
     `lake_batches`: the records that the lake provides (`history.LakeHistory.rows`).
@@ -62,21 +73,31 @@ def folded(assignment: Assignment, settings: WorkerSettings, lake_batches: Itera
     states = StateWriter(settings, assignment, formats.states)
     reporter = ProgressReporter(assignment, states.producer, formats.reports, settings)
     loaded, stream_time_ms = 0, 0
+    isolation = Isolation(assignment.fragile, armed=raising())
+    refuse, decode = isolation.refused.setdefault, _decoder(formats)
     with _repeatable(lake_batches, assignment.slices) as batches:
         for number in range(assignment.slices):
             mine = _slice(number, assignment.slices)
-            reader = PastReader(settings.brokers, formats.decode, reporter.add, mine, settings.topic_prefix)
-            silent = PastReader(settings.brokers, formats.decode, lambda _records: None, mine, settings.topic_prefix)
+            reader = PastReader(settings.brokers, decode, reporter.add, mine, settings.topic_prefix, refuse)
+            silent = PastReader(settings.brokers, decode, lambda _records: None, mine, settings.topic_prefix)
             base = _base(assignment, silent.records)
             loaded += len(base)
-            from_lake = LakeRecords(batches(), reporter.add, mine).records()
-            past, stream_time_ms = gathered(assignment, reader.records, base, from_lake)
-            states.write(past, keep_all=assignment.in_order)
+            from_lake = LakeRecords(batches(), reporter.add, mine, refuse).records()
+            past, stream_time_ms = gathered(assignment, reader.records, base, from_lake, isolation)
+            states.write(past, isolation, keep_all=assignment.in_order)
+    if isolation.failed:
+        return Folded(assignment.share, frozenset(isolation.failed), isolation.refused)
     if assignment.base is not None and loaded != assignment.base.users:
         raise StatesGone(f"{loaded} of {assignment.base.users} states of {assignment.run.base} remain: cancel and resume this run")
     part = states.part(assignment.share.inputs, stream_time_ms)
-    records = reporter.records // assignment.slices
-    return replace(assignment.share, state=DONE, records_done=records, records_total=records, part=part)
+    records, refused = reporter.records // assignment.slices, len(isolation.refused)
+    share = replace(assignment.share, state=DONE, records_done=records, records_total=records, part=part, refused=refused)
+    return Folded(share, frozenset(), isolation.refused)
+
+
+def _decoder(formats: "Formats") -> Callable[[str, bytes], Decoded]:
+    armed = raising()
+    return formats.decode if armed is None else armed.before("decode", formats.decode)
 
 
 @contextmanager
@@ -142,7 +163,11 @@ def _base(assignment: Assignment, read: Read) -> dict[bytes, UserState]:
 
 
 def gathered(
-    assignment: Assignment, read: Read, base: dict[bytes, UserState] | None = None, from_lake: Iterable[Inbound] = ()
+    assignment: Assignment,
+    read: Read,
+    base: dict[bytes, UserState] | None = None,
+    from_lake: Iterable[Inbound] = (),
+    isolation: Isolation | None = None,
 ) -> tuple[dict[bytes, UserState], int]:
     """Return by key the state of the run's leaves after the partition's history, and the stream time after it.
 
@@ -158,7 +183,7 @@ def gathered(
     # Ordered folding starts with the time of the first record. Otherwise the final stream time gives the same windows without
     # storing expired entries.
     stream_time = StreamTime(assignment.clock, before.stream_time_ms if assignment.in_order else share.stream_time_ms)
-    past = fold_past(_merged(inputs, assignment), leaves, rules, stream_time, base)
+    past = fold_past(_merged(inputs, assignment), leaves, rules, stream_time, base, isolation)
     return past, stream_time.so_far_ms
 
 
@@ -179,20 +204,33 @@ class StateWriter:
     _first: int | None = None
     _end: int = 0
     _failed: KafkaError | None = None
+    _refused: dict[Place, Refused] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         more = {"linger.ms": 50, "queue.buffering.max.kbytes": 65_536}
         self.producer = Producer(producer_config(self.settings.brokers, **more))
 
-    def write(self, past: dict[bytes, UserState], *, keep_all: bool) -> None:
-        """Write the states; returns after the broker has acknowledged. `keep_all`: empty states too. Raises: KafkaException."""
+    def write(self, past: dict[bytes, UserState], isolation: Isolation, *, keep_all: bool) -> None:
+        """Write the states; returns after the broker has acknowledged. `keep_all`: empty states too. Raises: KafkaException.
+
+        With failed users nothing is written. A user whose state cannot be encoded fails; one that the broker refuses is refused.
+        """
+        self._refused = isolation.refused
         run, number = self.assignment.run.name, self.assignment.share.number
         for key, state in past.items():
+            if isolation.failed:
+                return
             if not (keep_all or state.accumulators or state.waiting):
                 continue
+            try:
+                encoded = encode_state(state)
+            except Exception as cause:
+                if is_of_installation(cause):
+                    raise
+                isolation.failed.add(key)
+                return
             self._users += 1
-            value = self.codec.encode({"recorded_at": wall_clock_micros(), "run": run, "state": encode_state(state)})
-            self._produce(key, value, number)
+            self._produce(key, self.codec.encode({"recorded_at": wall_clock_micros(), "run": run, "state": encoded}), number)
         self._flush()
 
     def part(self, inputs: Any, stream_time_ms: int) -> Part:
@@ -207,17 +245,27 @@ class StateWriter:
                 self.producer.produce(topic, value, key, number, on_delivery=self._delivered)
             except BufferError:
                 self.producer.poll(0.5)
+            except KafkaException as cause:
+                self._not_written(key, cause.args[0])
+                return
             else:
                 self.producer.poll(0)
                 return
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._failed = error
+            self._not_written(message.key() or b"", error)
             return
         offset = message.offset() or 0
         self._first = offset if self._first is None else min(self._first, offset)
         self._end = max(self._end, offset + 1)
+
+    def _not_written(self, key: bytes, error: KafkaError) -> None:
+        if error.code() in RECORD_REFUSED:
+            self._users -= 1
+            self._refused[user_place(self.assignment.share.number, key)] = poison(KafkaException(error))
+        else:
+            self._failed = error
 
     def _flush(self) -> None:
         left = self.producer.flush(120)
@@ -250,11 +298,11 @@ class ProgressReporter:
         self._producer.poll(0)
 
 
-def fold_all(assignments: Iterable[Assignment], settings: WorkerSettings) -> Iterable[Share]:
+def fold_all(assignments: Iterable[Assignment], settings: WorkerSettings) -> Iterable[Folded]:
     """Fold the assignments of one Spark partition."""
     return (folded(assignment, settings) for assignment in assignments)
 
 
 def fold_with_lake(batches: Iterable[pa.RecordBatch], assignment: Assignment, settings: WorkerSettings) -> Iterator[pa.RecordBatch]:
-    """Fold one assignment with records of the lake; yield the pickled share as `SHARE`."""
+    """Fold one assignment with records of the lake; yield the pickled result as `SHARE`."""
     yield pa.RecordBatch.from_pydict({"share": [pickle.dumps(folded(assignment, settings, batches))]})

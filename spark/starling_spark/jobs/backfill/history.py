@@ -3,14 +3,17 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window, functions
 
+from starling_common.failures import is_of_installation, poison
+from starling_rules.events import Reported
 from starling_spark.history.past import FIELDS, lake_rows
-from starling_spark.history.records import past_record
+from starling_spark.history.records import InputRecord, past_record
 from starling_spark.jobs.backfill.planning import Stretch
+from starling_spark.jobs.backfill.reading import Refuse, ignore
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.in_force import PAST_TABLES
 from starling_stream.model.processor import Inbound
@@ -59,6 +62,7 @@ class LakeRecords:
     batches: Iterable[pa.RecordBatch]
     on_read: Callable[[int], None]
     mine: Callable[[bytes], bool] | None = None
+    refuse: Refuse = ignore
 
     def records(self) -> Iterator[Inbound]:
         """Yield each record once, in the order of the rows."""
@@ -68,7 +72,16 @@ class LakeRecords:
                 if not key:
                     continue  # refused live
                 # A record of another slice advances stream time too.
-                value = past_record(row) if self.mine is None or self.mine(key) else None
+                value = self._record(row, topic) if self.mine is None or self.mine(key) else None
                 moment = row["instant_ms"]
                 yield Inbound(topic, row["partition"], row["offset"], key, value, row["received_at"], moment, (), b"")
             self.on_read(batch.num_rows)
+
+    def _record(self, row: Mapping[str, Any], topic: str) -> InputRecord | Reported | None:
+        try:
+            return past_record(row)
+        except Exception as cause:
+            if is_of_installation(cause):
+                raise
+            self.refuse((topic, row["partition"], row["offset"]), poison(cause))
+            return None

@@ -121,7 +121,9 @@ class BackfillJob:
     def _done(self, run: Run, share: Share) -> Run:
         run = replace(run, shares={**run.shares, share.number: share})
         self._dependencies.reporter.publish(run, share)
-        log(__name__).info("partition_backfilled", run=run.name, partition=share.number, records=share.records_done)
+        log(__name__).info(
+            "partition_backfilled", run=run.name, partition=share.number, records=share.records_done, refused=share.refused
+        )
         return run
 
     def _finish_or_follow(self, run: Run, base: Run | None) -> None:
@@ -141,7 +143,7 @@ class BackfillJob:
         run = replace(run, state=DONE, message=None)
         self._dependencies.reporter.finish(run, run.outcome())
         seconds = round((wall_clock_micros() - run.started_at) / 1e6, 1)
-        log(__name__).info("backfill_done", run=run.name, records=run.records_done, seconds=seconds)
+        log(__name__).info("backfill_done", run=run.name, records=run.records_done, refused=run.refused, seconds=seconds)
 
     def _end(self, run: Run, state: str) -> None:
         self._dependencies.reporter.publish(replace(run, state=state, message=None))

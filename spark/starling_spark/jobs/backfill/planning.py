@@ -38,6 +38,7 @@ class Assignment:
     """One task: a partition of a run, sent to a worker. The worker compiles the plan from `definitions`, the records with the new
     segments in force, of the workspaces that have some. `topics`: the topics to read. `base`: the states of the previous run.
     `from_lake`: topic -> the offsets that the lake provides; `starts`: topic -> the offset at which the topic follows the lake.
+    `fragile`: the users at whom an earlier fold of it raised.
     """
 
     run: Run
@@ -49,6 +50,7 @@ class Assignment:
     base: Part | None = None
     from_lake: Mapping[str, "Stretch"] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
+    fragile: frozenset[bytes] = frozenset()
 
     @property
     def in_order(self) -> bool:

@@ -1,14 +1,17 @@
 """Adapter: the past records of one partition, read from the broker by one task."""
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from confluent_kafka import OFFSET_BEGINNING, Message
 
+from starling_common.failures import is_of_installation, poison
 from starling_common.kafka.clients import watermarks
 from starling_common.kafka.topic_range import range_consumer, read_range
 from starling_common.kafka.topics import CLOCK
+from starling_common.outcome import Refused
 from starling_common.wire import DecodeError
+from starling_rules.history import Place
 from starling_stream.model.processor import Decoded, Inbound
 
 _TIMEOUT_SECONDS: Final = 30.0
@@ -16,6 +19,14 @@ _SILENCE_SECONDS: Final = 300.0
 """Time without a record after which the task fails: a restart of the broker is shorter."""
 
 _new = tuple.__new__
+
+
+Refuse: TypeAlias = Callable[[Place, Refused], object]
+"""Takes a record that makes the code raise."""
+
+
+def ignore(_place: Place, _why: Refused) -> None:
+    """Refuse a record without a trace."""
 
 
 class PastGone(Exception):
@@ -32,8 +43,10 @@ class PastReader:
         on_read: Callable[[int], None],
         mine: Callable[[bytes], bool] | None = None,
         prefix: str = "",
+        refuse: Refuse = ignore,
     ) -> None:
-        """`prefix`: of the topic names, for installations that share a broker."""
+        """`prefix`: of the topic names, for installations that share a broker. `refuse`: takes records that make the code raise."""
+        self._refuse = refuse
         self._brokers = brokers
         self._prefix = prefix
         self._decode = decode
@@ -62,6 +75,18 @@ class PastReader:
         finally:
             consumer.close()
 
+    def _again(self, place: Place, message: Message) -> Decoded | None:
+        """Decode a record that made the code raise once more; it is refused if it does so again."""
+        try:
+            return self._decode(place[0], message.value() or b"")
+        except DecodeError:
+            return None
+        except Exception as cause:
+            if is_of_installation(cause):
+                raise
+            self._refuse(place, poison(cause))
+            return None
+
     def _decoded(self, topic: str, partition: int, messages: list[Message]) -> Iterator[Inbound]:
         # Hot: runs for each past record.
         decode, mine, is_clock = self._decode, self._mine, topic == CLOCK
@@ -73,6 +98,13 @@ class PastReader:
                 value, received_at, event_time_ms, own_key, _ = decode(topic, message.value() or b"")
             except DecodeError:
                 continue
+            except Exception as cause:
+                if is_of_installation(cause):
+                    raise
+                again = self._again((topic, partition, offset), message)
+                if again is None:
+                    continue
+                value, received_at, event_time_ms, own_key, _ = again
             key = own_key or key
             if mine is not None and not mine(key):
                 value = None  # advances stream time; another slice folds it

@@ -13,7 +13,8 @@ from starling_common.telemetry.logs import log
 from starling_common.wire import Codec, Registry
 from starling_rules.history import PAST
 from starling_rules.ledger import Share
-from starling_spark.jobs.backfill.folding import SHARE, WorkerSettings, fold_all, fold_with_lake, folded
+from starling_spark.history.refused import log_refused
+from starling_spark.jobs.backfill.folding import SHARE, Folded, WorkerSettings, fold_all, fold_with_lake, folded
 from starling_spark.jobs.backfill.history import LakeHistory
 from starling_spark.jobs.backfill.job import BackfillDependencies, BackfillJob
 from starling_spark.jobs.backfill.planning import Assignment, lost, with_lake
@@ -77,22 +78,31 @@ def in_a_worker(
     def fold(assignment: Assignment) -> Share:
         if lake is not None:
             assignment = _with_lake(assignment, lake, worker, takes_all=takes_all)
+        found = in_one_task(assignment)
+        while found.failed:
+            log(__name__).error("fold_failed", partition=assignment.share.number, users=len(found.failed))
+            assignment = replace(assignment, fragile=assignment.fragile | found.failed)
+            found = in_one_task(assignment)
+        log_refused(found.refused)
+        return found.share
+
+    def in_one_task(assignment: Assignment) -> Folded:
         if lake is not None and assignment.from_lake:
             return _folded_with_lake(assignment, lake, worker)
         tasks = spark.sparkContext.parallelize([assignment], 1)
-        (share,) = tasks.mapPartitions(partial(fold_all, settings=worker)).collect()
-        return share
+        (found,) = tasks.mapPartitions(partial(fold_all, settings=worker)).collect()
+        return found
 
     return fold
 
 
-def _folded_with_lake(assignment: Assignment, lake: LakeHistory, worker: WorkerSettings) -> Share:
+def _folded_with_lake(assignment: Assignment, lake: LakeHistory, worker: WorkerSettings) -> Folded:
     rows = lake.rows(assignment.share.number, assignment.from_lake)
     found = rows.mapInArrow(partial(fold_with_lake, assignment=assignment, settings=worker), SHARE).collect()
     if not found:  # Spark starts no task for an empty selection
         return folded(assignment, worker)
-    share: Share = pickle.loads(found[0]["share"])  # noqa: S301 - pickled by our own worker
-    return share
+    result: Folded = pickle.loads(found[0]["share"])  # noqa: S301 - pickled by our own worker
+    return result
 
 
 def _with_lake(assignment: Assignment, lake: LakeHistory, worker: WorkerSettings, *, takes_all: bool) -> Assignment:

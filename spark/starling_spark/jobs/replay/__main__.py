@@ -31,6 +31,7 @@ def main() -> int:
 def _run(context: ReplayContext, given: argparse.Namespace) -> int:
     made = replay(context, given.into, given.until, overwrite=given.overwrite)
     left_out = f", {made.unreadable} records could not be read" if made.unreadable else ""
+    left_out += f", {made.refused} records made the code raise" if made.refused else ""
     sys.stdout.write(f"{made.name}: {made.people} people as of {format_instant(made.until_ms)}{left_out}\n")
     return 0
 

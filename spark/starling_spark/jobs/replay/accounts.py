@@ -13,6 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from starling_common.failures import is_of_installation, poison
+from starling_rules.history import user_place
 from starling_segments import (
     AccountTally,
     Evaluator,
@@ -22,6 +24,7 @@ from starling_segments import (
     decode_state,
     encode_state,
 )
+from starling_spark.history.refused import Refuse
 from starling_spark.jobs.replay.folding import InForce
 from starling_spark.jobs.replay.setting import Setting
 
@@ -81,19 +84,29 @@ def with_account_answers(states: DataFrame) -> DataFrame:
     return states.join(of_account, _ACCOUNT, "left").select(*_WITH_ANSWERS.fieldNames())
 
 
-def after_account_answers(users: DataFrame, setting: Setting) -> DataFrame:
-    """Return the states of the users after the fold of the answers of their accounts."""
-    return users.mapInArrow(_answers_folder(setting), USER_STATES)
+def after_account_answers(users: DataFrame, setting: Setting, refuse: Refuse) -> DataFrame:
+    """Return the states of the users after the fold of the answers of their accounts.
+
+    A user at whom the fold raises goes to `refuse`, and stays as before.
+    """
+    return users.mapInArrow(_answers_folder(setting, refuse), USER_STATES)
 
 
-def _answers_folder(setting: Setting) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _answers_folder(setting: Setting, refuse: Refuse) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shape, in_force = to_arrow_schema(USER_STATES), cache(lambda count: InForce(setting.records[:count]))
         for batch in batches:
             rows = []
             for row in batch.to_pylist():
                 definitions, now_ms = setting.partitions[row["partition"]]
-                rows.append(_with_answers_folded(row, in_force(definitions).of(row["key"]).evaluator, now_ms))
+                evaluator = in_force(definitions).of(row["key"]).evaluator
+                try:
+                    rows.append(_with_answers_folded(row, evaluator, now_ms))
+                except Exception as cause:
+                    if is_of_installation(cause):
+                        raise
+                    refuse(user_place(row["partition"], row["key"]), poison(cause))
+                    rows.append({name: row[name] for name in USER_STATES.fieldNames()})
             yield pa.RecordBatch.from_pylist(rows, shape)
 
     return fold

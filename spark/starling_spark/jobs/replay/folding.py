@@ -1,8 +1,8 @@
 """Pure core: one user's past records, folded by the plan in force, as the segmenter folds them live."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from starling_common.outcome import Done, Refused
 from starling_common.values import split_key, workspace_of
@@ -14,13 +14,6 @@ from starling_segments import UserState, set_account
 from starling_spark.history.records import InputRecord
 
 PAUSED = "it is paused: its members stay as they are"
-
-
-class Folded(NamedTuple):
-    """A past record, and the stream time of its partition then, epoch ms."""
-
-    record: InputRecord
-    stream_ms: int
 
 
 class InForce:
@@ -65,17 +58,13 @@ class InForce:
         }
 
 
-def folded(key: bytes, past: Iterable[Folded], rules: Rules, now_ms: int) -> UserState:
-    """Return the user's state at that instant, after all timers up to it have fired."""
-    state = UserState(user_id=split_key(key)[1])
-    for record, stream_ms in past:
-        _apply(state, record, rules, stream_ms)
-    rules.evaluator.on_timer(state, now_ms)
-    return state
+def new_user(key: bytes) -> UserState:
+    """Return the state of a user before the first record."""
+    return UserState(user_id=split_key(key)[1])
 
 
-def _apply(state: UserState, record: InputRecord, rules: Rules, stream_ms: int) -> None:
-    """Fold a record; one that was refused live is skipped."""
+def apply(state: UserState, record: InputRecord, rules: Rules, stream_ms: int) -> None:
+    """Fold a record at the stream time of its partition, epoch ms; one that was refused live is skipped."""
     match record:
         case Behaviour():
             if json_error(record, rules) is None:

@@ -11,6 +11,7 @@ from starling_common.settings import Clock
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import format_instant, wall_clock_ms
 from starling_spark.history.past import of_users, reached, timed
+from starling_spark.history.refused import RefusedRecords
 from starling_spark.jobs.replay.manifest import Manifest, segments, setting
 from starling_spark.jobs.replay.place import ReplayContext
 from starling_spark.jobs.replay.reading import all_past
@@ -40,7 +41,8 @@ def replay(context: ReplayContext, name: str, until_ms: int, *, overwrite: bool 
         ends = reached(past, until_ms, context.settings.clock)
         given = setting(_definitions(context), ends, until_ms)
         log(__name__).info("history_read", seconds=round(time.monotonic() - began, 1), partitions=len(ends))
-        states(of_users(past, until_ms), given).write.mode(mode).parquet(context.table(name, "people"))
+        refused = RefusedRecords(context.spark.sparkContext)
+        states(of_users(past, until_ms), given, refused.add).write.mode(mode).parquet(context.table(name, "people"))
     finally:
         past.unpersist()
     people = context.spark.read.parquet(context.table(name, "people"))
@@ -51,6 +53,7 @@ def replay(context: ReplayContext, name: str, until_ms: int, *, overwrite: bool 
         made_at_ms=wall_clock_ms(),
         people=people.count(),
         unreadable=sum(one.unreadable for one in ends.values()),
+        refused=refused.logged(),
         segments=segments(given),
     )
     text = context.spark.createDataFrame([(msgspec.json.encode(made).decode(),)], "value STRING")

@@ -20,7 +20,9 @@ class SegmentReplayed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One replay. `unreadable`: the number of unreadable records; `made_at_ms`: wall clock."""
+    """One replay. `unreadable`: the number of unreadable records; `refused`: of those that make the code raise; `made_at_ms`: wall
+    clock.
+    """
 
     name: str
     until_ms: int
@@ -28,6 +30,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     people: int
     unreadable: int
     segments: tuple[SegmentReplayed, ...]
+    refused: int = 0
 
 
 def setting(records: Sequence[Mapping[str, Any]], found: Mapping[int, Reached], until_ms: int) -> Setting:

@@ -1,6 +1,6 @@
 """Pure core: one user's past records through the normalizer's stages, row by row, as live."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -56,24 +56,19 @@ def event_time_ms(row: Row, making: Making) -> int | None:
     return None if read.refused else read.work.event_time_ms
 
 
-def made_of(key: bytes | None, past: Iterable[Row], making: Making) -> Iterator[Made]:
-    """Yield the result of each row of one user's past, which is ordered."""
-    profile = Profile()
-    for row in past:
-        if row["refused"] is not None:
-            yield _refused(Refused(row["refused"]["code"], row["refused"]["message"]))
-        elif not key:
-            yield _refused(_NO_KEY)
-        elif row["computed"] is not None:
-            yield _made_of_computed(row, key, profile)
-        else:
-            yield _made_of_item(row, key, profile, making)
+def made_of(row: Row, key: bytes | None, profile: Profile, making: Making) -> Made:
+    """Return the result of the next row of one user's past, and fold it into the profile."""
+    if row["refused"] is not None:
+        return refused_row(Refused(row["refused"]["code"], row["refused"]["message"]))
+    if not key:
+        return refused_row(_NO_KEY)
+    return _made_of_item(row, key, profile, making) if row["computed"] is None else _made_of_computed(row, key, profile)
 
 
 def _made_of_item(row: Row, key: bytes, profile: Profile, making: Making) -> Made:
     problem = placeless(row["item"])
     if problem is not None:
-        return _refused(problem)
+        return refused_row(problem)
     stage_dependencies = _stage_dependencies(row, making)
     read = read_received(row["item"], stage_dependencies, making.stages)
     read.work.key, read.work.stream_time_ms = key, row["stream_ms"]
@@ -83,7 +78,7 @@ def _made_of_item(row: Row, key: bytes, profile: Profile, making: Making) -> Mad
         case Skipped():
             return Made(DUPLICATE)
         case Refused() as why:
-            return _refused(why)
+            return refused_row(why)
 
 
 def _made_of_computed(row: Row, key: bytes, profile: Profile) -> Made:
@@ -98,7 +93,7 @@ def _made_of_computed(row: Row, key: bytes, profile: Profile) -> Made:
         case Done(dict() as changed):
             return _accepted({**changed, "event_id": change["event_id"]}, is_behaviour=False)
         case Refused() as why:
-            return _refused(why)
+            return refused_row(why)
     return Made(UNCHANGED)
 
 
@@ -108,7 +103,8 @@ def _accepted(event: Fields, *, is_behaviour: bool) -> Made:
     return Made(ACCEPTED, behaviour=own) if is_behaviour else Made(ACCEPTED, profile=own)
 
 
-def _refused(why: Refused) -> Made:
+def refused_row(why: Refused) -> Made:
+    """Return the result of a refused row."""
     return Made(REFUSED, refused=why)
 
 

@@ -1,8 +1,8 @@
 """Edge: rows as Arrow batches -> their results, in Spark's Python workers, with one user's profile in memory at a time."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from itertools import groupby, islice, tee
+from functools import cache, partial
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, Final
 
@@ -10,9 +10,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from starling_common.failpoints import Raising
+from starling_common.failures import is_of_installation, poison
 from starling_common.kafka.topics import BEHAVIOUR, PROFILE, load_catalogue
+from starling_common.outcome import Refused
 from starling_common.wire import schema_text
-from starling_spark.jobs.reprocess.folding import Made, Making, event_time_ms, made_of
+from starling_items.profile import Profile, decode_profile, encode_profile
+from starling_spark.failpoints import raising
+from starling_spark.isolation import IsolatedFold
+from starling_spark.jobs.reprocess.folding import Made, Making, event_time_ms, made_of, refused_row
 from starling_spark.jobs.reprocess.raw import PLACE, raw_columns
 from starling_spark.kafka.codec import NO_ID, Wire
 from starling_spark.kafka.columns import columns_of, row_of
@@ -59,35 +65,105 @@ def _reader(out: types.StructType, making: Ask) -> Callable[[Batches], Iterator[
         shape, given = to_arrow_schema(out), making()
         for batch in batches:
             rows = batch.select(["origin_key", "item", "products", "refused"]).to_pylist()
-            columns = [*batch.columns, pa.array([event_time_ms(row, given) for row in rows], pa.int64())]
+            columns = [*batch.columns, pa.array([_instant_ms(row, given) for row in rows], pa.int64())]
             cast = [one if one.type == field.type else one.cast(field.type) for one, field in zip(columns, shape, strict=True)]
             yield pa.RecordBatch.from_arrays(cast, schema=shape)
 
     return read
 
 
+def _instant_ms(row: Mapping[str, Any], making: Making) -> int | None:
+    """Return the time to which a row advances the event clock; a row that makes the code raise is refused by the fold."""
+    try:
+        return event_time_ms(row, making)
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+        return None
+
+
 def _folder(wire: Wire, making: Ask) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def fold(batches: Batches) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in batch.to_pylist())
-        shape, found = to_arrow_schema(result_columns()), _results(rows, wire, making())
+        shape, found = to_arrow_schema(result_columns()), results_of(rows, wire, making(), raising())
         while some := list(islice(found, _BATCH)):
-            yield pa.RecordBatch.from_pylist(some, shape)
+            yield _batch(some, shape)
 
     return fold
 
 
-def _results(rows: Iterable[Mapping[str, Any]], wire: Wire, making: Making) -> Iterator[dict[str, Any]]:
+def _batch(rows: list[dict[str, Any]], shape: pa.Schema) -> pa.RecordBatch:
+    """Return the results; one with a value that does not fit its column is refused."""
+    try:
+        return pa.RecordBatch.from_pylist(rows, shape)
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+        return pa.RecordBatch.from_pylist([_fitting(row, shape) for row in rows], shape)
+
+
+def _fitting(row: dict[str, Any], shape: pa.Schema) -> dict[str, Any]:
+    try:
+        pa.RecordBatch.from_pylist([row], shape)
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+        why = poison(cause)
+        refused = {"code": why.code, "message": why.message, "schema_id": NO_ID}
+        return {
+            **_place(row),
+            "outcome": refused_row(why).outcome,
+            "behaviour": None,
+            "profile": None,
+            "value": None,
+            "refused": refused,
+        }
+    return row
+
+
+def results_of(
+    rows: Iterable[Mapping[str, Any]], wire: Wire, making: Making, armed: Raising | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield a result for each row, user by user. A row that makes the code raise twice is refused, and changes no profile.
+
+    `armed`: the failpoint of the process.
+    """
     columns = {topic: _columns(topic) for topic in (BEHAVIOUR, PROFILE)}
+
+    def fold(key: bytes | None, profile: Profile, row: Mapping[str, Any]) -> dict[str, Any]:
+        made = made_of(row, key, profile, making)
+        result = {
+            **_place(row),
+            "outcome": made.outcome,
+            "behaviour": made.behaviour and columns[BEHAVIOUR](made.behaviour),
+            "profile": made.profile and columns[PROFILE](made.profile),
+            **_refusal(row, made, wire),
+        }
+        if armed is not None:
+            armed.passed("fold", str(row).encode())
+        return result
+
     for (_, key), past in groupby(rows, key=itemgetter("origin_partition", "origin_key")):
-        own, folded = tee(past)
-        for row, made in zip(own, made_of(key, folded, making), strict=True):
-            yield {
-                **{name: row[name] for name in PLACE.fieldNames()},
-                "outcome": made.outcome,
-                "behaviour": made.behaviour and columns[BEHAVIOUR](made.behaviour),
-                "profile": made.profile and columns[PROFILE](made.profile),
-                **_refusal(row, made, wire),
-            }
+        folding = IsolatedFold(Profile, partial(fold, key), lambda profile: decode_profile(encode_profile(profile)))
+        for row in past:
+            result = folding.take(row)
+            yield _raised(row, result, wire) if isinstance(result, Refused) else result
+
+
+def _place(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in PLACE.fieldNames()}
+
+
+def _raised(row: Mapping[str, Any], why: Refused, wire: Wire) -> dict[str, Any]:
+    """Return the result of a row that makes the code raise; without its bytes if they cannot be encoded either."""
+    made = refused_row(why)
+    try:
+        refusal = _refusal(row, made, wire)
+    except Exception as cause:
+        if is_of_installation(cause):
+            raise
+        refusal = {"value": None, "refused": {"code": why.code, "message": why.message, "schema_id": NO_ID}}
+    return {**_place(row), "outcome": made.outcome, "behaviour": None, "profile": None, **refusal}
 
 
 def _columns(topic: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
