@@ -6,8 +6,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from starling_common.testing import own_keyspace
+from starling_common.testing import eventually, own_keyspace
 from tests.conftest import Stack
+from tests.integration.spark.lake_instance import PATIENCE_SECONDS
 from tests.integration.spark.views_instance import ViewsInstance
 
 HOUR_MS = 3_600_000
@@ -29,7 +30,11 @@ def test_the_life_of_a_view(instance: ViewsInstance) -> None:
         NOON_MS + 7 * HOUR_MS, {"products": [{"product_id": "p", "price": 0.1}, {"product_id": "q", "price": 2}]}, partition=1
     )
     instance.send(b"broken")
-    with instance.running() as service:
+    instance.order(NOON_MS, {"product_id": "poison", "revenue": 3, "quantity": 1})
+    # The first process ends at the order that makes the view raise; the next one finds it.
+    with instance.running(ready=False, STARLING_FAILPOINT="raise_in_rows:poison") as failing:
+        assert eventually(failing.process.poll, PATIENCE_SECONDS) not in {None, 0}
+    with instance.running(STARLING_FAILPOINT="raise_in_rows:poison") as service:
         instance.settle(service)
         noon, evening = "2023-11-15T12:00:00.000Z", "2023-11-15T18:00:00.000Z"
         first = {(noon, "p", "Berlin"): (10, 2), (evening, "p", "Berlin"): (0.1, 1), (evening, "q", "Berlin"): (2, 1)}
@@ -44,7 +49,8 @@ def test_the_life_of_a_view(instance: ViewsInstance) -> None:
         tomorrow = "2023-11-16T12:00:00.000Z"
         later = {(noon, "p", "Berlin"): (10.5, 3), (noon, "p", "CA"): (7, 1), (tomorrow, "p", "Berlin"): (1, 1)}
         assert (rows, as_of) == (first | later, "2023-11-15T19:00:00.000Z")
-        assert instance.letters() == 1
         metrics = httpx.get(f"{service.url}/metrics", trust_env=False).text
+        assert 'starling_spark_query_refused_total{code="poison",query="sales_by_product_region"} 1.0' in metrics
+        assert instance.letters() == {"bad_framing", "poison"}
         assert 'starling_spark_query_state_rows{query="sales_by_product_region"} 5.0' in metrics
         assert service.stop() == 0

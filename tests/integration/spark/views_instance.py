@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -17,7 +17,8 @@ from starling_api.http.pagination import PageOf
 from starling_api.reports.view_store import CassandraViews
 from starling_api.reports.views import MaterialisedViews, ViewRequest
 from starling_common.cassandra.database import Database
-from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.clients import consumer_config, producer_config, watermarks
+from starling_common.kafka.topic_range import range_consumer, read_range
 from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.settings import Cassandra
 from starling_common.testing import Service, eventually, running
@@ -116,13 +117,18 @@ class ViewsInstance:
         finally:
             consumer.close()
 
-    def letters(self) -> int:
-        consumer = Consumer(consumer_config(self.stack.brokers, self.group))
+    def letters(self) -> set[str]:
+        """Return the codes of the dead letters; after a kill one may be there twice."""
+        codec, found = Registry(self.stack.registry_url).codec(self.dead_letters, "DeadLetter"), set()
+        consumer = range_consumer(self.stack.brokers, f"{self.group}-letters")
         try:
-            span = consumer.get_watermark_offsets(TopicPartition(self.dead_letters, 0), timeout=10)
-            return span[1] if span is not None else 0
+            span = watermarks(consumer, self.dead_letters, 0, 30)
+            place = (self.dead_letters, 0)
+            for messages in read_range(consumer, {place: OFFSET_BEGINNING}, {place: span[1]}, 30):
+                found |= {codec.decode(message.value() or b"")["code"] for message in messages}
         finally:
             consumer.close()
+        return found
 
     def asked(self) -> tuple[Rows, str | None]:
         """All rows of the workspace and `as_of`, as the API gives them."""

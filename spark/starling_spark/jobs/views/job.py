@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,19 +11,22 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
 
 from starling_common.settings import Clock
+from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros
+from starling_spark.failpoints import raising
+from starling_spark.jobs.views.poison import FailedRecords, Spans, found_by_bisection, unfinished
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.jobs.views.store import ViewStore, upsert
-from starling_spark.jobs.views.transform import TIMES, events, read, timed, totals
+from starling_spark.jobs.views.transform import TIMES, events, read, timed, totals, without
 from starling_spark.jobs.views.view import View
-from starling_spark.kafka.codec import Wire
+from starling_spark.kafka.codec import NO_ID, Wire
 from starling_spark.kafka.dead_letters import dead_letters
 from starling_spark.kafka.decoding import Reading
 from starling_spark.kafka.groups import Ends, end_offsets
 from starling_spark.kafka.sinks import publish
-from starling_spark.kafka.sources import kafka_records
-from starling_spark.session.query_metrics import QueryMetrics
+from starling_spark.kafka.sources import kafka_records, kafka_spans
+from starling_spark.session.query_metrics import QueryMetrics, count_refused
 from starling_spark.session.running import Running
 
 STAGE = "views"
@@ -46,11 +49,14 @@ class ViewsContext:
 
 def start_view(context: ViewsContext, view: View, store: ViewStore) -> Running:
     """Start a view's query from its checkpoint, or from the earliest offset without one."""
-    settings, topic = context.settings, context.settings.views_topic_prefix + view.topic
+    settings, topic, days = context.settings, context.settings.views_topic_prefix + view.topic, context.settings.views_lateness_days
     reading = Reading.plain(context.wire, topic)
-    found = read(_records(context, topic), reading)
+    directory = _checkpoints(settings) / f"{view.name}-v{view.version}-f{_FORMAT}-s{settings.spark_state_partitions}-l{days or 0}"
+    view = replace(view, rows=partial(_rows, view.rows))
+    failed = FailedRecords(directory)
+    _refuse_failing(context, view, reading, directory, failed)
+    found = read(without(_records(context, topic), failed.places()), reading)
     time_ms = functions.col("timestamp_ms") if settings.clock is Clock.WALL else functions.unix_millis("record.event_time")
-    days = settings.views_lateness_days
     rows = totals(view, events(timed(found, time_ms, context.partitions), reading), None if days is None else f"{days} days")
     last_micros = 0
 
@@ -60,10 +66,42 @@ def start_view(context: ViewsContext, view: View, store: ViewStore) -> Running:
         count = upsert(changed, view, settings.cassandra, last_micros)
         context.metrics.counter("starling_views_rows_total").labels(view.name).inc(count)
 
-    directory = _checkpoints(settings) / f"{view.name}-v{view.version}-f{_FORMAT}-s{settings.spark_state_partitions}-l{days or 0}"
     query = _start(rows, context, view.name, directory, write)
     history = {partition: end for partition, end in context.history.items() if partition[0] == topic}
-    return Running(query, QueryMetrics(context.metrics, view.name), partial(batch_completed, history, store, directory))
+    return Running(STAGE, query, QueryMetrics(context.metrics, view.name), partial(batch_completed, history, store, directory))
+
+
+def _rows(rows: Callable[[DataFrame], DataFrame], found: DataFrame) -> DataFrame:
+    """Return the rows of a view, which raise for events with the text of the failpoint `rows`, if the process has one."""
+    armed = raising()
+    if armed is None or armed.point != "rows":
+        return rows(found)
+    text = functions.to_json(functions.struct(*found.columns))
+    failure = functions.raise_error(functions.lit("failpoint rows")).cast("string")
+    workspace = functions.when(text.contains(armed.text.decode()), failure).otherwise(functions.col("workspace"))
+    return rows(found.withColumn("workspace", workspace))
+
+
+def _refuse_failing(context: ViewsContext, view: View, reading: Reading, directory: Path, failed: FailedRecords) -> None:
+    """Write dead letters for the records of an unfinished micro-batch at which the view raises again, and leave them out."""
+    brokers, dead_letters_topic = context.settings.kafka.brokers, context.settings.views_dead_letters_topic
+
+    def records(spans: Spans) -> DataFrame:
+        return read(without(kafka_spans(context.spark, brokers, spans), failed.places()), reading)
+
+    spans = unfinished(directory, brokers)
+    if not spans:
+        return
+    found = list(found_by_bisection(spans, records, lambda found: view.rows(events(found, reading))))
+    for topic, number, offset, why in found:
+        log(__name__).error("poison_found", view=view.name, topic=topic, partition=number, offset=offset, message=why.message)
+        columns = {"code": why.code, "message": why.message, "schema_id": NO_ID}
+        reason = functions.struct(*[functions.lit(value).alias(name) for name, value in columns.items()])
+        letters = records({(topic, number): (offset, offset + 1)}).withColumn("refused", reason)
+        published = publish(dead_letters(letters, STAGE, dead_letters_topic, context.wire), brokers, _PRODUCED_BY)
+        count_refused(context.metrics, view.name, published.refused)
+    if found:
+        failed.add([(topic, number, offset) for topic, number, offset, _ in found])
 
 
 def start_refusals(context: ViewsContext, topic: str) -> Running:
@@ -74,11 +112,12 @@ def start_refusals(context: ViewsContext, topic: str) -> Running:
     )
 
     def write(rows: DataFrame, _batch: int) -> None:
-        publish(rows, settings.kafka.brokers, _PRODUCED_BY)
+        published = publish(rows, settings.kafka.brokers, _PRODUCED_BY)
+        count_refused(context.metrics, "views-refusals", published.refused)
 
     name = f"refusals-{topic}"
     query = _start(refused, context, name, _checkpoints(settings) / name, write)
-    return Running(query, QueryMetrics(context.metrics, "views-refusals"))
+    return Running(STAGE, query, QueryMetrics(context.metrics, "views-refusals"))
 
 
 def observed_times(progress: str) -> Mapping[int, int]:

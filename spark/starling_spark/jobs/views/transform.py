@@ -4,6 +4,8 @@ Spark computes windows and sums. The state has one row of sums for each key and 
 watermark Spark deletes old rows, and drops and counts later events.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame, functions
 
 from starling_spark.jobs.views.view import View
@@ -17,6 +19,14 @@ TIMES = "times"
 def read(records: DataFrame, reading: Reading) -> DataFrame:
     """Return the records of Kafka with their fields in `record`, or the reason in `refused`."""
     return decoded(records, reading)
+
+
+def without(records: DataFrame, places: Sequence[tuple[str, int, int]]) -> DataFrame:
+    """Return the records except those at these topics, partitions and offsets."""
+    for topic, partition, offset in places:
+        here = (functions.col("topic") == topic) & (functions.col("partition") == partition) & (functions.col("offset") == offset)
+        records = records.where(~here)
+    return records
 
 
 def events(found: DataFrame, reading: Reading) -> DataFrame:
