@@ -8,7 +8,7 @@ from threading import Event
 from confluent_kafka import KafkaException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from starling_common.kafka.lost_input import InputLost
+from starling_common.kafka.lost_input import InputLost, cure
 from starling_common.telemetry.logs import log
 from starling_spark.kafka.groups import Ends, GroupOffsets, end_offsets
 from starling_spark.session.query_metrics import QueryMetrics
@@ -18,8 +18,9 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A started query. `moved` is called once with each new progress (Spark's JSON)."""
+    """A started query of a stage. `moved` is called once with each new progress (Spark's JSON)."""
 
+    stage: str
     query: StreamingQuery
     metrics: QueryMetrics
     moved: Callable[[str], None] = lambda _progress: None
@@ -38,7 +39,7 @@ class WatchedQuery:
         """Return whether there is a new progress. Raises: InputLost, StreamingQueryException if it failed, unless `is_last`."""
         failure = self.query.exception()
         if failure is not None and not is_last:
-            raise _explained(failure, self.query.name) from failure
+            raise _explained(failure, self.query.name, self._running.stage) from failure
         last = self.query.lastProgress
         if last is None or last.json == self.progress:
             return False
@@ -48,16 +49,14 @@ class WatchedQuery:
         return True
 
 
-def _explained(failure: Exception, name: str | None) -> Exception:
+def _explained(failure: Exception, name: str | None, stage: str) -> Exception:
     """Return an error with the cure if the checkpoint continues at records that no longer exist, else the failure itself."""
     text = str(failure)
     if "failOnDataLoss" not in text and "KAFKA_DATA_LOSS" not in text:
         return failure
     return InputLost(
         f"{name or 'the query'}: the checkpoint continues at records that Kafka no longer has: they expired before they were "
-        "processed, or the topic was created again. Stop the job and delete its directory below STARLING_CHECKPOINT_DIR to "
-        "continue with the records that exist; the job's page under docs/how-to/spark names the effect. "
-        f"Spark: {text.splitlines()[0]}"
+        f"processed, or the topic was created again. Stop the job. {cure(stage)}. Spark: {text.splitlines()[0]}"
     )
 
 

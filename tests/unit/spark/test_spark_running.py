@@ -64,7 +64,7 @@ class Query:
 
 def test_each_progress_is_reported_once_and_a_failure_is_raised() -> None:
     query, metrics, moved = Query(), Metrics(CollectorRegistry()), list[str]()
-    watched = WatchedQuery(Running(query, QueryMetrics(metrics, "q"), moved.append))  # type: ignore[arg-type]
+    watched = WatchedQuery(Running("lake", query, QueryMetrics(metrics, "q"), moved.append))  # type: ignore[arg-type]
     assert (watched.poll(), watched.progress) == (False, None)
     query.lastProgress = SimpleNamespace(json=progress())
     assert [watched.poll(), watched.poll()] == [True, False]

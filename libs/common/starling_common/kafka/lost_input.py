@@ -27,4 +27,12 @@ def check_input(consumer: Consumer, stage: str, topics: Sequence[str], timeout_s
         elif one.offset > ends[place]:
             lost.append(f"{one.topic} {one.partition}: the committed offset {one.offset} is after the end, {ends[place]}")
     if lost:
-        raise InputLost(f"{'; '.join(lost)}. Run `starling stage accept-loss {stage}` to continue with the records that exist")
+        raise InputLost(f"{'; '.join(lost)}. {cure(stage)}")
+
+
+def cure(stage: str) -> str:
+    """Return the two commands with which an operator continues a stage."""
+    return (
+        f"Run `starling stage resume {stage}` to continue where its states end, or, where that is refused, "
+        f"`starling stage accept-loss {stage}` to continue with the records that exist"
+    )

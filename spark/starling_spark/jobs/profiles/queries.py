@@ -14,7 +14,7 @@ from starling_common.settings import Clock
 from starling_spark.jobs.profiles.definitions import fingerprint
 from starling_spark.jobs.profiles.published import Spans
 from starling_spark.jobs.profiles.traits import FORMAT
-from starling_spark.jobs.profiles.transform import Job, computed_traits, published_users
+from starling_spark.jobs.profiles.transform import STAGE, Job, computed_traits, published_users
 from starling_spark.kafka.groups import Ends, end_offsets
 from starling_spark.kafka.sinks import publish
 from starling_spark.kafka.sources import heartbeats, kafka_records, kafka_spans
@@ -37,9 +37,10 @@ class QueryOptions:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The records that a micro-batch published, by topic, and its duration."""
+    """The records that a micro-batch published, by topic, its dead letters by code, and its duration."""
 
     published: Mapping[str, int]
+    refused: Mapping[str, int]
     seconds: float
 
 
@@ -69,7 +70,7 @@ class TraitQuery:
         def write(rows: DataFrame, _batch: int) -> None:
             began = time.monotonic()
             published = publish(rows, options.brokers, _PRODUCED_BY)
-            observers.published(Batch(published, time.monotonic() - began))
+            observers.published(Batch(published.records, published.refused, time.monotonic() - began))
 
         checkpoint = options.checkpoints / self.name
         users = None
@@ -85,7 +86,7 @@ class TraitQuery:
             .foreachBatch(write)
             .start()
         )
-        self._watched = WatchedQuery(Running(query, observers.metrics))
+        self._watched = WatchedQuery(Running(STAGE, query, observers.metrics))
 
     def poll(self) -> Ends | None:
         """Return the end offsets of the last completed micro-batch, whose outputs are acknowledged; None before the first.
