@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from starling_common.failpoints import Raising
 from starling_common.kafka.topics import BACKFILL_STATES, BEHAVIOUR, DELIVERY
 from starling_common.settings import Clock
 from starling_rules.backfills import Backfill, Part
-from starling_rules.history import PAST
+from starling_rules.history import PAST, Isolation
 from starling_rules.ledger import RUNNING, Run, Share
-from starling_segments import UserState, decode_state, encode_state
+from starling_segments import UserState, decode_state, encode_state, plain
 from starling_spark.jobs.backfill.folding import gathered
 from starling_spark.jobs.backfill.planning import Assignment, assignments, lost, wanted, with_lake
 from starling_stream.model.processor import Inbound
@@ -139,6 +140,40 @@ def test_backfilled_equals_there_from_the_start(clock: Clock, where: dict[str, A
     assert [seen._replace(sequence=0) for seen in backfilled.changes()] == [
         seen._replace(sequence=0) for seen in reference.changes()
     ]
+
+
+@pytest.mark.parametrize("where", [WITHOUT_ORDER, WITHOUT_ORDER | OUTCOMES | IN_ORDER], ids=["any order", "all"])
+@pytest.mark.parametrize("text", ["default/u3 ", "default/u1", f" {BEHAVIOUR} 1", "default/u5 events.behaviour 2"])
+def test_records_that_make_the_fold_raise_change_nothing_else(where: dict[str, Any], text: str) -> None:
+    segmenter = MemorySegmenter()
+    _happen(segmenter, random.Random(5), 150, BEGIN_MS)
+    for key, condition in where.items():
+        segmenter.define(key, condition, awaits_backfill=True)
+    (assignment,) = assignments(_planned(segmenter), segmenter.log.current(), Clock.EVENT, 1)
+
+    def read_all(topic: str, _partition: int, first: int, until: int, **_more: Any) -> Iterator[Inbound]:
+        return (one for one in segmenter.task._processed if one.topic == topic and first <= one.offset < until)
+
+    def is_poison(record: Inbound) -> bool:
+        return text in f"{record.key.decode()} {record.topic} {record.offset}"
+
+    def without(*place: Any) -> Iterator[Inbound]:
+        # A refused record advances stream time, as live.
+        return (one._replace(value=None) if is_poison(one) else one for one in read_all(*place))
+
+    raising = Raising.of(f"raise_in_fold:{text}")
+    first = Isolation(armed=raising)
+    gathered(assignment, read_all, isolation=first)
+    assert first.failed
+    assert not first.refused, "a record is refused at its second failure"
+    second = Isolation(frozenset(first.failed), armed=raising)
+    found, _ = gathered(assignment, read_all, isolation=second)
+    expected, _ = gathered(assignment, without)
+    kept = {key: plain(state) for key, state in found.items()}
+    assert kept == {key: plain(state) for key, state in expected.items()}
+    assert not second.failed
+    read = {(one.topic, one.offset) for topic in assignment.topics for one in read_all(topic, 0, 0, 10**6) if is_poison(one)}
+    assert {(topic, offset) for topic, _, offset in second.refused} == read
 
 
 def test_what_is_held_back_changes_nothing_and_the_version_before_stays_in_force() -> None:
