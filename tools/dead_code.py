@@ -74,6 +74,8 @@ ALLOWED: Final[Mapping[str, str]] = {
     "transform.py:handleInitialState": _SPARK,
     "transform.py:handleInputRows": _SPARK,
     "transform.py:timerValues": _SPARK,
+    "refused.py:zero": _SPARK,
+    "refused.py:addInPlace": _SPARK,
     "assigned_tasks.py:_following": "asyncio keeps weak references to tasks only",
     # values that are read as a whole
     "enrich.py:brand": "read as a tuple and as a dictionary, with the other fields",
