@@ -26,6 +26,7 @@ from starling_spark.jobs.replay.settings import ReplaySettings
 from starling_spark.jobs.reprocess.settings import ReprocessSettings
 from starling_spark.jobs.views.settings import ViewsSettings
 from starling_spark.lakehouse.settings import LakeSettings
+from starling_spark.lost_input import LostInputSettings
 from starling_spark.session.settings import SparkSettings
 from starling_stream.inspect.operations import OperationSettings
 from starling_stream.model.settings import StreamSettings
@@ -94,6 +95,7 @@ SECTIONS: Final = (
     Section("Reprocessing", f"`python -m starling_spark.jobs.reprocess`. {_LAKE}", ReprocessSettings, (LakeSettings,)),
     Section("Deploy step", "`python -m starling_common.deploy`.", DeploySettings, ()),
     Section("State operations", "`starling state` and `python -m starling_stream.inspect.operations`.", OperationSettings, ()),
+    Section("Lost input of a Spark job", "`starling stage` and `python -m starling_spark.lost_input`.", LostInputSettings, ()),
 )
 
 
