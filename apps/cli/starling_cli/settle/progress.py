@@ -12,7 +12,7 @@ Partition: TypeAlias = tuple[str, int]
 
 Offsets: TypeAlias = Mapping[Partition, int]
 
-PART_OF_STAGE = {"profiles": "spark", "webhook": "delivery", "projector-events": "projector"}
+PART_OF_STAGE = {"profiles": "spark", "webhook": "delivery", "webhook-retry": "delivery", "projector-events": "projector"}
 """Stage → the service that runs it, where the names differ."""
 
 
@@ -68,7 +68,8 @@ def describe(state: PipelineState) -> str:
 def stages_of(stages: Sequence[Stage], parts: Sequence[str]) -> list[Stage]:
     """Return the stages to wait for, in the given order: those of a running part, and those of services started by hand.
 
-    A stage belongs to a service started by hand if no part of a local stack serves it. `parts`: names without worker numbers.
+    A stage belongs to a service started by hand if no part of a local stack serves it. A delayed stage is not waited for.
+    `parts`: names without worker numbers.
     """
-    served = [(stage, PART_OF_STAGE.get(stage.name, stage.name)) for stage in stages]
+    served = [(stage, PART_OF_STAGE.get(stage.name, stage.name)) for stage in stages if not stage.delayed]
     return [stage for stage, part in served if part in parts or part not in WORKERS]

@@ -23,7 +23,7 @@ def check_input(consumer: Consumer, stage: str, topics: Sequence[str], timeout_s
     for one in committed(consumer, [TopicPartition(*part) for part in parts], timeout_seconds):
         place = (one.topic, one.partition)
         if 0 <= one.offset < starts[place]:
-            lost.append(f"{one.topic} {one.partition}: offsets {one.offset} to {starts[place]} expired before they were processed")
+            lost.append(lost_range(one.topic, one.partition, one.offset, starts[place]))
         elif one.offset > ends[place]:
             lost.append(f"{one.topic} {one.partition}: the committed offset {one.offset} is after the end, {ends[place]}")
     if lost:
@@ -36,3 +36,8 @@ def cure(stage: str) -> str:
         f"Run `starling stage resume {stage}` to continue where its states end, or, where that is refused, "
         f"`starling stage accept-loss {stage}` to continue with the records that exist"
     )
+
+
+def lost_range(topic: str, partition: int, offset: int, start: int) -> str:
+    """Return the description of records that were deleted between the committed offset and the start of the log."""
+    return f"{topic} {partition}: offsets {offset} to {start} expired before they were processed"

@@ -70,12 +70,16 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step of the pipeline: a consumer group and its input topics. An installation may omit an optional stage."""
+    """One step of the pipeline: a consumer group and its input topics. An installation may omit an optional stage.
+
+    A delayed stage leaves records in its inputs until they are due. They are no lag.
+    """
 
     name: str
     group: str
     inputs: tuple[str, ...]
     optional: bool
+    delayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,13 @@ def load_catalogue(profile_partitions: int | None = None) -> Catalogue:
     count = profile_partitions or int(document["partitions"]["profile"])
     topics = {name: _topic(name, entry, count) for name, entry in document["topics"].items()}
     stages = tuple(
-        Stage(entry["name"], entry["group"], tuple(entry["inputs"]), bool(entry.get("optional", False)))
+        Stage(
+            entry["name"],
+            entry["group"],
+            tuple(entry["inputs"]),
+            bool(entry.get("optional", False)),
+            bool(entry.get("delayed", False)),
+        )
         for entry in document["stages"]
     )
     unknown = sorted({name for stage in stages for name in stage.inputs} - topics.keys())
