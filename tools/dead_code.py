@@ -57,7 +57,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "pipeline.py:justify": "rich reads it",
     "coverage_gate.py:justify": "rich reads it",
     "command.py:demo": "an entry point of the command, named in pyproject.toml",
-    "channel.py:attempt": "a field of a delivery, for the authors of channels",
+    "connections.py:_pool": "httpx reads it",
     "fetching.py:extraction_filter": "tarfile reads it",
     "operands.py:log_errors": "re2 reads it",
     "operands.py:max_mem": "re2 reads it",

@@ -1,61 +1,144 @@
-"""Edge: the two consumer loops. One reads membership changes, the other reads retries and sends them when they are due."""
+"""Edge: the consumer loop. One agent reads membership changes, another one retries; both offer their messages to the dispatcher."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from starling_common.kafka.clients import committed, watermarks
-from starling_common.kafka.lost_input import InputLost
+from starling_common.kafka.lost_input import InputLost, lost_range
 from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec
 from starling_delivery.dispatch import Dispatcher
+from starling_delivery.lanes import Item
 from starling_delivery.outbox import Outbox
 from starling_delivery.poison import tried_twice
 from starling_delivery.policy import Request, requests_for
-from starling_delivery.retry_queue import Progress, RetryQueue
-from starling_delivery.settings import Settings
+from starling_delivery.progress import Place, Positions, Progress
 from starling_delivery.targets import Targets
 
-POLL_SECONDS = 0.2
-CHECK_SECONDS = 5.0
+_POLL_SECONDS: Final = 0.05
+_COMMIT_SECONDS: Final = 0.2
+_CHECK_SECONDS: Final = 5.0
+_OFFER_SECONDS: Final = 0.01
+"""How long requests are offered at a time. Attempts in progress wait meanwhile."""
+
+_MOST_READ: Final = 500
+"""Maximum of records in one poll, and of the records of one partition in memory above which it is paused."""
+
+_REBALANCING: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
+"""Errors of a commit during a rebalance. The next commit has the partitions of the new assignment."""
+
+
+class Due(NamedTuple):
+    """A request to send at a time. `tier`: the position of its tier; None for a request from outside of the tiers."""
+
+    request: Request
+    due_ms: int
+    tier: int | None
+
+
+class Input(Protocol):
+    """The topics of an agent, and the requests of their records."""
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The topics to read, or a pattern of them."""
+
+    def requests(self, message: Message) -> list[Due]:
+        """Return the requests of a record. An exception makes the record a dead letter."""
+
+
+@dataclass(frozen=True)
+class MembershipInput:
+    """Membership changes: a request for each webhook that subscribes to the change."""
+
+    topics: Sequence[str]
+    codec: Codec
+    targets: Targets
+    channel: str
+
+    def requests(self, message: Message) -> list[Due]:
+        """Return the requests of a membership change."""
+        now_ms = wall_clock_ms()
+        requests = requests_for(self.codec.decode(message.value() or b""), self.targets, self.channel, now_ms)
+        return [Due(request, now_ms, None) for request in requests]
+
+
+@dataclass(frozen=True)
+class RetryInput:
+    """Requests to send again. The channels share the topics; the process of another channel sends its retries.
+
+    `tiers`: topic -> position of its tier. Other topics contain records from outside, such as replayed dead letters.
+    """
+
+    topics: Sequence[str]
+    codec: Codec
+    channel: str
+    tiers: Mapping[str, int]
+
+    def requests(self, message: Message) -> list[Due]:
+        """Return the request of a record, if it is of this channel."""
+        request = self.codec.decode(message.value() or b"")
+        is_own = request["channel"] == self.channel
+        return [Due(request, request["not_before"], self.tiers.get(message.topic() or ""))] if is_own else []
 
 
 @dataclass
-class MembershipAgent:
-    """Sends the messages of membership changes. Offsets are committed after the outcome of every message of the batch."""
+class _Partition:
+    """The records of a partition that are read and not offered yet, in order."""
 
-    settings: Settings
+    messages: deque[Message] = field(default_factory=deque)
+    items: deque[Item] = field(default_factory=deque)
+    """The requests of the first record."""
+    paused: bool = False
+
+
+@dataclass
+class Agent:
+    """Reads records continuously. Offsets are committed up to the first record whose messages are not stored or delivered."""
+
+    input: Input
     consumer: Consumer
-    codec: Codec
-    targets: Targets
     dispatcher: Dispatcher
     outbox: Outbox
+    check: Callable[[], None] = lambda: None
+    """Raises InputLost if the group would skip records. Called before the group is joined."""
     assigned: bool = False
     problem: str | None = None
-    """Why no change is read until an operator has acted."""
-    check: Callable[[], None] = lambda: None
-    """Raises InputLost if the group would skip changes. Called before the group is joined."""
+    """Why no record is read until an operator has acted."""
+    positions: Positions = field(default_factory=Positions)
+    _partitions: dict[Place, _Partition] = field(default_factory=dict)
+    _committed_at: float = 0.0
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Run until `stopping` is set. Raises: BrokerUnavailable, KafkaException; uncommitted changes are then read again."""
+        """Run until `stopping` is set. Raises: BrokerUnavailable, KafkaException, InputLost; uncommitted records are read again."""
         while not await self._is_complete() and not stopping.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), CHECK_SECONDS)
-        self.consumer.subscribe([self.settings.membership_topic], on_assign=self._on_assign)
+                await asyncio.wait_for(stopping.wait(), _CHECK_SECONDS)
+        self.consumer.subscribe(list(self.input.topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
+        more = False
         while not stopping.is_set():
-            messages = _records(await asyncio.to_thread(self.consumer.consume, self.settings.batch_messages, POLL_SECONDS))
-            if messages:
-                await self._deliver(messages)
+            for message in _records(await asyncio.to_thread(self._poll, 0.0 if more else _POLL_SECONDS)):
+                self._take(message)
+            more = self._offer()
+            if time.monotonic() - self._committed_at > _COMMIT_SECONDS:
+                await asyncio.to_thread(self._commit)
+        await self.dispatcher.drained()
+        await asyncio.to_thread(self.outbox.flush)
+        await asyncio.to_thread(self._commit)
         await asyncio.to_thread(self.consumer.close)
 
     async def _is_complete(self) -> bool:
-        """Return whether no change was lost before the group read it; otherwise an operator has to accept the loss."""
+        """Return whether no record was lost before the group read it; otherwise an operator has to accept the loss."""
         try:
             await asyncio.to_thread(self.check)
         except InputLost as lost:
@@ -66,98 +149,106 @@ class MembershipAgent:
         self.problem = None
         return True
 
-    async def _deliver(self, messages: Sequence[Message]) -> None:
-        requests = [request for message in messages for request in self._requests(message)]
-        await self.dispatcher.send(requests, self.outbox)
-        await asyncio.to_thread(self.outbox.flush)
-        await asyncio.to_thread(self.consumer.commit, offsets=_next_offsets(messages), asynchronous=False)
-
-    def _requests(self, message: Message) -> list[dict[str, Any]]:
-        def read() -> list[dict[str, Any]]:
-            change = self.codec.decode(message.value() or b"")
-            return requests_for(change, self.targets, self.settings.channel, wall_clock_ms())
-
-        requests = tried_twice(read)
-        if isinstance(requests, Refused):
-            self.outbox.bury(message, requests)
-            return []
-        return requests
-
-    def _on_assign(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
-        self.assigned = True
-
-
-@dataclass
-class RetryAgent:
-    """Sends retries when they are due. A waiting retry blocks no other, and the consumer is polled meanwhile."""
-
-    settings: Settings
-    consumer: Consumer
-    codec: Codec
-    dispatcher: Dispatcher
-    outbox: Outbox
-    queue: RetryQueue = field(default_factory=RetryQueue)
-    assigned: bool = False
-    _paused: bool = False
-
-    async def run(self, stopping: asyncio.Event) -> None:
-        """Run until `stopping` is set. Raises: the errors of `MembershipAgent.run`."""
-        self.consumer.subscribe([self.settings.retry_topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
-        while not stopping.is_set():
-            self._limit_memory()
-            for message in _records(await asyncio.to_thread(self.consumer.consume, self.settings.batch_messages, POLL_SECONDS)):
-                self._take(message)
-            await self._send_due()
-        await asyncio.to_thread(self.consumer.close)
+    def _poll(self, seconds: float) -> list[Message]:
+        # `consume` alone waits for the full number or the timeout, which would delay a single record.
+        first = self.consumer.poll(seconds)
+        return [] if first is None else [first, *self.consumer.consume(_MOST_READ - 1, 0)]
 
     def _take(self, message: Message) -> None:
-        partition, offset = message.partition() or 0, message.offset() or 0
-        request = tried_twice(lambda: self.codec.decode(message.value() or b""))
-        if isinstance(request, Refused):
-            self.outbox.bury(message, request)
-            self.queue.add(partition, offset, None, 0)
+        place = (message.topic() or "", message.partition() or 0)
+        partition = self._partitions.get(place)
+        if partition is None or not self.positions.read(place, message.offset() or 0):
             return
-        # The channels share the topic; the process of another channel sends its retries.
-        is_own = request["channel"] == self.settings.channel
-        self.queue.add(partition, offset, request if is_own else None, request["not_before"] if is_own else 0)
+        partition.messages.append(message)
+        if len(partition.messages) >= _MOST_READ and not partition.paused:
+            self.consumer.pause([TopicPartition(*place)])
+            partition.paused = True
 
-    async def _send_due(self) -> None:
-        due = self.queue.due(wall_clock_ms(), self.settings.batch_messages)
-        if not due:
-            return
-        requests: list[Request] = [request for _, _, request in due if request is not None]
-        await self.dispatcher.send(requests, self.outbox)
-        await asyncio.to_thread(self.outbox.flush)
-        for partition, offset, _ in due:
-            self.queue.finish(partition, offset)
-        await asyncio.to_thread(self._commit)
+    def _offer(self) -> bool:
+        """Offer the requests of each partition in order, up to one that is not due or is held. Return whether more can follow."""
+        until = time.monotonic() + _OFFER_SECONDS
+        for place in list(self._partitions):
+            partition = self._partitions.pop(place)
+            self._partitions[place] = partition  # the first one is the last of the next turn
+            while self._offer_next(place, partition):
+                if time.monotonic() > until:
+                    return True
+            if partition.paused and len(partition.messages) < _MOST_READ // 2:
+                self.consumer.resume([TopicPartition(*place)])
+                partition.paused = False
+        return False
+
+    def _offer_next(self, place: Place, partition: _Partition) -> bool:
+        if not partition.items:
+            if not partition.messages or self.positions.is_full(place):
+                return False
+            partition.items.extend(self._items(place, partition.messages.popleft()))
+            return True
+        item = partition.items[0]
+        if item.due_ms > wall_clock_ms():
+            if item.tier is not None:
+                return False
+            self.dispatcher.delay(item)
+        elif not self.dispatcher.offer(item):
+            return False
+        partition.items.popleft()
+        return True
+
+    def _items(self, place: Place, message: Message) -> list[Item]:
+        finish = partial(self.positions.finish, place, message.offset() or 0)
+        requests = tried_twice(lambda: self.input.requests(message))
+        if isinstance(requests, Refused):
+            self.outbox.bury(message, requests, finish)
+            return []
+        if not requests:
+            finish()
+        settled = _after(len(requests), finish)
+        return [Item(request, settled, tier, due_ms) for request, due_ms, tier in requests]
 
     def _commit(self) -> None:
-        topic = self.settings.retry_topic
-        offsets = [TopicPartition(topic, n, p.position, metadata=p.metadata()) for n, p in self.queue.progress()]
-        if offsets:
+        self._committed_at = time.monotonic()
+        offsets = [TopicPartition(*place, position, metadata) for place, position, metadata in self.positions.take_changes()]
+        if not offsets:
+            return
+        try:
             self.consumer.commit(offsets=offsets, asynchronous=False)
-
-    def _limit_memory(self) -> None:
-        full = len(self.queue) >= self.settings.waiting_messages
-        if full != self._paused:
-            partitions = self.consumer.assignment()
-            (self.consumer.pause if full else self.consumer.resume)(partitions)
-            self._paused = full
+        except KafkaException as error:
+            if error.args[0].code() not in _REBALANCING:
+                raise
+            log(__name__).warning("commit_during_rebalance", error=str(error))
+            self.positions.mark_changed()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for found in committed(consumer, partitions, 30):
             low, _ = watermarks(consumer, found.topic, found.partition, 30)
-            position = max(found.offset, low)
-            self.queue.open(found.partition, Progress.restored(position, found.metadata or ""))
-        self.assigned, self._paused = True, False
+            if 0 <= found.offset < low:
+                raise InputLost(lost_range(found.topic, found.partition, found.offset, low))
+            place = (found.topic, found.partition)
+            self.positions.open(place, Progress.restored(max(found.offset, low), found.metadata or ""))
+            self._partitions[place] = _Partition()
+        self.assigned = True
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._commit()
         for partition in partitions:
-            self.queue.close(partition.partition)
+            self.positions.close((partition.topic, partition.partition))
+            self._partitions.pop((partition.topic, partition.partition), None)
 
 
-def _records(messages: list[Message]) -> list[Message]:
+def _after(count: int, finish: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that calls `finish` at its last of `count` calls."""
+    left = count
+
+    def settled() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            finish()
+
+    return settled
+
+
+def _records(messages: Iterable[Message]) -> list[Message]:
     records = []
     for message in messages:
         error = message.error()
@@ -168,10 +259,3 @@ def _records(messages: list[Message]) -> list[Message]:
         else:
             log(__name__).warning("broker_error", error=error.str())
     return records
-
-
-def _next_offsets(messages: Sequence[Message]) -> list[TopicPartition]:
-    last: dict[tuple[str, int], int] = {}
-    for message in messages:
-        last[message.topic() or "", message.partition() or 0] = (message.offset() or 0) + 1
-    return [TopicPartition(topic, partition, offset) for (topic, partition), offset in last.items()]

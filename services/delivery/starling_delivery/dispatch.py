@@ -1,91 +1,212 @@
-"""Core: sends messages concurrently, sequentially for each user and target, and determines the step after each attempt."""
+"""Core: takes requests into lanes, sends them as slots become free, and determines the step after each attempt."""
 
 import asyncio
 import random
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
-from starling_common.failures import is_of_installation, poison
 from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
+from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
-from starling_delivery.channel import Again, Answer, Channel, Impossible
+from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible
+from starling_delivery.circuit import Circuits
+from starling_delivery.lanes import Admission, Item, Lanes
 from starling_delivery.poison import tried_twice
-from starling_delivery.policy import Request, Schedule, Step, after, message_of
-from starling_delivery.targets import Targets
+from starling_delivery.policy import Request, Schedule, Step, after, delayed, message_of, postponed
+from starling_delivery.targets import Target, Targets
+
+_CHECK_SECONDS: Final = 0.05
+_BURST: Final = 16
+_SLOW: Final = "the target answers slowly, and its lane is full"
+
+CIRCUIT_OPEN: Final = "circuit_open"
+SLOW_TARGET: Final = "slow_target"
 
 
 class Steps(Protocol):
-    """Publishes the steps of requests. The methods must not block for long."""
+    """Publishes the steps of requests. The methods must not block for long. `stored` is called once the broker has the records."""
 
-    def record(self, request: Request, step: Step) -> None:
+    def record(self, request: Request, step: Step, stored: Callable[[], None]) -> None:
         """Publish the step of a request."""
 
-    def refuse(self, request: Request, why: Refused) -> None:
+    def refuse(self, request: Request, why: Refused, stored: Callable[[], None]) -> None:
         """Publish the dead letter of a request that cannot be processed."""
 
+    def check(self) -> None:
+        """Receive the broker's acknowledgements. Raises: BrokerUnavailable."""
 
-@dataclass(frozen=True)
+
+class Traffic(NamedTuple):
+    """What decides whether a message may be sent now."""
+
+    lanes: Lanes
+    circuits: Circuits
+
+
 class Dispatcher:
-    """Sends requests through one channel.
+    """Sends requests through one channel: concurrently, but sequentially for each user and target.
 
-    At most `max_in_flight` attempts run concurrently. After `failures_before_pause` failures in a row a target gets no more
-    messages of the batch: they count as failed, so that the time-outs of one dead endpoint do not delay the messages of other
-    targets.
+    A message of a target with an open circuit, or of a slow one whose lane is full, is postponed: it goes to a tier of retries
+    without an attempt. So no target delays the messages of others.
     """
 
-    channel: Channel
-    targets: Targets
-    schedule: Schedule
-    max_in_flight: int
-    failures_before_pause: int
-
-    async def send(self, requests: Sequence[Request], steps: Steps) -> None:
-        """Send all requests and return when the step of each is recorded."""
-        lanes: dict[tuple[str, str, str], list[Request]] = defaultdict(list)
-        for request in requests:
-            lanes[request["workspace"], request["target_key"], request["user_id"]].append(request)
-        failures: dict[tuple[str, str], int] = defaultdict(int)
-        slots = asyncio.Semaphore(self.max_in_flight)
-        async with asyncio.TaskGroup() as group:
-            for lane in lanes.values():
-                group.create_task(self._lane(lane, steps, slots, failures))
-
-    async def _lane(
-        self, lane: Sequence[Request], steps: Steps, slots: asyncio.Semaphore, failures: dict[tuple[str, str], int]
+    def __init__(
+        self, channel: Channel, targets: Targets, schedule: Schedule, traffic: Traffic, steps: Steps, metrics: Metrics
     ) -> None:
-        for request in lane:
-            try:
-                async with slots:
-                    step = await self._one(request, failures)
-                published = tried_twice(partial(steps.record, request, step))
-            except Exception as cause:
-                if is_of_installation(cause):
-                    raise
-                published = poison(cause)
-            if published is not None:
-                steps.refuse(request, published)
+        """`steps`: where the results are published."""
+        self._channel = channel
+        self._targets = targets
+        self._schedule = schedule
+        self._lanes = traffic.lanes
+        self._circuits = traffic.circuits
+        self._steps = steps
+        self._attempts: asyncio.TaskGroup | None = None
+        self._running = 0
+        self._ended = asyncio.Event()
+        self._ended.set()
+        self._stopping = False
+        self._in_burst = False
+        self._attempt_seconds = metrics.histogram("starling_delivery_attempt_seconds").labels(channel.name)
+        self._postponed = metrics.counter("starling_delivery_postponed_total")
+        self._waiting_messages = metrics.gauge("starling_delivery_waiting_messages").labels(channel.name)
+        self._open_circuits = metrics.gauge("starling_delivery_open_circuits").labels(channel.name)
 
-    async def _one(self, request: Request, failures: dict[tuple[str, str], int]) -> Step:
-        target = self.targets.find(request["workspace"], request["target_key"])
-        if target is None:
-            return Step("SUPPRESSED", "the target is archived")
-        if target.disabled:
-            return Step("SUPPRESSED", "the target is disabled")
-        of_target = (target.workspace, target.key)
-        if failures[of_target] >= self.failures_before_pause:
-            answer: Answer = Again(f"postponed: {failures[of_target]} attempts in a row failed")
-        else:
-            answer = await self._sent(request)
-            failures[of_target] = failures[of_target] + 1 if isinstance(answer, Again) else 0
-        return after(request, answer, self.schedule, wall_clock_ms(), random.random())  # noqa: S311 - not used for security
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Send until `stopping` is set, then complete the attempts in progress. Raises: BrokerUnavailable, in a group."""
+        async with asyncio.TaskGroup() as attempts:
+            self._attempts = attempts
+            self._start()
+            while not stopping.is_set():
+                self._steps.check()
+                self._look_after()
+                await asyncio.sleep(_CHECK_SECONDS)
+            self._stopping = True
+
+    async def drained(self) -> None:
+        """Return when no attempt is in progress."""
+        self._stopping = True
+        await self._ended.wait()
+
+    def offer(self, item: Item) -> bool:
+        """Take a request. Return False if it must be offered again: its lane is full, and has room soon."""
+        target = self._targets.find(item.workspace, item.target)
+        if target is None or target.disabled:
+            self._publish(item, _suppressed(target))
+            return True
+        now, circuit = time.monotonic(), self._circuits.of(target)
+        if not circuit.admits(now):
+            self._postpone(item, circuit.reason, CIRCUIT_OPEN)
+            return True
+        admission = self._lanes.admission(item, now)
+        if admission is Admission.HOLD:
+            return False
+        if admission is Admission.POSTPONE:
+            self._postpone(item, _SLOW, SLOW_TARGET)
+            return True
+        item.is_probe = circuit.begin_attempt(now)
+        self._lanes.add(item)
+        self._start()
+        return True
+
+    def delay(self, item: Item) -> None:
+        """Store a retry in a tier until it is due."""
+        self._publish(item, delayed(item.request, self._schedule, wall_clock_ms()))
+
+    def _start(self) -> None:
+        """Begin attempts while slots are free. The event loop takes turns after each burst, so that others do not wait for many."""
+        if self._attempts is None or self._stopping or self._in_burst:
+            return
+        for _ in range(_BURST):
+            item = self._lanes.take(time.monotonic())
+            if item is None:
+                return
+            self._running += 1
+            self._ended.clear()
+            self._attempts.create_task(self._attempt(item))
+        self._in_burst = True
+        asyncio.get_running_loop().call_soon(self._continue)
+
+    def _continue(self) -> None:
+        self._in_burst = False
+        self._start()
+
+    async def _attempt(self, item: Item) -> None:
+        try:
+            try:
+                step = await self._step(item)
+            finally:
+                self._lanes.finish(item, time.monotonic())
+            self._publish(item, step)
+            self._start()
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._ended.set()
+
+    async def _step(self, item: Item) -> Step:
+        request = item.request
+        target = self._targets.find(item.workspace, item.target)
+        if target is None or target.disabled:
+            return _suppressed(target)
+        begun = time.monotonic()
+        answer = await self._sent(request)
+        self._attempt_seconds.observe(time.monotonic() - begun)
+        self._judge(target, answer, probe=item.is_probe)
+        return after(request, answer, self._schedule, wall_clock_ms(), random.random())  # noqa: S311 - not used for security
 
     async def _sent(self, request: Request) -> Answer:
         try:
-            return await self.channel.send(message_of(request))
+            return await self._channel.send(message_of(request))
         except Exception as error:  # noqa: BLE001 - a failing message must not stop the delivery of others
-            log(__name__).exception("channel_failed", channel=self.channel.name, delivery_id=request["delivery_id"])
+            log(__name__).exception("channel_failed", channel=self._channel.name, delivery_id=request["delivery_id"])
             return Impossible(f"the channel failed with {type(error).__name__}: {error}")
+
+    def _judge(self, target: Target, answer: Answer, *, probe: bool) -> None:
+        """Count the attempt in the target's circuit. An impossible message is no failure of its target."""
+        circuit = self._circuits.of(target)
+        if isinstance(answer, Delivered | Gone):
+            if circuit.is_open:
+                log(__name__).info("circuit_closed", workspace=target.workspace, target=target.key)
+            circuit.succeeded()
+        elif isinstance(answer, Again) and circuit.failed(time.monotonic(), probe=probe):
+            log(__name__).warning("circuit_opened", workspace=target.workspace, target=target.key, error=answer.why)
+            for item in self._lanes.drain(target.workspace, target.key):
+                self._postpone(item, circuit.reason, CIRCUIT_OPEN)
+
+    def _postpone(self, item: Item, why: str, reason: str) -> None:
+        self._postponed.labels(self._channel.name, reason).inc()
+        jitter = random.random()  # noqa: S311 - not used for security
+        self._publish(item, postponed(item.request, why, item.tier, self._schedule, wall_clock_ms(), jitter))
+
+    def _publish(self, item: Item, step: Step) -> None:
+        stored = partial(self._stored, item)
+        refused = tried_twice(partial(self._steps.record, item.request, step, stored))
+        if refused is not None:
+            self._steps.refuse(item.request, refused, stored)
+
+    def _stored(self, item: Item) -> None:
+        if item.sequence:  # it was in a lane
+            self._lanes.settle(item)
+        item.settled()
+
+    def _look_after(self) -> None:
+        for item in self._lanes.shed(time.monotonic()):
+            self._postpone(item, _SLOW, SLOW_TARGET)
+        self._lanes.forget_idle()
+        self._forget_circuits()
+        self._waiting_messages.set(len(self._lanes))
+
+    def _forget_circuits(self) -> None:
+        self._circuits.forget_new()
+        for workspace, key in list(self._circuits.open_keys()):
+            target = self._targets.find(workspace, key)
+            if target is None or target.disabled:
+                self._circuits.forget(workspace, key)
+        self._open_circuits.set(sum(1 for _ in self._circuits.open_keys()))
+
+
+def _suppressed(target: Target | None) -> Step:
+    return Step("SUPPRESSED", "the target is archived" if target is None else "the target is disabled")

@@ -1,6 +1,9 @@
 """Adapter: publishes outcomes, retries, dead letters and disabled targets."""
 
 import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -21,12 +24,39 @@ from starling_delivery.targets import Target, Targets
 
 PRODUCED_BY = "delivery"
 
+_FLUSH_SECONDS: Final = 60.0
+
 _MAX_UNENCODED_BYTES: Final = 1024 * 1024
 """Limit of the value of a dead letter whose request cannot be encoded."""
 
 
+@dataclass(slots=True)
+class _Receipt:
+    """Calls `stored` after the broker has acknowledged all records of a message."""
+
+    left: int
+    stored: Callable[[], None]
+
+    def acknowledged(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self.stored()
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """An encoded record. `request`: the request whose dead letter replaces the record if the broker refuses it."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    stamp_ms: int
+    headers: Headers
+    request: Request | None
+
+
 class Outbox:
-    """Publishes records asynchronously; `flush` waits for their acknowledgement."""
+    """Publishes records asynchronously. `check` receives their acknowledgements."""
 
     def __init__(self, settings: Settings, producer: Producer, registry: Registry, targets: Targets, metrics: Metrics) -> None:
         """Raises: SchemaMissing, RegistryUnavailable."""
@@ -35,53 +65,78 @@ class Outbox:
         self._targets = targets
         self._reported = registry.codec(settings.outcome_topic, "DeliveryReported")
         self._retry = registry.codec(settings.retry_topic, "DeliveryRequested")
+        self._tiers = {
+            seconds: (topic, registry.codec(topic, "DeliveryRequested")) for seconds, topic in settings.tier_topics.items()
+        }
         self._dead = registry.codec(settings.dead_letter_topic, "DeadLetter")
         self._definition = registry.codec(settings.definitions_topic, "DefinitionChanged")
         self._attempts = metrics.counter("starling_delivery_attempts_total")
         self._refused = metrics.counter("starling_delivery_refused_total")
+        self._flushing = threading.Lock()
         self._failures: list[str] = []
-        self._unwritten: list[tuple[Request, KafkaError]] = []
+        self._unwritten: list[tuple[Request, KafkaError, _Receipt]] = []
         """The requests of records that the broker refuses, each with the error."""
 
-    def record(self, request: Request, step: Step) -> None:
+    def record(self, request: Request, step: Step, stored: Callable[[], None]) -> None:
         """Publish the outcome of one step, with its retry, dead letter or disabled target."""
-        self._attempts.labels(request["channel"], step.outcome).inc()
-        key = record_key(request["workspace"], request["user_id"])
-        self._write(self._settings.outcome_topic, self._reported, key, _report(request, step), request)
-        if step.retry is not None:
-            self._write(self._settings.retry_topic, self._retry, key, dict(step.retry), request)
-        if step.dead is not None:
-            self._bury(self._undelivered(request), Refused("not_delivered", f"{request['address']}: {step.dead}"))
-        if step.disable:
-            self._disable(request, step.detail or "")
+        self._send(self._outputs(request, step), stored)
+        if step.outcome is not None and not step.postponed:
+            self._attempts.labels(request["channel"], step.outcome).inc()
 
-    def refuse(self, request: Request, why: Refused) -> None:
+    def refuse(self, request: Request, why: Refused, stored: Callable[[], None]) -> None:
         """Publish the dead letter of a request that cannot be processed."""
-        self._bury(self._undelivered(request), why)
+        self._send([self._letter(self._undelivered(request), why)], stored)
 
-    def bury(self, message: Message, why: Refused) -> None:
+    def bury(self, message: Message, why: Refused, stored: Callable[[], None]) -> None:
         """Publish a record that cannot be decoded to the dead letters, unchanged."""
-        self._bury(source_record(message), why)
+        self._send([self._letter(source_record(message), why)], stored)
+
+    def check(self) -> None:
+        """Receive the acknowledgements that have arrived. Raises: BrokerUnavailable if a record was not stored."""
+        self._producer.poll(0)
+        unwritten, self._unwritten = self._unwritten, []
+        for request, error, receipt in unwritten:
+            self._produce(self._letter(self._undelivered(request), poison(KafkaException(error))), receipt)
+        if self._failures:
+            raise BrokerUnavailable(f"{len(self._failures)} records failed: {self._failures[:1]}")
 
     def flush(self) -> None:
-        """Wait until the broker has acknowledged every record. Raises: BrokerUnavailable; the caller must then not commit."""
-        left = self._producer.flush(60)
-        unwritten, self._unwritten = self._unwritten, []
-        for request, error in unwritten:
-            self.refuse(request, poison(KafkaException(error)))
-        left += self._producer.flush(60) if unwritten else 0
-        failures, self._failures = self._failures, []
-        if left or failures:
-            raise BrokerUnavailable(f"{left} records unsent, {len(failures)} failed: {failures[:1]}")
+        """Wait until the broker has acknowledged every record. Several threads may call it. Raises: BrokerUnavailable."""
+        with self._flushing:
+            left = self._producer.flush(_FLUSH_SECONDS)
+            while self._unwritten and not left:
+                self.check()
+                left = self._producer.flush(_FLUSH_SECONDS)
+            self.check()
+        if left:
+            raise BrokerUnavailable(f"{left} records unsent")
 
-    def _disable(self, request: Request, why: str) -> None:
+    def _outputs(self, request: Request, step: Step) -> list[_Output]:
+        key = record_key(request["workspace"], request["user_id"])
+        outputs = []
+        if step.outcome is not None:
+            report = _report(request, step, step.outcome)
+            outputs.append(self._output(self._settings.outcome_topic, self._reported, key, report, request))
+        if step.retry is not None:
+            topic, codec = self._tiers[step.tier_seconds]
+            outputs.append(self._output(topic, codec, key, dict(step.retry), request))
+        if step.dead is not None:
+            why = Refused("not_delivered", f"{request['address']}: {step.dead}")
+            outputs.append(self._letter(self._undelivered(request), why))
+        if step.disable:
+            outputs += self._disabled(request, step.detail or "")
+        return outputs
+
+    def _disabled(self, request: Request, why: str) -> list[_Output]:
         target = self._targets.find(request["workspace"], request["target_key"])
         if target is None or target.disabled:
-            return
+            return []
         record = _disabled(target, why, request["correlation_id"])
+        output = self._output(
+            self._settings.definitions_topic, self._definition, record_key(target.workspace, target.key), record, request
+        )
         self._targets.apply(record)  # takes effect in this process now, in others when they read the topic
-        key = record_key(target.workspace, target.key)
-        self._write(self._settings.definitions_topic, self._definition, key, record, request)
+        return [output]
 
     def _undelivered(self, request: Request) -> SourceRecord:
         # The request may be in no topic, at its first attempt; a replay writes it to the topic of retries.
@@ -92,54 +147,61 @@ class Outbox:
             value = json.dumps(dict(request)).encode()[:_MAX_UNENCODED_BYTES]
         return SourceRecord(self._settings.retry_topic, -1, -1, key, value, headers, request["received_at"], request)
 
-    def _bury(self, source: SourceRecord, refused: Refused) -> None:
+    def _letter(self, source: SourceRecord, refused: Refused) -> _Output:
         letter, headers = dead_letter(PRODUCED_BY, source, refused, wall_clock_ms()), dead_letter_headers(PRODUCED_BY, source)
-        self._produce(self._settings.dead_letter_topic, self._dead, source.key or b"", letter, headers)
+        value = self._dead.encode(letter)
         self._refused.labels(refused.code).inc()
+        return _Output(self._settings.dead_letter_topic, source.key or b"", value, _stamp_ms(letter), headers, None)
 
-    def _write(self, topic: str, codec: Codec, key: bytes, record: Record, request: Request) -> None:
-        self._produce(topic, codec, key, record, record_headers(request["correlation_id"], PRODUCED_BY), request)
+    def _output(self, topic: str, codec: Codec, key: bytes, record: Record, request: Request) -> _Output:
+        headers = record_headers(request["correlation_id"], PRODUCED_BY)
+        return _Output(topic, key, codec.encode(record), _stamp_ms(record), headers, request)
 
-    def _produce(
-        self, topic: str, codec: Codec, key: bytes, record: Record, headers: Headers, request: Request | None = None
-    ) -> None:
-        # The timestamp is the arrival of the item that caused the record; of a definition, the time of its change.
-        stamp = int(record.get("received_at") or record["recorded_at"]) // 1000
-        value = codec.encode(record)
-        delivered = partial(self._delivered, request)
+    def _send(self, outputs: Sequence[_Output], stored: Callable[[], None]) -> None:
+        receipt = _Receipt(len(outputs), stored)
+        for output in outputs:
+            self._produce(output, receipt)
+
+    def _produce(self, output: _Output, receipt: _Receipt) -> None:
+        delivered = partial(self._delivered, output.request, receipt)
+        more: dict[str, Any] = {"timestamp": output.stamp_ms, "headers": output.headers, "on_delivery": delivered}
         try:
             try:
-                self._producer.produce(topic, value, key, timestamp=stamp, headers=headers, on_delivery=delivered)
+                self._producer.produce(output.topic, output.value, output.key, **more)
             except BufferError:  # the client's queue is full
-                self._producer.flush(60)
-                self._producer.produce(topic, value, key, timestamp=stamp, headers=headers, on_delivery=delivered)
+                self._producer.flush(_FLUSH_SECONDS)
+                self._producer.produce(output.topic, output.value, output.key, **more)
         except BufferError as cause:
-            raise BrokerUnavailable(f"{topic}: the queue of the client is full") from cause
+            raise BrokerUnavailable(f"{output.topic}: the queue of the client is full") from cause
         except KafkaException as cause:
-            if request is None or cause.args[0].code() not in RECORD_REFUSED:
+            if output.request is None or cause.args[0].code() not in RECORD_REFUSED:
                 raise
-            self._unwritten.append((request, cause.args[0]))
-        self._producer.poll(0)
+            self._unwritten.append((output.request, cause.args[0], receipt))
 
-    def _delivered(self, request: Request | None, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, request: Request | None, receipt: _Receipt, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            return
-        if request is not None and error.code() in RECORD_REFUSED:
-            self._unwritten.append((request, error))
+            receipt.acknowledged()
+        elif request is not None and error.code() in RECORD_REFUSED:
+            self._unwritten.append((request, error, receipt))
         else:
             self._failures.append(f"{message.topic()}: {error.str()}")
 
 
-def _report(request: Request, step: Step) -> dict[str, Any]:
+def _stamp_ms(record: Record) -> int:
+    """Return the timestamp of a record: the arrival of the item that caused it; of a definition, the time of its change."""
+    return int(record.get("received_at") or record["recorded_at"]) // 1000
+
+
+def _report(request: Request, step: Step, outcome: str) -> dict[str, Any]:
     return {
         "received_at": request["received_at"],
         "workspace": request["workspace"],
         "user_id": request["user_id"],
-        "event_id": deterministic_id(request["delivery_id"], request["attempt"], step.outcome),
+        "event_id": _report_id(request, step, outcome),
         "delivery_id": request["delivery_id"],
         "channel": request["channel"],
         "target_key": request["target_key"],
-        "outcome": step.outcome,
+        "outcome": outcome,
         "attempt": request["attempt"],
         "status_code": step.status_code,
         "detail": step.detail,
@@ -147,6 +209,11 @@ def _report(request: Request, step: Step) -> dict[str, Any]:
         "event_time": wall_clock_ms(),
         "correlation_id": request["correlation_id"],
     }
+
+
+def _report_id(request: Request, step: Step, outcome: str) -> str:
+    # A postponement is no attempt: its report differs from that of the attempt which follows.
+    return deterministic_id(request["delivery_id"], request["attempt"], "POSTPONED" if step.postponed else outcome)
 
 
 def _disabled(target: Target, why: str, correlation_id: str) -> dict[str, Any]:

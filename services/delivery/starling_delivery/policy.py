@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from starling_common.records.membership_json import membership_json
 from starling_common.values import deterministic_id
@@ -18,10 +18,11 @@ def requests_for(change: Mapping[str, Any], targets: Targets, channel: str, now_
     """Return one DeliveryRequested for each webhook that subscribes to this SegmentMembershipChanged."""
     event = "entered" if change["status"] == "ENTERED" else "exited"
     wanting = [target for target in targets.of(change["workspace"]) if target.wants(change["segment_key"], event)]
-    return [_request(change, target, event, channel, now_ms) for target in wanting]
+    body = webhook_body(change, event) if wanting else ""
+    return [_request(change, target, body, channel, now_ms) for target in wanting]
 
 
-def _request(change: Mapping[str, Any], target: Target, event: str, channel: str, now_ms: int) -> dict[str, Any]:
+def _request(change: Mapping[str, Any], target: Target, body: str, channel: str, now_ms: int) -> dict[str, Any]:
     return {
         "received_at": change["received_at"],
         "workspace": change["workspace"],
@@ -30,7 +31,7 @@ def _request(change: Mapping[str, Any], target: Target, event: str, channel: str
         "channel": channel,
         "target_key": target.key,
         "address": target.url,
-        "payload": webhook_body(change, event),
+        "payload": body,
         "attempt": 1,
         "first_attempt_at": now_ms,
         "not_before": now_ms,
@@ -66,12 +67,31 @@ def message_of(request: Request) -> Message:
     )
 
 
+_POSTPONED: Final = "postponed: "
+"""The beginning of the reason of a postponed message."""
+
+_LONGEST_POSTPONEMENT_SECONDS: Final = 1800.0
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The delays of retries. `delays_seconds[n]` follows attempt n+1; the last delay repeats until the time limit."""
+    """The delays of retries. `delays_seconds[n]` follows attempt n+1; the last delay repeats until the time limit.
+
+    Each different delay is a *tier*, a topic of its own, which is read in order: no retry waits for one with a longer delay.
+    """
 
     delays_seconds: tuple[float, ...]
     give_up_after_seconds: float
+
+    @property
+    def tiers(self) -> list[float]:
+        """The delays of the tiers, ascending."""
+        return sorted(set(self.delays_seconds))
+
+    def delay_seconds(self, request: Request) -> float:
+        """Return the delay after the attempt, without jitter."""
+        attempt: int = request["attempt"]
+        return self.delays_seconds[min(attempt, len(self.delays_seconds)) - 1]
 
     def next_attempt_ms(self, request: Request, now_ms: int, retry_after_seconds: float | None, jitter: float) -> int | None:
         """Return the time of the next attempt, or None after the time limit.
@@ -79,8 +99,24 @@ class Schedule:
         `jitter` in [0, 1) scales the delay to 80 % to 120 %, which separates messages that failed together. The delay
         is not shorter than the receiver's Retry-After.
         """
-        delay = self.delays_seconds[min(request["attempt"], len(self.delays_seconds)) - 1] * (0.8 + 0.4 * jitter)
-        due_ms = now_ms + int(max(delay, retry_after_seconds or 0.0) * 1000)
+        delay = self.delay_seconds(request) * (0.8 + 0.4 * jitter)
+        return self._due_ms(request, now_ms, max(delay, retry_after_seconds or 0.0))
+
+    def tier_for(self, seconds: float) -> float:
+        """Return the shortest tier that is not shorter than the delay, or else the longest."""
+        return next((tier for tier in self.tiers if tier >= seconds), self.tiers[-1])
+
+    def next_tier(self, tier: int | None) -> float:
+        """Return the tier that follows the tier of a message, up to 30 minutes. None: the message was in no tier."""
+        allowed = [seconds for seconds in self.tiers if seconds <= _LONGEST_POSTPONEMENT_SECONDS] or self.tiers[:1]
+        return allowed[min(0 if tier is None else tier + 1, len(allowed) - 1)]
+
+    def postponed_ms(self, request: Request, now_ms: int, seconds: float, jitter: float) -> int | None:
+        """Return the time at which a message that is not sent now is tried, or None after the time limit."""
+        return self._due_ms(request, now_ms, seconds * (0.8 + 0.4 * jitter))
+
+    def _due_ms(self, request: Request, now_ms: int, delay: float) -> int | None:
+        due_ms = now_ms + int(delay * 1000)
         last_ms = int(request["first_attempt_at"]) + int(self.give_up_after_seconds * 1000)
         return due_ms if due_ms <= last_ms else None
 
@@ -89,16 +125,18 @@ class Schedule:
 class Step:
     """The records to publish after one attempt.
 
-    Shape: `outcome` goes to events.delivery; `retry` to delivery.retry; `dead` is the reason of a dead letter;
-           `disable` disables the target.
+    Shape: `outcome` goes to events.delivery, except None; `retry` to the tier of `tier_seconds`; `dead` is the reason of a dead
+           letter; `disable` disables the target; `postponed`: no attempt was made.
     """
 
-    outcome: str
+    outcome: str | None
     detail: str | None = None
     status_code: int | None = None
     retry: Mapping[str, Any] | None = None
+    tier_seconds: float = 0.0
     dead: str | None = None
     disable: bool = False
+    postponed: bool = False
 
 
 def after(request: Request, answer: Answer, schedule: Schedule, now_ms: int, jitter: float) -> Step:
@@ -114,5 +152,25 @@ def after(request: Request, answer: Answer, schedule: Schedule, now_ms: int, jit
             due_ms = schedule.next_attempt_ms(request, now_ms, retry_after_seconds, jitter)
             if due_ms is None:
                 return Step("FAILED", why, status_code, dead=f"given up after {request['attempt']} attempts: {why}")
+            tier = schedule.tier_for(max(schedule.delay_seconds(request), retry_after_seconds or 0.0))
             retry = dict(request) | {"attempt": request["attempt"] + 1, "not_before": due_ms, "last_error": why}
-            return Step("RETRYING", why, status_code, retry=retry)
+            return Step("RETRYING", why, status_code, retry=retry, tier_seconds=tier)
+
+
+def postponed(request: Request, why: str, tier: int | None, schedule: Schedule, now_ms: int, jitter: float) -> Step:
+    """Return the step of a message that is not sent now. It costs no attempt.
+
+    Each postponement in a row is one tier longer. The first one is reported.
+    """
+    seconds, reason = schedule.next_tier(tier), f"{_POSTPONED}{why}"
+    due_ms = schedule.postponed_ms(request, now_ms, seconds, jitter)
+    if due_ms is None:
+        return Step("FAILED", reason, dead=f"given up after {request['attempt'] - 1} attempts: {why}")
+    outcome = None if (request["last_error"] or "").startswith(_POSTPONED) else "RETRYING"
+    retry = dict(request) | {"not_before": due_ms, "last_error": reason}
+    return Step(outcome, reason, retry=retry, tier_seconds=seconds, postponed=True)
+
+
+def delayed(request: Request, schedule: Schedule, now_ms: int) -> Step:
+    """Return the step of a retry that is read from outside of the tiers before it is due: it waits in a tier."""
+    return Step(None, retry=request, tier_seconds=schedule.tier_for((request["not_before"] - now_ms) / 1000))

@@ -1,5 +1,6 @@
 """Settings of a delivery process, read from `STARLING_…` environment variables."""
 
+import re
 from collections.abc import Collection
 from typing import Annotated, Final
 
@@ -30,11 +31,20 @@ class Settings(ServiceSettings):
         str, Field(min_length=1, description="consumer group; the name of the group of the retries begins with it")
     ] = WEBHOOK_GROUP
     timeout_seconds: Annotated[float, Field(gt=0, le=60, description="timeout of one attempt")] = 15.0
-    max_in_flight: Annotated[int, Field(ge=1, le=1000, description="maximum of concurrent attempts")] = 64
-    batch_messages: Annotated[int, Field(ge=1, le=10_000, description="maximum of membership changes in one batch")] = 2000
-    waiting_messages: Annotated[int, Field(ge=1, le=1_000_000, description="retries held in memory until they are due")] = 20_000
+    lookup_timeout_seconds: Annotated[float, Field(gt=0, le=60, description="timeout of the name resolution of one attempt")] = 5.0
+    max_in_flight: Annotated[
+        int, Field(ge=1, le=2000, description="maximum of concurrent attempts; a half for one workspace, a quarter for one target")
+    ] = 256
+    lane_messages: Annotated[int, Field(ge=1, le=100_000, description="maximum of waiting messages of one target")] = 1000
+    memory_mb: Annotated[
+        int, Field(ge=1, le=10_000, description="memory of messages in MB; a half for one workspace, a quarter for one target")
+    ] = 64
     retry_delays_seconds: Annotated[
-        tuple[float, ...], Field(min_length=1, description="delay after the first, second … attempt; the last one repeats")
+        tuple[float, ...],
+        Field(
+            min_length=1,
+            description="delay after the first, second … attempt; the last one repeats; each needs a topic (delivery.retry.5m)",
+        ),
     ] = (
         5.0,
         300.0,
@@ -47,10 +57,13 @@ class Settings(ServiceSettings):
         float, Field(gt=0, le=7 * 86_400, description="time since the first attempt after which a message is a dead letter")
     ] = 86_400.0
     failures_before_pause: Annotated[
-        int, Field(ge=1, description="consecutive failed attempts after which the rest of a target's batch is postponed")
+        int, Field(ge=1, description="consecutive failed attempts after which the circuit of a target opens")
     ] = 5
+    probe_seconds: Annotated[
+        float, Field(gt=0, le=600, description="time until the first probe of an open circuit; it doubles up to 20 times that")
+    ] = 30.0
     failpoint: Annotated[
-        str | None, Field(description="for tests: raise for records with a text, such as raise_in_decode:TEXT")
+        str | None, Field(description="for tests: raise for records with a text, at decode, send or outcome: raise_in_decode:TEXT")
     ] = None
     allow_private_addresses: Annotated[
         bool, Field(description="for local stacks only: deliver to private networks, and over http")
@@ -60,6 +73,19 @@ class Settings(ServiceSettings):
     def retry_group(self) -> str:
         """Return the consumer group of the retries. Each channel has its own, because it skips the retries of the others."""
         return f"{self.group}-retry" if self.channel == WEBHOOK else f"{self.group}-{self.channel}-retry"
+
+    @property
+    def tier_topics(self) -> dict[float, str]:
+        """Return delay -> topic of the tiers of retries, the shortest delay first."""
+        return {seconds: f"{self.retry_topic}.{_duration(seconds)}" for seconds in sorted(set(self.retry_delays_seconds))}
+
+    @property
+    def retry_pattern(self) -> str:
+        """Return a pattern of the topics of the retries: the topic for records from outside, and the tiers of any delay.
+
+        After a change of the delays, retries remain in tiers that no delay has any more.
+        """
+        return rf"^{re.escape(self.retry_topic)}(\.[0-9.]+[smh])?$"
 
     def refusal(self, channels: Collection[str]) -> str | None:
         """Return the reason why this process must not start, with the cure; None if it may. `channels`: the registered channels."""
@@ -80,3 +106,10 @@ class Settings(ServiceSettings):
                 f"each change has one outcome. Unset STARLING_GROUP, or set it to {WEBHOOK_GROUP}"
             )
         return None
+
+
+def _duration(seconds: float) -> str:
+    for length, unit in ((3600, "h"), (60, "m")):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:g}{unit}"
+    return f"{seconds:g}s"

@@ -1,7 +1,9 @@
 """Builds a delivery process from its settings. No other module imports both settings and concrete classes."""
 
 import asyncio
+import re
 import signal
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -17,18 +19,22 @@ from starling_common.records.definitions import definitions_fold
 from starling_common.retries import retrying
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
-from starling_common.wire import Registry, RegistryUnavailable
-from starling_delivery.agents import MembershipAgent, RetryAgent
-from starling_delivery.channel import Channel
+from starling_common.wire import Codec, Registry, RegistryUnavailable
+from starling_delivery.agents import Agent, Input, MembershipInput, RetryInput
+from starling_delivery.channel import Answer, Channel, Message
 from starling_delivery.channels import CHANNELS
-from starling_delivery.dispatch import Dispatcher
+from starling_delivery.circuit import CircuitRule, Circuits
+from starling_delivery.dispatch import Dispatcher, Traffic
+from starling_delivery.lanes import Lanes
 from starling_delivery.outbox import Outbox
-from starling_delivery.policy import Schedule
-from starling_delivery.settings import Settings
+from starling_delivery.policy import Request, Schedule, Step
+from starling_delivery.settings import WEBHOOK, Settings
 from starling_delivery.targets import Targets, fold_target
 
 _REGISTRY_SECONDS: Final = 120.0
 """How long a start waits for the registry."""
+
+_BROKER_SECONDS: Final = 30.0
 
 
 @dataclass
@@ -38,7 +44,8 @@ class Delivery:
     settings: Settings
     channel: Channel
     view: FoldedTopic[Targets]
-    agents: tuple[MembershipAgent, RetryAgent]
+    dispatcher: Dispatcher
+    agents: tuple[Agent, Agent]
     health: HealthServer
 
     async def run(self) -> None:
@@ -50,8 +57,8 @@ class Delivery:
         await asyncio.to_thread(self.view.start)
         try:
             async with asyncio.TaskGroup() as group:
-                for agent in self.agents:
-                    group.create_task(agent.run(stopping))
+                for part in (self.dispatcher, *self.agents):
+                    group.create_task(part.run(stopping))
         finally:
             await self.channel.close()
             await asyncio.to_thread(self.view.stop)
@@ -67,45 +74,89 @@ def build(settings: Settings) -> Delivery:
     channel = CHANNELS[settings.channel](settings, targets)
     registry = Registry(settings.registry.url)
     outbox = retrying(_REGISTRY_SECONDS)(RegistryUnavailable, _outbox, settings, registry, targets, metrics)
-    schedule = Schedule(settings.retry_delays_seconds, settings.give_up_after_seconds)
-    dispatcher = Dispatcher(channel, targets, schedule, settings.max_in_flight, settings.failures_before_pause)
-    membership_codec = registry.codec(settings.membership_topic, "SegmentMembershipChanged")
+    changes = registry.codec(settings.membership_topic, "SegmentMembershipChanged")
+    retries = registry.codec(settings.retry_topic, "DeliveryRequested")
     raising = Raising.of(settings.failpoint)
     if raising is not None:
-        membership_codec.decode = raising.before("decode", membership_codec.decode)  # type: ignore[method-assign]
-    retry_codec = registry.codec(settings.retry_topic, "DeliveryRequested")
-    consumer = _consumer(settings, settings.group)
-    check = partial(check_input, consumer, settings.channel, [settings.membership_topic], 30)
+        _arm(raising, channel, outbox, (changes, retries))
+    dispatcher = _dispatcher(settings, channel, targets, outbox, metrics)
+    tiers = {topic: position for position, topic in enumerate(settings.tier_topics.values())}
     agents = (
-        MembershipAgent(settings, consumer, membership_codec, targets, dispatcher, outbox, check=check),
-        RetryAgent(settings, _consumer(settings, settings.retry_group), retry_codec, dispatcher, outbox),
+        _agent(settings, MembershipInput([settings.membership_topic], changes, targets, settings.channel), dispatcher, outbox),
+        _agent(settings, RetryInput([settings.retry_pattern], retries, settings.channel, tiers), dispatcher, outbox),
     )
     view = _view(settings, registry, targets)
-    ready: dict[str, MembershipAgent | RetryAgent] = {"membership": agents[0], "retries": agents[1]}
+    ready: dict[str, Agent] = {"membership": agents[0], "retries": agents[1]}
     health = HealthServer(
         (settings.http.host, settings.http.port),
         metrics.registry,
         alive=lambda: {"definitions": view.problem()},
         ready=lambda: (
-            {"definitions": view.problem(), "input": agents[0].problem}
+            {"definitions": view.problem(), "input": agents[0].problem, "input of retries": agents[1].problem}
             | {name: None if agent.assigned else "no partitions assigned yet" for name, agent in ready.items()}
         ),
     )
     health.start()
-    return Delivery(settings, channel, view, agents, health)
+    return Delivery(settings, channel, view, dispatcher, agents, health)
 
 
 def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: Metrics) -> Outbox:
-    return Outbox(settings, Producer(producer_config(settings.kafka.brokers)), registry, targets, metrics)
+    # A broker that is away for a minute ends the process; its supervisor starts it again.
+    config = producer_config(settings.kafka.brokers, **{"message.timeout.ms": 60_000})
+    return Outbox(settings, Producer(config), registry, targets, metrics)
+
+
+def _dispatcher(settings: Settings, channel: Channel, targets: Targets, outbox: Outbox, metrics: Metrics) -> Dispatcher:
+    return Dispatcher(
+        channel,
+        targets,
+        Schedule(settings.retry_delays_seconds, settings.give_up_after_seconds),
+        Traffic(
+            Lanes(settings.max_in_flight, settings.memory_mb * 1_000_000, settings.lane_messages),
+            Circuits(CircuitRule(settings.failures_before_pause, settings.probe_seconds)),
+        ),
+        outbox,
+        metrics,
+    )
+
+
+def _agent(settings: Settings, source: Input, dispatcher: Dispatcher, outbox: Outbox) -> Agent:
+    of_retries = isinstance(source, RetryInput)
+    consumer = _consumer(settings, settings.retry_group if of_retries else settings.group)
+    stage = f"{settings.channel}-retry" if of_retries else WEBHOOK
+    return Agent(source, consumer, dispatcher, outbox, check=partial(_check, consumer, stage, source))
+
+
+def _check(consumer: Consumer, stage: str, source: Input) -> None:
+    existing = consumer.list_topics(timeout=_BROKER_SECONDS).topics
+    topics = [topic for topic in existing if any(re.fullmatch(pattern, topic) for pattern in source.topics)]
+    check_input(consumer, stage, topics, _BROKER_SECONDS)
+
+
+def _arm(raising: Raising, channel: Channel, outbox: Outbox, codecs: Iterable[Codec]) -> None:
+    """Let the points decode, send and outcome raise for the records of the failpoint."""
+    for codec in codecs:
+        codec.decode = raising.before("decode", codec.decode)  # type: ignore[method-assign]
+    send, record = channel.send, outbox.record
+
+    async def raising_send(message: Message) -> Answer:
+        raising.passed("send", message.payload.encode())
+        return await send(message)
+
+    def raising_record(request: Request, step: Step, stored: Callable[[], None]) -> None:
+        raising.passed("outcome", request["payload"].encode())
+        record(request, step, stored)
+
+    channel.send = raising_send  # type: ignore[method-assign]
+    outbox.record = raising_record  # type: ignore[method-assign]
 
 
 def _consumer(settings: Settings, group: str) -> Consumer:
     more = {
-        # A batch to an endpoint that times out is slow, which must not remove the consumer from the group.
-        "max.poll.interval.ms": 900_000,
         "session.timeout.ms": 30_000,
         # Static membership: a restarted process continues immediately, without a rebalance.
         "group.instance.id": settings.instance_id,
+        "queued.max.messages.kbytes": 8_192,
     }
     return Consumer(consumer_config(settings.kafka.brokers, group, **more))
 

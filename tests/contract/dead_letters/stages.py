@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import Message, Producer
 from prometheus_client import CollectorRegistry
 
 from starling_common.headers import Headers, header
@@ -17,12 +17,10 @@ from starling_common.settings import Clock, Http, Kafka, SchemaRegistry
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec, Registry, UnknownSchema
-from starling_delivery.agents import MembershipAgent
+from starling_delivery.agents import MembershipInput
 from starling_delivery.channel import Answer, Impossible
 from starling_delivery.channel import Message as ChannelMessage
-from starling_delivery.dispatch import Dispatcher
 from starling_delivery.outbox import Outbox
-from starling_delivery.policy import Schedule
 from starling_delivery.settings import Settings
 from starling_items.work import StageDependencies
 from starling_normalizer.agents import Normalizer, NormalizerDependencies, normalizer_service
@@ -44,7 +42,7 @@ from starling_spark.kafka.decoding import Reading, row_reader
 from starling_stream.model.dead_letters import dead_letter, dead_letter_headers
 from starling_stream.model.processor import Service
 from starling_stream.testing import Fed, MemoryTask
-from tests.unit.delivery.making import targets
+from tests.unit.delivery.making import MemoryConsumer, dispatcher, run_agent, targets
 
 ARRIVED_MS: Final = 1_767_225_600_123
 KEY: Final = b"acme/ada"
@@ -127,15 +125,29 @@ class MemoryProducer:
     """Stands in for a producer: keeps the dead letters."""
 
     letters: list[Letter] = field(default_factory=list)
+    reports: list[Callable[..., None]] = field(default_factory=list)
 
-    def produce(self, topic: str, value: bytes, key: bytes, *, headers: Headers, timestamp: int = -1, **_more: object) -> None:
+    def produce(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes,
+        *,
+        headers: Headers,
+        timestamp: int = -1,
+        on_delivery: Callable[..., None] = lambda _error, _message: None,
+    ) -> None:
         if topic.endswith(".dlq"):
             self.letters.append(_letter(value, key, headers, timestamp))
+        self.reports.append(on_delivery)
 
-    def flush(self, _seconds: float) -> int:
-        return 0
+    def flush(self, seconds: float) -> int:
+        return self.poll(seconds)
 
     def poll(self, _seconds: float) -> int:
+        reports, self.reports = self.reports, []
+        for report in reports:
+            report(None, None)
         return 0
 
 
@@ -233,26 +245,6 @@ def projector() -> Refuse:
     return refuse
 
 
-class _Consumer:
-    """A topic with one record; the agent stops after it."""
-
-    def __init__(self, message: Inbound, stopping: asyncio.Event) -> None:
-        self.message, self.stopping = message, stopping
-
-    def subscribe(self, _topics: object, **_more: object) -> None:
-        return None
-
-    def consume(self, _most: int, _seconds: float) -> list[Inbound]:
-        self.stopping.set()
-        return [self.message]
-
-    def commit(self, **_more: object) -> None:
-        return None
-
-    def close(self) -> None:
-        return None
-
-
 class _Refusing:
     """A channel that can deliver nothing."""
 
@@ -279,14 +271,8 @@ def delivery() -> Refuse:
         for target in list(known.of("default")):
             known.apply({**_definition(target.document), "workspace": "acme"})
         outbox = Outbox(settings, cast("Producer", producer), cast("Registry", MemoryRegistry()), known, metrics)
-        dispatcher = Dispatcher(_Refusing(), known, Schedule((1.0,), 60.0), 8, 3)
-
-        async def run() -> None:
-            stopping = asyncio.Event()
-            consumer = cast("Consumer", _Consumer(Inbound(value, headers), stopping))
-            await MembershipAgent(settings, consumer, codec_of(MEMBERSHIP), known, dispatcher, outbox).run(stopping)
-
-        asyncio.run(run())
+        source = MembershipInput([MEMBERSHIP], codec_of(MEMBERSHIP), known, "webhook")
+        asyncio.run(run_agent(source, MemoryConsumer([Inbound(value, headers)]), dispatcher(_Refusing(), known, outbox), outbox))
         [letter] = producer.letters
         return letter
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message
-from starling_delivery.dispatch import Dispatcher
-from starling_delivery.policy import Schedule, Step
-from tests.unit.delivery.making import Recorded, definition, request, targets
+from starling_delivery.policy import Step
+from tests.unit.delivery.making import Recorded, definition, dispatcher, request, send_all, targets
 
 IMPOSSIBLE_ADDRESSES = (
     "", "no address", "https://a..b/", f"https://{'x' * 64}.example/", "https://☃.example/", "http://[::1", "https://h:99999/",
@@ -93,9 +92,8 @@ class ChannelContract(ABC):
 
         async def sending() -> None:
             channel = self.open()
-            dispatcher = Dispatcher(channel, targets(definition(good.target_key)), Schedule((1.0,), 60.0), 8, 5)
             try:
-                await dispatcher.send(requests, published)
+                await send_all(dispatcher(channel, targets(definition(good.target_key)), published), requests)
             finally:
                 await channel.close()
 

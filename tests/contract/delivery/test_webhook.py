@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import ClassVar
 
-import httpx
 import pytest
 
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message
 from starling_delivery.channels.webhook import WebhookChannel
+from starling_delivery.network.connections import guarded_client
 from starling_demo.receiver import Receiver
 from tests.contract.delivery.channel_contract import ChannelContract
 from tests.unit.delivery.making import SECRET, definition, targets
@@ -29,7 +29,7 @@ class TestWebhook(ChannelContract):
         self.receiver.close()
 
     def open(self, *, allow_private: bool = True) -> Channel:
-        client = httpx.AsyncClient(timeout=5, follow_redirects=False, trust_env=False)
+        client = guarded_client(timeout_seconds=5, lookup_seconds=5, connections=8, allow_private=allow_private)
         return WebhookChannel(client, targets(definition()), allow_private=allow_private)
 
     def open_broken(self) -> Channel:
@@ -166,7 +166,7 @@ def test_a_hostile_endpoint_costs_one_attempt_its_deadline(
                 respond(self)
 
     def channel() -> Channel:
-        client = httpx.AsyncClient(timeout=5, follow_redirects=False, trust_env=False)
+        client = guarded_client(timeout_seconds=5, lookup_seconds=5, connections=8, allow_private=True)
         return WebhookChannel(client, targets(definition()), allow_private=True, deadline_seconds=0.5)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

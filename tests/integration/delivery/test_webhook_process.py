@@ -1,43 +1,24 @@
 """The webhook process against the real broker: delivered, retried, given up, switched off; killed and started again."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from starling_common.deploy import create_topics
-from starling_common.kafka.clients import consumer_config, produce_and_wait, producer_config
-from starling_common.kafka.topics import Topic
+from starling_common.kafka.clients import consumer_config, produce_and_wait
 from starling_common.testing import free_port
-from starling_common.time.instants import wall_clock_micros
+from starling_common.time.instants import wall_clock_ms
 from starling_common.values import record_key
-from starling_common.wire import Registry
 from starling_demo.receiver import Receiver
-from tests.conftest import Stack
 from tests.contract.delivery.guide import source_of_the_guide
-from tests.unit.delivery.making import SECRET, change
-
-SCHEMAS = {
-    "membership": "SegmentMembershipChanged",
-    "definitions": "DefinitionChanged",
-    "retry": "DeliveryRequested",
-    "outcome": "DeliveryReported",
-    "dead_letter": "DeadLetter",
-}
-WAIT_SECONDS = 60.0
+from tests.integration.delivery.world import WAIT_SECONDS, World, readiness, wait_for
+from tests.unit.delivery.making import change, request
 
 GUIDE_PROCESS = """
 import sys
@@ -49,145 +30,6 @@ from starling_delivery.__main__ import main
 sys.exit(main())
 """
 """The channel of the guide, registered as the guide describes."""
-
-
-@dataclass
-class World:
-    """Topics of one test's own, and a way to write and read them."""
-
-    stack: Stack
-    prefix: str
-    registry: Registry
-    producer: Producer
-
-    def topic(self, name: str) -> str:
-        return f"{self.prefix}.{name}"
-
-    def write(self, name: str, key: bytes, record: dict[str, Any]) -> None:
-        value = self.registry.codec(self.topic(name), SCHEMAS[name]).encode(record)
-        produce_and_wait(self.producer, self.topic(name), key=key, value=value, headers=[])
-
-    def define(self, url: str, key: str = "hook", **more: Any) -> None:
-        record = {
-            "recorded_at": 1,
-            "event_id": str(uuid.uuid4()),
-            "workspace": "default",
-            "kind": "webhook",
-            "key": key,
-            "version": 1,
-            "action": "DEFINED",
-            "document": json.dumps({"key": key, "url": url, "secret": SECRET} | more),
-            "actor": "a test",
-            "correlation_id": "c",
-        }
-        self.write("definitions", record_key("default", key), record)
-
-    def change(self, user: str, **more: Any) -> None:
-        received_at = wall_clock_micros()
-        self.write("membership", record_key("default", user), change(user, received_at=received_at, **more))
-
-    def records(self, name: str) -> list[dict[str, Any]]:
-        """All that the topic holds now."""
-        codec = self.registry.codec(self.topic(name), SCHEMAS[name])
-        consumer = Consumer(consumer_config(self.stack.brokers, f"{self.prefix}-reader", **{"enable.partition.eof": True}))
-        found: list[dict[str, Any]] = []
-        try:
-            consumer.assign([TopicPartition(self.topic(name), 0, OFFSET_BEGINNING)])
-            while True:
-                for message in consumer.consume(500, 0.3):
-                    error = message.error()
-                    if error is None:
-                        found.append(codec.decode(message.value() or b"") | {"timestamp_ms": message.timestamp()[1]})
-                    elif error.code() == KafkaError._PARTITION_EOF:
-                        return found
-        finally:
-            consumer.close()
-
-    def has_read_all(self) -> bool:
-        """Return whether the process has committed the last membership change."""
-        place = TopicPartition(self.topic("membership"), 0)
-        consumer = Consumer(consumer_config(self.stack.brokers, self.prefix))
-        try:
-            [committed] = consumer.committed([place], timeout=30)
-            return bool(committed.offset == consumer.get_watermark_offsets(place, timeout=30)[1])
-        finally:
-            consumer.close()
-
-    def outcomes(self) -> list[str]:
-        return [record["outcome"] for record in self.records("outcome")]
-
-    @contextmanager
-    def process(
-        self, command: Sequence[str] = (sys.executable, "-m", "starling_delivery"), **settings: str
-    ) -> Iterator[subprocess.Popen[bytes]]:
-        """`python -m starling_delivery` on this world's topics, ready."""
-        port = free_port()
-        process = subprocess.Popen(command, env=self.environment(port, **settings))
-        try:
-            wait_for(lambda: _status(port) == 200)
-            yield process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(30)
-            finally:
-                process.kill()
-
-    def environment(self, port: int, **settings: str) -> dict[str, str]:
-        return {
-            **os.environ,
-            **self.stack.environment(),
-            "STARLING_HTTP__PORT": str(port),
-            "STARLING_INSTANCE_ID": "delivery-0",
-            "STARLING_ALLOW_PRIVATE_ADDRESSES": "true",
-            "STARLING_GROUP": self.prefix,
-            "STARLING_RETRY_DELAYS_SECONDS": "[0.2, 0.2, 0.4]",
-            **{f"STARLING_{name.upper()}_TOPIC": self.topic(name) for name in SCHEMAS if name != "definitions"},
-            "STARLING_DEFINITIONS_TOPIC": self.topic("definitions"),
-            **settings,
-        }
-
-
-@pytest.fixture
-def world(stack: Stack) -> Iterator[World]:
-    prefix = f"test{uuid.uuid4().hex[:10]}"
-    made = World(stack, prefix, Registry(stack.registry_url), Producer(producer_config(stack.brokers)))
-    admin = AdminClient({"bootstrap.servers": stack.brokers})
-    topics = [Topic(made.topic(name), schema, 1, False, "delete", 3_600_000, "FULL_TRANSITIVE") for name, schema in SCHEMAS.items()]
-    create_topics(admin, topics, 1)
-    for topic in topics:
-        made.registry.register(topic.subject, topic.schema, topic.compatibility)
-    yield made
-    for pending in admin.delete_topics([topic.name for topic in topics]).values():
-        pending.result()
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    made = Receiver(SECRET)
-    yield made
-    made.close()
-
-
-def wait_for(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.1)
-
-
-def _readiness(port: int) -> str:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).text
-    except httpx.TransportError:
-        return ""
-
-
-def _status(port: int) -> int:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code
-    except httpx.TransportError:
-        return 0
 
 
 def test_changes_are_delivered_once_each_and_reported(world: World, receiver: Receiver) -> None:
@@ -215,8 +57,8 @@ def test_changes_that_expired_are_not_skipped_in_silence(world: World, receiver:
     port = free_port()
     process = subprocess.Popen([sys.executable, "-m", "starling_delivery"], env=world.environment(port))
     try:
-        wait_for(lambda: "expired before they were processed" in _readiness(port))
-        assert "starling stage accept-loss webhook" in _readiness(port)
+        wait_for(lambda: "expired before they were processed" in readiness(port))
+        assert "starling stage accept-loss webhook" in readiness(port)
         place.offset = 1
         group.commit(offsets=[place], asynchronous=False)  # as the command does, while the process waits
         wait_for(lambda: world.outcomes() == ["DELIVERED"])
@@ -316,6 +158,83 @@ def test_a_stored_webhook_with_an_impossible_host_ends_in_dead_letters_alone(wor
             hosts["open"]: "it is no URL: Invalid IPv6 URL",
         }.items()
     )
+
+
+def test_the_circuit_of_a_failing_endpoint_opens_and_closes_and_nothing_is_lost(world: World, receiver: Receiver) -> None:
+    receiver.failures = 7
+    world.define(receiver.url)
+    users = [f"u{number}" for number in range(40)]
+    world.changes(users)
+    with world.process(STARLING_PROBE_SECONDS="0.5", STARLING_MAX_IN_FLIGHT="4"):  # one attempt at a time for one target
+        wait_for(lambda: world.outcomes().count("DELIVERED") == len(users))
+        assert "starling_delivery_open_circuits{" in world.metrics()
+    assert sorted(call["data"]["user_id"] for call in receiver.calls) == sorted(users)
+    details = [record["detail"] or "" for record in world.records("outcome")]
+    assert any(detail.startswith("postponed: the circuit of the target is open: 5 attempts in a row failed") for detail in details)
+
+
+def test_retries_in_the_tier_of_a_former_setting_are_sent(world: World, receiver: Receiver) -> None:
+    receiver.failures = 1
+    world.define(receiver.url)
+    world.change("ada")
+    with world.process(STARLING_RETRY_DELAYS_SECONDS="[20]"):
+        wait_for(lambda: world.outcomes() == ["RETRYING"])
+    [retry] = world.records("retry.20s")
+    world.write("retry.4s", b"default/ada", retry | {"not_before": 0})
+    with world.process():
+        wait_for(lambda: len(receiver.calls) == 1)
+
+
+def test_retries_that_expired_are_not_skipped_in_silence(world: World, receiver: Receiver) -> None:
+    world.define(receiver.url)
+    place = TopicPartition(world.topic("retry.4s"), 0, 0)
+    for user in ("ada", "bob"):
+        world.write(
+            "retry.4s", record_key("default", user), request(user=user, address=receiver.url, first_attempt_at=wall_clock_ms())
+        )
+    group = Consumer(consumer_config(world.stack.brokers, f"{world.prefix}-retry"))
+    group.commit(offsets=[place], asynchronous=False)
+    admin = AdminClient({"bootstrap.servers": world.stack.brokers})
+    admin.delete_records([TopicPartition(place.topic, 0, 1)])[place].result()
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-m", "starling_delivery"], env=world.environment(port))
+    try:
+        wait_for(lambda: "expired before they were processed" in readiness(port))
+        assert "starling stage accept-loss webhook-retry" in readiness(port)
+        place.offset = 1
+        group.commit(offsets=[place], asynchronous=False)  # as the command does, while the process waits
+        wait_for(lambda: len(receiver.calls) == 1)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        group.close()
+    assert [call["data"]["user_id"] for call in receiver.calls] == ["bob"]
+
+
+@pytest.mark.parametrize(
+    ("point", "code", "sent"), [("decode", "poison", False), ("send", "not_delivered", False), ("outcome", "poison", True)]
+)
+def test_a_record_that_makes_a_point_raise_is_a_dead_letter_and_all_others_are_delivered(
+    world: World, receiver: Receiver, point: str, code: str, sent: bool
+) -> None:
+    world.define(receiver.url)
+    users = ["ada", "poison-pill", *(f"u{number}" for number in range(20))]
+    world.changes(users)
+    for user in ("retried", "retried-poison-pill"):
+        world.write(
+            "retry", record_key("default", user), request(user=user, address=receiver.url, first_attempt_at=wall_clock_ms())
+        )
+    good = {*users, "retried"} - {"poison-pill"}
+    with world.process(STARLING_FAILPOINT=f"raise_in_{point}:poison-pill") as process:
+        wait_for(lambda: len(world.records("dead_letter")) == 2)
+        wait_for(lambda: world.outcomes().count("DELIVERED") == len(good))
+        wait_for(world.has_read_all)
+        assert process.poll() is None
+    letters = world.records("dead_letter")
+    assert {letter["code"] for letter in letters} == {code}
+    assert all(b"poison-pill" in letter["value"] and f"ValueError: failpoint {point}" in letter["message"] for letter in letters)
+    poisoned = {"poison-pill", "retried-poison-pill"} if sent else set()
+    assert sorted(call["data"]["user_id"] for call in receiver.calls) == sorted(good | poisoned)
 
 
 @pytest.fixture

@@ -1,11 +1,16 @@
 """No message is sent into a private network."""
 
 import asyncio
-import socket
+from dataclasses import replace
 
 import pytest
 
-from starling_delivery.addresses import AddressRefused, ResolvedAddress, is_public, resolve
+from starling_delivery.channel import Answer, Impossible
+from starling_delivery.channels.webhook import WebhookChannel
+from starling_delivery.network.addresses import checked_url, is_public
+from starling_delivery.network.connections import guarded_client
+from starling_delivery.policy import message_of
+from tests.unit.delivery.making import request, targets
 
 
 @pytest.mark.parametrize(
@@ -46,6 +51,11 @@ def test_only_addresses_that_anybody_may_have_are_public(address: str, public: b
     assert is_public(address) is public
 
 
+def webhook(*, allow_private: bool) -> WebhookChannel:
+    client = guarded_client(timeout_seconds=5, lookup_seconds=5, connections=8, allow_private=allow_private)
+    return WebhookChannel(client, targets(), allow_private=allow_private)
+
+
 @pytest.mark.parametrize(
     ("url", "why"),
     [
@@ -69,28 +79,25 @@ def test_only_addresses_that_anybody_may_have_are_public(address: str, public: b
     ],
 )
 def test_anything_else_is_refused(url: str, why: str) -> None:
-    with pytest.raises(AddressRefused, match=why):
-        asyncio.run(resolve(url, allow_private=False))
+    channel = webhook(allow_private=False)
+
+    async def send() -> Answer:
+        try:
+            return await channel.send(replace(message_of(request()), address=url))
+        finally:
+            await channel.close()
+
+    answer = asyncio.run(send())
+    assert isinstance(answer, Impossible)
+    assert why in answer.why
 
 
-def test_the_connection_uses_the_checked_address() -> None:
-    place = asyncio.run(resolve("https://user:secret@93.184.215.14:8443/a/b?c=d", allow_private=False))
-    assert place == ResolvedAddress("https://93.184.215.14:8443/a/b?c=d", "93.184.215.14", "93.184.215.14:8443")
+def test_the_url_is_requested_without_credentials() -> None:
+    assert (
+        checked_url("https://user:secret@93.184.215.14:8443/a/b?c=d", allow_private=False) == "https://93.184.215.14:8443/a/b?c=d"
+    )
+    assert checked_url("http://127.0.0.1:9", allow_private=True) == "http://127.0.0.1:9/"
 
 
-def test_a_local_stack_may_send_to_itself() -> None:
-    place = asyncio.run(resolve("http://127.0.0.1:9/x", allow_private=True))
-    assert place.url == "http://127.0.0.1:9/x"
-
-
-def test_a_name_in_other_letters_is_looked_up_and_sent_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def look_up(host: str, port: int, *_: object, **__: object) -> list[tuple[object, ...]]:
-        asked.append(host)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.215.14", port))]
-
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    place = asyncio.run(resolve("https://straße.example:8443/x", allow_private=False))
-    assert asked == ["xn--strae-oqa.example"]
-    assert place == ResolvedAddress("https://93.184.215.14:8443/x", "xn--strae-oqa.example", "xn--strae-oqa.example:8443")
+def test_a_name_in_other_letters_is_requested_in_ascii() -> None:
+    assert checked_url("https://straße.example:8443/x", allow_private=False) == "https://xn--strae-oqa.example:8443/x"

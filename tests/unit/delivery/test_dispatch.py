@@ -1,6 +1,7 @@
 """Messages are sent concurrently, in order for one user and webhook, and a dead endpoint does not delay others."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,9 +9,9 @@ import pytest
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Message
-from starling_delivery.dispatch import Dispatcher
-from starling_delivery.policy import Schedule, Step
-from tests.unit.delivery.making import Recorded, definition, request, targets
+from starling_delivery.lanes import Item
+from starling_delivery.policy import Request, Step
+from tests.unit.delivery.making import Recorded, definition, dispatcher, request, send_all, targets
 
 
 class Scripted:
@@ -36,10 +37,9 @@ class Scripted:
         return None
 
 
-def send(channel: Channel, requests: list[dict[str, Any]], known: Any = None, in_flight: int = 8) -> list[tuple[str, Step]]:
+def send(channel: Channel, requests: list[dict[str, Any]], known: Any = None, slots: int = 64) -> list[tuple[str, Step]]:
     steps: list[tuple[str, Step]] = []
-    dispatcher = Dispatcher(channel, known or targets(), Schedule((1.0,), 60.0), in_flight, failures_before_pause=3)
-    asyncio.run(dispatcher.send(requests, Recorded(steps)))
+    asyncio.run(send_all(dispatcher(channel, known or targets(), Recorded(steps), slots=slots, failures=3), requests))
     return steps
 
 
@@ -57,19 +57,64 @@ def test_one_persons_messages_go_out_in_order() -> None:
     assert channel.most_under_way == 1
 
 
-def test_different_people_do_not_wait_for_one_another_but_for_a_place() -> None:
+def test_different_people_do_not_wait_for_one_another_but_for_a_slot() -> None:
     channel = Scripted()
-    send(channel, [request(user=f"u{n}", delivery_id=f"d{n}") for n in range(40)], in_flight=5)
+    send(channel, [request(user=f"u{n}", delivery_id=f"d{n}") for n in range(40)], slots=20)
     assert channel.most_under_way == 5
 
 
-def test_a_dead_endpoint_is_asked_a_few_times_only() -> None:
+def test_the_circuit_of_a_dead_endpoint_opens_and_its_messages_cost_no_attempt() -> None:
     channel = Scripted({"hook": Again("down")})
     requests = [request(user=f"u{n}", delivery_id=f"d{n}", first_attempt_at=wall_clock_ms()) for n in range(30)]
-    steps = send(channel, requests, in_flight=1)
+    steps = send(channel, requests, slots=1)
     assert len(channel.sent) == 3
     assert {step.outcome for _, step in steps} == {"RETRYING"}
-    assert sum("postponed" in (step.detail or "") for _, step in steps) == 27
+    postponed = [step for _, step in steps if step.detail != "down"]
+    assert {step.detail for step in postponed} == {"postponed: the circuit of the target is open: 3 attempts in a row failed"}
+    assert [step.retry["attempt"] for step in postponed if step.retry] == [1] * 27
+
+
+def test_the_circuit_outlives_the_messages_that_opened_it_and_a_new_version_closes_it() -> None:
+    channel, published, known = Scripted({"hook": Again("down")}), Recorded([]), targets()
+    sender = dispatcher(channel, known, published, failures=3)
+    requests = [request(user=f"u{n}", delivery_id=f"d{n}", first_attempt_at=wall_clock_ms()) for n in range(5)]
+
+    async def sending() -> None:
+        await send_all(sender, requests[:3])
+        assert len(channel.sent) == 3
+        assert sender.offer(Item(requests[3], lambda: None))
+        assert len(channel.sent) == 3
+        known.apply(definition() | {"version": 2})
+        sender._stopping = False
+        await send_all(sender, requests[4:])
+
+    asyncio.run(sending())
+    assert channel.sent == ["d0", "d1", "d2", "d4"]
+
+
+def test_a_message_in_a_lane_is_stored_before_its_record_counts_as_processed() -> None:
+    class Unstored(Recorded):
+        def record(self, made: Request, step: Step, stored: Callable[[], None]) -> None:
+            self.steps.append((made["delivery_id"], step))
+            callbacks.append(stored)
+
+    callbacks: list[Callable[[], None]] = []
+    settled: list[str] = []
+
+    async def sending() -> None:
+        stopping = asyncio.Event()
+        sender = dispatcher(Scripted(), targets(), Unstored([]))
+        running = asyncio.create_task(sender.run(stopping))
+        await asyncio.sleep(0)
+        assert sender.offer(Item(request(), lambda: settled.append("ada")))
+        await sender.drained()
+        assert settled == []
+        callbacks.pop()()
+        assert settled == ["ada"]
+        stopping.set()
+        await running
+
+    asyncio.run(sending())
 
 
 def test_nothing_is_sent_to_a_webhook_that_is_off_or_gone() -> None:
@@ -120,8 +165,7 @@ def test_a_cancellation_is_no_outcome() -> None:
 
     async def cancelled() -> None:
         channel = Endless()
-        dispatcher = Dispatcher(channel, targets(), Schedule((1.0,), 60.0), 8, failures_before_pause=3)
-        sending = asyncio.create_task(dispatcher.send([request()], Recorded(steps)))
+        sending = asyncio.create_task(send_all(dispatcher(channel, targets(), Recorded(steps)), [request()]))
         await channel.begun.wait()
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -133,15 +177,14 @@ def test_a_cancellation_is_no_outcome() -> None:
 
 def test_a_step_that_cannot_be_published_is_a_dead_letter_and_stops_no_other() -> None:
     published = Recorded([], "u3")
-    dispatcher = Dispatcher(Scripted(), targets(), Schedule((1.0,), 60.0), 8, failures_before_pause=3)
-    asyncio.run(dispatcher.send([request(user=f"u{n}", delivery_id=f"d{n}") for n in range(9)], published))
+    requests = [request(user=f"u{n}", delivery_id=f"d{n}") for n in range(9)]
+    asyncio.run(send_all(dispatcher(Scripted(), targets(), published), requests))
     assert sorted(name for name, _ in published.steps) == [f"d{n}" for n in range(9) if n != 3]
     assert (published.refused, published.tries) == ([("d3", "poison")], 2)
 
 
 def test_a_broker_away_is_no_failure_of_a_request() -> None:
     published = Recorded([], "u3", BrokerUnavailable("away"))
-    dispatcher = Dispatcher(Scripted(), targets(), Schedule((1.0,), 60.0), 8, failures_before_pause=3)
     with pytest.raises(ExceptionGroup, match="unhandled errors"):
-        asyncio.run(dispatcher.send([request(user="u3")], published))
+        asyncio.run(send_all(dispatcher(Scripted(), targets(), published), [request(user="u3")]))
     assert published.refused == []

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Producer
 from prometheus_client import CollectorRegistry
 
 from starling_common.kafka.clients import BrokerUnavailable
@@ -13,14 +13,13 @@ from starling_common.kafka.topics import DELIVERY, MEMBERSHIP, load_catalogue
 from starling_common.settings import Http, Kafka, SchemaRegistry
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Codec, Record, Registry, RegistryUnavailable
-from starling_delivery.agents import MembershipAgent
+from starling_delivery.agents import MembershipInput
 from starling_delivery.channel import Answer, Delivered
 from starling_delivery.channel import Message as ChannelMessage
-from starling_delivery.dispatch import Dispatcher
 from starling_delivery.outbox import Outbox
-from starling_delivery.policy import Schedule, Step
+from starling_delivery.policy import Step
 from starling_delivery.settings import Settings
-from tests.unit.delivery.making import change, definition, request, targets
+from tests.unit.delivery.making import MemoryConsumer, change, definition, dispatcher, request, run_agent, targets
 
 _SCHEMAS = {topic: entry.schema for topic, entry in load_catalogue().topics.items()}
 
@@ -40,21 +39,20 @@ class MemoryProducer:
 
     refused: dict[str, int] = field(default_factory=dict)
     records: list[tuple[str, bytes]] = field(default_factory=list)
-    reports: list[tuple[Any, KafkaError]] = field(default_factory=list)
+    reports: list[tuple[Any, KafkaError | None]] = field(default_factory=list)
 
     def produce(self, topic: str, value: bytes, _key: bytes, *, on_delivery: Any, **_more: object) -> None:
-        if topic in self.refused:
-            self.reports.append((on_delivery, KafkaError(self.refused[topic])))
-        else:
+        if topic not in self.refused:
             self.records.append((topic, value))
+        self.reports.append((on_delivery, KafkaError(self.refused[topic]) if topic in self.refused else None))
 
     def poll(self, _seconds: float) -> None:
-        """Nothing to serve."""
-
-    def flush(self, _seconds: float) -> int:
         reports, self.reports = self.reports, []
         for report, error in reports:
             report(error, Read(b"", 0))
+
+    def flush(self, seconds: float) -> int:
+        self.poll(seconds)
         return 0
 
     def letters(self) -> list[Record]:
@@ -106,8 +104,10 @@ def _settings() -> Settings:
 def test_a_request_whose_outcome_the_broker_refuses_is_a_dead_letter() -> None:
     producer = MemoryProducer({DELIVERY: KafkaError.MSG_SIZE_TOO_LARGE})
     outbox = _outbox(producer)
-    outbox.record(request(), Step("DELIVERED"))
+    stored: list[str] = []
+    outbox.record(request(), Step("DELIVERED"), lambda: stored.append("once"))
     outbox.flush()
+    assert stored == ["once"]
     [letter] = producer.letters()
     assert (letter["code"], letter["origin_topic"]) == ("poison", "delivery.retry")
     assert _codec("delivery.retry").decode(letter["value"])["delivery_id"] == request()["delivery_id"]
@@ -116,10 +116,11 @@ def test_a_request_whose_outcome_the_broker_refuses_is_a_dead_letter() -> None:
 def test_a_broker_that_times_out_ends_the_process_and_refuses_nothing() -> None:
     producer = MemoryProducer({DELIVERY: KafkaError._MSG_TIMED_OUT})
     outbox = _outbox(producer)
-    outbox.record(request(), Step("DELIVERED"))
+    stored: list[str] = []
+    outbox.record(request(), Step("DELIVERED"), lambda: stored.append("never"))
     with pytest.raises(BrokerUnavailable):
         outbox.flush()
-    assert producer.letters() == []
+    assert (producer.letters(), stored) == ([], [])
 
 
 @dataclass
@@ -137,26 +138,6 @@ class Receiving:
         """Nothing to close."""
 
 
-@dataclass
-class OneBatch:
-    messages: list[Read]
-    stopping: asyncio.Event
-    committed: list[int] = field(default_factory=list)
-
-    def subscribe(self, _topics: object, **_more: object) -> None:
-        """No group."""
-
-    def consume(self, _most: int, _seconds: float) -> list[Message]:
-        self.stopping.set()
-        return [cast("Message", message) for message in self.messages]
-
-    def commit(self, offsets: list[Any], **_more: object) -> None:
-        self.committed += [place.offset for place in offsets]
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 def _deliver(
     codec: Codec, values: list[bytes], producer: MemoryProducer, url: str = "https://example.com/hook"
 ) -> tuple[list[str], list[int]]:
@@ -164,15 +145,10 @@ def _deliver(
     outbox = Outbox(
         _settings(), cast("Producer", producer), cast("Registry", MemoryRegistry()), known, Metrics(CollectorRegistry())
     )
-    dispatcher = Dispatcher(channel, known, Schedule((1.0,), 60.0), 8, 3)
-
-    async def run() -> list[int]:
-        stopping = asyncio.Event()
-        consumer = OneBatch([Read(value, at) for at, value in enumerate(values)], stopping)
-        await MembershipAgent(_settings(), cast("Consumer", consumer), codec, known, dispatcher, outbox).run(stopping)
-        return consumer.committed
-
-    return channel.sent, asyncio.run(run())
+    consumer = MemoryConsumer([Read(value, at) for at, value in enumerate(values)])
+    source = MembershipInput([MEMBERSHIP], codec, known, "webhook")
+    asyncio.run(run_agent(source, consumer, dispatcher(channel, known, outbox), outbox))
+    return channel.sent, [consumer.position]
 
 
 class Failing(Codec):

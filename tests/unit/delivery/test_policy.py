@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from starling_delivery.channel import Again, Delivered, Gone, Impossible
-from starling_delivery.policy import Schedule, after, message_of, requests_for
+from starling_delivery.policy import Schedule, after, delayed, message_of, postponed, requests_for
 from tests.unit.delivery.making import change, definition, request, targets
 
 SCHEDULE = Schedule((5.0, 300.0, 1800.0), 86_400.0)
@@ -96,3 +96,41 @@ def test_every_wait_is_the_schedules_within_a_fifth(attempt: int, jitter: float,
     else:
         assert now_ms + delay * 0.8 - 1 <= due <= now_ms + delay * 1.2
         assert due <= 86_400_000
+
+
+@pytest.mark.parametrize(("tier", "seconds"), [(None, 5.0), (0, 300.0), (1, 1800.0), (2, 1800.0), (4, 1800.0)])
+def test_a_postponement_is_one_tier_longer_than_the_last_one_up_to_half_an_hour(tier: int | None, seconds: float) -> None:
+    step = postponed(request(), "full", tier, Schedule((5.0, 300.0, 1800.0, 7200.0, 18_000.0), 86_400.0), 1_000, 0.5)
+    assert step.tier_seconds == seconds
+    assert step.retry == request() | {"not_before": 1_000 + int(seconds * 1000), "last_error": "postponed: full"}
+
+
+def test_the_first_postponement_in_a_row_is_reported() -> None:
+    first = postponed(request(), "full", None, SCHEDULE, 0, 0.5)
+    assert (first.outcome, first.detail, first.postponed) == ("RETRYING", "postponed: full", True)
+    assert first.retry is not None
+    second = postponed(first.retry, "full", 0, SCHEDULE, 0, 0.5)
+    assert (second.outcome, second.postponed) == (None, True)
+    attempted = after(first.retry, Again("503", 503), SCHEDULE, 0, 0.5)
+    assert attempted.retry is not None
+    assert postponed(attempted.retry, "full", 0, SCHEDULE, 0, 0.5).outcome == "RETRYING"
+
+
+def test_a_message_is_postponed_for_a_day_at_most() -> None:
+    step = postponed(request(attempt=3), "full", 2, SCHEDULE, 86_400_000, 0.5)
+    assert (step.outcome, step.retry, step.postponed) == ("FAILED", None, False)
+    assert step.dead == "given up after 2 attempts: full"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "retry_after", "tier"), [(1, None, 5.0), (2, None, 300.0), (9, None, 1800.0), (1, 6.0, 300.0), (1, 3600.0, 1800.0)]
+)
+def test_a_retry_waits_in_the_shortest_tier_that_is_long_enough(attempt: int, retry_after: float | None, tier: float) -> None:
+    step = after(request(attempt=attempt), Again("503", 503, retry_after_seconds=retry_after), SCHEDULE, 0, 0.99)
+    assert step.tier_seconds == tier
+
+
+def test_a_retry_from_outside_waits_in_a_tier_unchanged() -> None:
+    made = request(not_before=250_000)
+    step = delayed(made, SCHEDULE, 1_000)
+    assert (step.outcome, step.retry, step.tier_seconds) == (None, made, 300.0)

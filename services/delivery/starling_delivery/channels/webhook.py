@@ -9,8 +9,9 @@ import httpx
 from standardwebhooks.webhooks import Webhook
 
 from starling_common.time.instants import wall_clock_ms
-from starling_delivery.addresses import AddressRefused, resolve
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message
+from starling_delivery.network.addresses import AddressRefused, checked_url
+from starling_delivery.network.connections import WORKSPACE, guarded_client
 from starling_delivery.settings import Settings
 from starling_delivery.targets import Targets
 
@@ -29,7 +30,7 @@ class WebhookChannel:
     def __init__(self, client: httpx.AsyncClient, targets: Targets, *, allow_private: bool, deadline_seconds: float = 15.0) -> None:
         """`targets`: source of the secrets, read at each attempt so that a new secret takes effect immediately.
 
-        `deadline_seconds` bounds a whole attempt; the client's own time limits are those of single reads and writes.
+        `client`: a guarded one; its time limits are those of single reads and writes. `deadline_seconds` bounds a whole attempt.
         """
         self._client = client
         self._targets = targets
@@ -39,8 +40,12 @@ class WebhookChannel:
     @classmethod
     def open(cls, settings: Settings, targets: Targets) -> "WebhookChannel":
         """Return a channel with its own HTTP client."""
-        limits = httpx.Limits(max_connections=settings.max_in_flight, max_keepalive_connections=settings.max_in_flight)
-        client = httpx.AsyncClient(timeout=settings.timeout_seconds, limits=limits, follow_redirects=False, trust_env=False)
+        client = guarded_client(
+            timeout_seconds=settings.timeout_seconds,
+            lookup_seconds=settings.lookup_timeout_seconds,
+            connections=settings.max_in_flight,
+            allow_private=settings.allow_private_addresses,
+        )
         return cls(client, targets, allow_private=settings.allow_private_addresses, deadline_seconds=settings.timeout_seconds)
 
     async def send(self, message: Message) -> Answer:
@@ -59,11 +64,10 @@ class WebhookChannel:
             return Again(f"{type(error).__name__}: {error}")
 
     async def _attempt(self, secret: str, message: Message) -> Answer:
-        resolved = await resolve(message.address, allow_private=self._allow_private)
-        headers = signed_headers(secret, message) | {"host": resolved.host_header}
-        async with self._client.stream(
-            "POST", resolved.url, content=message.payload.encode(), headers=headers, extensions={"sni_hostname": resolved.host}
-        ) as response:
+        url = checked_url(message.address, allow_private=self._allow_private)
+        WORKSPACE.set(message.workspace)
+        headers = signed_headers(secret, message)
+        async with self._client.stream("POST", url, content=message.payload.encode(), headers=headers) as response:
             # The status decides. The body is read only for the sake of its connection, and never for long.
             with suppress(httpx.HTTPError, TimeoutError):
                 async with asyncio.timeout(self._deadline_seconds / 10):

@@ -1,11 +1,6 @@
-"""Adapter: resolves the addresses of webhooks and refuses private networks, which prevents server-side request forgery."""
+"""Pure core: which URLs and IP addresses a message may be sent to. It prevents server-side request forgery."""
 
-import asyncio
-import functools
 import ipaddress
-import socket
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
 
 from starling_common.http.web_address import parse_web_address
@@ -26,27 +21,15 @@ compatible (::/96), NAT64 (64:ff9b::/96), Teredo (in 2001::/23) and 6to4 (2002::
 _LOWEST_FREE_PORT: Final = 1024
 _WEB_PORTS: Final = frozenset({80, 443})
 
-_LOOKUPS: Final = ThreadPoolExecutor(32, "lookup")
-"""Threads of name resolution alone: a name server that does not answer occupies one for many seconds."""
-
 
 class AddressRefused(Exception):
     """The URL is not allowed. The message states the allowed addresses."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedAddress:
-    """A URL with the checked IP address in place of its host name, so that a later DNS change has no effect."""
+def checked_url(url: str, *, allow_private: bool) -> str:
+    """Return the URL of an endpoint as it is requested, with its host in ASCII and without credentials.
 
-    url: str
-    host: str
-    host_header: str
-
-
-async def resolve(url: str, *, allow_private: bool) -> ResolvedAddress:
-    """Resolve the host once and return the URL with that address.
-
-    Raises: AddressRefused for a forbidden address, OSError for a name that cannot be resolved.
+    The address of the host is checked when the connection is opened. Raises: AddressRefused.
     """
     try:
         address = parse_web_address(url)
@@ -57,15 +40,8 @@ async def resolve(url: str, *, allow_private: bool) -> ResolvedAddress:
     port = address.port or (443 if address.scheme == "https" else 80)
     if not allow_private and port < _LOWEST_FREE_PORT and port not in _WEB_PORTS:
         raise AddressRefused(f"the port {port} is not allowed: use 443, or a port from {_LOWEST_FREE_PORT}")
-    lookup = functools.partial(socket.getaddrinfo, address.host, port, type=socket.SOCK_STREAM)
-    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, lookup)
-    addresses = [str(entry[4][0]) for entry in found]
-    if not allow_private and not all(is_public(one) for one in addresses):
-        raise AddressRefused("the address is in a private network")
-    pinned = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
-    path = address.path or "/"
     query = f"?{address.query}" if address.query else ""
-    return ResolvedAddress(f"{address.scheme}://{pinned}:{port}{path}{query}", address.host, address.host_header)
+    return f"{address.scheme}://{address.host_header}{address.path or '/'}{query}"
 
 
 def is_public(address: str) -> bool:

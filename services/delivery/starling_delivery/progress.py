@@ -1,0 +1,140 @@
+"""Pure core: the offsets that may be committed, while records are completed in another order than they are read.
+
+The committed offset is the lowest uncompleted one. The metadata of the commit contains the completed ranges above it, which are not
+processed again after a restart.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+METADATA_LIMIT = 3500
+"""Maximum bytes of commit metadata. The broker accepts 4,096 (offset.metadata.max.bytes)."""
+
+MOST_SPAN: Final = 100_000
+"""Maximum offsets of a partition between the lowest uncompleted one and the last one read: about 6 MB of memory."""
+
+Place: TypeAlias = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass
+class Progress:
+    """The completed offsets of one partition. `position`: the lowest uncompleted offset."""
+
+    position: int
+    done: set[int] = field(default_factory=set)
+    read_to: int = 0
+    """The offset after the last record read. Offsets between records belong to no record, such as the markers of transactions."""
+
+    def __post_init__(self) -> None:
+        self.read_to = max(self.read_to, self.position)
+
+    def read(self, offset: int) -> bool:
+        """Count a record as read. Return whether it is uncompleted."""
+        if offset > self.read_to and self.position == self.read_to:
+            self.position = offset
+            self.done = {one for one in self.done if one >= offset}
+        else:
+            self.done.update(range(self.read_to, offset))
+        self.read_to = max(self.read_to, offset + 1)
+        self._advance()
+        return not self.is_done(offset)
+
+    def finish(self, offset: int) -> None:
+        """Mark one offset as completed."""
+        self.done.add(offset)
+        self._advance()
+
+    def is_done(self, offset: int) -> bool:
+        """Return whether the offset is completed."""
+        return offset < self.position or offset in self.done
+
+    def metadata(self) -> str:
+        """Return the completed ranges above the position, cut to the size limit. The rest may be sent again after a restart."""
+        ranges: list[list[int]] = []
+        for offset in sorted(self.done):
+            if ranges and ranges[-1][1] == offset - self.position - 1:
+                ranges[-1][1] = offset - self.position
+            else:
+                ranges.append([offset - self.position, offset - self.position])
+        while ranges and len(json.dumps(ranges)) > METADATA_LIMIT:
+            ranges = ranges[: len(ranges) // 2]
+        return json.dumps(ranges, separators=(",", ":")) if ranges else ""
+
+    @classmethod
+    def restored(cls, position: int, metadata: str) -> "Progress":
+        """Return the progress of a committed position and its metadata. Invalid metadata is ignored."""
+        done: set[int] = set()
+        try:
+            for first, last in json.loads(metadata or "[]"):
+                done.update(range(position + first, position + last + 1))
+        except (TypeError, ValueError):
+            return cls(position)
+        return cls(position, done)
+
+    def _advance(self) -> None:
+        while self.position in self.done:
+            self.done.discard(self.position)
+            self.position += 1
+
+
+@dataclass
+class _Partition:
+    progress: Progress
+    changed: bool = False
+
+
+class Positions:
+    """The progress of each assigned partition. Records complete in one thread, while another one commits or loses partitions."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._partitions: dict[Place, _Partition] = {}
+
+    def open(self, place: Place, progress: Progress) -> None:
+        """Add an assigned partition."""
+        with self._lock:
+            self._partitions[place] = _Partition(progress)
+
+    def close(self, place: Place) -> None:
+        """Remove a revoked partition."""
+        with self._lock:
+            self._partitions.pop(place, None)
+
+    def read(self, place: Place, offset: int) -> bool:
+        """Count a record as read. Return whether it is to be processed: not completed, and of an assigned partition."""
+        with self._lock:
+            partition = self._partitions.get(place)
+            return partition is not None and partition.progress.read(offset)
+
+    def finish(self, place: Place, offset: int) -> None:
+        """Mark a record as completed; one of a revoked partition is ignored."""
+        with self._lock:
+            partition = self._partitions.get(place)
+            if partition is not None:
+                partition.progress.finish(offset)
+                partition.changed = True
+
+    def is_full(self, place: Place) -> bool:
+        """Return whether no more records may be read before the lowest uncompleted one is completed."""
+        with self._lock:
+            partition = self._partitions.get(place)
+            return partition is not None and partition.progress.read_to - partition.progress.position >= MOST_SPAN
+
+    def take_changes(self) -> Iterator[tuple[Place, int, str]]:
+        """Yield (place, position, metadata) of each partition that changed since the last call."""
+        with self._lock:
+            changed = [(place, partition) for place, partition in self._partitions.items() if partition.changed]
+            found = [(place, partition.progress.position, partition.progress.metadata()) for place, partition in changed]
+            for _, partition in changed:
+                partition.changed = False
+        yield from found
+
+    def mark_changed(self) -> None:
+        """Let the next call of `take_changes` return every partition, after a commit that failed."""
+        with self._lock:
+            for partition in self._partitions.values():
+                partition.changed = True

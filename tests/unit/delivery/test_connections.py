@@ -1,0 +1,51 @@
+"""The address of a connection is checked when the connection is opened."""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import httpcore
+import pytest
+
+from starling_delivery.network.addresses import AddressRefused
+from starling_delivery.network.connections import WORKSPACE, GuardedBackend
+from starling_delivery.network.lookups import Lookups
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, addresses: Sequence[str], port: int, *, allow_private: bool) -> str:
+    """Return the address that a connection to a host with these addresses has."""
+
+    def look_up(*_: object, **__: object) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    async def connected() -> str:
+        WORKSPACE.set("acme")
+        stream = await GuardedBackend(Lookups(5.0), allow_private=allow_private).connect_tcp("hook.example", port)
+        address = str(stream.get_extra_info("server_addr")[0])
+        await stream.aclose()
+        return address
+
+    return asyncio.run(connected())
+
+
+@pytest.fixture
+def port() -> Any:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_name_with_one_private_address_is_refused(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    with pytest.raises(AddressRefused, match="private network"):
+        connect(monkeypatch, ["93.184.215.14", "127.0.0.1"], port, allow_private=False)
+
+
+def test_the_next_address_is_tried_if_one_refuses(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    assert connect(monkeypatch, ["127.0.0.2", "127.0.0.1"], port, allow_private=True) == "127.0.0.1"
+
+
+def test_a_name_whose_addresses_all_refuse_is_an_error(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    with pytest.raises(httpcore.ConnectError):
+        connect(monkeypatch, ["127.0.0.2", "127.0.0.3"], port, allow_private=True)
