@@ -20,13 +20,18 @@ NO_INSTANCE: Mapping[str, Any] = {
 def status_document(options: Options, parts: list[Part], report: Report, lags: Mapping[str, int | None]) -> dict[str, Any]:
     """Return the addresses, parts and lags of an instance.
 
-    Shape: an address is null if the instance does not have that part. A step is listed only until it is done.
+    Shape: `restarts` and `last_end` are those since the start of the instance.
+           An address is null if the instance does not have that part. A step is listed only until it is done.
            `lags` maps a service to the lag of its consumer group, null if it is unknown; all workers of a service
            have the lag of their group. A service that was started by hand has the state `external` and no process id.
     """
     shown = [part for part in report.parts if not (part.is_step and part.is_ready)]
     own = {service_of(part.name) for part in report.parts}
-    external = [{"name": name, "state": "external", "pid": None, "lag": lag} for name, lag in lags.items() if name not in own]
+    external = [
+        {"name": name, "state": "external", "pid": None, "lag": lag, "restarts": 0, "last_end": ""}
+        for name, lag in lags.items()
+        if name not in own
+    ]
     return {
         "ready": report.is_ready,
         "endpoints": endpoints(options, parts),
@@ -75,4 +80,11 @@ def _metrics(parts: list[Part]) -> dict[str, str]:
 
 
 def _part(part: PartReport, lags: Mapping[str, int | None]) -> dict[str, Any]:
-    return {"name": part.name, "state": part.state, "pid": part.pid, "lag": lags.get(service_of(part.name))}
+    return {
+        "name": part.name,
+        "state": part.state,
+        "pid": part.pid,
+        "lag": lags.get(service_of(part.name)),
+        "restarts": part.restarts,
+        "last_end": part.last_end,
+    }

@@ -47,7 +47,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class PartReport(msgspec.Struct, frozen=True, kw_only=True):
     """The supervisor's report on one part.
 
-    Shape: `state` is one of waiting, starting, ready, unready, backoff, done, stopped.
+    Shape: `state` is one of waiting, starting, ready, unready, ending, backoff, done, stopped;
+           `last_end` is the reason of the last exit, such as an unanswered liveness check.
     Units: `started_at` in seconds since the epoch, from the kernel; `pid` and `started_at` together identify one process.
     """
 
@@ -58,6 +59,7 @@ class PartReport(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None = None
     restarts: int = 0
     message: str = ""
+    last_end: str = ""
 
     @property
     def is_ready(self) -> bool:

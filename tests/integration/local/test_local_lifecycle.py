@@ -75,7 +75,9 @@ def test_up_twice_then_down_then_up_again(starling: Starling, home: Path, base: 
 
     found = starling(home, "status", "--json")
     assert found.returncode == 0
-    assert json.loads(found.stdout)["parts"] == [{"name": "kafka", "state": "ready", "pid": pid, "lag": None}]
+    assert json.loads(found.stdout)["parts"] == [
+        {"name": "kafka", "state": "ready", "pid": pid, "lag": None, "restarts": 0, "last_end": ""}
+    ]
 
     assert starling(home, "down").stdout.splitlines() == ["stopping", "stopped"]
     assert starling(home, "down").stdout.splitlines() == ["nothing was running"]
@@ -106,7 +108,9 @@ def test_a_supervisor_killed_leaves_nothing_in_the_way_of_the_next_up(starling: 
     assert old is not None
     os.kill(supervisor.pid, signal.SIGKILL)
     wait_for(lambda: supervisor_of(Instance(home)) is None)
-    assert document(starling, home)["parts"] == [{"name": "kafka", "state": "stopped", "pid": None, "lag": None}]
+    assert document(starling, home)["parts"] == [
+        {"name": "kafka", "state": "stopped", "pid": None, "lag": None, "restarts": 0, "last_end": ""}
+    ]
 
     again = starling(home, "up", "--detach")
     assert again.returncode == 0, again.stderr

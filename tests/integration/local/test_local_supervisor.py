@@ -1,4 +1,4 @@
-"""The supervisor with parts made for it: children that outlive, refuse to end, or never get ready."""
+"""The supervisor with parts made for it: children that outlive, refuse to end, never get ready, or hang."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 
-from starling_local.instance import Instance, Options, Report
+from starling_local.instance import Instance, Options, PartReport, Report
 from starling_local.stack.launch import clear_orphans, stop, supervisor_of
 from starling_local.stack.process import marked_processes
 
@@ -175,3 +175,87 @@ def test_a_second_supervisor_refuses(instance: Instance, supervisor: subprocess.
 def test_a_pid_that_belongs_to_another_process_now_is_no_supervisor(instance: Instance) -> None:
     instance.save_report(Report(supervisor_pid=os.getpid(), supervisor_started_at=1.0, revision=1))
     assert supervisor_of(instance) is None
+
+
+# The limits of the product are minutes of patience; the test shortens them.
+HANGING = """
+import sys
+from pathlib import Path
+from starling_local.instance import Instance
+from starling_local.stack import life, supervisor
+from starling_local.stack.parts import HttpProbe, Part
+
+life.MOST_SILENT_SECONDS, supervisor.CHECK_INTERVAL_SECONDS, supervisor.SILENT_GRACE_SECONDS = 3.0, 0.2, 1.0
+url = f"http://127.0.0.1:{sys.argv[3]}"
+part = Part(
+    name="hanging",
+    command=(sys.executable, "-c", sys.argv[2], sys.argv[3], str(Path(sys.argv[1]) / "failing")),
+    probe=HttpProbe(f"{url}/readyz"),
+    alive=HttpProbe(f"{url}/healthz"),
+    grace_seconds=5.0,
+)
+supervisor.Supervisor(Instance(Path(sys.argv[1])), lambda _options: [part]).run()
+"""
+
+HEALTHY = """
+import sys, time
+from pathlib import Path
+from prometheus_client import CollectorRegistry
+from starling_common.telemetry.health import HealthServer
+
+failing = Path(sys.argv[2])
+alive = lambda: {"loop": failing.read_text() if failing.exists() else None}
+HealthServer(("127.0.0.1", int(sys.argv[1])), CollectorRegistry(), alive=alive, ready=dict).start()
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def hanging(instance: Instance, base: int) -> Iterator[Instance]:
+    command = [sys.executable, "-c", HANGING, str(instance.data_dir), HEALTHY, str(base)]
+    with (instance.data_dir / "supervisor.out").open("w") as out, subprocess.Popen(command, stderr=out):
+        try:
+            wait_for(lambda: states(instance) == {"hanging": "ready"})
+            yield instance
+        finally:
+            stop(instance)
+
+
+def restarted(instance: Instance, before: int | None) -> bool:
+    part = part_of(instance)
+    return part.state == "ready" and part.pid != before and part.restarts == 1
+
+
+def part_of(instance: Instance) -> PartReport:
+    report = instance.report()
+    assert report is not None
+    return report.parts[0]
+
+
+def test_a_stopped_part_is_killed_and_started_again(hanging: Instance) -> None:
+    before = part_of(hanging).pid
+    assert before is not None
+    os.kill(before, signal.SIGSTOP)
+    wait_for(lambda: restarted(hanging, before))
+    assert not alive(before)
+    assert part_of(hanging).last_end == "answered no liveness check for 3 s"
+    assert "hanging answered no liveness check for 3 s: TERM, and KILL in 1 s" in (hanging.data_dir / "supervisor.out").read_text()
+
+
+def test_a_part_whose_liveness_fails_is_ended_and_started_again(hanging: Instance) -> None:
+    before = part_of(hanging).pid
+    (hanging.data_dir / "failing").write_text("no turn for 301 s")
+    wait_for(lambda: part_of(hanging).state in ("ending", "backoff"))
+    (hanging.data_dir / "failing").unlink()
+    wait_for(lambda: restarted(hanging, before))
+    assert part_of(hanging).last_end == "failed 3 liveness checks: 503 loop: no turn for 301 s"
+
+
+def test_a_part_that_is_stopped_for_a_moment_keeps_running(hanging: Instance) -> None:
+    before = part_of(hanging).pid
+    assert before is not None
+    os.kill(before, signal.SIGSTOP)
+    wait_for(lambda: states(hanging) == {"hanging": "unready"})
+    os.kill(before, signal.SIGCONT)
+    wait_for(lambda: states(hanging) == {"hanging": "ready"})
+    assert (part_of(hanging).pid, part_of(hanging).restarts) == (before, 0)

@@ -13,17 +13,19 @@ def report(*parts: PartReport) -> Report:
 
 
 def test_the_document_has_the_contracts_shape() -> None:
-    ready = PartReport(name="segmenter-1", state="ready", pid=7, started_at=1.0)
+    ready = PartReport(name="segmenter-1", state="ready", pid=7, started_at=1.0, restarts=2, last_end="killed by signal 9")
     document = status_document(OPTIONS, PARTS, report(ready), {"segmenter": 12})
     assert document["ready"] is True
     assert set(document["endpoints"]) == {"ingest", "api", "console", "registry", "kafka", "cassandra", "metrics"}
-    assert document["parts"] == [{"name": "segmenter-1", "state": "ready", "pid": 7, "lag": 12}]
+    assert document["parts"] == [
+        {"name": "segmenter-1", "state": "ready", "pid": 7, "lag": 12, "restarts": 2, "last_end": "killed by signal 9"}
+    ]
 
 
 def test_a_service_that_was_started_by_hand_is_shown_with_its_lag() -> None:
     ready = PartReport(name="segmenter-1", state="ready", pid=7, started_at=1.0)
     document = status_document(OPTIONS, PARTS, report(ready), {"segmenter": 12, "streaks": 3})
-    assert document["parts"][1:] == [{"name": "streaks", "state": "external", "pid": None, "lag": 3}]
+    assert document["parts"][1:] == [{"name": "streaks", "state": "external", "pid": None, "lag": 3, "restarts": 0, "last_end": ""}]
     assert document["ready"] is True
 
 

@@ -2,7 +2,24 @@ from dataclasses import replace
 
 import pytest
 
-from starling_local.stack.life import HEALTHY_AFTER_SECONDS, Life, Phase, delay_seconds, due, exited, probed, started
+from starling_local.stack.life import (
+    HEALTHY_AFTER_SECONDS,
+    LONGEST_WAIT_SECONDS,
+    MOST_FAILED_CHECKS,
+    MOST_SILENT_SECONDS,
+    MOST_START_SECONDS,
+    Life,
+    Phase,
+    checked,
+    delay_seconds,
+    due,
+    ending,
+    exited,
+    hang,
+    probed,
+    started,
+    waited,
+)
 from starling_local.stack.parts import ExitProbe, HttpProbe, Part
 
 SERVER = Part(name="server", command=("true",), probe=HttpProbe("http://127.0.0.1:1/"))
@@ -85,3 +102,58 @@ def test_only_starts_after_the_first_are_restarts() -> None:
     life = started(Life(), 0.0)
     assert life.restarts == 0
     assert started(exited(life, SERVER, 1, 1.0), 2.0).restarts == 1
+
+
+def silent(life: Life, seconds: float) -> Life:
+    for _ in range(int(seconds)):
+        life = waited(life, 1.0)
+    return life
+
+
+def failing(life: Life, checks: int) -> Life:
+    for _ in range(checks):
+        life = checked(life, "503 batches: none")
+    return life
+
+
+def test_a_part_hangs_after_consecutive_failed_checks() -> None:
+    almost = failing(started(Life(), 0.0), MOST_FAILED_CHECKS - 1)
+    assert hang(almost) is None
+    assert hang(failing(checked(almost, None), MOST_FAILED_CHECKS - 1)) is None
+    assert hang(checked(almost, "503 batches: none")) == "failed 3 liveness checks: 503 batches: none"
+
+
+def test_a_part_hangs_when_it_answers_no_check_for_long() -> None:
+    answered = checked(started(Life(), 0.0), None)
+    assert hang(silent(answered, MOST_SILENT_SECONDS - 1)) is None
+    assert hang(silent(checked(silent(answered, MOST_SILENT_SECONDS - 1), None), MOST_SILENT_SECONDS - 1)) is None
+    assert hang(silent(answered, MOST_SILENT_SECONDS)) == "answered no liveness check for 30 s"
+
+
+def test_a_part_has_longer_until_its_first_answer() -> None:
+    life = started(Life(), 0.0)
+    assert hang(silent(life, MOST_START_SECONDS - 1)) is None
+    assert hang(silent(life, MOST_START_SECONDS)) is not None
+
+
+def test_a_supervisor_that_was_stopped_itself_counts_little_of_that_time() -> None:
+    assert waited(checked(started(Life(), 0.0), None), 75.0).silent_seconds == LONGEST_WAIT_SECONDS
+
+
+def test_a_restart_forgets_the_checks_of_the_former_process() -> None:
+    life = ending(silent(failing(started(Life(), 0.0), 2), 40), "answered nothing", 50.0)
+    again = started(exited(life, SERVER, -9, 60.0), 60.5)
+    assert (again.silent_seconds, again.check_failures, again.answered, again.restarts) == (0.0, 0, False, 1)
+
+
+def test_a_part_that_is_being_ended_is_not_probed_and_keeps_the_reason() -> None:
+    life = ending(probed(started(Life(), 0.0), ok=True, now=1.0), "answered nothing", 9.0)
+    assert probed(life, ok=True, now=10.0) is life
+    ended = exited(life, SERVER, -9, 19.0)
+    assert (ended.message, ended.last_end) == ("answered nothing; starts again in 0.5 s", "answered nothing")
+
+
+def test_a_part_that_was_healthy_for_long_and_hangs_starts_again_at_once() -> None:
+    ready = probed(started(replace(Life(), failures=6), 0.0), ok=True, now=0.0)
+    unready = probed(ready, ok=False, now=HEALTHY_AFTER_SECONDS)
+    assert exited(ending(unready, "hangs", 90.0), SERVER, -9, 100.0).retry_at == 100.5

@@ -192,10 +192,11 @@ def _document(instance: Instance) -> dict[str, Any]:
 def _as_text(document: Mapping[str, Any], instance: Instance) -> str:
     if not document["parts"]:
         return f"no instance in {instance.data_dir}: `starling up` creates one"
-    lines = [f"{'part':<14} {'state':<9} {'pid':>8} {'lag':>9}"]
+    lines = [f"{'part':<14} {'state':<9} {'pid':>8} {'lag':>9} {'restarts':>9}  last end"]
     for part in document["parts"]:
         pid, lag = part["pid"] or "", "" if part["lag"] is None else f"{part['lag']:,}"
-        lines.append(f"{part['name']:<14} {part['state']:<9} {pid:>8} {lag:>9}")
+        line = f"{part['name']:<14} {part['state']:<9} {pid:>8} {lag:>9} {part['restarts']:>9}  {part['last_end']}"
+        lines.append(line.rstrip())
     addresses = [f"{name:<14} {address}" for name, address in document["endpoints"].items() if isinstance(address, str)]
     return "\n".join([*lines, "", *addresses, "", "ready" if document["ready"] else f"not ready; the logs are in {instance.logs}"])
 

@@ -81,6 +81,7 @@ def cassandra_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
             *("-cp", f"{home / 'conf'}:{jars}/*", "org.apache.cassandra.service.CassandraDaemon"),
         ),
         probe=CqlProbe(HOST, ports.fixed("cassandra")),
+        alive=CqlProbe(HOST, ports.fixed("cassandra")),
         ports={name: ports.fixed(name) for name in ("cassandra", "cassandra-storage")},
         files={config: render_yaml(home, ports), home / "conf" / "logback.xml": _LOGBACK},
         directories=(home / "data",),

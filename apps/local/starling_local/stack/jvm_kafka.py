@@ -53,6 +53,7 @@ def kafka_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
             *(*quiet, "-cp", classpath, "kafka.Kafka", str(config)),
         ),
         probe=KafkaProbe(ports.address("kafka")),
+        alive=KafkaProbe(ports.address("kafka")),
         ports={"kafka": ports.fixed("kafka"), "kafka-controller": ports.fixed("kafka-controller")},
         files={config: render_properties(home / "data", ports)},
         directories=(home / "data",),

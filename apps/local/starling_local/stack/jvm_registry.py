@@ -21,6 +21,7 @@ def registry_part(data_dir: Path, runner: Path, ports: Ports, java: str) -> Part
             *("-jar", str(runner)),
         ),
         probe=HttpProbe(f"http://{ports.address('registry')}/health/ready"),
+        alive=HttpProbe(f"http://{ports.address('registry')}/health/live"),
         env={
             "QUARKUS_HTTP_HOST": HOST,
             "QUARKUS_HTTP_PORT": str(ports.fixed("registry")),

@@ -11,21 +11,21 @@ from starling_local.errors import NotPossible
 
 @dataclass(frozen=True, slots=True)
 class HttpProbe:
-    """The part is ready when a GET returns 200."""
+    """The part is ready, or alive, when a GET returns 200."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaProbe:
-    """Ready when the broker returns cluster metadata with at least one broker."""
+    """Ready when the broker returns cluster metadata with at least one broker; alive when it answers any request."""
 
     brokers: str
 
 
 @dataclass(frozen=True, slots=True)
 class CqlProbe:
-    """Ready when the node answers a CQL OPTIONS frame, so that it accepts clients."""
+    """Ready, and alive, when the node answers a CQL OPTIONS frame, so that it accepts clients."""
 
     host: str
     port: int
@@ -52,13 +52,14 @@ class Part:
     """One process of the stack, with everything that the supervisor needs to run it.
 
     Shape: `files` are written before each start (path → text); `env` is added to the environment of the caller;
-           `ports` maps a name for messages to a port number.
+           `ports` maps a name for messages to a port number; `alive` is the liveness check, None if the part has none.
     Units: `grace_seconds` is the time from TERM to KILL.
     """
 
     name: str
     command: tuple[str, ...]
     probe: Probe
+    alive: Probe | None = None
     depends_on: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[str, int] = field(default_factory=dict)

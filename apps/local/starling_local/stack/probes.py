@@ -16,7 +16,7 @@ _SILENT = logging.getLogger("starling_local.probe")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
-_CQL_OPTIONS = bytes([0x04, 0, 0, 0, 0x05, 0, 0, 0, 0])
+CQL_OPTIONS = bytes([0x04, 0, 0, 0, 0x05, 0, 0, 0, 0])
 """Protocol version 4, no flags, stream 0, opcode OPTIONS, empty body."""
 _CQL_SUPPORTED = 0x06
 
@@ -60,7 +60,7 @@ def _broker_answers(brokers: str) -> bool:
 def _cql_answers(host: str, port: int) -> bool:
     try:
         with socket.create_connection((host, port), timeout=_TIMEOUT_SECONDS) as connection:
-            connection.sendall(_CQL_OPTIONS)
+            connection.sendall(CQL_OPTIONS)
             header = connection.recv(9)
     except OSError:
         return False

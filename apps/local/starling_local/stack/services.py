@@ -136,6 +136,7 @@ def _service(name: str, module: str, data_dir: Path, port: int, env: dict[str, s
         name=name,
         command=(host.python, "-m", module),
         probe=HttpProbe(f"http://{HOST}:{port}/readyz"),
+        alive=HttpProbe(f"http://{HOST}:{port}/healthz"),
         depends_on=("deploy",),
         env={**env, **own},
         ports={name: port},

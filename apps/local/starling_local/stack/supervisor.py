@@ -5,10 +5,12 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
@@ -16,15 +18,22 @@ import psutil
 
 from starling_local.instance import Instance, Options, PartReport, Report
 from starling_local.stack.life import (
+    CHECK_INTERVAL_SECONDS,
     RUNNING,
+    SILENT_GRACE_SECONDS,
     Life,
     Phase,
+    checked,
     due,
+    ending,
     exited,
+    hang,
     probe_interval_seconds,
     probed,
     started,
+    waited,
 )
+from starling_local.stack.liveness import LivenessCheck
 from starling_local.stack.parts import Part
 from starling_local.stack.probes import is_ready
 from starling_local.stack.process import MARK, Identity, identify, kill_group, spawn, terminate, wait_gone
@@ -43,13 +52,25 @@ class AlreadyRunningError(Exception):
 
 @dataclass
 class Supervised:
-    """A part with its state and process. Units: `next_probe` in seconds of the monotonic clock."""
+    """A part with its state, process and liveness check in progress.
+
+    Units: `next_probe`, `next_check` and `kill_at` in seconds of the monotonic clock; `kill_at` is None unless TERM was sent.
+    """
 
     part: Part
     life: Life = field(default_factory=Life)
     process: subprocess.Popen[bytes] | None = None
     identity: Identity | None = None
     next_probe: float = 0.0
+    check: LivenessCheck | None = None
+    next_check: float = 0.0
+    kill_at: float | None = None
+
+    def forget_process(self) -> None:
+        """Reset everything that belongs to the process, which has ended."""
+        if self.check is not None:
+            self.check.close()
+        self.process = self.identity = self.check = self.kill_at = None
 
 
 class Supervisor:
@@ -68,6 +89,7 @@ class Supervisor:
         self._reload = True
         self._last_report: Report | None = None
         self._next_log_check = 0.0
+        self._last_tick = time.monotonic()
 
     def run(self) -> None:
         """Run until TERM or INT; return when all parts have stopped."""
@@ -97,6 +119,7 @@ class Supervisor:
         lives = {name: supervised.life for name, supervised in self._all.items()}
         for part in due([s.part for s in self._all.values()], lives, time.monotonic()):
             self._start(self._all[part.name])
+        self._check_liveness()
         self._probe_next()
         self._cap_logs()
         self._report()
@@ -122,7 +145,7 @@ class Supervisor:
         except (OSError, subprocess.CalledProcessError, psutil.NoSuchProcess) as error:
             self._log_line(part.name, f"could not be started: {error}")
             supervised.life = exited(supervised.life, part, 127, now)
-        supervised.next_probe = now
+        supervised.next_probe = supervised.next_check = now
 
     def _prepare(self, part: Part) -> None:
         for directory in part.directories:
@@ -141,8 +164,43 @@ class Supervisor:
                 continue
             if supervised.identity:  # Children of the process may still use its ports.
                 kill_group(supervised.identity, self._options.instance_id)
-            supervised.process = supervised.identity = None
+            supervised.forget_process()
             supervised.life = exited(supervised.life, supervised.part, code, time.monotonic())
+            if supervised.life.phase is Phase.BACKOFF:
+                _log(f"{supervised.part.name}: {supervised.life.message}")
+
+    def _check_liveness(self) -> None:
+        """Continue the liveness check of each running part, and end the parts that hang. Never blocks."""
+        now = time.monotonic()
+        elapsed, self._last_tick = now - self._last_tick, now
+        for supervised in self._all.values():
+            if supervised.kill_at is not None and now >= supervised.kill_at and supervised.identity:
+                kill_group(supervised.identity, self._options.instance_id)
+            elif supervised.part.alive is not None and supervised.life.phase in RUNNING:
+                self._check(supervised, elapsed, now)
+
+    def _check(self, supervised: Supervised, elapsed: float, now: float) -> None:
+        if supervised.check is None and now >= supervised.next_check and supervised.part.alive is not None:
+            supervised.check = LivenessCheck(supervised.part.alive)
+            supervised.next_check = now + CHECK_INTERVAL_SECONDS
+        result = None if supervised.check is None else supervised.check.poll()
+        if result is not None:
+            supervised.check = None
+        if result is not None and result.answered:
+            supervised.life = checked(supervised.life, result.failure)
+        elif supervised.check is not None or result is not None or supervised.life.silent_seconds:
+            supervised.life = waited(supervised.life, elapsed)
+        reason = hang(supervised.life)
+        if reason is not None:
+            self._end_hanging(supervised, reason, now)
+
+    def _end_hanging(self, supervised: Supervised, reason: str, now: float) -> None:
+        grace = supervised.part.grace_seconds if supervised.life.check_failures else SILENT_GRACE_SECONDS
+        supervised.life = ending(supervised.life, reason, now)
+        supervised.kill_at = now + grace
+        if supervised.identity:
+            terminate(supervised.identity)
+        _log(f"{supervised.part.name} {reason}: TERM, and KILL in {grace:g} s")
 
     def _probe_next(self) -> None:
         """Run at most one probe a tick, so that a part that does not answer does not delay the restarts of others."""
@@ -175,7 +233,7 @@ class Supervisor:
             if supervised.process:
                 supervised.process.wait()
         for supervised in layer:
-            supervised.process = supervised.identity = None
+            supervised.forget_process()
             supervised.life = Life(phase=Phase.STOPPED)
         self._report()
 
@@ -215,7 +273,14 @@ def _report_of(supervised: Supervised) -> PartReport:
         started_at=identity.started_at if identity else None,
         restarts=life.restarts,
         message=life.message,
+        last_end=life.last_end,
     )
+
+
+def _log(text: str) -> None:
+    """Write a line to the supervisor's log."""
+    sys.stderr.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {text}\n")
+    sys.stderr.flush()
 
 
 @contextmanager
