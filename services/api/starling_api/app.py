@@ -1,6 +1,6 @@
 """Edge: the HTTP application: routers, middleware and the OpenAPI document."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -17,7 +17,7 @@ from starling_api.http.openapi import openapi_document
 from starling_api.http.paths import EncodedSlashes
 from starling_api.http.problems import answer_errors
 from starling_api.http.rate_limits import RateLimiting
-from starling_api.http.system import system_routes
+from starling_api.http.system import Checks, system_routes
 from starling_api.http.telemetry import Telemetry
 from starling_api.lists.routes import list_router
 from starling_api.preview.routes import preview_router
@@ -42,9 +42,12 @@ A token and its workspace have rate limits, with separate quotas of reads and wr
 
 
 def build_app(
-    services: Services, metrics: Metrics, ready: Callable[[], Mapping[str, str | None]], cors_origins: Sequence[str] = ()
+    services: Services, metrics: Metrics, ready: Checks, cors_origins: Sequence[str] = (), alive: Checks = dict
 ) -> FastAPI:
-    """Return a new application without open connections. `ready` returns name of a check -> error message, or None."""
+    """Return a new application without open connections. `ready`, `alive` return name of a check -> error message, or None.
+
+    `alive` must not block: it is called on the event loop.
+    """
     app = FastAPI(
         title="Starling",
         version="1",
@@ -56,7 +59,7 @@ def build_app(
     )
     app.state.services = services
     routers = (
-        system_routes(metrics.registry, ready),
+        system_routes(metrics.registry, alive, ready),
         definition_routes(SEGMENTS, "/v1/segments", Role.MARKETER),
         batch_routes(Role.MARKETER),
         lifecycle_routes(SEGMENTS, "/v1/segments", Role.MARKETER),

@@ -55,6 +55,19 @@ _SWEEP_SECONDS = 30.0
 
 
 @dataclass
+class Threads:
+    """The threads of the process that must not end while it serves."""
+
+    backfill: BackfillService
+    sweep: threading.Thread | None = None
+
+    def failures(self) -> dict[str, str | None]:
+        """Return the failed checks by name that only a restart of the process corrects. Does not block."""
+        ended = self.sweep is not None and not self.sweep.is_alive()
+        return {"sweep": "the thread has ended: restart this process" if ended else None, **self.backfill.failures()}
+
+
+@dataclass
 class Api:
     """One API process: the HTTP server, the thread that completes abandoned changes, and the connections."""
 
@@ -66,6 +79,7 @@ class Api:
     streams: Streams
     states: SegmenterStates
     backfill: BackfillService
+    threads: Threads
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -74,12 +88,13 @@ class Api:
         http = self.settings.http
         server = http_server(self.app, http, Interfaces.ASGINL)
         cap = asyncio.ensure_future(ConnectionCap(http.port, http.max_connections_per_address).watch())
-        sweep = threading.Thread(target=self._sweep, name="sweep", daemon=True)
-        sweep.start()
+        self.threads.sweep = threading.Thread(target=self._sweep, name="sweep", daemon=True)
+        self.threads.sweep.start()
         self.backfill.start()
         serving = asyncio.ensure_future(server.serve())
         await asyncio.wait({serving, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
         self._stopping.set()
+        self.threads.sweep = None
         cap.cancel()
         await asyncio.get_running_loop().run_in_executor(None, self.backfill.stop)
         self.streams.end()
@@ -144,8 +159,9 @@ def build_api(settings: ApiSettings) -> Api:
     )
     origins = [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
     # Reads need the database alone, so an unreachable broker must not take the process out of the load balancer.
-    app = build_app(services, metrics, lambda: {"database": database.problem()}, origins)
-    return Api(app, settings, commands, database, feed, streams, states, backfill)
+    threads = Threads(backfill)
+    app = build_app(services, metrics, lambda: {"database": database.problem()}, origins, alive=threads.failures)
+    return Api(app, settings, commands, database, feed, streams, states, backfill, threads)
 
 
 def _rates(settings: ApiSettings) -> Rates:

@@ -4,11 +4,13 @@ import asyncio
 import re
 import signal
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer
+from confluent_kafka import Message as KafkaMessage
 from prometheus_client import REGISTRY
 
 from starling_common.failpoints import Raising
@@ -17,7 +19,7 @@ from starling_common.kafka.folded_topic import FoldedTopic
 from starling_common.kafka.lost_input import check_input
 from starling_common.records.definitions import definitions_fold
 from starling_common.retries import retrying
-from starling_common.telemetry.health import HealthServer
+from starling_common.telemetry.health import HealthServer, Turns
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Codec, Registry, RegistryUnavailable
 from starling_delivery.agents import Agent, Input, MembershipInput, RetryInput
@@ -33,8 +35,25 @@ from starling_delivery.targets import Targets, fold_target
 
 _REGISTRY_SECONDS: Final = 120.0
 """How long a start waits for the registry."""
-
+_MOST_TURN_SECONDS: Final = 300.0
+"""Maximum time between two polls. After it the group reassigns the partitions."""
+_MOST_BLOCKED_SECONDS: Final = 60.0
+"""Every call that waits has a thread of its own, so the event loop always turns within a second."""
 _BROKER_SECONDS: Final = 30.0
+
+
+class WatchedConsumer(Consumer):
+    """A consumer whose polls are noted for liveness."""
+
+    def __init__(self, config: dict[str, Any], name: str) -> None:
+        super().__init__(config)
+        self.turns = Turns(f"the loop of {name}", _MOST_TURN_SECONDS)
+
+    def poll(self, *arguments: Any, **named: Any) -> KafkaMessage | None:
+        """Return the first message of a poll."""
+        self.turns.turned()
+        message: KafkaMessage | None = super().poll(*arguments, **named)
+        return message
 
 
 @dataclass
@@ -47,6 +66,7 @@ class Delivery:
     dispatcher: Dispatcher
     agents: tuple[Agent, Agent]
     health: HealthServer
+    turns: Turns
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT, then complete and record the attempts in progress."""
@@ -57,12 +77,20 @@ class Delivery:
         await asyncio.to_thread(self.view.start)
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._turn(stopping))
                 for part in (self.dispatcher, *self.agents):
                     group.create_task(part.run(stopping))
         finally:
+            self.turns.rest()
             await self.channel.close()
             await asyncio.to_thread(self.view.stop)
             self.health.stop()
+
+    async def _turn(self, stopping: asyncio.Event) -> None:
+        while not stopping.is_set():
+            self.turns.turned()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), 1)
 
 
 def build(settings: Settings) -> Delivery:
@@ -81,23 +109,31 @@ def build(settings: Settings) -> Delivery:
         _arm(raising, channel, outbox, (changes, retries))
     dispatcher = _dispatcher(settings, channel, targets, outbox, metrics)
     tiers = {topic: position for position, topic in enumerate(settings.tier_topics.values())}
+    consumers = _consumer(settings, settings.group), _consumer(settings, settings.retry_group)
+    turns = Turns("the event loop", _MOST_BLOCKED_SECONDS)
     agents = (
-        _agent(settings, MembershipInput([settings.membership_topic], changes, targets, settings.channel), dispatcher, outbox),
-        _agent(settings, RetryInput([settings.retry_pattern], retries, settings.channel, tiers), dispatcher, outbox),
+        _agent(consumers[0], MembershipInput([settings.membership_topic], changes, targets, settings.channel), dispatcher, outbox),
+        _agent(consumers[1], RetryInput([settings.retry_pattern], retries, settings.channel, tiers), dispatcher, outbox),
     )
     view = _view(settings, registry, targets)
     ready: dict[str, Agent] = {"membership": agents[0], "retries": agents[1]}
     health = HealthServer(
         (settings.http.host, settings.http.port),
         metrics.registry,
-        alive=lambda: {"definitions": view.problem()},
+        alive=lambda: {
+            "definitions": view.problem(),
+            "event loop": turns.problem(),
+            # Partitions may be paused, so a consumer that receives nothing is no problem.
+            "membership": consumers[0].turns.problem(),
+            "retries": consumers[1].turns.problem(),
+        },
         ready=lambda: (
             {"definitions": view.problem(), "input": agents[0].problem, "input of retries": agents[1].problem}
             | {name: None if agent.assigned else "no partitions assigned yet" for name, agent in ready.items()}
         ),
     )
     health.start()
-    return Delivery(settings, channel, view, dispatcher, agents, health)
+    return Delivery(settings, channel, view, dispatcher, agents, health, turns)
 
 
 def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: Metrics) -> Outbox:
@@ -120,10 +156,8 @@ def _dispatcher(settings: Settings, channel: Channel, targets: Targets, outbox: 
     )
 
 
-def _agent(settings: Settings, source: Input, dispatcher: Dispatcher, outbox: Outbox) -> Agent:
-    of_retries = isinstance(source, RetryInput)
-    consumer = _consumer(settings, settings.retry_group if of_retries else settings.group)
-    stage = f"{settings.channel}-retry" if of_retries else WEBHOOK
+def _agent(consumer: Consumer, source: Input, dispatcher: Dispatcher, outbox: Outbox) -> Agent:
+    stage = f"{source.channel}-retry" if isinstance(source, RetryInput) else WEBHOOK
     return Agent(source, consumer, dispatcher, outbox, check=partial(_check, consumer, stage, source))
 
 
@@ -151,14 +185,14 @@ def _arm(raising: Raising, channel: Channel, outbox: Outbox, codecs: Iterable[Co
     outbox.record = raising_record  # type: ignore[method-assign]
 
 
-def _consumer(settings: Settings, group: str) -> Consumer:
+def _consumer(settings: Settings, group: str) -> WatchedConsumer:
     more = {
         "session.timeout.ms": 30_000,
         # Static membership: a restarted process continues immediately, without a rebalance.
         "group.instance.id": settings.instance_id,
         "queued.max.messages.kbytes": 8_192,
     }
-    return Consumer(consumer_config(settings.kafka.brokers, group, **more))
+    return WatchedConsumer(consumer_config(settings.kafka.brokers, group, **more), group)
 
 
 def _view(settings: Settings, registry: Registry, targets: Targets) -> FoldedTopic[Targets]:

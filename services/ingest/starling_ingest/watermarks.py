@@ -29,6 +29,8 @@ _MARGIN_MS: Final = 5_000
 _CLOCKS_MS: Final = 1_000
 """The difference between the lease and the longest time to an append: a record that is appended later is ordered by the append."""
 _JOIN_SECONDS: Final = 10.0
+_CLIENT_FAILURE_SECONDS: Final = 60.0
+"""Time without an acknowledged watermark after which a new client repeats the request."""
 _MOST_AHEAD_MICROS: Final = 5_000_000
 """The clocks of ingest processes must agree within five seconds; a process does not follow one that is further ahead."""
 
@@ -53,6 +55,9 @@ class Watermarks:
         self._in_flight = False
         self._acknowledged_at: float | None = None
         """When the last acknowledged watermark was computed; None before `join`, or after a lapse."""
+        self._lapsed_at = 0.0
+        self.client_failure: str | None = None
+        """Why only a restart of the process helps: the broker acknowledges a new client's watermark, but not those of this one."""
 
     def check(self) -> None:
         """Raise BrokerUnavailable unless a record that is taken now is given up before the lease ends.
@@ -65,7 +70,7 @@ class Watermarks:
     def _has_lapsed(self) -> bool:
         at = self._acknowledged_at
         if at is not None and monotonic() - at > _MARGIN_MS / 1000:
-            self._acknowledged_at = at = None
+            self._acknowledged_at, self._lapsed_at, at = None, monotonic(), None
             log(__name__).warning("watermark_lapsed", seconds=_MARGIN_MS // 1000)
         return at is None
 
@@ -109,10 +114,23 @@ class Watermarks:
                 await self.join(codec)
             except BrokerUnavailable as cause:
                 log(__name__).warning("not_joined", reason=str(cause))
+                await asyncio.to_thread(self._compare_with_new_client, self._encode(codec))
             else:
                 log(__name__).info("group_rejoined")
         elif not self._in_flight:
             self._publish(codec)
+
+    def _compare_with_new_client(self, value: bytes) -> None:
+        silent_seconds = monotonic() - self._lapsed_at
+        if silent_seconds < _CLIENT_FAILURE_SECONDS:
+            return
+        try:
+            produce_and_wait(
+                Producer(producer_config(self._brokers)), WATERMARKS, key=self._key, value=value, headers=self._headers
+            )
+        except (BrokerUnavailable, KafkaException, BufferError):
+            return
+        self.client_failure = f"no watermark acknowledged for {silent_seconds:.0f} s, but a new client's is: restart this process"
 
     def _publish(self, codec: Codec) -> None:
         computed_at = monotonic()

@@ -48,6 +48,7 @@ class Service:
         )
         self._not_ready: str | None = "the process is looking up schemas and topics"
         self._stopping = asyncio.Event()
+        self._background: list[asyncio.Task[None]] = []
         counts = Counts(REGISTRY, lambda: self._publisher.records_in_flight)
         self._bodies = SlowBodies(settings.body_timeout_seconds)
         self.app = App(
@@ -65,10 +66,10 @@ class Service:
         server = http_server(self.app, http, Interfaces.RSGI)
         cap = ConnectionCap(http.port, http.max_connections_per_address)
         serving = loop.create_task(server.serve())
-        background = [loop.create_task(work) for work in (self._open(), *self._watches(), cap.watch())]
+        self._background = [loop.create_task(work) for work in (self._open(), *self._watches(), cap.watch())]
         ends = [loop.create_task(self._stopping.wait()), loop.create_task(self._publisher.fatal.wait()), serving]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*background, *ends[:2]):
+        for task in (*self._background, *ends[:2]):
             task.cancel()
         await self._drain()
         if not serving.done():
@@ -124,7 +125,10 @@ class Service:
         log(__name__).info("stopped", requests_given_up=self.app.requests_open, records_given_up=unacknowledged)
 
     def _alive(self) -> Mapping[str, str | None]:
-        return {"producer": self._publisher.problem}
+        """Return the failed checks that only a restart corrects. The server answers on the event loop, which therefore turns."""
+        broken = [task for task in self._background if task.done() and not task.cancelled() and task.exception() is not None]
+        failed = "; ".join(repr(task.exception()) for task in broken)
+        return {"producer": self._publisher.problem, "watermarks": self._watermarks.client_failure, "background": failed or None}
 
     def _ready(self) -> Mapping[str, str | None]:
         return {"producer": self._publisher.problem, "start": self._not_ready}

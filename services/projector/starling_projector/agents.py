@@ -15,6 +15,7 @@ from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.lost_input import InputLost
 from starling_common.kafka.topics import MEMBERSHIP, PROGRESS
 from starling_common.retries import retrying
+from starling_common.telemetry.health import Turns
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import RegistryUnavailable
@@ -31,6 +32,8 @@ from starling_projector.tallies import Count, Tally, TallyKey, count, keys_of
 T = TypeVar("T")
 
 _TRANSIENT_ERRORS = (DatabaseUnavailable, RegistryUnavailable, BrokerUnavailable)
+_MOST_TURN_SECONDS = 600.0
+"""A turn writes a batch, and the calls of the database have time-outs of ten seconds; while one is retried, the loop turns."""
 _MOST_TALLIES = 100_000
 """Maximum cached tallies, about 20 MB. Above it the cache is cleared."""
 
@@ -73,6 +76,7 @@ class Projector:
         self._tallies: dict[TallyKey, Tally] = {}
         self._incarnations: Incarnations = {}
         self._store_problem: str | None = None
+        self._turns = Turns("the loop of batches", _MOST_TURN_SECONDS)
         self._rows_total = parts.metrics.counter("starling_projector_rows_total")
         self._batch_seconds = parts.metrics.histogram("starling_projector_batch_seconds")
 
@@ -93,6 +97,7 @@ class Projector:
         except InputLost as error:  # only while stopping
             log(__name__).warning("stopped_without_start", error=str(error))
         finally:
+            self._turns.rest()
             self._source.close()
 
     def stop(self) -> None:
@@ -105,9 +110,10 @@ class Projector:
 
     def failures(self) -> dict[str, str | None]:
         """Return the failed checks by name that only a restart of the process corrects."""
-        return {"broker client": self._source.client_failure}
+        return {"broker client": self._source.client_failure, "batches": self._turns.problem()}
 
     def _step(self) -> None:
+        self._turns.turned()
         # Pending progress may wait for another projector's commit, so it is checked more often.
         polled = self._source.poll(0.1 if self._pending else 0.5, *self._limits)
         if polled.reassigned:
@@ -196,6 +202,7 @@ class Projector:
         return result
 
     def _is_transient(self, error: Exception) -> bool:
+        self._turns.turned()
         if isinstance(error, InputLost):
             return not self._stopping.is_set()  # until an operator has changed the offsets
         if not isinstance(error, _TRANSIENT_ERRORS):

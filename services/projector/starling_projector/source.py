@@ -10,6 +10,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from starling_common.failures import InstallationFailure
 from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets, topic_ids
 from starling_common.kafka.lost_input import InputLost, check_input
+from starling_common.kafka.starvation import Starvation
 from starling_common.telemetry.logs import log
 
 T = TypeVar("T")
@@ -62,6 +63,7 @@ class Source:
         self._positions: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
         self._reassigned = False
+        self._starvation = Starvation(self._config, client_failure_seconds)
         self.problem: str | None = "not started"
         self.client_failure: str | None = None
 
@@ -103,6 +105,9 @@ class Source:
         found = [] if first is None else [first, *self._consumer.consume(most - 1, 0)]
         if _BUSY_RECORDS <= len(found) < most and linger_seconds > 0:
             found += self._consumer.consume(most - len(found), linger_seconds)
+        self._starvation.polled(self._consumer, received=bool(found))
+        if self._starvation.problem is not None:
+            self.client_failure = self._starvation.problem
         polled = Polled([message for message in found if self._is_record(message)], self._reassigned)
         self._reassigned = False
         return polled

@@ -1,14 +1,21 @@
 """The HTTP edge on stores in memory: what it does when we crash, when a store is away, and for a browser elsewhere."""
 
+import asyncio
 import json
+import threading
 from typing import Any
 
+import anyio.to_thread
+import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from starling_api.app import build_app
 from starling_api.http.reference import reference_page
 from starling_api.ports import Day, EventRow, MemberRow, Membership, ReportedProgress
 from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.telemetry.metrics import Metrics
 from tests.unit.api.calls import SEGMENT, call, defined
 from tests.unit.api.memory import World
 
@@ -263,3 +270,29 @@ def test_a_definition_lists_the_segments_that_use_it() -> None:
     assert call(world, "DELETE", "/v1/segments/b").status_code == 204
     assert call(world, "GET", "/v1/segments/vip").json()["used_by"] == ["a"]
     assert call(world, "GET", "/v1/segments/a").json()["used_by"] == []
+
+
+def test_liveness_is_answered_while_every_thread_waits_for_a_store() -> None:
+    world, release, waiting = World(), threading.Event(), threading.Event()
+    alive: dict[str, str | None] = {"sweep": None}
+
+    def wait() -> dict[str, str | None]:
+        waiting.set()
+        release.wait(30)
+        return {}
+
+    app = build_app(world.services, Metrics(CollectorRegistry()), wait, alive=lambda: alive)
+
+    async def ask() -> list[tuple[int, str]]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = 2
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as client:
+            held = [asyncio.ensure_future(client.get("/readyz")) for _ in range(3)]
+            await asyncio.to_thread(waiting.wait, 30)
+            first = await client.get("/healthz")
+            alive["sweep"] = "the thread has ended"
+            second = await client.get("/healthz")
+            release.set()
+            await asyncio.gather(*held)
+        return [(answer.status_code, answer.json()["checks"]["sweep"]) for answer in (first, second)]
+
+    assert asyncio.run(ask()) == [(200, "ok"), (503, "the thread has ended")]

@@ -6,7 +6,7 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry
 
-from starling_common.telemetry.health import HealthServer
+from starling_common.telemetry.health import HealthServer, Turns
 from starling_common.telemetry.metrics import Metrics
 
 
@@ -38,3 +38,20 @@ def test_a_live_worker_that_is_not_ready_states_the_reason() -> None:
         server.stop()
     with pytest.raises(ConnectionRefusedError):
         get(server.port, "/healthz")
+
+
+def test_a_loop_that_does_not_turn_fails_after_its_limit() -> None:
+    now = 0.0
+    turns = Turns("the loop", 60.0, lambda: now)
+    now = 1000.0
+    assert turns.problem() is None
+    turns.turned()
+    now = 1060.0
+    assert turns.problem() is None
+    now = 1061.0
+    assert turns.problem() == "the loop has not turned for 61 s: restart this process"
+    turns.turned()
+    assert turns.problem() is None
+    now = 5000.0
+    turns.rest()
+    assert turns.problem() is None

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from prometheus_client import CollectorRegistry, generate_latest
 
 from starling_common.telemetry.metrics import Metrics
@@ -14,7 +15,7 @@ from starling_spark.jobs.profiles.positions import GroupPositions
 from starling_spark.jobs.views.job import batch_completed, observed_times
 from starling_spark.kafka.groups import end_offsets
 from starling_spark.session.query_metrics import QueryMetrics, watermark_lag_seconds
-from starling_spark.session.running import Running, WatchedQuery, slowest
+from starling_spark.session.running import Running, Stall, WatchedQuery, slowest
 
 
 def progress(batch: int = 3, **more: Any) -> str:
@@ -146,3 +147,45 @@ def test_a_new_version_takes_over_when_it_has_caught_up(tmp_path: Path) -> None:
 def test_partitions_without_a_record_have_no_time() -> None:
     assert observed_times(progress()) == {0: 17}
     assert observed_times(progress(observedMetrics={})) == {}
+
+
+class Stalling:
+    """A job that is looked at every ten seconds. `ends`: the input; None while the broker does not answer."""
+
+    def __init__(self, ends: Mapping[tuple[str, int], int] | None) -> None:
+        self.ends = ends
+        self.now = 0.0
+        self.tasks = 0
+        self.stall = Stall(self._ends, lambda: self.tasks, lambda: self.now)
+
+    def _ends(self, _topics: Sequence[str]) -> Mapping[tuple[str, int], int]:
+        if self.ends is None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return self.ends
+
+    def after(self, seconds: float) -> str | None:
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 10
+            self.stall.look("progress", {("t", 0): 5})
+        return self.stall.problem
+
+
+def test_no_progress_beside_input_is_a_stall() -> None:
+    job = Stalling({("t", 0): 6})
+    assert job.after(900) is None
+    assert job.after(10) == "no progress for 900 s although there is input: restart this process"
+    job.tasks += 1
+    assert job.after(10) is None
+
+
+@pytest.mark.parametrize("ends", [{("t", 0): 5}, None], ids=["no input", "no broker"])
+def test_no_progress_without_input_is_none(ends: Mapping[tuple[str, int], int] | None) -> None:
+    assert Stalling(ends).after(5000) is None
+
+
+def test_a_batch_whose_tasks_complete_is_no_stall() -> None:
+    job = Stalling({("t", 0): 6})
+    for _ in range(10):
+        job.tasks += 1
+        assert job.after(800) is None

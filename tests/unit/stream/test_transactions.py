@@ -2,11 +2,12 @@
 
 import re
 import struct
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from starling_stream.kafka.transactions import Naming, Offset, Transactions, group_metadata
+from starling_stream.kafka.transactions import Naming, Offset, Replaced, Transactions, group_metadata
 from starling_stream.kafka.transport import Membership
 from starling_stream.model.failpoints import FAILPOINTS, Failpoints
 from starling_stream.model.meta import TaskMeta
@@ -53,3 +54,44 @@ def test_no_failpoint_is_active_unless_one_is_named(monkeypatch: pytest.MonkeyPa
     assert StreamSettings.model_fields["failpoint"].default is None
     for name in FAILPOINTS:
         Failpoints(None).passed(name)
+
+
+class Broker:
+    """A broker whose clients get a retriable error 100 times, 30 s apart; `answers_new`: a new client gets an answer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, answers_new: bool) -> None:
+        self.now = 0.0
+        self.calls = 0
+        self.new_ids: list[str] = []
+        self._answers_new = answers_new
+        monkeypatch.setattr("starling_stream.kafka.transactions.monotonic", lambda: self.now)
+        monkeypatch.setattr("starling_stream.kafka.transactions.Producer", self._open)
+
+    def call(self) -> None:
+        self.now += 30
+        self.calls += 1
+        if self.calls <= 100:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "timed out", False, True))
+
+    def _open(self, config: dict[str, Any]) -> "Broker":
+        self.new_ids.append(config["transactional.id"])
+        return self
+
+    def init_transactions(self, _seconds: float) -> None:
+        if not self._answers_new:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def test_a_client_without_an_answer_that_a_new_one_gets_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(monkeypatch, answers_new=True)
+    transactions = Transactions("b", "t", 1, Naming("s", "s", "s.dlq", b"", lambda _: b""), Failpoints(None))
+    with pytest.raises(Replaced, match="a new client has an answer"):
+        transactions._until_done(broker.call)
+    assert (broker.now, broker.new_ids, transactions.returned_at) == (120.0, ["t-check"], 90.0)
+
+
+def test_a_broker_without_an_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(monkeypatch, answers_new=False)
+    transactions = Transactions("b", "t", 1, Naming("s", "s", "s.dlq", b"", lambda _: b""), Failpoints(None))
+    transactions._until_done(broker.call)
+    assert (broker.calls, transactions.returned_at) == (101, broker.now)

@@ -4,11 +4,37 @@ import json
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from time import monotonic
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 Checks = Callable[[], Mapping[str, str | None]]
 """Returns the error of each check by its name; None for a check that passes."""
+
+
+class Turns:
+    """The turns of a loop, for its liveness. One thread turns, others may call `problem`."""
+
+    def __init__(self, loop: str, most_seconds: float, clock: Callable[[], float] = monotonic) -> None:
+        """`loop`: its name in the error. `most_seconds`: more than any wait of the loop that ends without a restart."""
+        self._loop = loop
+        self._most_seconds = most_seconds
+        self._clock = clock
+        self._last: float | None = None
+
+    def turned(self) -> None:
+        """Note that the loop turns, or that a wait for another process goes on."""
+        self._last = self._clock()
+
+    def rest(self) -> None:
+        """Note that the loop has ended, or begins work of unknown duration; the next turn ends that."""
+        self._last = None
+
+    def problem(self) -> str | None:
+        """Return the error of a loop that has not turned for too long; None before its first turn."""
+        last = self._last
+        silent = 0.0 if last is None else self._clock() - last
+        return f"{self._loop} has not turned for {silent:.0f} s: restart this process" if silent > self._most_seconds else None
 
 
 class HealthServer:

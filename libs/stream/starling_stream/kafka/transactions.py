@@ -4,6 +4,7 @@ import faulthandler
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -25,6 +26,8 @@ _OF_SOME_RECORD: Final = RECORD_REFUSED | {KafkaError._INCONSISTENT, KafkaError.
 """Errors of a transaction in which a record was refused: the error itself, that of the commit, or that of the next call."""
 _WATCHED_TRANSACTIONS: Final = 100
 """Transactions with reports after one in which a record was refused: the same record may be in a later one."""
+_CLIENT_FAILURE_SECONDS: Final = 120.0
+"""Time of retries after which a new client makes a request, to distinguish a failed client from a broker that does not respond."""
 _HANGS_SECONDS: Final = 5.0
 """A call of the client that exceeds its time-out by this does not return."""
 
@@ -102,6 +105,8 @@ class Transactions:
         self._producer: Producer | None = None
         self._leaving = Event()
         self._sending = False
+        self.returned_at = monotonic()
+        """When a call of the client last returned. A wait for the broker consists of calls that return within half a minute."""
         self._watched = 0
         """The number of transactions to come in which the delivery of each record is reported, which is slow."""
 
@@ -196,6 +201,7 @@ class Transactions:
         metadata = group_metadata(membership)
         self._until_done(lambda: self._send_offsets(producer, positions, metadata))
         while producer.flush(1) > 0:
+            self.returned_at = monotonic()
             self._check_leaving()  # each record is delivered or times out; the commit reports a failure
         self._failpoints.passed(AFTER_PRODUCE)
         self._until_done(lambda: producer.commit_transaction(30))
@@ -303,8 +309,10 @@ class Transactions:
             raise Replaced("the worker stops while the broker does not respond")
 
     def _until_done(self, call: Callable[[], None]) -> None:
-        """Repeat the call while its error is retriable. Raises: KafkaException for any other error."""
+        """Repeat the call while its error is retriable. Raises: KafkaException for any other error, Replaced."""
+        compare_at = monotonic() + _CLIENT_FAILURE_SECONDS
         while True:
+            self.returned_at = monotonic()
             try:
                 call()
             except KafkaException as cause:
@@ -313,8 +321,22 @@ class Transactions:
                     raise
                 log(__name__).warning("transaction_retried", error=error.str())
                 self._check_leaving()
+                if monotonic() >= compare_at:
+                    self._compare_with_new_client(error)
+                    compare_at = monotonic() + _CLIENT_FAILURE_SECONDS
             else:
+                self.returned_at = monotonic()
                 return
+
+    def _compare_with_new_client(self, error: KafkaError) -> None:
+        """Raise Replaced if the broker answers another producer; then only a restart of this process helps."""
+        # Another id, because a second producer with the same one would fence this worker.
+        other = Producer(producer_config(self._brokers, **{"transactional.id": f"{self._transactional_id}-check"}))
+        try:
+            other.init_transactions(_HANGS_SECONDS)
+        except KafkaException:
+            return
+        raise Replaced(f"{error.str()} for {_CLIENT_FAILURE_SECONDS:.0f} s, but a new client has an answer: the worker restarts")
 
 
 def group_metadata(membership: Membership) -> bytes:

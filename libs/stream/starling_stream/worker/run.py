@@ -40,7 +40,7 @@ from starling_stream.worker.runner import Runner, RunnerDependencies
 from starling_stream.worker.sources import SourceFollower, SourceFollowerDependencies
 
 _SILENT_SECONDS: Final = 300.0
-"""A worker whose loop has not turned for this long hangs; every wait for the broker that succeeds is shorter."""
+"""A worker whose loop has not turned, and whose transactions have had no result, for this long hangs."""
 
 _GC_SECONDS: Final = 60.0
 _SAMPLE_SECONDS: Final = 2.0
@@ -241,7 +241,10 @@ class _Worker:
         self._stop.set()
 
     def _alive(self) -> Mapping[str, str | None]:
-        silent = 0.0 if self._working is None else monotonic() - self._working.runner.last_turn
+        working = self._working
+        # While a transaction waits for the broker its calls return and are repeated.
+        last = None if working is None else max(working.runner.last_turn, working.transactions.returned_at)
+        silent = 0.0 if last is None else monotonic() - last
         return {"batches": f"none for {silent:.0f} s" if silent > _SILENT_SECONDS else None}
 
     def _ready(self) -> Mapping[str, str | None]:

@@ -57,6 +57,11 @@ class Runner:
             self._thread.join(timeout=10)
         self.submitter.stop()
 
+    def problem(self) -> str | None:
+        """Return the error of a thread that has ended unexpectedly."""
+        ended = self._thread is not None and not self._thread.is_alive() and not self._stopping.is_set()
+        return "the thread has ended: restart this process" if ended else None
+
     def check(self, now: float) -> None:
         """Start a job if a segment waits for one. Units: `now` in monotonic seconds. Raises: OSError."""
         if self.submitter.is_running() or now < self._not_before:

@@ -52,6 +52,12 @@ class BackfillService:
             if view is not None:
                 view.stop()
 
+    def failures(self) -> dict[str, str | None]:
+        """Return the failed checks by name that only a restart of the process corrects: a thread has ended."""
+        views = {"backfills": self._runs, "backfilled definitions": self._definitions}
+        failed = {name: None if view is None else view.problem() for name, view in views.items()}
+        return failed | {"backfill runner": None if self._runner is None else self._runner.problem()}
+
     def runs(self) -> Mapping[str, Run]:
         """Return the runs by name; empty until the broker has been read."""
         return {} if self._runs is None else self._runs.value()

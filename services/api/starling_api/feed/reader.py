@@ -99,6 +99,8 @@ class TopicFeed:
             firsts = offsets(consumer, parts, OFFSET_BEGINNING, _NO_ANSWER_SECONDS)
             ends = offsets(consumer, parts, OFFSET_END, _NO_ANSWER_SECONDS)
         except KafkaException as cause:
+            with self._lock:  # the next call opens a new client, in case only this one gets no answer
+                self._offsets_consumer = None
             raise BrokerUnavailable(f"{MEMBERSHIP}: {cause}") from cause
         return [Span(firsts[part], ends[part]) for part in parts]
 

@@ -10,11 +10,18 @@ from starling_api.http.reference import front_page, reference_page
 from starling_common.telemetry.health import checks_answer
 from starling_segments import json_schema
 
+Checks = Callable[[], Mapping[str, str | None]]
 
-def system_routes(metrics: CollectorRegistry, ready: Callable[[], Mapping[str, str | None]]) -> APIRouter:
+
+def system_routes(metrics: CollectorRegistry, alive: Checks, ready: Checks) -> APIRouter:
     """Return the routes that need no token. None of them returns data of a workspace."""
+
+    # On the event loop: the threads of the pool may all wait for the database, which a restart would not end.
+    async def health() -> Response:
+        return _checks(alive())
+
     router = APIRouter(include_in_schema=False)
-    router.add_api_route("/healthz", lambda: _checks({}), methods=["GET"])
+    router.add_api_route("/healthz", health, methods=["GET"])
     router.add_api_route("/readyz", lambda: _checks(ready()), methods=["GET"])
     router.add_api_route("/metrics", lambda: Response(generate_latest(metrics), media_type=CONTENT_TYPE_LATEST), methods=["GET"])
     router.add_api_route("/", lambda: HTMLResponse(front_page()), methods=["GET"])

@@ -27,7 +27,10 @@ def run_lake(settings: LakeSettings, stopping: Event) -> None:
     metrics, group = Metrics(CollectorRegistry()), GroupOffsets(settings.kafka.brokers, settings.lake_group)
     follower = Follower(group)
     health = HealthServer(
-        (settings.http.host, settings.http.port), metrics.registry, alive=dict, ready=lambda: {"query": follower.problem()}
+        (settings.http.host, settings.http.port),
+        metrics.registry,
+        alive=follower.failures,
+        ready=lambda: {"query": follower.problem()},
     )
     with ExitStack() as stack:
         stack.callback(group.close)

@@ -24,6 +24,7 @@ from starling_spark.jobs.profiles.queries import Batch, Observers, QueryOptions,
 from starling_spark.jobs.profiles.transform import Job
 from starling_spark.kafka.groups import Ends
 from starling_spark.session.query_metrics import QueryMetrics, count_refused
+from starling_spark.session.running import Stall, completed_tasks, driver_turns
 
 _QUERY = "profiles"
 """The label of the metrics; Spark's name of the query changes with the definitions."""
@@ -53,6 +54,16 @@ class ProfilesJob:
         self._inputs = (job.topics.events, job.topics.clock)
         self._state = "starting"
         self._broker_problem: str | None = None
+        self._turns = driver_turns()
+        self._stall = Stall(lambda _topics: dependencies.positions.ends(self._inputs), completed_tasks)
+
+    def failures(self) -> Mapping[str, str | None]:
+        """Return by check what only a restart of the process corrects; None where it is alive."""
+        return {
+            "driver": self._turns.problem(),
+            "query": self._stall.problem,
+            "definitions": self._dependencies.catalogue.problem(),
+        }
 
     def checks(self) -> Mapping[str, str | None]:
         """Return by check why the job is not ready; None where it is."""
@@ -77,6 +88,7 @@ class ProfilesJob:
 
     def _idle(self, stopping: Event) -> None:
         self._set_state("idle")
+        self._turns.turned()
         self._attempt(self._skip_records)
         stopping.wait(min(self._options.trigger_seconds, _IDLE_SECONDS))
 
@@ -95,10 +107,13 @@ class ProfilesJob:
         query = TraitQuery(self._dependencies.open_spark(), self._job(definitions), self._options, observers, published)
         log(__name__).info("query_started", name=query.name, definitions=len(definitions))
         self._set_state("active")
+        self._stall.restart()
         committed: tuple[Ends | None, int] | None = None
         try:
             while not stopping.is_set():
+                self._turns.turned()
                 ends = query.poll()
+                self._stall.look(query.progress, ends or {})
                 in_force, position = self._dependencies.catalogue.latest()
                 if in_force != definitions:
                     return
@@ -107,6 +122,7 @@ class ProfilesJob:
                     committed = (ends, position)
                 stopping.wait(_POLL_SECONDS)
         finally:
+            self._turns.rest()
             query.stop(stop_seconds)
             log(__name__).info("query_stopped", name=query.name)
 

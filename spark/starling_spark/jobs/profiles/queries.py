@@ -88,6 +88,11 @@ class TraitQuery:
         )
         self._watched = WatchedQuery(Running(STAGE, query, observers.metrics))
 
+    @property
+    def progress(self) -> str | None:
+        """The progress of the last completed micro-batch, as Spark's JSON."""
+        return self._watched.progress
+
     def poll(self) -> Ends | None:
         """Return the end offsets of the last completed micro-batch, whose outputs are acknowledged; None before the first.
 

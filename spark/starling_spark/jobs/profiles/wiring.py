@@ -38,7 +38,7 @@ def profiles_job(settings: ProfilesSettings) -> Iterator[ProfilesJob]:
     published = Published(settings.kafka.brokers, plain.topics, registry.codec(plain.topics.aggregates, "AggregateComputed"))
     dependencies = ProfilesDependencies(catalogue, GroupPositions(group), published, spark, metrics)
     job = ProfilesJob(dependencies, _query_options(settings), plain)
-    health = HealthServer((settings.http.host, settings.http.port), metrics.registry, alive=dict, ready=job.checks)
+    health = HealthServer((settings.http.host, settings.http.port), metrics.registry, alive=job.failures, ready=job.checks)
     health.start()
     try:
         catalogue.start()

@@ -30,7 +30,7 @@ def run_views(settings: ViewsSettings, stopping: Event) -> None:
     health = HealthServer(
         (settings.http.host, settings.http.port),
         metrics.registry,
-        alive=dict,
+        alive=follower.failures,
         ready=lambda: {"queries": follower.problem(), "database": database.problem()},
     )
     topics = sorted({settings.views_topic_prefix + view.topic for view in wanted})
