@@ -90,7 +90,7 @@ class Stall:
         self._since = self._next_look = clock()
         self.problem: str | None = None
 
-    def restart(self) -> None:
+    def begin(self) -> None:
         """Begin the time again, as when a query is started."""
         self._state, self._since, self.problem = None, self._clock(), None
 
@@ -145,7 +145,7 @@ class Follower:
         """Poll the queries until `stopping`, then stop them. Raises: StreamingQueryException when a query failed."""
         self._problem = None
         watched = [WatchedQuery(running) for running in queries]
-        self._stall.restart()
+        self._stall.begin()
         try:
             while not stopping.wait(_POLL_SECONDS):
                 self._turns.turned()

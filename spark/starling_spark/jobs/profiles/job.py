@@ -107,7 +107,7 @@ class ProfilesJob:
         query = TraitQuery(self._dependencies.open_spark(), self._job(definitions), self._options, observers, published)
         log(__name__).info("query_started", name=query.name, definitions=len(definitions))
         self._set_state("active")
-        self._stall.restart()
+        self._stall.begin()
         committed: tuple[Ends | None, int] | None = None
         try:
             while not stopping.is_set():
