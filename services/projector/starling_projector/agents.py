@@ -110,7 +110,7 @@ class Projector:
 
     def failures(self) -> dict[str, str | None]:
         """Return the failed checks by name that only a restart of the process corrects."""
-        return {"broker client": self._source.client_failure, "batches": self._turns.problem()}
+        return {"broker client": self._source.failure(), "batches": self._turns.problem()}
 
     def _step(self) -> None:
         self._turns.turned()

@@ -106,8 +106,6 @@ class Source:
         if _BUSY_RECORDS <= len(found) < most and linger_seconds > 0:
             found += self._consumer.consume(most - len(found), linger_seconds)
         self._starvation.polled(self._consumer, received=bool(found))
-        if self._starvation.problem is not None:
-            self.client_failure = self._starvation.problem
         polled = Polled([message for message in found if self._is_record(message)], self._reassigned)
         self._reassigned = False
         return polled
@@ -146,6 +144,10 @@ class Source:
             return {number: end for (_, number), end in offsets(consumer, wanted, OFFSET_END, _TIMEOUT_SECONDS).items()}
 
         return self._answer(topic, self._uncommitted, request)
+
+    def failure(self) -> str | None:
+        """Return why only a restart of the process helps: a new client has an answer, or a record, that this one does not get."""
+        return self.client_failure or self._starvation.problem
 
     def close(self) -> None:
         """Leave the group. The next consumer of a partition reads its uncommitted records again."""
