@@ -17,7 +17,7 @@ FUZZ_SEED ?= 1
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py preview.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -51,6 +51,8 @@ faults: setup ## every fault, more than 200 of them in half an hour, under load 
 
 faults-order: setup ## the order of arrival under delays, stalls, a busy machine, zombies and a backlog, and a replay that must equal it: five minutes
 	@$(PYTHON) -m tests.faults.order $(FAULTS_ORDER)
+faults-platform: setup ## every process of the whole platform killed, slowed, stopped for 75 s and hung, under load through HTTP: 160 faults, about three hours; FAULTS_PLATFORM="--seed 7"
+	@$(PYTHON) -m tests.faults_platform.run $(FAULTS_PLATFORM)
 
 fuzz-api: setup ## more than 5,000 generated requests to a running API, each answer compared with the OpenAPI document
 	@STARLING_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) STARLING_FUZZ_LEAST_CASES=5000 STARLING_FUZZ_SEED=$(FUZZ_SEED) $(PYTHON) -m pytest --timeout 7200 -o faulthandler_timeout=0 tests/contract/api/test_api_fuzz.py

@@ -50,19 +50,22 @@ class Truth:
     records: int = 0
 
 
-def evaluator_of_the_run() -> Evaluator:
+def evaluator_of(wheres: Mapping[str, Any]) -> Evaluator:
+    """`wheres`: key -> condition; a segment comes after those that it refers to."""
     uses: dict[str, frozenset[str]] = {}
     segments = []
-    for key in WHERES:
-        segment = parse_segment(document(key), Known(segments=uses))
+    for key, where in wheres.items():
+        segment = parse_segment(document(key, where), Known(segments=uses))
         uses[key] = segment.uses
         segments.append(segment)
     return Evaluator(compile_plan(segments))
 
 
-def folded(log: Mapping[str, Mapping[int, Sequence[Logged]]], codecs: Mapping[str, Codec]) -> Truth:
+def folded(
+    log: Mapping[str, Mapping[int, Sequence[Logged]]], codecs: Mapping[str, Codec], wheres: Mapping[str, Any] = WHERES
+) -> Truth:
     """`log`: topic -> partition -> records in the order of their offsets."""
-    truth = Truth(evaluator_of_the_run())
+    truth = Truth(evaluator_of(wheres))
     for number in sorted(log[BEHAVIOUR]):
         inputs = [[_read(logged, codecs[topic]) for logged in log[topic].get(number, ())] for topic in INPUTS]
         _fold_partition(heapq.merge(*inputs, key=lambda read: read.received_at), truth)

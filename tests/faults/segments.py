@@ -25,5 +25,5 @@ WHERES: dict[str, Any] = {
 }
 
 
-def document(key: str) -> dict[str, Any]:
-    return {"key": key, "name": key.replace("-", " "), "where": WHERES[key]}
+def document(key: str, where: Any = None) -> dict[str, Any]:
+    return {"key": key, "name": key.replace("-", " "), "where": where or WHERES[key]}

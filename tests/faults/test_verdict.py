@@ -7,7 +7,8 @@ import pytest
 
 from starling_segments import Change, UserState, encode_state
 from tests.faults.log import Logged
-from tests.faults.oracle import Truth, evaluator_of_the_run, record_of
+from tests.faults.oracle import Truth, evaluator_of, record_of
+from tests.faults.segments import WHERES
 from tests.faults.verdict import Verdict, judge_feed, judge_letters, judge_states
 
 KEY = b"faults/u1"
@@ -52,7 +53,7 @@ def _as_read(record: dict[str, Any]) -> dict[str, Any]:
     ids=["right", "gap", "end-missing", "twice", "other-order", "other-instant", "one-more"],
 )
 def test_a_feed_is_judged(spoil: Callable[[Feed], Feed], kind: str | None) -> None:
-    truth, verdict = Truth(evaluator_of_the_run(), feed={KEY: _expected()}), Verdict()
+    truth, verdict = Truth(evaluator_of(WHERES), feed={KEY: _expected()}), Verdict()
     codec = Given([_as_read(record) for record in spoil(_expected())])
     judge_feed(truth, {0: codec.logged()}, codec, verdict)  # type: ignore[arg-type]
     assert verdict.good is (kind is None)
@@ -63,7 +64,7 @@ def test_a_feed_is_judged(spoil: Callable[[Feed], Feed], kind: str | None) -> No
     ("versions", "kind"), [([1, 2, 3], None), ([1, 3], "lost"), ([1, 2, 2, 3], "doubled"), ([1, 2, 1], "doubled")]
 )
 def test_versions_in_the_changelog_are_judged(versions: list[int], kind: str | None) -> None:
-    truth, verdict = Truth(evaluator_of_the_run()), Verdict()
+    truth, verdict = Truth(evaluator_of(WHERES)), Verdict()
 
     state = UserState(known=True)
     truth.states[KEY] = state
@@ -74,7 +75,7 @@ def test_versions_in_the_changelog_are_judged(versions: list[int], kind: str | N
 
 def test_a_state_that_differs_is_judged() -> None:
 
-    truth, verdict = Truth(evaluator_of_the_run(), states={KEY: UserState(known=True, clock=5)}), Verdict()
+    truth, verdict = Truth(evaluator_of(WHERES), states={KEY: UserState(known=True, clock=5)}), Verdict()
     codec = Given([{"version": 1, "state": b"\xff" * 8 + encode_state(UserState(known=True, clock=6))}])
     judge_states(truth, {0: codec.logged()}, codec, verdict)  # type: ignore[arg-type]
     assert verdict.wrong == 1
@@ -83,7 +84,7 @@ def test_a_state_that_differs_is_judged() -> None:
 
 def test_dead_letters_are_judged() -> None:
     places = [("t", 0, 1), ("t", 0, 2), ("t", 0, 3)]
-    truth, verdict = Truth(evaluator_of_the_run(), letters=places[:2]), Verdict()
+    truth, verdict = Truth(evaluator_of(WHERES), letters=places[:2]), Verdict()
     reported = [places[0], places[0], places[2]]
     codec = Given([{"origin_topic": topic, "origin_partition": n, "origin_offset": at} for topic, n, at in reported])
     judge_letters(truth, codec.logged(), codec, verdict)  # type: ignore[arg-type]
