@@ -136,6 +136,11 @@ def test_a_part_has_longer_until_its_first_answer() -> None:
     assert hang(silent(life, MOST_START_SECONDS)) is not None
 
 
+def test_a_part_that_is_ready_has_answered() -> None:
+    ready = probed(started(Life(), 0.0), ok=True, now=1.0)
+    assert hang(silent(ready, MOST_SILENT_SECONDS)) == "answered no liveness check for 30 s"
+
+
 def test_a_supervisor_that_was_stopped_itself_counts_little_of_that_time() -> None:
     assert waited(checked(started(Life(), 0.0), None), 75.0).silent_seconds == LONGEST_WAIT_SECONDS
 

@@ -79,7 +79,8 @@ def probed(life: Life, ok: bool, now: float) -> Life:
     if life.phase not in RUNNING:
         return life
     if ok:
-        return life if life.phase is Phase.READY else replace(life, phase=Phase.READY, since=now, message="")
+        # It has answered, so that the shorter limit holds even if it hangs before its first liveness check.
+        return life if life.phase is Phase.READY else replace(life, phase=Phase.READY, since=now, message="", answered=True)
     return replace(life, phase=Phase.UNREADY, since=now, failures=_failures(life, now)) if life.phase is Phase.READY else life
 
 
