@@ -99,6 +99,7 @@ class ProfilesJob:
             self._dependencies.positions.commit({**ends, (self._dependencies.catalogue.topic, 0): position}, read=False)
 
     def _stream(self, definitions: tuple[Definition, ...], stopping: Event, stop_seconds: float) -> None:
+        self._turns.rest()  # a query begins with the values of the topic, whose number is unknown
         for problem in read_definitions(definitions)[1]:
             log(__name__).error("definition_not_computed", problem=problem)
         history = self._dependencies.positions.ends(self._inputs)
