@@ -182,10 +182,10 @@ HANGING = """
 import sys
 from pathlib import Path
 from starling_local.instance import Instance
-from starling_local.stack import life, supervisor
+from starling_local.stack import supervisor
 from starling_local.stack.parts import HttpProbe, Part
 
-life.MOST_SILENT_SECONDS, supervisor.CHECK_INTERVAL_SECONDS, supervisor.SILENT_GRACE_SECONDS = 3.0, 0.2, 1.0
+supervisor.CHECK_INTERVAL_SECONDS, supervisor.SILENT_GRACE_SECONDS = 0.2, 1.0
 url = f"http://127.0.0.1:{sys.argv[3]}"
 part = Part(
     name="hanging",
@@ -193,6 +193,7 @@ part = Part(
     probe=HttpProbe(f"{url}/readyz"),
     alive=HttpProbe(f"{url}/healthz"),
     grace_seconds=5.0,
+    most_silent_seconds=3.0,
 )
 supervisor.Supervisor(Instance(Path(sys.argv[1])), lambda _options: [part]).run()
 """

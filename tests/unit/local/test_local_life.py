@@ -6,7 +6,6 @@ from starling_local.stack.life import (
     HEALTHY_AFTER_SECONDS,
     LONGEST_WAIT_SECONDS,
     MOST_FAILED_CHECKS,
-    MOST_SILENT_SECONDS,
     MOST_START_SECONDS,
     Life,
     Phase,
@@ -20,7 +19,7 @@ from starling_local.stack.life import (
     started,
     waited,
 )
-from starling_local.stack.parts import ExitProbe, HttpProbe, Part
+from starling_local.stack.parts import MOST_SILENT_SECONDS, ExitProbe, HttpProbe, Part
 
 SERVER = Part(name="server", command=("true",), probe=HttpProbe("http://127.0.0.1:1/"))
 STEP = Part(name="step", command=("true",), probe=ExitProbe())
@@ -118,27 +117,27 @@ def failing(life: Life, checks: int) -> Life:
 
 def test_a_part_hangs_after_consecutive_failed_checks() -> None:
     almost = failing(started(Life(), 0.0), MOST_FAILED_CHECKS - 1)
-    assert hang(almost) is None
-    assert hang(failing(checked(almost, None), MOST_FAILED_CHECKS - 1)) is None
-    assert hang(checked(almost, "503 batches: none")) == "failed 3 liveness checks: 503 batches: none"
+    assert hang(almost, SERVER) is None
+    assert hang(failing(checked(almost, None), MOST_FAILED_CHECKS - 1), SERVER) is None
+    assert hang(checked(almost, "503 batches: none"), SERVER) == "failed 3 liveness checks: 503 batches: none"
 
 
 def test_a_part_hangs_when_it_answers_no_check_for_long() -> None:
     answered = checked(started(Life(), 0.0), None)
-    assert hang(silent(answered, MOST_SILENT_SECONDS - 1)) is None
-    assert hang(silent(checked(silent(answered, MOST_SILENT_SECONDS - 1), None), MOST_SILENT_SECONDS - 1)) is None
-    assert hang(silent(answered, MOST_SILENT_SECONDS)) == "answered no liveness check for 30 s"
+    assert hang(silent(answered, MOST_SILENT_SECONDS - 1), SERVER) is None
+    assert hang(silent(checked(silent(answered, MOST_SILENT_SECONDS - 1), None), MOST_SILENT_SECONDS - 1), SERVER) is None
+    assert hang(silent(answered, MOST_SILENT_SECONDS), SERVER) == "answered no liveness check for 30 s"
 
 
 def test_a_part_has_longer_until_its_first_answer() -> None:
     life = started(Life(), 0.0)
-    assert hang(silent(life, MOST_START_SECONDS - 1)) is None
-    assert hang(silent(life, MOST_START_SECONDS)) is not None
+    assert hang(silent(life, MOST_START_SECONDS - 1), SERVER) is None
+    assert hang(silent(life, MOST_START_SECONDS), SERVER) is not None
 
 
 def test_a_part_that_is_ready_has_answered() -> None:
     ready = probed(started(Life(), 0.0), ok=True, now=1.0)
-    assert hang(silent(ready, MOST_SILENT_SECONDS)) == "answered no liveness check for 30 s"
+    assert hang(silent(ready, MOST_SILENT_SECONDS), SERVER) == "answered no liveness check for 30 s"
 
 
 def test_a_supervisor_that_was_stopped_itself_counts_little_of_that_time() -> None:
@@ -162,3 +161,9 @@ def test_a_part_that_was_healthy_for_long_and_hangs_starts_again_at_once() -> No
     ready = probed(started(replace(Life(), failures=6), 0.0), ok=True, now=0.0)
     unready = probed(ready, ok=False, now=HEALTHY_AFTER_SECONDS)
     assert exited(ending(unready, "hangs", 90.0), SERVER, -9, 100.0).retry_at == 100.5
+
+
+def test_a_part_can_have_a_longer_limit_of_silence() -> None:
+    slow, life = replace(SERVER, most_silent_seconds=90.0), silent(checked(started(Life(), 0.0), None), 89)
+    assert hang(life, slow) is None
+    assert hang(waited(life, 1.0), slow) == "answered no liveness check for 90 s"

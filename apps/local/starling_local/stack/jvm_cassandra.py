@@ -86,6 +86,8 @@ def cassandra_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
         files={config: render_yaml(home, ports), home / "conf" / "logback.xml": _LOGBACK},
         directories=(home / "data",),
         grace_seconds=30.0,
+        # A restart takes up to a minute on a busy machine: a node that is stopped for a shorter time is back earlier.
+        most_silent_seconds=90.0,
     )
 
 

@@ -13,11 +13,8 @@ HEALTHY_AFTER_SECONDS = 60.0
 CHECK_INTERVAL_SECONDS = 5.0
 MOST_FAILED_CHECKS = 3
 """A part is restarted after so many consecutive liveness checks that failed."""
-MOST_SILENT_SECONDS = 30.0
-"""A part is restarted if it answers no liveness check for this time. The check needs no dependency, and a busy machine delays its
-answer by seconds."""
 MOST_START_SECONDS = 300.0
-"""The same limit before the first answer: imports and the first start of a JVM take a minute on a busy machine."""
+"""The limit of silence before the first answer: imports and the first start of a JVM take a minute on a busy machine."""
 SILENT_GRACE_SECONDS = 10.0
 """Time from TERM to KILL of a part that does not answer."""
 LONGEST_WAIT_SECONDS = 3.0
@@ -95,11 +92,11 @@ def waited(life: Life, seconds: float) -> Life:
     return replace(life, silent_seconds=life.silent_seconds + min(seconds, LONGEST_WAIT_SECONDS))
 
 
-def hang(life: Life) -> str | None:
+def hang(life: Life, part: Part) -> str | None:
     """Return why the process has to be restarted; None if there is no reason."""
     if life.check_failures >= MOST_FAILED_CHECKS:
         return f"failed {life.check_failures} liveness checks: {life.check_failure}"
-    if life.silent_seconds >= (MOST_SILENT_SECONDS if life.answered else MOST_START_SECONDS):
+    if life.silent_seconds >= (part.most_silent_seconds if life.answered else MOST_START_SECONDS):
         return f"answered no liveness check for {life.silent_seconds:.0f} s"
     return None
 

@@ -8,6 +8,9 @@ from typing import TypeAlias
 
 from starling_local.errors import NotPossible
 
+MOST_SILENT_SECONDS = 30.0
+"""A liveness check needs no dependency, and a busy machine delays its answer by seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class HttpProbe:
@@ -53,7 +56,8 @@ class Part:
 
     Shape: `files` are written before each start (path → text); `env` is added to the environment of the caller;
            `ports` maps a name for messages to a port number; `alive` is the liveness check, None if the part has none.
-    Units: `grace_seconds` is the time from TERM to KILL.
+    Units: `grace_seconds` is the time from TERM to KILL; `most_silent_seconds` that without an answer to a liveness check, after
+           which the part is restarted.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Part:
     directories: tuple[Path, ...] = ()
     prepare: Preparation | None = None
     grace_seconds: float = 20.0
+    most_silent_seconds: float = MOST_SILENT_SECONDS
 
     @property
     def is_step(self) -> bool:

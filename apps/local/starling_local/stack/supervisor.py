@@ -190,7 +190,7 @@ class Supervisor:
             supervised.life = checked(supervised.life, result.failure)
         elif supervised.check is not None or result is not None or supervised.life.silent_seconds:
             supervised.life = waited(supervised.life, elapsed)
-        reason = hang(supervised.life)
+        reason = hang(supervised.life, supervised.part)
         if reason is not None:
             self._end_hanging(supervised, reason, now)
 
