@@ -56,6 +56,8 @@ class Watermarks:
         self._acknowledged_at: float | None = None
         """When the last acknowledged watermark was computed; None before `join`, or after a lapse."""
         self._lapsed_at = 0.0
+        self._other_answered = False
+        """Whether a new client had an answer since the lapse. The next request of this one then decides."""
         self.client_failure: str | None = None
         """Why only a restart of the process helps: the broker acknowledges a new client's watermark, but not those of this one."""
 
@@ -83,7 +85,7 @@ class Watermarks:
         records = await asyncio.to_thread(self._emit_and_read, self._encode(codec))
         latest = max((codec.decode(value)["low"] for value in records), default=0)
         self._clock.advance(min(latest, self._clock.next() + _MOST_AHEAD_MICROS))
-        self._acknowledged_at, self._joined = computed_at, codec
+        self._acknowledged_at, self._joined, self._other_answered = computed_at, codec, False
 
     def _emit_and_read(self, value: bytes) -> list[bytes]:
         """Publish a watermark and return the recent ones of all processes. Blocks."""
@@ -124,13 +126,18 @@ class Watermarks:
         silent_seconds = monotonic() - self._lapsed_at
         if silent_seconds < _CLIENT_FAILURE_SECONDS:
             return
+        if self._other_answered:
+            self.client_failure = (
+                f"no watermark acknowledged for {silent_seconds:.0f} s, but a new client's was: restart this process"
+            )
+            return
         try:
             produce_and_wait(
                 Producer(producer_config(self._brokers)), WATERMARKS, key=self._key, value=value, headers=self._headers
             )
         except (BrokerUnavailable, KafkaException, BufferError):
             return
-        self.client_failure = f"no watermark acknowledged for {silent_seconds:.0f} s, but a new client's is: restart this process"
+        self._other_answered = True  # the broker may have come back after this client's request
 
     def _publish(self, codec: Codec) -> None:
         computed_at = monotonic()

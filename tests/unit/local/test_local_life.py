@@ -135,8 +135,9 @@ def test_a_part_has_longer_until_its_first_answer() -> None:
     assert hang(silent(life, MOST_START_SECONDS), SERVER) is not None
 
 
-def test_a_part_that_is_ready_has_answered() -> None:
-    ready = probed(started(Life(), 0.0), ok=True, now=1.0)
+def test_a_part_that_is_ready_has_answered_and_the_time_begins_again() -> None:
+    ready = probed(silent(started(Life(), 0.0), 29), ok=True, now=29.0)
+    assert hang(silent(ready, MOST_SILENT_SECONDS - 1), SERVER) is None
     assert hang(silent(ready, MOST_SILENT_SECONDS), SERVER) == "answered no liveness check for 30 s"
 
 

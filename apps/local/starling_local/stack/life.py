@@ -77,7 +77,8 @@ def probed(life: Life, ok: bool, now: float) -> Life:
         return life
     if ok:
         # It has answered, so that the shorter limit holds even if it hangs before its first liveness check.
-        return life if life.phase is Phase.READY else replace(life, phase=Phase.READY, since=now, message="", answered=True)
+        ready = replace(life, phase=Phase.READY, since=now, message="", answered=True, silent_seconds=0.0)
+        return life if life.phase is Phase.READY else ready
     return replace(life, phase=Phase.UNREADY, since=now, failures=_failures(life, now)) if life.phase is Phase.READY else life
 
 

@@ -27,7 +27,7 @@ _OF_SOME_RECORD: Final = RECORD_REFUSED | {KafkaError._INCONSISTENT, KafkaError.
 _WATCHED_TRANSACTIONS: Final = 100
 """Transactions with reports after one in which a record was refused: the same record may be in a later one."""
 _CLIENT_FAILURE_SECONDS: Final = 120.0
-"""Time of retries after which a new client makes a request, to distinguish a failed client from a broker that does not respond."""
+"""Time of retries after which a new client makes a request. If that has an answer and the next retry has none, a restart helps."""
 _HANGS_SECONDS: Final = 5.0
 """A call of the client that exceeds its time-out by this does not return."""
 
@@ -311,6 +311,7 @@ class Transactions:
     def _until_done(self, call: Callable[[], None]) -> None:
         """Repeat the call while its error is retriable. Raises: KafkaException for any other error, Replaced."""
         compare_at = monotonic() + _CLIENT_FAILURE_SECONDS
+        other_answered = False
         while True:
             self.returned_at = monotonic()
             try:
@@ -321,22 +322,23 @@ class Transactions:
                     raise
                 log(__name__).warning("transaction_retried", error=error.str())
                 self._check_leaving()
+                if other_answered:
+                    raise Replaced(f"{error.str()} after a new client had an answer: the worker restarts") from cause
                 if monotonic() >= compare_at:
-                    self._compare_with_new_client(error)
+                    other_answered = self._answers_new_client()  # the broker may have come back since: the next call decides
                     compare_at = monotonic() + _CLIENT_FAILURE_SECONDS
             else:
                 self.returned_at = monotonic()
                 return
 
-    def _compare_with_new_client(self, error: KafkaError) -> None:
-        """Raise Replaced if the broker answers another producer; then only a restart of this process helps."""
+    def _answers_new_client(self) -> bool:
         # Another id, because a second producer with the same one would fence this worker.
         other = Producer(producer_config(self._brokers, **{"transactional.id": f"{self._transactional_id}-check"}))
         try:
             other.init_transactions(_HANGS_SECONDS)
         except KafkaException:
-            return
-        raise Replaced(f"{error.str()} for {_CLIENT_FAILURE_SECONDS:.0f} s, but a new client has an answer: the worker restarts")
+            return False
+        return True
 
 
 def group_metadata(membership: Membership) -> bytes:
