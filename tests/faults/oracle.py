@@ -2,7 +2,7 @@
 
 import heapq
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -50,22 +50,25 @@ class Truth:
     records: int = 0
 
 
-def evaluator_of(wheres: Mapping[str, Any]) -> Evaluator:
+def evaluator_of(wheres: Mapping[str, Any], computed_traits: Collection[str] = ()) -> Evaluator:
     """`wheres`: key -> condition; a segment comes after those that it refers to."""
     uses: dict[str, frozenset[str]] = {}
     segments = []
     for key, where in wheres.items():
-        segment = parse_segment(document(key, where), Known(segments=uses))
+        segment = parse_segment(document(key, where), Known(segments=uses, computed_traits=frozenset(computed_traits)))
         uses[key] = segment.uses
         segments.append(segment)
     return Evaluator(compile_plan(segments))
 
 
 def folded(
-    log: Mapping[str, Mapping[int, Sequence[Logged]]], codecs: Mapping[str, Codec], wheres: Mapping[str, Any] = WHERES
+    log: Mapping[str, Mapping[int, Sequence[Logged]]],
+    codecs: Mapping[str, Codec],
+    wheres: Mapping[str, Any] = WHERES,
+    computed_traits: Collection[str] = (),
 ) -> Truth:
     """`log`: topic -> partition -> records in the order of their offsets."""
-    truth = Truth(evaluator_of(wheres))
+    truth = Truth(evaluator_of(wheres, computed_traits))
     for number in sorted(log[BEHAVIOUR]):
         inputs = [[_read(logged, codecs[topic]) for logged in log[topic].get(number, ())] for topic in INPUTS]
         _fold_partition(heapq.merge(*inputs, key=lambda read: read.received_at), truth)

@@ -45,7 +45,7 @@ class Judge:
         self._codecs = {topic: registry.codec(topic, catalogue[topic].schema) for topic in (*topics, *letters)}
         self._log = read_all(brokers, (*topics, *letters))
         self._accepted: Accepted = accepted(self._log, self._codecs[INGEST_TOPICS[0]], INGEST_TOPICS)
-        self._truth: Truth = folded(self._log, self._codecs, wheres)
+        self._truth: Truth = folded(self._log, self._codecs, wheres, COMPUTED if computed else ())
         self._wheres = wheres
 
     def all(self, sent: Mapping[str, str], received: Collection[str], subscribed: str) -> Verdict:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import httpx
 
+from starling_cli.api_client import ApiRefused
 from starling_cli.commands.common import pipeline_of
 from starling_cli.settle.settle import settle
 from starling_cli.stream_clock import StreamClock
@@ -166,8 +167,17 @@ class Platform:
         return {call["id"] for call in list(self._receiver.calls)}
 
     def _settle(self) -> None:
-        with pipeline_of(self._instance) as pipeline:
-            settle(pipeline, _SETTLE_SECONDS)
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while True:
+            try:
+                with pipeline_of(self._instance) as pipeline:
+                    settle(pipeline, max(1.0, deadline - time.monotonic()))
+            except ApiRefused:  # it is starting again
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(1)
+            else:
+                return
 
     def _post(self, path: str, document: Mapping[str, Any]) -> None:
         answer = self._api.post(path, json=document)

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, Message, TopicPartition
 
-from starling_common.kafka.clients import PARTITION_EOF, offsets
+from starling_common.kafka.clients import PARTITION_EOF, committed, offsets
 from starling_common.telemetry.logs import log
 
 _ANSWER_SECONDS: Final = 10.0
@@ -51,9 +51,8 @@ class Starvation:
         client = self._new_client(self._config)
         try:
             ends = offsets(client, places, OFFSET_END, _ANSWER_SECONDS)
-            for part in consumer.position([TopicPartition(*place) for place in places]):
-                place = (part.topic, part.partition)
-                if 0 <= part.offset < ends[place] and self._has_record(client, part):
+            for part in self._positions(consumer, client, places):
+                if part.offset < ends[part.topic, part.partition] and self._has_record(client, part):
                     problem = f"{part.topic} {part.partition}: no record for {silent_seconds:.0f} s, but a new client has one"
                     log(__name__).error("consumer_starved", problem=problem)
                     return f"{problem}: restart this process"
@@ -62,6 +61,15 @@ class Starvation:
         finally:
             client.close()
         return None
+
+    @staticmethod
+    def _positions(consumer: Consumer, client: Consumer, places: list[tuple[str, int]]) -> list[TopicPartition]:
+        """Return the positions of the consumer. A partition that it never began to fetch has the committed offset."""
+        found = consumer.position([TopicPartition(*place) for place in places])
+        begun = [part for part in found if part.offset >= 0]
+        others = [TopicPartition(part.topic, part.partition) for part in found if part.offset < 0]
+        stored = committed(client, others, _ANSWER_SECONDS) if others else []
+        return begun + [TopicPartition(p.topic, p.partition, p.offset if p.offset >= 0 else OFFSET_BEGINNING) for p in stored]
 
     def _has_record(self, client: Consumer, part: TopicPartition) -> bool:
         client.assign([TopicPartition(part.topic, part.partition, part.offset)])
