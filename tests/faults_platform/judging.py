@@ -108,7 +108,7 @@ class Judge:
     def _profile_changes(self) -> None:
         expected = {message_id for user in self._accepted.users.values() for message_id in user.identified}
         found = Counter(record["message_id"] for record in self._records(PROFILE))
-        others = {message_id for message_id in found if not message_id.startswith("m")}
+        others = {message_id for message_id in found if not (message_id or "").startswith("m")}
         self.verdict.add("changes of computed traits", sum(found[message_id] for message_id in others))
         self._counted(
             "profile change",
