@@ -193,7 +193,7 @@ part = Part(
     probe=HttpProbe(f"{url}/readyz"),
     alive=HttpProbe(f"{url}/healthz"),
     grace_seconds=5.0,
-    most_silent_seconds=3.0,
+    most_silent_seconds=float(sys.argv[4]),
 )
 supervisor.Supervisor(Instance(Path(sys.argv[1])), lambda _options: [part]).run()
 """
@@ -212,8 +212,10 @@ time.sleep(600)
 
 
 @pytest.fixture
-def hanging(instance: Instance, base: int) -> Iterator[Instance]:
-    command = [sys.executable, "-c", HANGING, str(instance.data_dir), HEALTHY, str(base)]
+def hanging(instance: Instance, base: int, request: pytest.FixtureRequest) -> Iterator[Instance]:
+    """A part that may be silent for 3 s, or as long as the test's parameter."""
+    limit = str(getattr(request, "param", 3.0))
+    command = [sys.executable, "-c", HANGING, str(instance.data_dir), HEALTHY, str(base), limit]
     with (instance.data_dir / "supervisor.out").open("w") as out, subprocess.Popen(command, stderr=out):
         try:
             wait_for(lambda: states(instance) == {"hanging": "ready"})
@@ -252,6 +254,7 @@ def test_a_part_whose_liveness_fails_is_ended_and_started_again(hanging: Instanc
     assert part_of(hanging).last_end == "failed 3 liveness checks: 503 loop: no turn for 301 s"
 
 
+@pytest.mark.parametrize("hanging", [600.0], indirect=True)
 def test_a_part_that_is_stopped_for_a_moment_keeps_running(hanging: Instance) -> None:
     before = part_of(hanging).pid
     assert before is not None
