@@ -20,6 +20,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     Shape: `lake`, `views` and `backfill` are optional Spark jobs; `scale` maps a service to its number of workers
            (missing: 1); `only` limits the stack to these parts and their dependencies (empty: all parts);
+           `workspaces` are those beside the default one;
            `revision` grows with every change.
     """
 
@@ -32,6 +33,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     backfill: bool = False
     scale: dict[str, int] = {}
     only: tuple[str, ...] = ()
+    workspaces: tuple[str, ...] = ()
     revision: int = 1
 
     @property

@@ -1,5 +1,6 @@
 """Pure core: the stored options of an instance and the options of the command line → the next options."""
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ import msgspec
 from starling_local.errors import NotPossible
 from starling_local.instance import SCALABLE, Clock, Options
 from starling_local.ports import DEFAULT_BASE, MAX_WORKERS, Ports
+
+_WORKSPACE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class RequestedOptions:
     backfill: bool | None = None
     scale: Mapping[str, int] = field(default_factory=dict)
     only: tuple[str, ...] = ()
+    workspaces: tuple[str, ...] = ()
 
 
 def first_options(requested: RequestedOptions) -> Options:
@@ -37,6 +41,7 @@ def first_options(requested: RequestedOptions) -> Options:
         backfill=requested.backfill is True,
         scale=dict(requested.scale),
         only=requested.only,
+        workspaces=requested.workspaces,
     )
 
 
@@ -61,6 +66,7 @@ def next_options(before: Options, requested: RequestedOptions, *, running: bool)
         backfill=before.backfill if requested.backfill is None else requested.backfill,
         scale={**before.scale, **requested.scale},
         only=requested.only or before.only,
+        workspaces=tuple(dict.fromkeys((*before.workspaces, *requested.workspaces))),
     )
     return before if changed == before else msgspec.structs.replace(changed, revision=before.revision + 1)
 
@@ -76,6 +82,14 @@ def parse_scale(texts: Sequence[str]) -> dict[str, int]:
             )
         scale[service] = int(count)
     return scale
+
+
+def parse_workspaces(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of additional workspaces. Raises NotPossible for a name that no service accepts."""
+    for name in names:
+        if not _WORKSPACE.fullmatch(name):
+            raise NotPossible(f"--workspace {name}: write a lower-case letter, then up to 63 of a-z, 0-9, _ and -")
+    return tuple(dict.fromkeys(names))
 
 
 def _checked_base(base: int) -> int:

@@ -35,11 +35,17 @@ class Addresses:
 
 @contextmanager
 def embedded(
-    parts: Collection[str], data_dir: Path, *, clock: Clock = "event", timeout_seconds: float = 600.0
+    parts: Collection[str],
+    data_dir: Path,
+    *,
+    clock: Clock = "event",
+    workspaces: tuple[str, ...] = (),
+    timeout_seconds: float = 600.0,
 ) -> Iterator[Addresses]:
     """Start the parts and their dependencies under a supervisor; yield their addresses when all are ready.
 
-    Shape: `parts` are names that `starling status` prints, such as {"kafka", "registry", "cassandra"}.
+    Shape: `parts` are names that `starling status` prints, such as {"kafka", "registry", "cassandra"};
+           `workspaces` are those beside the default one.
     Raises: StackError if the parts are not ready in time.
     """
     with free_base() as base:
@@ -51,6 +57,7 @@ def embedded(
             lake="lake" in parts,
             views="views" in parts,
             only=tuple(sorted(parts)),
+            workspaces=workspaces,
         )
         instance = Instance(data_dir.absolute())
         instance.save_options(options)

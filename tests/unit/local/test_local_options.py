@@ -1,7 +1,7 @@
 import pytest
 
 from starling_local.errors import NotPossible
-from starling_local.options import RequestedOptions, first_options, next_options, parse_scale
+from starling_local.options import RequestedOptions, first_options, next_options, parse_scale, parse_workspaces
 
 
 def test_a_new_instance_has_the_defaults() -> None:
@@ -27,6 +27,19 @@ def test_scale_is_taken_over_service_by_service() -> None:
     before = first_options(RequestedOptions(scale={"segmenter": 2}))
     after = next_options(before, RequestedOptions(scale={"normalizer": 3}), running=True)
     assert (after.workers("segmenter"), after.workers("normalizer"), after.revision) == (2, 3, 2)
+
+
+def test_workspaces_are_added_and_stay() -> None:
+    before = first_options(RequestedOptions(workspaces=("shop",)))
+    after = next_options(before, RequestedOptions(workspaces=("lab", "shop")), running=True)
+    assert (after.workspaces, after.revision) == (("shop", "lab"), 2)
+    assert next_options(after, RequestedOptions(), running=True) is after
+
+
+@pytest.mark.parametrize("name", ["", "Shop", "1shop", "a=b", "a,b", "x" * 65])
+def test_a_name_that_no_service_accepts_is_refused(name: str) -> None:
+    with pytest.raises(NotPossible, match="write a lower-case letter"):
+        parse_workspaces(["lab", name])
 
 
 def test_the_clock_of_an_instance_cannot_change() -> None:

@@ -70,6 +70,12 @@ def test_services_come_after_the_deploy_step_and_that_after_the_stores() -> None
     assert order.index("deploy") < min(order.index(name) for name in ("ingest", "normalizer-0", "segmenter-0", "api", "spark"))
 
 
+def test_every_workspace_has_a_write_key_and_a_token() -> None:
+    found = service_parts(HOME, options(workspaces=("shop",)), Host("python", HOME))
+    assert {one.env["STARLING_WRITE_KEYS"] for one in found} == {"local-write-key=default,shop-write-key=shop"}
+    assert {one.env["STARLING_TOKENS"] for one in found} == {"local-admin-token=admin:default,shop-admin-token=admin:shop"}
+
+
 def test_more_workers_have_their_own_name_port_and_state() -> None:
     found = {one.name: one for one in service_parts(HOME, options(scale={"segmenter": 2}), Host("python", HOME))}
     first, second = found["segmenter-0"].env, found["segmenter-1"].env

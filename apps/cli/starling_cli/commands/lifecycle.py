@@ -19,7 +19,7 @@ from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.topics import load_catalogue
 from starling_local.errors import FAILED, INTERRUPTED, NOT_POSSIBLE
 from starling_local.instance import Instance, Options, Report
-from starling_local.options import RequestedOptions, first_options, next_options, parse_scale
+from starling_local.options import RequestedOptions, first_options, next_options, parse_scale, parse_workspaces
 from starling_local.preflight import problems
 from starling_local.runtime import BUNDLES, fetch
 from starling_local.runtime.fetching import default_runtime_dir, is_fetched
@@ -63,6 +63,10 @@ def up(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
     scale: Annotated[
         list[str] | None, typer.Option("--scale", help="SERVICE=N: number of workers of a service. Repeatable.")
     ] = None,
+    workspace: Annotated[
+        list[str] | None,
+        typer.Option("--workspace", help="Name of an additional workspace, with NAME-write-key and NAME-admin-token. Repeatable."),
+    ] = None,
     only: Annotated[str, typer.Option("--only", help="Start only these parts and their dependencies, comma separated.")] = "",
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait until all parts are ready.")
@@ -72,7 +76,8 @@ def up(  # noqa: PLR0913, PLR0917 - the command line: each option is an argument
     instance = instance_at(data_dir)
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     jobs = {"spark": spark, "lake": lake, "views": views, "backfill": backfill}
-    requested = RequestedOptions(clock=clock, port_base=port_base, scale=parse_scale(scale or []), only=names, **jobs)
+    workers, workspaces = parse_scale(scale or []), parse_workspaces(workspace or [])
+    requested = RequestedOptions(clock=clock, port_base=port_base, scale=workers, only=names, workspaces=workspaces, **jobs)
     # TERM and HUP stop a foreground stack like Ctrl-C. A shell can start a background command with INT ignored, so INT is set too.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -116,7 +121,7 @@ def env(
     """Print the settings of the running instance as shell exports, for a process started by hand: eval "$(starling env)"."""
     instance = instance_at(data_dir)
     options = running_options(instance)
-    settings = environment_of_job(instance, "by-hand") if spark else shared_env(options.ports, options.clock)
+    settings = environment_of_job(instance, "by-hand") if spark else shared_env(options)
     for name, value in sorted(settings.items()):
         print_line(f"export {name}={shlex.quote(value)}")
 

@@ -64,7 +64,7 @@ def operate(data_dir: Path | None, stage: str, *arguments: str) -> None:
     workers = [instance.data_dir / "state" / f"{stage}-{number}" for number in range(options.workers(stage))]
     disks = [word for path in workers if path.is_dir() for word in ("--disk", str(path))]
     command = [sys.executable, "-m", "starling_stream.inspect.operations", "--stage", stage, *disks, *arguments]
-    environment = {**os.environ, **shared_env(options.ports, options.clock)}
+    environment = {**os.environ, **shared_env(options)}
     code = subprocess.run(command, env=environment, check=False).returncode
     if code:
         raise typer.Exit(code)

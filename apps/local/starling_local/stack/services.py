@@ -34,7 +34,7 @@ class Host:
 def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
     """Return the deploy step and every service, in the order in which an event passes them."""
     ports = options.ports
-    shared = shared_env(ports, options.clock)
+    shared = shared_env(options)
     parts = [
         _deploy(shared, host),
         _single("ingest", data_dir, ports, shared, host),
@@ -49,18 +49,30 @@ def service_parts(data_dir: Path, options: Options, host: Host) -> list[Part]:
     return [*parts, *(_spark(name, module, data_dir, ports, shared, host) for name, module in jobs if wanted[name])]
 
 
-def shared_env(ports: Ports, clock: str) -> dict[str, str]:
+def write_key_of(workspace: str) -> str:
+    """Return the write key of a workspace of the local stack."""
+    return WRITE_KEY if workspace == WORKSPACE else f"{workspace}-write-key"
+
+
+def api_token_of(workspace: str) -> str:
+    """Return the API token of a workspace of the local stack."""
+    return API_TOKEN if workspace == WORKSPACE else f"{workspace}-admin-token"
+
+
+def shared_env(options: Options) -> dict[str, str]:
     """Return the environment variables of every service."""
+    ports = options.ports
+    workspaces = dict.fromkeys((WORKSPACE, *options.workspaces))
     return {
         "STARLING_KAFKA__BROKERS": ports.address("kafka"),
         "STARLING_REGISTRY__URL": registry_url(ports),
         "STARLING_CASSANDRA__CONTACT_POINTS": HOST,
         "STARLING_CASSANDRA__PORT": str(ports.fixed("cassandra")),
         "STARLING_CASSANDRA__KEYSPACE": "starling",
-        "STARLING_CLOCK": clock,
+        "STARLING_CLOCK": options.clock,
         "STARLING_HTTP__HOST": HOST,
-        "STARLING_WRITE_KEYS": f"{WRITE_KEY}={WORKSPACE}",
-        "STARLING_TOKENS": f"{API_TOKEN}=admin:{WORKSPACE}",
+        "STARLING_WRITE_KEYS": ",".join(f"{write_key_of(name)}={name}" for name in workspaces),
+        "STARLING_TOKENS": ",".join(f"{api_token_of(name)}=admin:{name}" for name in workspaces),
         "STARLING_INGEST_URL": f"http://{ports.address('ingest')}",
         "STARLING_API_URL": f"http://{ports.address('api')}",
         # A webhook receiver under development runs on this machine as well.
@@ -111,7 +123,7 @@ def job_env(name: str, data_dir: Path, options: Options, host: Host) -> dict[str
     """Return the environment variables of a Spark job that runs once; it serves no HTTP."""
     own = {"STARLING_INSTANCE_ID": name, "STARLING_HTTP__PORT": str(options.ports.worker("spark", 0))}
     jars = (*host.spark_jars, *host.iceberg_jars)
-    env = {**shared_env(options.ports, options.clock), **_spark_env(data_dir, jars, host), **own}
+    env = {**shared_env(options), **_spark_env(data_dir, jars, host), **own}
     return env if options.lake else env | {"STARLING_LAKE_WAREHOUSE": ""}
 
 
