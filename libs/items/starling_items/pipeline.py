@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.outcome import Refused, Skipped
+from starling_common.records.dead_letters import bad_received_at
 from starling_common.settings import Clock
 from starling_common.time.instants import LATEST_MS
 from starling_common.values import record_key
@@ -54,7 +55,7 @@ def placeless(record: Mapping[str, Any]) -> Refused | None:
     """
     if 0 <= record["received_at"] // 1000 <= LATEST_MS:
         return None
-    return Refused("bad_received_at", f"received_at: {record['received_at']} is no valid time: write microseconds since 1970")
+    return bad_received_at(record["received_at"])
 
 
 def run(stages: tuple[Stage, ...], work: Work, dependencies: StageDependencies) -> Step:

@@ -15,7 +15,7 @@ from starling_common.kafka.clients import RECORD_REFUSED, BrokerUnavailable
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import SourceRecord, dead_letter, dead_letter_headers, source_record
 from starling_common.telemetry.metrics import Metrics
-from starling_common.time.instants import wall_clock_micros, wall_clock_ms
+from starling_common.time.instants import record_timestamp_ms, wall_clock_micros, wall_clock_ms
 from starling_common.values import deterministic_id, record_key
 from starling_common.wire import Codec, Record, Registry
 from starling_delivery.policy import Request, Step
@@ -189,7 +189,7 @@ class Outbox:
 
 def _stamp_ms(record: Record) -> int:
     """Return the timestamp of a record: the arrival of the item that caused it; of a definition, the time of its change."""
-    return int(record.get("received_at") or record["recorded_at"]) // 1000
+    return record_timestamp_ms(record["received_at"] if "received_at" in record else record["recorded_at"], wall_clock_ms())
 
 
 def _report(request: Request, step: Step, outcome: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from starling_common.outcome import Refused
 from starling_common.records.dead_letters import SourceRecord, dead_letter, dead_letter_headers, letter_correlation_id
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
-from starling_common.time.instants import wall_clock_ms
+from starling_common.time.instants import record_timestamp_ms, wall_clock_ms
 from starling_common.wire import Codec, Registry
 from starling_projector.settings import STAGE
 
@@ -32,7 +32,7 @@ class DeadLetters:
                 self._opened = (self._producer(), self._registry.codec(TOPIC, "DeadLetter"))
             producer, codec = self._opened
             value, headers = codec.encode(dead_letter(STAGE, source, reason, wall_clock_ms())), dead_letter_headers(STAGE, source)
-            timestamp_ms = source.received_at // 1000
+            timestamp_ms = record_timestamp_ms(source.received_at, wall_clock_ms())
             produce_and_wait(producer, TOPIC, key=source.key or b"", value=value, headers=headers, timestamp_ms=timestamp_ms)
             self._refused.labels(reason.code).inc()
             log(__name__).warning(

@@ -79,7 +79,7 @@ def rows_of(topic: str, record: Record, position: Position) -> Rows:
 
 
 def _bad_identifier(record: Record) -> str | None:
-    for name in ("workspace", "user_id", "segment_key", "key"):
+    for name in ("workspace", "user_id", "segment_key", "key", "event_id"):
         # The report of a message without a segment has no segment key.
         value = record.get(name)
         if value is not None and not 0 < len(value.encode()) <= MAX_IDENTIFIER_BYTES:

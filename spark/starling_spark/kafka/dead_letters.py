@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from starling_common.failures import is_of_installation
 from starling_common.outcome import Refused
 from starling_common.records.dead_letters import SourceRecord, arrival, dead_letter, letter_correlation_id
-from starling_common.time.instants import wall_clock_ms
+from starling_common.time.instants import record_timestamp_ms, wall_clock_ms
 from starling_common.wire import DecodeError, writer_id
 from starling_spark.kafka.codec import Wire
 from starling_spark.kafka.sinks import OUTPUT
@@ -58,8 +58,9 @@ def letter(raw: Raw, stage: str, refused: Refused, wire: Wire, topic: str) -> Le
     received_at = arrival(raw.timestamp_ms, fields)
     place = (raw.topic or "", raw.partition, raw.offset)
     source = SourceRecord(*place, raw.key, raw.value or b"", headers, received_at, fields)
-    value = wire.codec(topic).encode(dead_letter(stage, source, refused, wall_clock_ms()))
-    return Letter(raw.key, value, received_at // 1000, letter_correlation_id(source))
+    now_ms = wall_clock_ms()
+    value = wire.codec(topic).encode(dead_letter(stage, source, refused, now_ms))
+    return Letter(raw.key, value, record_timestamp_ms(received_at, now_ms), letter_correlation_id(source))
 
 
 def _fields(wire: Wire, raw: Raw) -> dict[str, Any] | None:

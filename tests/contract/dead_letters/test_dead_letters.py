@@ -6,6 +6,7 @@ import pytest
 
 from starling_common.headers import Headers
 from starling_common.kafka.topics import BEHAVIOUR, MEMBERSHIP, PROFILE, load_catalogue
+from starling_common.time.instants import wall_clock_ms
 from starling_normalizer.testing import received
 from tests.contract.dead_letters.stages import ARRIVED_MS, KEY, OFFSET, PARTITION, STAGES, Letter, codec_of
 from tests.unit.delivery.making import change
@@ -121,6 +122,13 @@ def test_no_correlation_id_is_invented_for_a_record_without_one(stage: str) -> N
     letter = refused(stage, unreadable(stage), [])
     assert letter.record["correlation_id"] is None
     assert letter.headers["correlation_id"], "every record on a topic has one"
+
+
+@pytest.mark.parametrize("received_at", [-1, 0, 253_402_300_799_999_000, 2**63 - 1])
+def test_a_time_that_the_broker_refuses_is_not_the_time_of_the_dead_letter_itself(received_at: int) -> None:
+    sent = codec_of(MEMBERSHIP).encode(of_change() | {"received_at": received_at, "status": "ENTERED", "traits": "no JSON"})
+    letter = refused("delivery", sent, [])
+    assert 0 <= letter.timestamp_ms <= wall_clock_ms()
 
 
 def test_a_rejected_item_of_the_ingest_api() -> None:

@@ -152,6 +152,22 @@ def test_an_edge_whose_clock_is_ahead_does_not_move_stream_time(
     assert 'starling_stream_refused_total{code="clock_ahead"} 1.0' in metrics
 
 
+@pytest.mark.parametrize("received_at", [-5_000_000, 253_402_300_000_000_000])
+def test_a_record_with_a_time_that_the_broker_refuses_is_a_dead_letter(
+    topics: Topics, workspace: str, start_worker: Callable[[], Worker], received_at: int
+) -> None:
+    computed = {
+        "received_at": received_at, "workspace": workspace, "user_id": "ada", "event_id": "e-1", "trait_key": "spent",
+        "trait_version": 1, "value": "1", "as_of": 0, "correlation_id": "c-1",
+    }  # fmt: skip
+    topics.write(AGGREGATES, record_key(workspace, "ada"), computed)
+    topics.send("track", {"event": "Seen"}, message_id="m-1")
+    start_worker()
+    topics.read_until(lambda: len(topics.seen[DEAD_LETTERS]) >= 1 and len(topics.seen[OUTCOMES]) >= 1)
+    [letter], [outcome] = topics.seen[DEAD_LETTERS], topics.seen[OUTCOMES]
+    assert (letter["origin_topic"], outcome["outcome"]) == (AGGREGATES, "ACCEPTED")
+
+
 def test_ids_beyond_the_bound_are_refused_and_the_user_goes_on(
     topics: Topics, workspace: str, start_worker: Callable[[], Worker]
 ) -> None:

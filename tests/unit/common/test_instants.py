@@ -2,7 +2,7 @@
 
 import pytest
 
-from starling_common.time.instants import format_instant, parse_instant
+from starling_common.time.instants import format_instant, parse_instant, record_timestamp_ms
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,8 @@ def test_iso_times_are_epoch_milliseconds(text: str, ms: int) -> None:
 def test_an_invalid_instant_states_the_expected_format(text: str) -> None:
     with pytest.raises(ValueError, match="ISO 8601"):
         parse_instant(text)
+
+
+@pytest.mark.parametrize(("received_at", "ms"), [(5_999, 5), (0, 0), (-1, 9), (10_000_001, 9), (2**63 - 1, 9), (-(2**63), 9)])
+def test_the_timestamp_of_a_record_is_its_arrival_or_the_present(received_at: int, ms: int) -> None:
+    assert record_timestamp_ms(received_at, 9) == ms

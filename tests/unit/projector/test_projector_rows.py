@@ -114,6 +114,12 @@ def test_a_message_that_no_segment_asked_for_is_in_the_history_too() -> None:
         pytest.param("segments.definitions", {**DEFINITION, "key": ""}, "bad_identifier", id="no key"),
         pytest.param("segments.membership", {**CHANGE, "user_id": ""}, "bad_identifier", id="no user"),
         pytest.param(
+            "events.delivery",
+            {"workspace": "acme", "user_id": "ada", "segment_key": None, "event_id": TOO_LONG},
+            "bad_identifier",
+            id="an event id longer than a row's key",
+        ),
+        pytest.param(
             "segments.membership",
             {**CHANGE, "user_id": TOO_LONG},
             "bad_identifier",

@@ -41,6 +41,15 @@ def test_under_the_wall_clock_stream_time_is_the_time_of_arrival() -> None:
     assert task.stream_time_ms == 7_000
 
 
+@pytest.mark.parametrize("received_at", [-1, 253_402_300_800_000_000, 2**62 + 1, 2**63 - 1])
+@pytest.mark.parametrize("clock", list(Clock))
+def test_a_record_received_at_no_possible_time_is_refused_and_moves_nothing(clock: Clock, received_at: int) -> None:
+    task = MemoryTask(counting(clock))
+    task.feed_all([Fed("in", U1, event(received_at, 10)), Fed("in", U1, event(5, 20))])
+    assert [refusal.code for refusal in task.refusals] == ["bad_received_at"]
+    assert (_values(task), task.stream_time_ms) == ([(U1, b"1")], 0 if clock is Clock.WALL else 20)
+
+
 def test_a_timer_fires_when_another_users_event_moves_stream_time() -> None:
     task = MemoryTask(counting())
     task.feed("in", U1, event(1, 10))

@@ -61,6 +61,11 @@ def clock_ahead(ahead_ms: int) -> Refused:
     return Refused("clock_ahead", message)
 
 
+def bad_received_at(received_at: int) -> Refused:
+    """Return the refusal of a record whose `received_at` is no valid time. It orders the records of a partition."""
+    return Refused("bad_received_at", f"received_at: {received_at} is no valid time: write microseconds since 1970")
+
+
 def source_record(message: Any, fields: Mapping[str, Any] | None = None) -> SourceRecord:
     """Return the source record of a Kafka message; `fields`: those of the decoded record."""
     return SourceRecord(

@@ -34,6 +34,14 @@ def parse_instant(text: str) -> EpochMs:
     return EpochMs((delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000)
 
 
+def record_timestamp_ms(received_at: int, now_ms: int) -> EpochMs:
+    """Return the timestamp in Kafka of a record for an arrival (µs).
+
+    It is the arrival, or the present if that is no past time since 1970. The broker refuses other timestamps, and a dead letter that it refuses would be written again without end.
+    """
+    return EpochMs(min(received_at // 1000, now_ms) if received_at >= 0 else now_ms)
+
+
 def format_instant(ms: int) -> str:
     """Return ISO 8601 in UTC with milliseconds and `Z`."""
     seconds, rest = divmod(ms, 1000)

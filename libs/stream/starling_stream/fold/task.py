@@ -5,9 +5,9 @@ from typing import Final, Generic, NamedTuple
 
 from starling_common.failures import is_of_installation, poison
 from starling_common.outcome import Refused
-from starling_common.records.dead_letters import clock_ahead
+from starling_common.records.dead_letters import bad_received_at, clock_ahead
 from starling_common.settings import Clock
-from starling_common.time.instants import MAX_EDGE_AHEAD_MS
+from starling_common.time.instants import LATEST_MS, MAX_EDGE_AHEAD_MS
 from starling_common.wire import DecodeError
 from starling_stream.fold.arrivals import ArrivalMerge
 from starling_stream.fold.beyond import Beyond
@@ -30,6 +30,9 @@ IDLE_UNIT_MICROS = 1_000_000
 
 MARKERS_MICROS = 200_000
 """The interval in which offsets that only move over transaction markers are committed."""
+
+
+_LATEST_MICROS: Final = LATEST_MS * 1000 + 999
 
 
 class Step(NamedTuple):
@@ -426,6 +429,9 @@ def decode_record(service: Service[S], topic: str, partition: int, record: RawRe
         if is_of_installation(cause):
             raise
         return _decoded_again(service, topic, partition, record)
+    if not 0 <= received_at <= _LATEST_MICROS:
+        # The merge would never release it, or any record after it.
+        return _refused(topic, partition, record, bad_received_at(received_at))
     if received_at > (record.timestamp + MAX_EDGE_AHEAD_MS) * 1000 and topic in service.edge_topics and record.timestamp > 0:
         # Its instant would move stream time of all users of the partition, and could not be taken back.
         return _refused(topic, partition, record, clock_ahead(received_at // 1000 - record.timestamp))

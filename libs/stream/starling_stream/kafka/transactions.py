@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from starling_common.failures import InstallationFailure, is_of_installation
 from starling_common.kafka.clients import RECORD_REFUSED, producer_config
 from starling_common.telemetry.logs import log
+from starling_common.time.instants import record_timestamp_ms, wall_clock_ms
 from starling_stream.kafka.transport import Membership
 from starling_stream.model.changelog import encode_state_changed
 from starling_stream.model.dead_letters import dead_letter_headers
@@ -240,7 +241,8 @@ class Transactions:
             self._write(topic, value, key, -1, timestamp=received_at // 1000, headers=headers, **watch)
         for refusal in sealed.refusals:
             target, key = self._partition(naming.dead_letters, partition), refusal.record.key
-            more = {"timestamp": refusal.record.received_at // 1000, "headers": dead_letter_headers(naming.stage, refusal)}
+            stamp = record_timestamp_ms(refusal.record.received_at, wall_clock_ms())
+            more = {"timestamp": stamp, "headers": dead_letter_headers(naming.stage, refusal)}
             self._write(naming.dead_letters, naming.encode_refusal(refusal), key, target, **more, **watch)
         changelog, header = naming.changelog, naming.changelog_header
         for key, (_, after) in sealed.changes.items():
