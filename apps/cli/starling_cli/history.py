@@ -2,8 +2,10 @@
 
 import csv
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from starling_common.outcome import Done, Refused
 from starling_common.values import deterministic_id
@@ -15,15 +17,30 @@ _TEXT_COLUMNS = frozenset(
 )
 _OBJECTS = ("properties", "traits", "context", "integrations")
 _BOOLEANS = {"true": True, "false": False}
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""The escape of a half of a surrogate pair, which UTF-8 cannot encode alone."""
+_MAX_NESTING: Final = 100
+"""Most levels of objects and lists. The ingest API refuses a whole batch with an item that is nested too deeply for its parser."""
+
+
+_TOO_DEEP: Final = Refused("too_deep", f"objects and lists are nested more than {_MAX_NESTING} deep")
 
 
 def item_of_json(line: str) -> Done[Item] | Refused:
     """Return one line of `segment-jsonl` as an item of the tracking API."""
     try:
-        found = json.loads(line, parse_constant=_no_number)
+        found = json.loads(line, parse_float=_finite, parse_constant=_no_number)
+        if _SURROGATE.search(line):
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return Refused("not_unicode", "a text has half of a surrogate pair")
     except ValueError as error:
         return Refused("not_json", f"not JSON: {error}")
-    return Done(found) if isinstance(found, dict) else Refused("not_an_object", "not a JSON object")
+    except RecursionError:
+        return _TOO_DEEP
+    if not isinstance(found, dict):
+        return Refused("not_an_object", "not a JSON object")
+    return _TOO_DEEP if line.count("[") + line.count("{") > _MAX_NESTING and _is_deeper(found, _MAX_NESTING) else Done(found)
 
 
 def item_of_row(header: Sequence[str], line: str) -> Done[Item] | Refused:
@@ -33,7 +50,10 @@ def item_of_row(header: Sequence[str], line: str) -> Done[Item] | Refused:
     `traits.plan`. An empty cell is a missing value. Numbers and true/false in `properties`, `traits` and `context`
     become JSON numbers and booleans. A line without a `type` is a `track`.
     """
-    cells = next(csv.reader([line]), [])
+    try:
+        cells = next(csv.reader([line]), [])
+    except csv.Error as error:
+        return Refused("not_csv", f"not CSV: {error}")
     if len(cells) != len(header):
         return Refused("wrong_columns", f"{len(cells)} cells under {len(header)} columns")
     item: Item = {"type": "track"}
@@ -66,8 +86,8 @@ def value_of_cell(cell: str) -> str | int | float | bool:
     if cell in _BOOLEANS:
         return _BOOLEANS[cell]
     try:
-        found = json.loads(cell, parse_constant=_no_number)
-    except ValueError:
+        found = json.loads(cell, parse_float=_finite, parse_constant=_no_number)
+    except (ValueError, RecursionError):
         return cell
     return found if isinstance(found, int | float) and not isinstance(found, bool) else cell
 
@@ -79,6 +99,19 @@ def with_message_id(item: Item, line: bytes, offset_bytes: int) -> Item:
 
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text[:40])
+
+
+def _is_deeper(document: object, levels: int) -> bool:
+    """Return whether objects and lists are nested in more levels than that."""
+    layer = [document]
+    for _ in range(levels + 1):
+        layer = [part for node in layer if isinstance(node, dict | list) for part in (node.values() if isinstance(node, dict) else node)]
+    return bool(layer)
 
 
 def _set_path(tree: Item, path: Sequence[str], value: Any) -> None:

@@ -85,3 +85,37 @@ def test_a_message_id_depends_on_the_line_and_its_place_only() -> None:
 
 def test_the_body_is_a_batch() -> None:
     assert json.loads(body_of([{"a": "é"}])) == {"batch": [{"a": "é"}]}
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        pytest.param('{"userId": "a", "event": "\\ud83d"}', "not_unicode", id="half of a surrogate pair"),
+        pytest.param('{"userId": "a", "properties": {"v": 1e400}}', "not_json", id="a number that no double holds"),
+        pytest.param('{"v": ' + "[" * 100_000 + "]" * 100_000 + "}", "too_deep", id="deeper than the parser of JSON"),
+        pytest.param('{"v": ' + "[" * 150 + "]" * 150 + "}", "too_deep", id="deeper than the bound"),
+    ],
+)
+def test_a_line_that_would_spoil_its_whole_batch_is_refused(line: str, code: str) -> None:
+    refused = item_of_json(line)
+    assert isinstance(refused, Refused)
+    assert refused.code == code
+
+
+def test_a_whole_surrogate_pair_and_many_shallow_objects_are_items() -> None:
+    pair = item_of_json('{"userId": "a", "event": "\\ud83d\\ude00"}')
+    wide = item_of_json('{"userId": "a", "properties": {"v": [' + ", ".join(["{}"] * 300) + "]}}")
+    assert isinstance(pair, Done)
+    assert isinstance(wide, Done)
+    assert body_of([pair.value, wide.value]).decode().count("😀") == 1
+
+
+def test_a_field_beyond_the_limit_of_csv_is_refused() -> None:
+    refused = item_of_row(["userId", "event"], "a," + "x" * 140_000)
+    assert isinstance(refused, Refused)
+    assert refused.code == "not_csv"
+
+
+@pytest.mark.parametrize("cell", ["1e400", "-1e400", "[" * 100_000])
+def test_a_cell_that_is_no_finite_number_stays_text(cell: str) -> None:
+    assert value_of_cell(cell) == cell
