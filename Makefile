@@ -11,13 +11,15 @@ SOURCES := libs services spark apps tests benchmarks tools
 # Generated histories of each of the six tests of the oracle (the seventh, of the backfill: half of them); a seed repeats a run.
 ORACLE_CASES ?= 8000
 ORACLE_SEED ?= random
-# Generated requests for each operation; a seed repeats a run.
+# Generated requests for each operation of the API, and the seconds of the attack on every door; a seed repeats a run.
 FUZZ_EXAMPLES ?= 120
 FUZZ_SEED ?= 1
+FUZZ_LEAST ?= 5000
+FUZZ_SECONDS ?= 1200
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py preview.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -53,9 +55,16 @@ faults-order: setup ## the order of arrival under delays, stalls, a busy machine
 	@$(PYTHON) -m tests.faults.order $(FAULTS_ORDER)
 faults-platform: setup ## every process of the whole platform killed, slowed, stopped for 75 s and hung, under load through HTTP: 160 faults, about three hours; FAULTS_PLATFORM="--seed 7"
 	@$(PYTHON) -m tests.faults_platform.run $(FAULTS_PLATFORM)
+fuzz: setup ## more than 100,000 hostile inputs at every door of a platform of its own, beside a bystander, then fuzz-api: half an hour
+	@tests/fuzz/setup.sh
+	@$(PYTHON) -m tests.fuzz.run --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) $(FUZZ_ARGS)
+	@$(MAKE) --no-print-directory fuzz-api FUZZ_EXAMPLES=20 FUZZ_LEAST=1000
+
+bystander: setup ## the latency of a workspace that behaves well while each attack runs in another: ten minutes (ARGS="--attacks burst": one)
+	@$(PYTHON) -m tests.fuzz.bystander $(ARGS)
 
 fuzz-api: setup ## more than 5,000 generated requests to a running API, each answer compared with the OpenAPI document
-	@STARLING_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) STARLING_FUZZ_LEAST_CASES=5000 STARLING_FUZZ_SEED=$(FUZZ_SEED) $(PYTHON) -m pytest --timeout 7200 -o faulthandler_timeout=0 tests/contract/api/test_api_fuzz.py
+	@STARLING_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) STARLING_FUZZ_LEAST_CASES=$(FUZZ_LEAST) STARLING_FUZZ_SEED=$(FUZZ_SEED) $(PYTHON) -m pytest --timeout 7200 -o faulthandler_timeout=0 tests/contract/api/test_api_fuzz.py
 
 api-clients: setup ## the quick start with a TypeScript and a Python client, generated from the OpenAPI document
 	@tests/contract/api/clients/setup.sh
