@@ -154,6 +154,7 @@ class Rules:
             self._check(refused)
             return False
         user = User([segment], given["zone"])
+        user.becomes({}, 0)  # a user is first evaluated at the first record
         for at, value in zip((MID_MS, MID_MS - 86_400_000, LATE_MS), given["values"], strict=True):
             try:
                 read = through_json(value)
