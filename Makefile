@@ -19,7 +19,7 @@ FUZZ_SECONDS ?= 1200
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py preview.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander fuzz-short clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -59,6 +59,9 @@ fuzz: setup ## more than 100,000 hostile inputs at every door of a platform of i
 	@tests/fuzz/setup.sh
 	@$(PYTHON) -m tests.fuzz.run --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) $(FUZZ_ARGS)
 	@$(MAKE) --no-print-directory fuzz-api FUZZ_EXAMPLES=20 FUZZ_LEAST=1000
+
+fuzz-short: setup ## 20 s of fuzz, and the bystander test under three attacks, on one platform
+	@$(PYTHON) -m pytest -n0 tests/fuzz/short.py
 
 bystander: setup ## the latency of a workspace that behaves well while each attack runs in another: ten minutes (ARGS="--attacks burst": one)
 	@$(PYTHON) -m tests.fuzz.bystander $(ARGS)

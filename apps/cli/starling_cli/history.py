@@ -110,7 +110,9 @@ def _is_deeper(document: object, levels: int) -> bool:
     """Return whether objects and lists are nested in more levels than that."""
     layer = [document]
     for _ in range(levels + 1):
-        layer = [part for node in layer if isinstance(node, dict | list) for part in (node.values() if isinstance(node, dict) else node)]
+        layer = [
+            part for node in layer if isinstance(node, dict | list) for part in (node.values() if isinstance(node, dict) else node)
+        ]
     return bool(layer)
 
 

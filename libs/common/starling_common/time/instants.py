@@ -37,7 +37,8 @@ def parse_instant(text: str) -> EpochMs:
 def record_timestamp_ms(received_at: int, now_ms: int) -> EpochMs:
     """Return the timestamp in Kafka of a record for an arrival (µs).
 
-    It is the arrival, or the present if that is no past time since 1970. The broker refuses other timestamps, and a dead letter that it refuses would be written again without end.
+    It is the arrival, or the present if that is no past time since 1970. The broker refuses other timestamps, and a dead letter
+    that it refuses would be written again without end.
     """
     return EpochMs(min(received_at // 1000, now_ms) if received_at >= 0 else now_ms)
 
