@@ -70,10 +70,10 @@ class LivenessCheck:
             received = self._socket.recv(_READ_BYTES)
             self._data += received
             if not received or not self._is_http:
-                return self._judged() if received or self._is_http else CheckResult(answered=False)
+                return self._classified() if received or self._is_http else CheckResult(answered=False)
         return None
 
-    def _judged(self) -> CheckResult | None:
+    def _classified(self) -> CheckResult | None:
         if not self._is_http:
             return CheckResult(answered=True) if len(self._data) >= _ANSWER_BYTES else None
         response = http.client.HTTPResponse(_Received(self._data))  # type: ignore[arg-type]

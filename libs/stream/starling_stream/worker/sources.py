@@ -116,7 +116,7 @@ class SourceFollower:
 
     def _run(self) -> None:
         # The requests for ends need a connection of their own: the broker answers them after the fetch that waits for a watermark.
-        reader, reader = (Consumer(consumer_config(self._brokers, "starling-sources", **_READER)) for _ in range(2))
+        reader, asker = (Consumer(consumer_config(self._brokers, "starling-sources", **_READER)) for _ in range(2))
         try:
             old_until = self._assign(reader)
             while not self._stopping.is_set():
@@ -125,14 +125,14 @@ class SourceFollower:
                     if message.error() is None:
                         self._take(message, old_until)
                 if self._position >= old_until:
-                    self._bound(reader)
+                    self._bound(asker)
                     self._read_ahead()
         except Exception as cause:  # noqa: BLE001 - the error ends the worker
             if not self._stopping.is_set():
                 self._loop.call_soon_threadsafe(self._dependencies.crash, cause)
         finally:
             reader.close()
-            reader.close()
+            asker.close()
             self._ahead.close()
 
     def _assign(self, reader: Consumer) -> int:
@@ -163,7 +163,7 @@ class SourceFollower:
                 self._position = position
                 return
 
-    def _bound(self, reader: Consumer) -> None:
+    def _bound(self, asker: Consumer) -> None:
         """Pass a new bound to the tasks with records below it, with the ends of their inputs as of now."""
         low = self.sources.low()
         bound = wall_clock_micros() - self._hold_micros if low is None else low
@@ -174,7 +174,7 @@ class SourceFollower:
         self._requested_at = requested_at
         places = [(topic, partition) for partition in waiting for topic in self._topics]
         try:
-            ends = offsets(reader, [*places, (WATERMARKS, 0)], OFFSET_END, _REQUEST_SECONDS)
+            ends = offsets(asker, [*places, (WATERMARKS, 0)], OFFSET_END, _REQUEST_SECONDS)
         except KafkaException as cause:
             log(__name__).warning("ends_unavailable", error=str(cause))
             self._stopping.wait(_RETRY_SECONDS)
