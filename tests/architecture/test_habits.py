@@ -130,10 +130,14 @@ def test_an_import_from_a_helper_passes(text: str) -> None:
 
 
 def test_every_program_that_a_target_of_make_runs_exists() -> None:
-    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     targets = [line.split()[0] for line in listed.splitlines() if line]
     recipes = subprocess.run(
-        ["make", "--dry-run", "--old-file=setup", *targets], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "--dry-run", "--old-file=setup", *targets],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     paths = set(re.findall(r"(?<![\w/])(?:tests|tools|benchmarks)/[\w/]+\.(?:py|sh)\b", recipes))
     assert {"tests/property/segments/test_segments_preview.py", "benchmarks/stream.py"} <= paths

@@ -177,7 +177,7 @@ class Slot:
             "STARLING_HTTP__PORT": str(port),
             "STARLING_INSTANCE_ID": self.name,
             "STARLING_STATE_DIR": str(self.disk),
-            "STARLING_FAILPOINT": ",".join(filter(None, [f"raise_in_any:{RAISE}", armed])),
+            "STARLING_FAILPOINT": ";".join(filter(None, [f"raise_in_any:{RAISE}", armed])),
         }
         # Through a pipe, as in a cluster: a full disk is the states' and not the log's.
         replay = NEVER_REPLAY if self.name[-1] in "13579" else {}

@@ -110,7 +110,8 @@ class Processes:
                 del waiting[name]
                 if name in injected.fault.parts:
                     injected.recovery_seconds[name] = round(time.monotonic() - since, 1)
-            time.sleep(_POLL_SECONDS if waiting else 0)
+            if waiting:
+                time.sleep(_POLL_SECONDS)  # sleep: between two checks of the parts that are away
         injected.never = sorted(waiting)
 
     def _ready(self, parts: Mapping[str, Part]) -> list[str]:

@@ -155,7 +155,7 @@ class Platform:
         expected = judge.expected_webhooks(SUBSCRIBED)
         deadline = time.monotonic() + _SETTLE_SECONDS
         while not expected <= self._received() and time.monotonic() < deadline:
-            time.sleep(0.5)
+            time.sleep(0.5)  # sleep: between two looks at the webhooks that came
         verdict = judge.all(self._traffic.sent, self._received(), SUBSCRIBED)
         verdict.add("uploads that the client gave up and repeated", self._traffic.failed_uploads)
         return verdict

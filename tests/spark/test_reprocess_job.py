@@ -109,7 +109,8 @@ def _change_a_rule(place: RunContext) -> None:
     pages = place.lake.rows("behaviour_events").where("kind = 'page'").count()
     codes = [row["code"] for row in lake.rows("quarantine").collect()]
     assert 0 < codes.count("no_pages") <= pages + 20
-    aliases = place.lake.rows("ingest_items").where("kind = 'alias'").count()
+    # An alias of the user's own id is refused before the stage that raises.
+    aliases = place.lake.rows("ingest_items").where("kind = 'alias'").count() - codes.count("alias_of_itself")
     assert codes.count("poison") == aliases > 0, "rows that make the code raise are refused, and no other"
     assert done.totals()["refused"] == len(codes) > codes.count("no_pages") > 0, "the quarantine has every one, with its reason"
     text, differs = commands.diff(place, arguments("summer"))

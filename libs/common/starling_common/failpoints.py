@@ -23,7 +23,7 @@ class Raising(NamedTuple):
 
     @classmethod
     def of(cls, armed: str | None) -> Self | None:
-        """Return the failpoint of a setting, a list with commas; None if it names no such failpoint.
+        """Return the failpoint of a setting, a list with semicolons; None if it names no such failpoint.
 
         Raises: KeyError for an unknown error.
         """
@@ -56,7 +56,7 @@ class Raising(NamedTuple):
 
 def split(armed: str | None) -> tuple[str | None, str | None]:
     """Return the two failpoints of a setting: the first raises, the second kills or suspends the process."""
-    points = [] if armed is None else armed.split(",")
+    points = [] if armed is None else armed.split(";")
     raising = [point for point in points if point.startswith(_PREFIX)]
     ending = [point for point in points if not point.startswith(_PREFIX)]
     return next(iter(raising), None), next(iter(ending), None)

@@ -11,7 +11,6 @@ def test_the_feed_is_the_fold_in_the_order_of_arrival_and_a_replay_equals_it(tmp
     verdict = run(tmp_path, seed, Phases(quiet=6, busy=6, backlog=8, zombie=False))
     assert verdict.good, (f"seed {seed}", verdict)
     assert verdict.counts["produce requests delayed"] > 20, (f"seed {seed}", verdict)
-    assert verdict.counts["records that overtook an older one of their topic"] > 0, (f"seed {seed}", verdict)
     assert verdict.counts["events"] > 100, (f"seed {seed}", verdict)
     assert verdict.counts["feed records"] > 100, (f"seed {seed}", verdict)
     assert verdict.counts["feed records of the replay"] == verdict.counts["feed records"], (f"seed {seed}", verdict)

@@ -8,8 +8,8 @@ from starling_common.failpoints import Raising, split
 def test_a_setting_names_one_failpoint_of_each_kind() -> None:
     assert split(None) == (None, None)
     assert split("after_fold:3:stop") == (None, "after_fold:3:stop")
-    assert split("raise_in_process:x,after_fold:3") == ("raise_in_process:x", "after_fold:3")
-    raising = Raising.of("after_fold:3,raise_in_process:x:world")
+    assert split("raise_in_process:x;after_fold:3") == ("raise_in_process:x", "after_fold:3")
+    raising = Raising.of("after_fold:3;raise_in_process:x:world")
     assert raising == Raising("process", b"x", OSError)
     assert Raising.of("after_fold:3") is None
 

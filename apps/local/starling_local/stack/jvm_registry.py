@@ -28,7 +28,8 @@ def registry_part(data_dir: Path, runner: Path, ports: Ports, java: str) -> Part
             "QUARKUS_HTTP_ACCESS_LOG_ENABLED": "false",
             "APICURIO_STORAGE_KIND": "sql",
             "APICURIO_STORAGE_SQL_KIND": "h2",
-            "APICURIO_DATASOURCE_URL": f"jdbc:h2:file:{home / 'registry'}",
+            # By default H2 writes a commit to its file half a second later: a kill would lose schemas that were acknowledged.
+            "APICURIO_DATASOURCE_URL": f"jdbc:h2:file:{home / 'registry'};WRITE_DELAY=0",
             "APICURIO_DATASOURCE_USERNAME": "sa",
             "APICURIO_DATASOURCE_PASSWORD": "sa",
         },

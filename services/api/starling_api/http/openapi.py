@@ -46,6 +46,8 @@ _HEADERS: Final[Mapping[str, Document]] = {
     "WWW-Authenticate": {"description": "Always `Bearer`", "schema": {"type": "string"}},
 }
 _HEADERS_OF: Final[Mapping[int, tuple[str, ...]]] = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+_DEFAULT_DESCRIPTION: Final = "Successful Response"
+"""FastAPI's description of each response that has none; the document repeats it with every operation."""
 _EVERY_ANSWER: Final = ("X-Correlation-Id", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
 _SHORT_NAMES: Final = {
     "X-Correlation-Id": "Id",
@@ -110,6 +112,8 @@ def _complete(operation: Document, shared: dict[str, Document]) -> None:
             continue
         content = answer.get("content", {}).get("application/json", {})
         name = content.get("schema", {}).get("$ref", "").removeprefix(_SCHEMAS)
+        if answer["description"] == _DEFAULT_DESCRIPTION:
+            answer["description"] = "Done"
         answer["headers"] = _header_references(*_EVERY_ANSWER, *(("ETag",) if name in _TAGGED else ()))
         if example is not None and content:
             content["example"] = example.response
