@@ -3,8 +3,8 @@
     python -m benchmarks.whole [--users 50000] [--events 200000] [--segments 20] [--changes 1] [--profile]
 
 Starts an instance of its own with real parts, makes every user known, sends the events through `/v1/batch` as fast as the edge
-accepts them, and waits until `starling settle` returns. Processor time is that of each part's processes and their children, less
-what an idle instance uses in the same time; the sender is not part of it.
+accepts them, and waits until `starling settle` returns and the states are flushed. Processor time is that of each part's processes
+and their children, idle time included; the sender is not part of it.
 """
 
 import argparse
@@ -123,7 +123,9 @@ def main() -> int:
     parser.add_argument("--port-base", type=int, default=26_000)
     parser.add_argument("--data-dir", type=Path, default=ROOT / "out" / "platform")
     parser.add_argument("--keep", action="store_true", help="leave the instance running")
-    parser.add_argument("--profile", action="store_true", help="profile each Python process with py-spy (slower)")
+    parser.add_argument(
+        "--profile", action="store_true", help="profile each Python process with py-spy, which must be installed (slower)"
+    )
     parser.add_argument("--write", action="store_true", help=f"keep the result in {RESULTS.relative_to(ROOT)}")
     arguments = parser.parse_args()
     data_dir = arguments.data_dir
@@ -140,7 +142,7 @@ def main() -> int:
     print_report(found)
     if arguments.write:
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        name = f"{arguments.segments} segments, {arguments.changes:g} switches"
+        name = f"{arguments.segments}-segments-{arguments.changes:g}-switches"
         RESULTS.write_text(json.dumps(known | {name: found}, indent=2) + "\n")
     return 0
 

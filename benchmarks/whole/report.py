@@ -14,13 +14,13 @@ MEMBERSHIP = "segments.membership"
 def result(
     options: Mapping[str, Any], before: Reading, after: Reading, idle: Mapping[str, float], *, sent_seconds: float, seconds: float
 ) -> dict[str, Any]:
-    """Return the result as JSON. `idle`: processor seconds of each service that are not the events'.
+    """Return the result as JSON. `idle`: processor seconds that each service uses in the same time without events.
 
     Shapes: `cpu_micros`: service -> microseconds an event. `topics`: topic -> records and bytes an event. `writes`: table ->
             mutations an event. Control records of transactions count as records.
     """
     events = options["events"]
-    used = {name: after.cpu_seconds[name] - before.cpu_seconds.get(name, 0.0) - idle.get(name, 0.0) for name in after.cpu_seconds}
+    used = {name: after.cpu_seconds[name] - before.cpu_seconds.get(name, 0.0) for name in after.cpu_seconds}
     cpu = {name: round(max(0.0, each) * 1e6 / events, 1) for name, each in sorted(used.items(), key=lambda one: -one[1])}
     topics = {
         name: {
@@ -35,6 +35,7 @@ def result(
         "options": {name: value for name, value in options.items() if name in ("users", "events", "segments", "changes", "scale")},
         "changes_an_event": topics.get(MEMBERSHIP, {}).get("records", 0.0),
         "cpu_micros_an_event": round(sum(cpu.values()), 1),
+        "idle_micros_an_event": round(sum(idle.values()) * 1e6 / events, 1),
         "cores_for_100000_events_a_second": round(sum(cpu.values()) / 10, 1),
         "edge_events_per_second": round(events / sent_seconds),
         "events_per_second": round(events / seconds),
@@ -62,5 +63,6 @@ def print_report(found: Mapping[str, Any]) -> None:
     console.print(
         f"{found['events_per_second']:,} events/s until all are readable ({found['edge_events_per_second']:,}/s at the edge), "
         f"{found['changes_an_event']:.2f} membership changes an event, "
+        f"{found['idle_micros_an_event']:,} CPU-µs an event would be used without events too, "
         f"{found['cores_for_100000_events_a_second']:,} cores for 100,000 events/s"
     )
