@@ -245,7 +245,8 @@ class Rig:
         return self._committed_to_end([f"{self.stage}.clock"])
 
     def _committed_to_end(self, topics: Sequence[str]) -> bool:
-        consumer = Consumer(consumer_config(self.brokers, self.group))
+        # A consumer of committed records would wait until no transaction holds offsets of the group.
+        consumer = Consumer(consumer_config(self.brokers, self.group, **{"isolation.level": "read_uncommitted"}))
         try:
             parts = [TopicPartition(topic, number) for topic in topics for number in range(self.partitions)]
             committed = consumer.committed(parts, timeout=10)

@@ -97,7 +97,8 @@ class Offsetter:
 
     def _group(self, group: str) -> Consumer:
         if group not in self._groups:
-            self._groups[group] = self._member(group)
+            # A consumer of committed records would wait until no transaction holds offsets of the group: under load, for ever.
+            self._groups[group] = self._member(group, **{"isolation.level": "read_uncommitted"})
         return self._groups[group]
 
     def _member(self, group: str, **more: str) -> Consumer:
