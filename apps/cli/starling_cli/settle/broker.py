@@ -97,7 +97,7 @@ class Offsetter:
 
     def _group(self, group: str) -> Consumer:
         if group not in self._groups:
-            # A consumer of committed records would wait until no transaction holds offsets of the group: under load, for ever.
+            # A consumer of committed records would wait until no transaction holds offsets of the group: under load, endlessly.
             self._groups[group] = self._member(group, **{"isolation.level": "read_uncommitted"})
         return self._groups[group]
 
