@@ -40,7 +40,8 @@ MODULES = {
     ),
     "libs/rules/starling_rules": ("events", "inputs"),
     "services/segmenter/starling_segmenter": (
-        "account_messages", "agents", "emitter", "membership", "membership_encoder", "states", "switcher",
+        "agents", "emitter", "records/account_messages", "records/membership", "records/membership_encoder", "state/states",
+        "switching/switcher",
         "handlers/__init__", "handlers/account_answers", "handlers/account_tallies", "handlers/behaviour", "handlers/clock",
         "handlers/delivery", "handlers/handler", "handlers/lists", "handlers/profile",
     ),

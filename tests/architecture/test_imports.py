@@ -68,6 +68,10 @@ def test_imports_go_one_way() -> None:
         pytest.param(
             "apps/demo/starling_demo", "import starling_segments", "starts the services as processes", id="plan in the demo"
         ),
+        pytest.param(
+            "services/segmenter/starling_segmenter/state", "import starling_segmenter.records", "agents on handlers", id="segmenter"
+        ),
+        # next
     ],
 )
 def test_a_planted_violation_is_found(package: str, line: str, contract: str, tmp_path: Path) -> None:

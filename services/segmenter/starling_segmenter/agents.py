@@ -9,14 +9,14 @@ from starling_common.values import workspace_of
 from starling_rules.backfills import Stored
 from starling_rules.rules import NO_RULES
 from starling_segmenter.counts import Counts
-from starling_segmenter.definition_log import DefinitionLog
 from starling_segmenter.emitter import Emitter
-from starling_segmenter.formats import Formats
 from starling_segmenter.handlers import HANDLERS, build_handlers
-from starling_segmenter.membership import STAGE, TIME
-from starling_segmenter.progress import ProgressReporter
-from starling_segmenter.states import State, decode, encode, user_state
-from starling_segmenter.switcher import Switcher
+from starling_segmenter.records.formats import Formats
+from starling_segmenter.records.membership import STAGE, TIME
+from starling_segmenter.records.progress import ProgressReporter
+from starling_segmenter.state.states import State, decode, encode, user_state
+from starling_segmenter.switching.definition_log import DefinitionLog
+from starling_segmenter.switching.switcher import Switcher
 from starling_stream.model.processor import Decoded, History, Inbound, Service, Unit
 
 _HOLD_MS: Final = 20

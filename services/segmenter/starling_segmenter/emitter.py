@@ -8,11 +8,11 @@ from starling_common.kafka.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.settings import Clock
 from starling_common.values import split_key
 from starling_rules.rules import Rules
-from starling_segmenter.account_messages import AccountMessages
 from starling_segmenter.counts import Counts
-from starling_segmenter.formats import Formats
-from starling_segmenter.membership import REQUESTED, STAGE, TIME, Cause, Moment, Subject, membership_records, state_key
-from starling_segmenter.states import State
+from starling_segmenter.records.account_messages import AccountMessages
+from starling_segmenter.records.formats import Formats
+from starling_segmenter.records.membership import REQUESTED, STAGE, TIME, Cause, Moment, Subject, membership_records, state_key
+from starling_segmenter.state.states import State
 from starling_segments import Change, UserState, reports_to_account
 from starling_stream.model.processor import Unit
 

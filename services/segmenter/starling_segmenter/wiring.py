@@ -10,10 +10,10 @@ from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import Registry
 from starling_segmenter.agents import Segmenter, describe
 from starling_segmenter.counts import Counts
-from starling_segmenter.definition_log import DefinitionLog, fold_topic
-from starling_segmenter.formats import build_formats
+from starling_segmenter.records.formats import build_formats
 from starling_segmenter.settings import Settings
-from starling_segmenter.states import State
+from starling_segmenter.state.states import State
+from starling_segmenter.switching.definition_log import DefinitionLog, fold_topic
 from starling_stream.model.processor import Service
 
 

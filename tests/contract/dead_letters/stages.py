@@ -31,8 +31,8 @@ from starling_projector.source import Polled, Source
 from starling_projector.store import Store
 from starling_segmenter.agents import Segmenter, describe
 from starling_segmenter.counts import Counts
-from starling_segmenter.definition_log import DefinitionLog
-from starling_segmenter.formats import build_formats
+from starling_segmenter.records.formats import build_formats
+from starling_segmenter.switching.definition_log import DefinitionLog
 from starling_spark.jobs.profiles import transform as profiles
 from starling_spark.jobs.profiles.definitions import Definition
 from starling_spark.jobs.profiles.matches import ChunkBuilder

@@ -21,8 +21,8 @@ from starling_normalizer.catalog import Catalog, fold_product
 from starling_projector.rows import Position, rows_of
 from starling_rules.definitions import Definitions as Segments
 from starling_rules.definitions import fold as fold_segment
-from starling_segmenter.definition_log import DefinitionLog
-from starling_segmenter.definition_log import fold_topic as fold_log
+from starling_segmenter.switching.definition_log import DefinitionLog
+from starling_segmenter.switching.definition_log import fold_topic as fold_log
 from starling_spark.jobs.profiles.definitions import Definitions as Traits
 from starling_spark.jobs.profiles.definitions import fold_definition
 from tests.unit.delivery.making import definition

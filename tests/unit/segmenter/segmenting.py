@@ -34,9 +34,9 @@ from starling_common.wire import Codec, Record
 from starling_rules.backfills import EVERYWHERE, Backfill, to_json
 from starling_segmenter.agents import Segmenter, describe
 from starling_segmenter.counts import Counts
-from starling_segmenter.definition_log import DefinitionLog
-from starling_segmenter.formats import build_formats
-from starling_segmenter.states import State
+from starling_segmenter.records.formats import build_formats
+from starling_segmenter.state.states import State
+from starling_segmenter.switching.definition_log import DefinitionLog
 from starling_segments import UserState, encode_state
 from starling_stream.testing import Fed, MemoryTask
 

@@ -7,7 +7,7 @@ import pytest
 
 from starling_common.kafka.topics import ACCOUNT_ANSWERS, ACCOUNT_TALLIES, MEMBERSHIP
 from starling_common.settings import Clock
-from starling_segmenter import accounts
+from starling_segmenter.state import accounts
 from tests.unit.segmenter.segmenting import NOW_MICROS, FeedEntry, MemorySegmenter
 
 BOUGHT = {"event": "Buy", "within": "1s"}

@@ -2,8 +2,8 @@
 
 import json
 
-from starling_segmenter.accounts import AccountState, AnswerGroup, encode_account
-from starling_segmenter.state_view import readable
+from starling_segmenter.state.accounts import AccountState, AnswerGroup, encode_account
+from starling_segmenter.state.state_view import readable
 from starling_segments import UserState, decode_state, encode_state
 from starling_segments.aggregates.lifetime import Tally
 

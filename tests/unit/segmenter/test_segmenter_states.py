@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from starling_segmenter.accounts import AccountState, AnswerGroup, account_key
-from starling_segmenter.states import State, account_state, decode, encode, user_state
+from starling_segmenter.state.accounts import AccountState, AnswerGroup, account_key
+from starling_segmenter.state.states import State, account_state, decode, encode, user_state
 from starling_segments import UserState
 
 ACCOUNT = AccountState({"ada": 0}, {0: AnswerGroup(1, {"q": True})}, 3)

@@ -12,10 +12,10 @@ from starling_common.settings import Clock
 from starling_common.time.instants import LATEST_MS
 from starling_rules.definitions import Definitions
 from starling_rules.history import PAST
-from starling_segmenter.definition_log import DefinitionLog, DefinitionsLost
 from starling_segmenter.handlers import HANDLERS
-from starling_segmenter.progress import ProgressReporter
-from starling_segmenter.states import State
+from starling_segmenter.records.progress import ProgressReporter
+from starling_segmenter.state.states import State
+from starling_segmenter.switching.definition_log import DefinitionLog, DefinitionsLost
 from starling_segments import LEAVES, Known, compile_plan, encode_state, parse_segment
 from starling_stream.model.processor import Unit
 from tests.unit.segmenter.segmenting import CODECS, NOW_MICROS, FeedEntry, MemorySegmenter

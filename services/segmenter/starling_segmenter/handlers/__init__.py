@@ -12,7 +12,6 @@ from starling_common.kafka.topics import (
     PROFILE,
 )  # fmt: skip
 from starling_segmenter.emitter import Emitter
-from starling_segmenter.formats import Formats
 from starling_segmenter.handlers.account_answers import AccountAnswerHandler
 from starling_segmenter.handlers.account_tallies import AccountTallyHandler
 from starling_segmenter.handlers.behaviour import BehaviourHandler
@@ -21,6 +20,7 @@ from starling_segmenter.handlers.delivery import DeliveryHandler
 from starling_segmenter.handlers.handler import Handler
 from starling_segmenter.handlers.lists import ListHandler
 from starling_segmenter.handlers.profile import ProfileHandler
+from starling_segmenter.records.formats import Formats
 
 HANDLERS: Final[dict[str, type[Handler]]] = {
     BEHAVIOUR: BehaviourHandler,

@@ -2,9 +2,9 @@
 
 from starling_common.kafka.topics import ACCOUNT_TALLIES
 from starling_common.values import record_key
-from starling_segmenter.accounts import AccountState, Answered, account_key, apply_answer, read_answered
 from starling_segmenter.handlers.handler import Handler
-from starling_segmenter.states import State, account_state
+from starling_segmenter.state.accounts import AccountState, Answered, account_key, apply_answer, read_answered
+from starling_segmenter.state.states import State, account_state
 from starling_stream.model.processor import Decoded, Inbound, Unit
 
 

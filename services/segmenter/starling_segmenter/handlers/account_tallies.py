@@ -2,10 +2,10 @@
 
 from starling_common.values import workspace_of
 from starling_rules.rules import NO_RULES
-from starling_segmenter.accounts import Tallied, read_tallied
 from starling_segmenter.handlers.handler import Handler
-from starling_segmenter.membership import Cause
-from starling_segmenter.states import State, user_state
+from starling_segmenter.records.membership import Cause
+from starling_segmenter.state.accounts import Tallied, read_tallied
+from starling_segmenter.state.states import State, user_state
 from starling_segments import AccountTally
 from starling_stream.model.processor import Decoded, Inbound, Unit
 

@@ -5,8 +5,8 @@ from starling_rules.events import Behaviour, json_error
 from starling_rules.rules import NO_RULES
 from starling_segmenter.emitter import Emitter, with_user_id
 from starling_segmenter.handlers.handler import Handler
-from starling_segmenter.membership import Cause
-from starling_segmenter.states import State, user_state
+from starling_segmenter.records.membership import Cause
+from starling_segmenter.state.states import State, user_state
 from starling_stream.model.processor import Decoded, Inbound, Unit
 
 

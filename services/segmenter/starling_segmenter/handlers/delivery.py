@@ -6,7 +6,7 @@ from starling_rules.history import reported_ms
 from starling_rules.rules import NO_RULES
 from starling_segmenter.handlers.behaviour import handle_event
 from starling_segmenter.handlers.handler import Handler
-from starling_segmenter.states import State, user_state
+from starling_segmenter.state.states import State, user_state
 from starling_stream.model.processor import Decoded, Inbound, Unit
 
 

@@ -1,8 +1,8 @@
 """Edge: the interface of a handler, which decodes and processes the records of one input topic."""
 
 from starling_segmenter.emitter import Emitter
-from starling_segmenter.formats import Formats
-from starling_segmenter.states import State
+from starling_segmenter.records.formats import Formats
+from starling_segmenter.state.states import State
 from starling_stream.model.processor import Decoded, Inbound, Unit
 
 

@@ -7,8 +7,8 @@ from starling_rules.history import REFUSED_CHANGES
 from starling_rules.rules import NO_RULES
 from starling_segmenter.emitter import with_user_id
 from starling_segmenter.handlers.handler import Handler
-from starling_segmenter.membership import Cause
-from starling_segmenter.states import State, user_state
+from starling_segmenter.records.membership import Cause
+from starling_segmenter.state.states import State, user_state
 from starling_segments import set_account
 from starling_stream.model.processor import Decoded, Inbound, Unit
 

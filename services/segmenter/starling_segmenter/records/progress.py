@@ -8,8 +8,8 @@ from starling_common.kafka.topics import PROGRESS
 from starling_common.settings import Clock
 from starling_common.values import deterministic_id
 from starling_common.wire import Codec
-from starling_segmenter.membership import STAGE
-from starling_segmenter.states import State
+from starling_segmenter.records.membership import STAGE
+from starling_segmenter.state.states import State
 from starling_stream.model.processor import Unit
 
 _PAUSE_MS: Final = {Clock.WALL: 1000, Clock.EVENT: 0}

@@ -8,7 +8,7 @@ from starling_common.values import deterministic_id, split_key
 from starling_common.wire import Codec, record_parts
 from starling_rules.definitions import Definition
 from starling_rules.rules import Rules
-from starling_segmenter.membership_encoder import MembershipEncoders
+from starling_segmenter.records.membership_encoder import MembershipEncoders
 from starling_segments import Cause as Kind
 from starling_segments import Change, Plan, UserState
 from starling_stream.model.processor import Inbound

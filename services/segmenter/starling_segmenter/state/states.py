@@ -5,7 +5,7 @@ The tag is the first byte, of the key as well as of the encoded state (`is_accou
 
 from typing import TypeAlias
 
-from starling_segmenter.accounts import AccountState, decode_account, encode_account, is_account
+from starling_segmenter.state.accounts import AccountState, decode_account, encode_account, is_account
 from starling_segments import UserState, decode_state, encode_state
 from starling_stream.model.processor import Unit
 

@@ -14,7 +14,7 @@ from starling_common.kafka.topics import (
 )  # fmt: skip
 from starling_common.wire import Codec
 from starling_rules.inputs import PastFormats, build_past_formats
-from starling_segmenter.membership import RecordParts, membership_parts
+from starling_segmenter.records.membership import RecordParts, membership_parts
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from starling_segmenter.accounts import AccountState
-from starling_segmenter.states import decode
+from starling_segmenter.state.accounts import AccountState
+from starling_segmenter.state.states import decode
 from starling_segments import plain
 
 

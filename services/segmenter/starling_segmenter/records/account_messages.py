@@ -6,10 +6,10 @@ from typing import Final
 from starling_common.headers import header, record_headers
 from starling_common.kafka.topics import ACCOUNT_ANSWERS
 from starling_common.values import deterministic_id, record_key
-from starling_segmenter.accounts import Answered, Origin, Tallied, record_of
-from starling_segmenter.formats import Formats
-from starling_segmenter.membership import STAGE, Cause, Subject
-from starling_segmenter.states import State
+from starling_segmenter.records.formats import Formats
+from starling_segmenter.records.membership import STAGE, Cause, Subject
+from starling_segmenter.state.accounts import Answered, Origin, Tallied, record_of
+from starling_segmenter.state.states import State
 from starling_segments import account_updates
 from starling_stream.model.processor import Inbound, Output, Unit
 

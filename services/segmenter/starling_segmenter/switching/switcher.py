@@ -6,13 +6,13 @@ from starling_common.values import parts_of, workspace_of
 from starling_rules.definitions import Definitions
 from starling_rules.history import Switch, all_of, doubtful_leaves, fresh_leaves
 from starling_rules.rules import NO_RULES, compile_rules
-from starling_segmenter.accounts import AccountState
 from starling_segmenter.counts import Counts
-from starling_segmenter.definition_log import DefinitionLog
 from starling_segmenter.emitter import Emitter, with_user_id
-from starling_segmenter.membership import Cause
-from starling_segmenter.past import PastReader
-from starling_segmenter.states import State
+from starling_segmenter.records.membership import Cause
+from starling_segmenter.state.accounts import AccountState
+from starling_segmenter.state.states import State
+from starling_segmenter.switching.definition_log import DefinitionLog
+from starling_segmenter.switching.past import PastReader
 from starling_stream.model.processor import History, Unit
 
 

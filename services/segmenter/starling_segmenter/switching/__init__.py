@@ -1,0 +1,1 @@
+"""Changes of definitions: the definitions read so far, the history of a task, and its switch to a new plan."""
