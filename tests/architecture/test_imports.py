@@ -71,6 +71,9 @@ def test_imports_go_one_way() -> None:
         pytest.param(
             "services/segmenter/starling_segmenter/state", "import starling_segmenter.records", "agents on handlers", id="segmenter"
         ),
+        pytest.param(
+            "services/ingest/starling_ingest/requests", "import starling_ingest.publishing", "HTTP application on", id="ingest"
+        ),
         # next
     ],
 )

@@ -28,9 +28,9 @@ from starling_common.kafka.topics import BEHAVIOUR, OUTCOMES, PROFILE
 from starling_common.outcome import Done
 from starling_common.settings import Clock
 from starling_common.time.instants import wall_clock_ms
-from starling_ingest import accept, item, messages, request
-from starling_ingest.accept import body_write_key
 from starling_ingest.app import ROUTES
+from starling_ingest.requests import accept, item, messages, request
+from starling_ingest.requests.accept import body_write_key
 from starling_items.work import StageDependencies
 from starling_normalizer.agents import Normalizer, NormalizerDependencies, normalizer_service
 from starling_normalizer.testing import local_codecs

@@ -7,7 +7,7 @@ import msgspec
 from starling_common.http.problem import PROBLEM_JSON, problem
 from starling_common.http.rate_limits import EXPOSED, RETRY_AFTER, Quota
 from starling_common.outcome import Refused
-from starling_ingest.accept import Rejection
+from starling_ingest.requests.accept import Rejection
 
 HeaderList = list[tuple[str, str]]
 

@@ -14,15 +14,16 @@ from starling_common.outcome import Done, Outcome, Refused
 from starling_common.telemetry.health import Checks, checks_answer
 from starling_common.telemetry.logs import log
 from starling_common.wire import PROTOBUF, Receipt
-from starling_ingest import answers, request
-from starling_ingest.accept import ParsedBody, accept_batch, accept_single, body_write_key
+from starling_ingest import answers
 from starling_ingest.answers import Answer
 from starling_ingest.bodies import SlowBodies
 from starling_ingest.counts import Counts
-from starling_ingest.identifiers import Identifiers
-from starling_ingest.intake import Intake, Origin, QueueFull
 from starling_ingest.limits import OverRate, RateLimits
-from starling_ingest.messages import accept_batch_message, accept_single_message, message_write_key
+from starling_ingest.publishing.intake import Intake, Origin, QueueFull
+from starling_ingest.requests import request
+from starling_ingest.requests.accept import ParsedBody, accept_batch, accept_single, body_write_key
+from starling_ingest.requests.identifiers import Identifiers
+from starling_ingest.requests.messages import accept_batch_message, accept_single_message, message_write_key
 
 BROKER_RETRY_SECONDS: Final = 5
 QUEUE_RETRY_SECONDS: Final = 1

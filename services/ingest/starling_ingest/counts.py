@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from starling_common.telemetry.metrics import telemetry
-from starling_ingest.accept import ParsedBody
+from starling_ingest.requests.accept import ParsedBody
 
 _REQUESTS: Final = "starling_ingest_requests_total"
 _ITEMS: Final = "starling_ingest_items_total"

@@ -8,7 +8,7 @@ from pydantic_settings import NoDecode
 
 from starling_common.http.server import PublicHttp
 from starling_common.settings import ServiceSettings
-from starling_ingest.accept import MAX_ITEMS
+from starling_ingest.requests.accept import MAX_ITEMS
 
 _WORKSPACE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 

@@ -20,12 +20,12 @@ from starling_common.wire import Codec, ReceivedEncoder, Registry, RegistryUnava
 from starling_ingest.app import App, AppDependencies
 from starling_ingest.bodies import SlowBodies
 from starling_ingest.counts import Counts
-from starling_ingest.intake import DEAD_LETTERS, ArrivalClock, Intake
 from starling_ingest.limits import RateLimits, Rates
-from starling_ingest.publish import Publisher
-from starling_ingest.request import MAX_BODY_BYTES
+from starling_ingest.publishing.intake import DEAD_LETTERS, ArrivalClock, Intake
+from starling_ingest.publishing.publish import Publisher
+from starling_ingest.publishing.watermarks import Watermarks
+from starling_ingest.requests.request import MAX_BODY_BYTES
 from starling_ingest.settings import Settings
-from starling_ingest.watermarks import Watermarks
 
 _RETRIED_ERRORS: Final = (BrokerUnavailable, RegistryUnavailable, SchemaMissing)
 

@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from starling_common.headers import Headers
-from starling_ingest.intake import Outgoing
-from starling_ingest.publish import Publisher
+from starling_ingest.publishing.intake import Outgoing
+from starling_ingest.publishing.publish import Publisher
 from tests.conftest import Stack
 from tests.integration.ingest.edge_process import headers_of, records, timestamp_ms
 from tests.unit.ingest.rig import MemoryLog

@@ -17,8 +17,8 @@ import pytest
 
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.wire import Registry
-from starling_ingest.intake import Outgoing, QueueFull
-from starling_ingest.publish import Publisher
+from starling_ingest.publishing.intake import Outgoing, QueueFull
+from starling_ingest.publishing.publish import Publisher
 from tests.conftest import Stack
 from tests.integration.ingest.edge_process import EdgeProcess, records, running
 

@@ -16,8 +16,8 @@ from starling_common.outcome import Done, Outcome, Refused
 from starling_common.settings import Clock
 from starling_common.time.instants import parse_instant
 from starling_common.wire import Batch, Item
-from starling_ingest.accept import ParsedBody, accept_batch, accept_single, body_write_key
-from starling_ingest.messages import accept_batch_message, accept_single_message, message_write_key
+from starling_ingest.requests.accept import ParsedBody, accept_batch, accept_single, body_write_key
+from starling_ingest.requests.messages import accept_batch_message, accept_single_message, message_write_key
 from starling_items.enrich import Product
 from starling_items.pipeline import FOLD, READ, run
 from starling_items.work import StageDependencies, Work

@@ -15,8 +15,8 @@ from starling_common.wire import Codec, ReceivedEncoder
 from starling_ingest.app import App, AppDependencies
 from starling_ingest.bodies import SlowBodies
 from starling_ingest.counts import Counts
-from starling_ingest.intake import ArrivalClock, Intake, Outgoing
 from starling_ingest.limits import RateLimits, Rates
+from starling_ingest.publishing.intake import ArrivalClock, Intake, Outgoing
 
 NOW = 1_700_000_000_000_000
 RECEIVED = Codec("IngestReceived", 7, lambda _id: "")

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from starling_ingest.intake import ArrivalClock
+from starling_ingest.publishing.intake import ArrivalClock
 
 
 def test_no_instant_is_taken_below_a_watermark_even_if_the_wall_clock_goes_back() -> None:

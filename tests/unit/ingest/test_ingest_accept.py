@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.wire import ReceivedItem
-from starling_ingest.accept import MAX_ITEMS, ParsedBody, Rejection, accept_batch, accept_single, body_write_key
-from starling_ingest.item import MAX_DEPTH, MAX_ITEM_BYTES
-from starling_ingest.request import MAX_BODY_BYTES
+from starling_ingest.requests.accept import MAX_ITEMS, ParsedBody, Rejection, accept_batch, accept_single, body_write_key
+from starling_ingest.requests.item import MAX_DEPTH, MAX_ITEM_BYTES
+from starling_ingest.requests.request import MAX_BODY_BYTES
 
 TRACK = {"type": "track", "event": "Order Completed", "userId": "u-1", "messageId": "m-1"}
 

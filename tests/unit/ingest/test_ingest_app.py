@@ -13,8 +13,8 @@ from starling_common.http.rate_limits import Rate
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.topics import INGEST_KINDS
 from starling_common.wire import Batch, Item
-from starling_ingest.intake import QueueFull
 from starling_ingest.limits import RateLimits, Rates
+from starling_ingest.publishing.intake import QueueFull
 from tests.unit.ingest.rig import NOW, UNLIMITED, Edge, Exchange, NeverSent, Request
 
 FIELDS: dict[str, dict[str, Any]] = {

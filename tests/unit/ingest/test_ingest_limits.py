@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from starling_common.http.rate_limits import Quota, Rate
 from starling_ingest.limits import OverRate, RateLimits, Rates
-from starling_ingest.shares import Shares
+from starling_ingest.publishing.shares import Shares
 
 NO_LIMIT = Rate.of(1e12)
 

@@ -7,7 +7,7 @@ import pytest
 
 from starling_common.headers import record_headers
 from starling_common.kafka.clients import BrokerUnavailable
-from starling_ingest.watermarks import Watermarks
+from starling_ingest.publishing.watermarks import Watermarks
 from starling_ingest.wiring import Service
 
 
@@ -29,8 +29,8 @@ def lapsed(monkeypatch: pytest.MonkeyPatch, seconds: float, *, answers_new: bool
     watermarks._brokers, watermarks._key = "127.0.0.1:9", b"k"
     watermarks._headers = record_headers("c", "ingest")
     watermarks._lapsed_at, watermarks.client_failure, watermarks._other_answered = 0.0, None, False
-    monkeypatch.setattr("starling_ingest.watermarks.produce_and_wait", produce)
-    monkeypatch.setattr("starling_ingest.watermarks.monotonic", lambda: seconds)
+    monkeypatch.setattr("starling_ingest.publishing.watermarks.produce_and_wait", produce)
+    monkeypatch.setattr("starling_ingest.publishing.watermarks.monotonic", lambda: seconds)
     watermarks._compare_with_new_client(b"v")
     assert watermarks.client_failure is None  # the broker may have come back after the client's own request
     watermarks._compare_with_new_client(b"v")

@@ -7,9 +7,9 @@ from google.protobuf import json_format
 
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.wire import Batch, Item, item_json, read_item
-from starling_ingest.accept import MAX_ITEMS, ParsedBody
-from starling_ingest.item import MAX_ITEM_BYTES
-from starling_ingest.messages import accept_batch_message, accept_single_message, message_write_key
+from starling_ingest.requests.accept import MAX_ITEMS, ParsedBody
+from starling_ingest.requests.item import MAX_ITEM_BYTES
+from starling_ingest.requests.messages import accept_batch_message, accept_single_message, message_write_key
 
 GOOD = {"type": "track", "messageId": "m-1", "userId": "ada", "event": "Buy", "timestamp": "2026-01-01T00:00:00Z"}
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from starling_common.outcome import Done, Outcome, Refused
-from starling_ingest import request
-from starling_ingest.identifiers import Identifiers
-from starling_ingest.request import MAX_BODY_BYTES
+from starling_ingest.requests import request
+from starling_ingest.requests.identifiers import Identifiers
+from starling_ingest.requests.request import MAX_BODY_BYTES
 
 IDS = Identifiers()
 

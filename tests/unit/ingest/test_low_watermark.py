@@ -10,9 +10,9 @@ from confluent_kafka import KafkaError
 from starling_common.headers import Headers
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.time.instants import LONGEST_APPEND_MS
-from starling_ingest import publish
-from starling_ingest.intake import Outgoing
-from starling_ingest.publish import Publisher
+from starling_ingest.publishing import publish
+from starling_ingest.publishing.intake import Outgoing
+from starling_ingest.publishing.publish import Publisher
 
 HEADERS: Headers = []
 START = 1_700_000_000_000_000

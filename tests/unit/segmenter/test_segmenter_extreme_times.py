@@ -10,7 +10,7 @@ from starling_common.kafka.topics import BEHAVIOUR, OUTCOMES
 from starling_common.outcome import Done
 from starling_common.settings import Clock
 from starling_common.values import record_key
-from starling_ingest.accept import accept_single
+from starling_ingest.requests.accept import accept_single
 from starling_items.profile import Profile
 from starling_items.work import StageDependencies
 from starling_normalizer.agents import Normalizer, NormalizerDependencies, normalizer_service

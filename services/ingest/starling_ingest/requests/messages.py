@@ -16,8 +16,8 @@ from starling_common.wire import (
     open_batch,
     read_item,
 )
-from starling_ingest.accept import ParsedBody, Rejection, error_text, over_limits
-from starling_ingest.item import (
+from starling_ingest.requests.accept import ParsedBody, Rejection, error_text, over_limits
+from starling_ingest.requests.item import (
     KINDS,
     MAX_ITEM_BYTES,
     ItemError,

@@ -19,8 +19,8 @@ from starling_common.kafka.topics import WATERMARKS
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import LONGEST_APPEND_MS
 from starling_common.wire import Codec
-from starling_ingest.intake import ArrivalClock
-from starling_ingest.publish import Publisher
+from starling_ingest.publishing.intake import ArrivalClock
+from starling_ingest.publishing.publish import Publisher
 
 _WORK_SECONDS: Final = 0.01
 _IDLE_SECONDS: Final = 0.02

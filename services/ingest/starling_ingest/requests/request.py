@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from urllib.parse import parse_qs
 
 from starling_common.outcome import Done, Outcome, Refused
-from starling_ingest.identifiers import Identifiers
+from starling_ingest.requests.identifiers import Identifiers
 
 MAX_BODY_BYTES: Final = 512 * 1024
 """Largest body after decompression (contract, part 3)."""

@@ -18,8 +18,8 @@ from starling_common.headers import Headers
 from starling_common.kafka.clients import BrokerUnavailable, producer_config
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import LONGEST_APPEND_MS, wall_clock_micros
-from starling_ingest.intake import Outgoing, QueueFull
-from starling_ingest.shares import Share, Shares
+from starling_ingest.publishing.intake import Outgoing, QueueFull
+from starling_ingest.publishing.shares import Share, Shares
 
 _POLL_SECONDS: Final = 0.001
 _IDLE_POLL_SECONDS: Final = 0.5

@@ -11,7 +11,7 @@ from starling_common.outcome import Refused
 from starling_common.records.dead_letters import SourceRecord, dead_letter
 from starling_common.values import record_key
 from starling_common.wire import PROTOBUF, Codec, Receipt, ReceivedEncoder, encode_receipt
-from starling_ingest.accept import ParsedBody, Rejection
+from starling_ingest.requests.accept import ParsedBody, Rejection
 
 DEAD_LETTERS: Final = "ingest.dlq"
 _TOPICS: Final = {kind: f"ingest.{kind}" for kind in INGEST_KINDS}

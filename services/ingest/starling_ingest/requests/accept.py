@@ -10,8 +10,8 @@ import msgspec
 
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.wire import ReceivedItem
-from starling_ingest.item import ItemError, Shared, salvage, validate_item
-from starling_ingest.request import MAX_BODY_BYTES
+from starling_ingest.requests.item import ItemError, Shared, salvage, validate_item
+from starling_ingest.requests.request import MAX_BODY_BYTES
 
 MAX_ITEMS: Final = 2500
 """Most items in one batch (contract, part 3)."""
