@@ -74,6 +74,12 @@ def test_imports_go_one_way() -> None:
         pytest.param(
             "services/ingest/starling_ingest/requests", "import starling_ingest.publishing", "HTTP application on", id="ingest"
         ),
+        pytest.param(
+            "services/api/starling_api/http/openapi",
+            "import starling_api.http.access",
+            "HTTP of the API",
+            id="HTTP of the API",
+        ),
         # next
     ],
 )

@@ -10,13 +10,13 @@ from starling_api.backfills.routes import backfill_router
 from starling_api.definitions.kinds import SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes
 from starling_api.feed.routes import feed_router
-from starling_api.http.auth import Role
+from starling_api.http.access.auth import Role
+from starling_api.http.access.rate_limits import RateLimiting
 from starling_api.http.dependencies import Services
 from starling_api.http.not_implemented import planned_routes
-from starling_api.http.openapi import openapi_document
+from starling_api.http.openapi.document import openapi_document
 from starling_api.http.paths import EncodedSlashes
 from starling_api.http.problems import answer_errors
-from starling_api.http.rate_limits import RateLimiting
 from starling_api.http.system import Checks, system_routes
 from starling_api.http.telemetry import Telemetry
 from starling_api.lists.routes import list_router

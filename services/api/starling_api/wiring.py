@@ -19,10 +19,10 @@ from starling_api.definitions.quota import Quota
 from starling_api.definitions.repository import CassandraClaims, CassandraDefinitions, CassandraResponses
 from starling_api.feed.reader import TopicFeed
 from starling_api.feed.streams import Streams
-from starling_api.http.auth import Tokens
+from starling_api.http.access.auth import Tokens
+from starling_api.http.access.gate import Gate
+from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.http.dependencies import Services
-from starling_api.http.gate import Gate
-from starling_api.http.rate_limits import RateLimits, Rates
 from starling_api.lists.lists import Lists
 from starling_api.lists.publisher import ListFeed
 from starling_api.lists.store import CassandraLists

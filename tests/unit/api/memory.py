@@ -13,7 +13,7 @@ from starling_api.definitions.in_force import Definitions
 from starling_api.definitions.quota import Quota
 from starling_api.feed.changes import FeedStep, Span
 from starling_api.feed.streams import Streams
-from starling_api.http.auth import Tokens
+from starling_api.http.access.auth import Tokens
 from starling_api.http.dependencies import Services
 from starling_api.lists.lists import ListChange, ListRow, Lists
 from starling_api.ports import (

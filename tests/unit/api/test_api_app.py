@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from starling_api.app import build_app
-from starling_api.http.reference import reference_page
+from starling_api.http.openapi.reference import reference_page
 from starling_api.ports import Day, EventRow, MemberRow, Membership, ReportedProgress
 from starling_common.cassandra.sessions import DatabaseUnavailable
 from starling_common.telemetry.metrics import Metrics

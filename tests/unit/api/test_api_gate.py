@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from starling_api.app import build_app
+from starling_api.http.access.gate import Gate
 from starling_api.http.errors import TooManyRequests
-from starling_api.http.gate import Gate
 from starling_common.telemetry.metrics import Metrics
 from tests.unit.api.memory import World
 

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from starling_api.app import build_app
-from starling_api.http.auth import Tokens
-from starling_api.http.rate_limits import RateLimits, Rates, is_read
+from starling_api.http.access.auth import Tokens
+from starling_api.http.access.rate_limits import RateLimits, Rates, is_read
 from starling_common.http.rate_limits import Rate
 from starling_common.telemetry.metrics import Metrics
 from tests.unit.api.calls import SEGMENT

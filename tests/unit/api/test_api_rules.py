@@ -10,10 +10,10 @@ from jsonschema import Draft202012Validator
 
 from starling_api.definitions.definition import Definition, plain_status, segment_status, used_segments, used_traits
 from starling_api.definitions.kinds import TRAITS, new_secret, read_trait, read_webhook
-from starling_api.http.auth import Role, Tokens
-from starling_api.http.bodies import body_schemas
+from starling_api.http.access.auth import Role, Tokens
 from starling_api.http.errors import BadRequest, IdempotencyKeyReused, ResourceBusy
 from starling_api.http.idempotency import answer_once
+from starling_api.http.openapi.bodies import body_schemas
 from starling_api.http.pagination import PageOf, cut, make_cursor
 from starling_api.ports import Stored
 from starling_segments import DefinitionRefused, Known

@@ -10,8 +10,7 @@ from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author, Definition
 from starling_api.definitions.kinds import SEGMENTS, Kind
 from starling_api.definitions.repository import to_json
-from starling_api.http.auth import Role
-from starling_api.http.bodies import DEFINITIONS, MAX_BATCH, UPDATES, body_of
+from starling_api.http.access.auth import Role
 from starling_api.http.dependencies import (
     Page,
     Services,
@@ -24,7 +23,8 @@ from starling_api.http.dependencies import (
     write_with_body,
 )
 from starling_api.http.idempotency import answer_once
-from starling_api.http.models import MODELS, PAGES, SegmentBatchResultModel
+from starling_api.http.openapi.bodies import DEFINITIONS, MAX_BATCH, UPDATES, body_of
+from starling_api.http.openapi.models import MODELS, PAGES, SegmentBatchResultModel
 from starling_api.http.problems import problems
 from starling_api.ports import Stored
 from starling_api.users.queries import Filter

@@ -16,11 +16,11 @@ from starling_api.definitions.commands import Commands
 from starling_api.definitions.definition import Author
 from starling_api.feed.changes import Feed
 from starling_api.feed.streams import Streams
-from starling_api.http.auth import Caller, Role, Tokens
+from starling_api.http.access.auth import Caller, Role, Tokens
+from starling_api.http.access.gate import Gate
+from starling_api.http.access.rate_limits import RateLimits, Rates
 from starling_api.http.errors import BadRequest, BodyTimeout, Forbidden, TooLarge, Unauthenticated
-from starling_api.http.gate import Gate
 from starling_api.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, PageOf
-from starling_api.http.rate_limits import RateLimits, Rates
 from starling_api.lists.lists import Lists
 from starling_api.ports import Answers
 from starling_api.preview.previews import Previews

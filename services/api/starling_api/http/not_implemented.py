@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter, Depends, Response
 
-from starling_api.http.auth import Role
+from starling_api.http.access.auth import Role
 from starling_api.http.dependencies import at_least
 from starling_api.http.errors import NotAvailable
 from starling_api.http.paths import USER

@@ -103,7 +103,7 @@ PROBLEMS: Final[Mapping[int, Problem]] = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses` of a route with these error statuses. `openapi.py` replaces them by components.
+    """Return the `responses` of a route with these error statuses. `openapi/document.py` replaces them by components.
 
     A body that can be too large (413) can be too slow as well (408).
     """

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from starling_api.http.reference import front_page, reference_page
+from starling_api.http.openapi.reference import front_page, reference_page
 from starling_common.telemetry.health import checks_answer
 from starling_segments import json_schema
 

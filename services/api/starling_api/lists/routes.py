@@ -13,8 +13,7 @@ from starling_api.definitions.definition import Author
 from starling_api.definitions.kinds import LISTS
 from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import COMMON, Filtered, answered, commands_for, etag
-from starling_api.http.auth import Role
-from starling_api.http.bodies import UPDATES, body_of, users_body
+from starling_api.http.access.auth import Role
 from starling_api.http.dependencies import (
     Body,
     Page,
@@ -28,7 +27,8 @@ from starling_api.http.dependencies import (
     write_by,
 )
 from starling_api.http.errors import Archived, NotFound, TooLarge
-from starling_api.http.models import ListMemberPageModel, ListModel, ListPageModel, UploadModel
+from starling_api.http.openapi.bodies import UPDATES, body_of, users_body
+from starling_api.http.openapi.models import ListMemberPageModel, ListModel, ListPageModel, UploadModel
 from starling_api.http.problems import problems
 from starling_api.lists.lists import Lists
 from starling_api.lists.uploads import count_ids, read_ids

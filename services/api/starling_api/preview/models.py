@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from starling_api.http.models import INSTANT, AsOf, EventModel, ProfileModel
+from starling_api.http.openapi.models import INSTANT, AsOf, EventModel, ProfileModel
 
 
 class EstimateModel(BaseModel):

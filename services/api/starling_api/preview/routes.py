@@ -7,8 +7,8 @@ from fastapi.responses import JSONResponse
 
 from starling_api.definitions.kinds import SEGMENTS
 from starling_api.definitions.routes import COMMON
-from starling_api.http.bodies import body_of
 from starling_api.http.dependencies import Body, UsedServices, Viewer, author_of, parse_definition
+from starling_api.http.openapi.bodies import body_of
 from starling_api.http.paths import USER
 from starling_api.http.problems import problems as problems_of
 from starling_api.preview.models import DiffModel, ExplanationModel, PreviewModel

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 
 from starling_api.definitions.routes import COMMON
 from starling_api.http.dependencies import Page, UsedServices, Viewer
-from starling_api.http.models import MaterialisedPageModel
+from starling_api.http.openapi.models import MaterialisedPageModel
 from starling_api.http.problems import problems
 from starling_api.reports.views import ViewRequest
 

@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from starling_api.definitions.repository import to_json
 from starling_api.definitions.routes import COMMON
-from starling_api.http.auth import Caller, Role
+from starling_api.http.access.auth import Caller, Role
 from starling_api.http.dependencies import UsedServices, at_least
 from starling_api.http.paths import USER
 from starling_api.http.problems import problems

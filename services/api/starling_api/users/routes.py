@@ -7,9 +7,9 @@ from fastapi.responses import JSONResponse
 
 from starling_api.definitions.kinds import SEGMENTS
 from starling_api.definitions.routes import COMMON
-from starling_api.http.bodies import MAX_LOOKUP, body_of
 from starling_api.http.dependencies import Body, Page, UsedServices, Viewer, parse_json
-from starling_api.http.models import (
+from starling_api.http.openapi.bodies import MAX_LOOKUP, body_of
+from starling_api.http.openapi.models import (
     DayPageModel,
     EventPageModel,
     LookupModel,

@@ -14,7 +14,7 @@ import msgspec
 from fastapi.security.utils import get_authorization_scheme_param
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from starling_api.http.auth import Caller, Tokens
+from starling_api.http.access.auth import Caller, Tokens
 from starling_api.http.problems import problem_response
 from starling_api.http.telemetry import PROBES
 from starling_common.http.rate_limits import RETRY_AFTER, Bucket, Buckets, Quota, Rate, quota_of

@@ -1,4 +1,4 @@
-"""Edge: the schemas of responses, for `/openapi.json`. `openapi.py` removes the suffix `Model` from each name."""
+"""Edge: the schemas of responses, for `/openapi.json`. `document.py` removes the suffix `Model` from each name."""
 
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 INSTANT: Final = "Instant in ISO 8601, UTC"
 COMPONENT: Final = "x-component"
-"""Marks a schema for which `openapi.py` writes a reference to the component of that name."""
+"""Marks a schema for which `document.py` writes a reference to the component of that name."""
 
 Where = Annotated[dict[str, Any], Field(json_schema_extra={COMPONENT: "Condition"})]
 

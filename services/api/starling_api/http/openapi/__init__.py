@@ -1,0 +1,1 @@
+"""The OpenAPI document: schemas of requests and responses, examples, and the pages that show it."""
