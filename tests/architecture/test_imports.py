@@ -80,6 +80,9 @@ def test_imports_go_one_way() -> None:
             "HTTP of the API",
             id="HTTP of the API",
         ),
+        pytest.param(
+            "services/delivery/starling_delivery/sending", "import starling_delivery.channels", "Delivery: agents", id="delivery"
+        ),
         # next
     ],
 )

@@ -17,12 +17,12 @@ from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Codec
-from starling_delivery.dispatch import Dispatcher
-from starling_delivery.lanes import Item
 from starling_delivery.outbox import Outbox
 from starling_delivery.poison import tried_twice
 from starling_delivery.policy import Request, requests_for
 from starling_delivery.progress import Place, Positions, Progress
+from starling_delivery.sending.dispatch import Dispatcher
+from starling_delivery.sending.lanes import Item
 from starling_delivery.targets import Targets
 
 _POLL_SECONDS: Final = 0.05

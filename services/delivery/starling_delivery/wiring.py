@@ -25,11 +25,11 @@ from starling_common.wire import Codec, Registry, RegistryUnavailable
 from starling_delivery.agents import Agent, Input, MembershipInput, RetryInput
 from starling_delivery.channel import Answer, Channel, Message
 from starling_delivery.channels import CHANNELS
-from starling_delivery.circuit import CircuitRule, Circuits
-from starling_delivery.dispatch import Dispatcher, Traffic
-from starling_delivery.lanes import Lanes
 from starling_delivery.outbox import Outbox
 from starling_delivery.policy import Request, Schedule, Step
+from starling_delivery.sending.circuit import CircuitRule, Circuits
+from starling_delivery.sending.dispatch import Dispatcher, Traffic
+from starling_delivery.sending.lanes import Lanes
 from starling_delivery.settings import WEBHOOK, Settings
 from starling_delivery.targets import Targets, fold_target
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_delivery.circuit import Circuit, CircuitRule, Circuits
+from starling_delivery.sending.circuit import Circuit, CircuitRule, Circuits
 from tests.unit.delivery.making import definition, targets
 
 RULE = CircuitRule(failures_in_a_row=5, probe_seconds=30.0)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_delivery.lanes import Admission, Item, Lanes
+from starling_delivery.sending.lanes import Admission, Item, Lanes
 from starling_delivery.shares import Shares
 from tests.unit.delivery.making import request
 

@@ -12,10 +12,10 @@ from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible
-from starling_delivery.circuit import Circuits
-from starling_delivery.lanes import Admission, Item, Lanes
 from starling_delivery.poison import tried_twice
 from starling_delivery.policy import Request, Schedule, Step, after, delayed, message_of, postponed
+from starling_delivery.sending.circuit import Circuits
+from starling_delivery.sending.lanes import Admission, Item, Lanes
 from starling_delivery.targets import Target, Targets
 
 _CHECK_SECONDS: Final = 0.05
