@@ -83,6 +83,12 @@ def test_imports_go_one_way() -> None:
         pytest.param(
             "services/delivery/starling_delivery/sending", "import starling_delivery.channels", "Delivery: agents", id="delivery"
         ),
+        pytest.param(
+            "services/projector/starling_projector/projection",
+            "import starling_projector.store",
+            "Projector: agents",
+            id="projector",
+        ),
         # next
     ],
 )

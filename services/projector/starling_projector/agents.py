@@ -19,15 +19,15 @@ from starling_common.telemetry.health import Turns
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import RegistryUnavailable
-from starling_projector.batch import Batch, Inbound, MakeRows, read_batch, source_of
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
-from starling_projector.incarnations import Incarnations
-from starling_projector.progress import PendingProgress, Progress, add_pending, first_offset, release
-from starling_projector.rows import rows_of
+from starling_projector.projection.batch import Batch, Inbound, MakeRows, read_batch, source_of
+from starling_projector.projection.incarnations import Incarnations
+from starling_projector.projection.progress import PendingProgress, Progress, add_pending, first_offset, release
+from starling_projector.projection.rows import rows_of
+from starling_projector.projection.tallies import Count, Tally, TallyKey, count, keys_of
 from starling_projector.source import Source
 from starling_projector.store import Store
-from starling_projector.tallies import Count, Tally, TallyKey, count, keys_of
 
 T = TypeVar("T")
 

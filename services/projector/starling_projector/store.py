@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from starling_common.cassandra.database import Database, Write
 from starling_common.telemetry.logs import log
-from starling_projector.incarnations import next_incarnation, ordinal
-from starling_projector.progress import Progress
-from starling_projector.rows import TABLES, Destination, Row
-from starling_projector.tallies import Tally, TallyKey
+from starling_projector.projection.incarnations import next_incarnation, ordinal
+from starling_projector.projection.progress import Progress
+from starling_projector.projection.rows import TABLES, Destination, Row
+from starling_projector.projection.tallies import Tally, TallyKey
 
 
 def _insert(table: str, columns: str) -> str:

@@ -13,11 +13,11 @@ from starling_common.wire import Record, Registry
 from starling_projector.agents import Limits, Parts, Projector
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
-from starling_projector.rows import Position, Rows, rows_of
+from starling_projector.projection.rows import Position, Rows, rows_of
+from starling_projector.projection.tallies import Change, Tally, TallyKey, count
 from starling_projector.settings import EVENTS_GROUP_END, EVENTS_STAGE, STAGE, ProjectorSettings
 from starling_projector.source import Source
 from starling_projector.store import Store
-from starling_projector.tallies import Change, Tally, TallyKey, count
 
 
 @dataclass(slots=True)

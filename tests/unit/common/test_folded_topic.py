@@ -18,7 +18,7 @@ from starling_common.values import Workspace
 from starling_common.wire import Codec, Record
 from starling_delivery.targets import Targets, fold_target
 from starling_normalizer.catalog import Catalog, fold_product
-from starling_projector.rows import Position, rows_of
+from starling_projector.projection.rows import Position, rows_of
 from starling_rules.definitions import Definitions as Segments
 from starling_rules.definitions import fold as fold_segment
 from starling_segmenter.switching.definition_log import DefinitionLog

@@ -1,6 +1,6 @@
 """The order of records over topics that were created again."""
 
-from starling_projector.incarnations import next_incarnation, ordinal
+from starling_projector.projection.incarnations import next_incarnation, ordinal
 
 
 def test_existing_rows_are_older_than_those_of_a_new_topic() -> None:

@@ -1,6 +1,6 @@
 """Progress shows only what is projected."""
 
-from starling_projector.progress import Pending, PendingProgress, Progress, add_pending, first_offset, release
+from starling_projector.projection.progress import Pending, PendingProgress, Progress, add_pending, first_offset, release
 
 
 def held(partition: int, offset: int, membership_end: int) -> PendingProgress:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_projector.tallies import Change, Tally, TallyKey, count, keys_of
+from starling_projector.projection.tallies import Change, Tally, TallyKey, count, keys_of
 
 DAY_MS = 86_400_000
 

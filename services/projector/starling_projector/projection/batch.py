@@ -8,10 +8,10 @@ from starling_common.kafka.topics import MEMBERSHIP, PROGRESS
 from starling_common.outcome import Done, Refused
 from starling_common.records.dead_letters import SourceRecord, arrival
 from starling_common.wire import DecodeError, Record
-from starling_projector.incarnations import Incarnations, ordinal
-from starling_projector.progress import Progress
-from starling_projector.rows import Position, Row, Rows, rows_of
-from starling_projector.tallies import Change
+from starling_projector.projection.incarnations import Incarnations, ordinal
+from starling_projector.projection.progress import Progress
+from starling_projector.projection.rows import Position, Row, Rows, rows_of
+from starling_projector.projection.tallies import Change
 
 
 class Inbound(NamedTuple):

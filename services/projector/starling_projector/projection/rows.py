@@ -22,7 +22,7 @@ from starling_common.outcome import Done, Refused
 from starling_common.records.definitions import UnknownAction, status_after
 from starling_common.records.message_events import event_name, properties_of
 from starling_common.wire import Record
-from starling_projector.incarnations import ordinal
+from starling_projector.projection.incarnations import ordinal
 
 MAX_IDENTIFIER_BYTES: Final = 16_384
 """Maximum bytes of a part of a row's key. The database accepts 65,535 bytes for all parts together."""
