@@ -89,6 +89,9 @@ def test_imports_go_one_way() -> None:
             "Projector: agents",
             id="projector",
         ),
+        pytest.param(
+            "apps/local/starling_local/stack/parts", "import starling_local.stack.supervision", "embedded stack: jobs", id="stack"
+        ),
         # next
     ],
 )

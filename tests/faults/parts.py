@@ -20,9 +20,9 @@ from starling_common.settings import Cassandra
 from starling_common.wire import Registry
 from starling_local.instance import Options
 from starling_local.java import find_java
-from starling_local.stack.jvm_registry import registry_url
-from starling_local.stack.parts import Part
-from starling_local.stack.probes import is_ready
+from starling_local.stack.parts.jvm_registry import registry_url
+from starling_local.stack.parts.part import Part
+from starling_local.stack.supervision.probes import is_ready
 from starling_local.stack.wiring import runnable_parts
 from starling_local.testing import free_base
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from starling_local.instance import Instance, PartReport
-from starling_local.stack.parts import Part
-from starling_local.stack.probes import is_ready
-from starling_local.stack.process import Identity, is_alive
+from starling_local.stack.parts.part import Part
+from starling_local.stack.supervision.probes import is_ready
+from starling_local.stack.supervision.process import Identity, is_alive
 from starling_local.stack.wiring import planned_parts
 from tests.faults_platform.schedule import Fault
 

@@ -29,7 +29,7 @@ from starling_cli.stream_clock import StreamClock
 from starling_common.values import EpochMs
 from starling_demo.receiver import Receiver
 from starling_local.instance import Instance
-from starling_local.stack.services import API_TOKEN
+from starling_local.stack.parts.services import API_TOKEN
 from starling_local.testing import Addresses, embedded
 from tests.faults.segments import WHERES, document
 from tests.faults.verdict import Verdict

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from segment.analytics.client import Client
 
-from starling_local.stack.services import WRITE_KEY
+from starling_local.stack.parts.services import WRITE_KEY
 from tests.faults.load import FIRST_MS
 
 _SPEED: Final = 60

@@ -14,7 +14,7 @@ from typing import Final
 from starling_cli.commands.common import pipeline_of
 from starling_cli.settle.settle import settle
 from starling_local.instance import Instance
-from starling_local.stack.services import api_token_of, write_key_of
+from starling_local.stack.parts.services import api_token_of, write_key_of
 from starling_local.testing import Addresses, embedded
 from tests.fuzz.letters import Letters
 from tests.fuzz.probe import Sample

@@ -10,7 +10,7 @@ import pytest
 from starling_cli.commands.common import pipeline_of
 from starling_cli.settle.settle import settle
 from starling_local.instance import Instance, PartReport
-from starling_local.stack.services import API_TOKEN, WRITE_KEY
+from starling_local.stack.parts.services import API_TOKEN, WRITE_KEY
 from starling_local.testing import Addresses, embedded
 
 STREAMING = ("ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "delivery-0")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from starling_cli.stream_clock import StreamClock, parse_point
-from starling_local.stack.jvm_registry import registry_url
+from starling_local.stack.parts.jvm_registry import registry_url
 from tests.system.conftest import Platform
 from tests.system.live import members
 

@@ -22,7 +22,7 @@ from starling_common.kafka.clients import produce_and_wait, producer_config
 from starling_common.values import record_key
 from starling_common.wire import Item
 from starling_demo.receiver import Receiver
-from starling_local.stack.services import WRITE_KEY
+from starling_local.stack.parts.services import WRITE_KEY
 from tests.integration.stream.rig import wait_until
 from tests.system.conftest import Platform
 from tests.system.live import define, members, starling, track

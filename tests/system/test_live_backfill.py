@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Sequence
 
-from starling_local.stack.services import BACKFILL_FROM_RECORDS
+from starling_local.stack.parts.services import BACKFILL_FROM_RECORDS
 from tests.system.conftest import Platform
 from tests.system.live import members, starling, track
 

@@ -17,7 +17,7 @@ from starling_common.records.dead_letters import FOLD_ORIGIN, SWITCH_ORIGIN, TIM
 from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import PROTOBUF, Codec, DecodeError, Registry, batch_of_one
 from starling_local.errors import UserError
-from starling_local.stack.services import WRITE_KEY
+from starling_local.stack.parts.services import WRITE_KEY
 
 REPLAYS = "dlq.replays"
 _SUFFIX = ".dlq"

@@ -15,7 +15,7 @@ from starling_cli.history import Item, body_of, with_message_id
 from starling_common.outcome import Done, Refused
 from starling_local.errors import UserError
 from starling_local.instance import write_atomically
-from starling_local.stack.services import WRITE_KEY
+from starling_local.stack.parts.services import WRITE_KEY
 
 BATCH_ITEMS = 500
 BATCH_BYTES = 400 * 1024

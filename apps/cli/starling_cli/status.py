@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from starling_local.instance import Options, PartReport, Report
-from starling_local.stack.jvm_registry import registry_url
-from starling_local.stack.parts import HttpProbe, Part
+from starling_local.stack.parts.jvm_registry import registry_url
+from starling_local.stack.parts.part import HttpProbe, Part
 
 NO_INSTANCE: Mapping[str, Any] = {
     "ready": False,

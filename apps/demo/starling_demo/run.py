@@ -27,9 +27,9 @@ from starling_demo.report import CHARTED, print_chart, print_comparison, print_s
 from starling_demo.scenario import CATALOG, COMPUTED_TRAIT, DELIVERED, END, SEGMENTS
 from starling_local.errors import FAILED, OK, NotPossible, UserError
 from starling_local.instance import Instance, Options
-from starling_local.stack.jvm_registry import registry_url
 from starling_local.stack.launch import stop
-from starling_local.stack.services import WORKSPACE, WRITE_KEY
+from starling_local.stack.parts.jvm_registry import registry_url
+from starling_local.stack.parts.services import WORKSPACE, WRITE_KEY
 
 SETTLE_TIMEOUT_SECONDS = 600.0
 SHOWN_DIFFERENCES = 20

@@ -12,8 +12,8 @@ from pathlib import Path
 from starling_local.instance import Clock, Instance, Options
 from starling_local.ports import SPAN, Ports
 from starling_local.preflight import is_free
-from starling_local.stack.jvm_registry import registry_url
 from starling_local.stack.launch import StackError, start_supervisor, stop, wait_ready
+from starling_local.stack.parts.jvm_registry import registry_url
 
 _FIRST_BASE, _LAST_BASE = 20_000, 31_900
 """Below the range of the kernel's ephemeral ports."""

@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 from starling_local.instance import Instance, PartReport
 from starling_local.preflight import is_free
 from starling_local.stack.launch import stop, supervisor_of
-from starling_local.stack.process import marked_processes
+from starling_local.stack.supervision.process import marked_processes
 from starling_local.testing import embedded
 
 PATIENCE_SECONDS = 60.0

@@ -15,7 +15,7 @@ import pytest
 
 from starling_local.instance import Instance, Options, PartReport, Report
 from starling_local.stack.launch import clear_orphans, stop, supervisor_of
-from starling_local.stack.process import marked_processes
+from starling_local.stack.supervision.process import marked_processes
 
 PATIENCE_SECONDS = 30.0
 
@@ -35,8 +35,8 @@ SUPERVISE = """
 import sys
 from pathlib import Path
 from starling_local.instance import Instance
-from starling_local.stack.parts import HttpProbe, Part
-from starling_local.stack.supervisor import Supervisor
+from starling_local.stack.parts.part import HttpProbe, Part
+from starling_local.stack.supervision.supervisor import Supervisor
 
 home, script = Path(sys.argv[1]), sys.argv[2]
 stubborn = Part(
@@ -128,8 +128,8 @@ CHANGING = """
 import sys
 from pathlib import Path
 from starling_local.instance import Instance
-from starling_local.stack.parts import HttpProbe, Part
-from starling_local.stack.supervisor import Supervisor
+from starling_local.stack.parts.part import HttpProbe, Part
+from starling_local.stack.supervision.supervisor import Supervisor
 
 def plan(options):
     configured = {"CONFIGURED": str(options.backfill)}
@@ -183,7 +183,7 @@ import sys
 from pathlib import Path
 from starling_local.instance import Instance
 from starling_local.stack import supervisor
-from starling_local.stack.parts import HttpProbe, Part
+from starling_local.stack.parts.part import HttpProbe, Part
 
 supervisor.CHECK_INTERVAL_SECONDS, supervisor.SILENT_GRACE_SECONDS = 0.2, 1.0
 url = f"http://127.0.0.1:{sys.argv[3]}"

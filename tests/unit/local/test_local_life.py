@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from starling_local.stack.life import (
+from starling_local.stack.parts.part import MOST_SILENT_SECONDS, ExitProbe, HttpProbe, Part
+from starling_local.stack.supervision.life import (
     HEALTHY_AFTER_SECONDS,
     LONGEST_WAIT_SECONDS,
     MOST_FAILED_CHECKS,
@@ -19,7 +20,6 @@ from starling_local.stack.life import (
     started,
     waited,
 )
-from starling_local.stack.parts import MOST_SILENT_SECONDS, ExitProbe, HttpProbe, Part
 
 SERVER = Part(name="server", command=("true",), probe=HttpProbe("http://127.0.0.1:1/"))
 STEP = Part(name="step", command=("true",), probe=ExitProbe())

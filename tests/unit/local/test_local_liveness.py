@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from starling_common.telemetry.health import HealthServer
-from starling_local.stack.liveness import CheckResult, LivenessCheck
-from starling_local.stack.parts import CqlProbe, ExitProbe, HttpProbe, KafkaProbe
+from starling_local.stack.parts.part import CqlProbe, ExitProbe, HttpProbe, KafkaProbe
+from starling_local.stack.supervision.liveness import CheckResult, LivenessCheck
 
 PATIENCE_SECONDS = 20.0
 

@@ -5,11 +5,11 @@ import pytest
 
 from starling_local.instance import Options
 from starling_local.ports import Ports
-from starling_local.stack.jvm_cassandra import cassandra_part, render_yaml
-from starling_local.stack.jvm_kafka import kafka_part, render_properties
-from starling_local.stack.jvm_registry import registry_part
-from starling_local.stack.parts import ExitProbe, Part, PlanError, start_order, with_dependencies
-from starling_local.stack.services import Host, service_parts
+from starling_local.stack.parts.jvm_cassandra import cassandra_part, render_yaml
+from starling_local.stack.parts.jvm_kafka import kafka_part, render_properties
+from starling_local.stack.parts.jvm_registry import registry_part
+from starling_local.stack.parts.part import ExitProbe, Part, PlanError, start_order, with_dependencies
+from starling_local.stack.parts.services import Host, service_parts
 from starling_local.stack.wiring import needed_bundles, planned_parts
 
 PORTS = Ports(21_000)

@@ -21,7 +21,7 @@ from starling_common.kafka.topics import PROGRESS, Stage, load_catalogue
 from starling_local.errors import NotPossible
 from starling_local.instance import Instance, Options, default_data_dir
 from starling_local.stack.launch import running_report
-from starling_local.stack.services import API_TOKEN
+from starling_local.stack.parts.services import API_TOKEN
 
 DataDir = Annotated[
     Path | None,

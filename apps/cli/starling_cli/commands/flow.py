@@ -9,7 +9,7 @@ from starling_cli.settle.settle import settle as wait_until_settled
 from starling_cli.stream_clock import StreamClock, parse_point
 from starling_common.time.instants import format_instant
 from starling_local.errors import NotPossible
-from starling_local.stack.jvm_registry import registry_url
+from starling_local.stack.parts.jvm_registry import registry_url
 
 clock_app = typer.Typer(no_args_is_help=True, help="Advance the stream time of an instance with --clock event.")
 

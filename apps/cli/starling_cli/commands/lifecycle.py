@@ -33,7 +33,7 @@ from starling_local.stack.launch import (
     supervisor_of,
     tail,
 )
-from starling_local.stack.services import shared_env
+from starling_local.stack.parts.services import shared_env
 from starling_local.stack.wiring import needed_bundles, planned_parts
 
 _START_TIMEOUT_SECONDS = 300.0

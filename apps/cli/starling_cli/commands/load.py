@@ -16,8 +16,8 @@ from starling_cli.commands.common import DataDir, instance_at, print_line, runni
 from starling_cli.history import header_errors, item_of_json, item_of_row
 from starling_cli.importer import Importer, ImportResult, Parse, batches, load_progress, save_progress
 from starling_local.errors import FAILED, NotPossible
-from starling_local.stack.jvm_registry import registry_url
-from starling_local.stack.services import WORKSPACE
+from starling_local.stack.parts.jvm_registry import registry_url
+from starling_local.stack.parts.services import WORKSPACE
 
 catalog_app = typer.Typer(no_args_is_help=True, help="Load products into the catalog.")
 

@@ -18,8 +18,8 @@ from starling_common.kafka.topics import load_catalogue
 from starling_common.time.instants import format_instant
 from starling_local.errors import NotPossible
 from starling_local.instance import Instance, Options
-from starling_local.stack.jvm_registry import registry_url
 from starling_local.stack.launch import running_report
+from starling_local.stack.parts.jvm_registry import registry_url
 
 dlq_app = typer.Typer(no_args_is_help=True, help="List, show and replay dead letters (refused records).")
 

@@ -10,7 +10,7 @@ import typer
 
 from starling_cli.commands.common import DataDir, instance_at, running_options
 from starling_local.errors import NotPossible
-from starling_local.stack.services import shared_env
+from starling_local.stack.parts.services import shared_env
 
 state_app = typer.Typer(no_args_is_help=True, help="Inspect, verify and rebuild the state stores: disk, Cassandra and changelog.")
 

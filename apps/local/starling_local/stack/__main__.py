@@ -5,8 +5,8 @@ from pathlib import Path
 
 from starling_local.instance import Instance
 from starling_local.java import find_java
-from starling_local.stack.process import end_with_parent
-from starling_local.stack.supervisor import AlreadyRunningError, Supervisor
+from starling_local.stack.supervision.process import end_with_parent
+from starling_local.stack.supervision.supervisor import AlreadyRunningError, Supervisor
 from starling_local.stack.wiring import runnable_parts
 
 

@@ -11,7 +11,7 @@ from starling_local.java import find_java
 from starling_local.runtime import BUNDLES, fetch
 from starling_local.runtime.fetching import default_runtime_dir
 from starling_local.stack.launch import running_report, tail
-from starling_local.stack.services import Host, job_env
+from starling_local.stack.parts.services import Host, job_env
 
 
 class JobFailed(UserError):

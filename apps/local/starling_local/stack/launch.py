@@ -12,7 +12,7 @@ import psutil
 
 from starling_local.errors import UserError
 from starling_local.instance import Instance, NoInstanceError, PartReport, Report
-from starling_local.stack.process import Identity, is_alive, marked_processes, wait_gone
+from starling_local.stack.supervision.process import Identity, is_alive, marked_processes, wait_gone
 
 _POLL_SECONDS = 0.1
 _ORPHAN_GRACE_SECONDS = 20.0

@@ -8,11 +8,11 @@ from starling_local.instance import Options
 from starling_local.java import Java
 from starling_local.runtime import BUNDLES, fetch
 from starling_local.runtime.fetching import default_runtime_dir
-from starling_local.stack.jvm_cassandra import cassandra_part
-from starling_local.stack.jvm_kafka import kafka_part
-from starling_local.stack.jvm_registry import registry_part
-from starling_local.stack.parts import Part, start_order, with_dependencies
-from starling_local.stack.services import Host, service_parts
+from starling_local.stack.parts.jvm_cassandra import cassandra_part
+from starling_local.stack.parts.jvm_kafka import kafka_part
+from starling_local.stack.parts.jvm_registry import registry_part
+from starling_local.stack.parts.part import Part, start_order, with_dependencies
+from starling_local.stack.parts.services import Host, service_parts
 
 _PARTS_OF_BUNDLE = {"spark": {"spark", "lake", "views"}, "iceberg": {"lake"}}
 """Bundle → the parts that need it, where the names differ."""

@@ -7,7 +7,7 @@ answers while the broker is down, which the fault tests need.
 from pathlib import Path
 
 from starling_local.ports import HOST, Ports
-from starling_local.stack.parts import HttpProbe, Part
+from starling_local.stack.parts.part import HttpProbe, Part
 
 
 def registry_part(data_dir: Path, runner: Path, ports: Ports, java: str) -> Part:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from starling_local.instance import Options
 from starling_local.ports import HOST, Ports
-from starling_local.stack.jvm_registry import registry_url
-from starling_local.stack.parts import ExitProbe, HttpProbe, Part
+from starling_local.stack.parts.jvm_registry import registry_url
+from starling_local.stack.parts.part import ExitProbe, HttpProbe, Part
 
 WRITE_KEY = "local-write-key"
 API_TOKEN = "local-admin-token"  # noqa: S105 - a documented constant of the local stack

@@ -17,7 +17,8 @@ from types import FrameType
 import psutil
 
 from starling_local.instance import Instance, Options, PartReport, Report
-from starling_local.stack.life import (
+from starling_local.stack.parts.part import Part
+from starling_local.stack.supervision.life import (
     CHECK_INTERVAL_SECONDS,
     RUNNING,
     SILENT_GRACE_SECONDS,
@@ -33,10 +34,9 @@ from starling_local.stack.life import (
     started,
     waited,
 )
-from starling_local.stack.liveness import LivenessCheck
-from starling_local.stack.parts import Part
-from starling_local.stack.probes import is_ready
-from starling_local.stack.process import MARK, Identity, identify, kill_group, spawn, terminate, wait_gone
+from starling_local.stack.supervision.liveness import LivenessCheck
+from starling_local.stack.supervision.probes import is_ready
+from starling_local.stack.supervision.process import MARK, Identity, identify, kill_group, spawn, terminate, wait_gone
 
 _TICK_SECONDS = 0.1
 _LOG_CHECK_SECONDS = 5.0

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from starling_local.ports import HOST, Ports
-from starling_local.stack.parts import KafkaProbe, Part, Preparation
+from starling_local.stack.parts.part import KafkaProbe, Part, Preparation
 
 _PROPERTIES = """\
 process.roles=broker,controller

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from starling_local.ports import HOST, Ports
-from starling_local.stack.parts import CqlProbe, Part
+from starling_local.stack.parts.part import CqlProbe, Part
 
 _YAML = """\
 cluster_name: starling

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from starling_local.stack.parts import CqlProbe, ExitProbe, HttpProbe, KafkaProbe, Probe
+from starling_local.stack.parts.part import CqlProbe, ExitProbe, HttpProbe, KafkaProbe, Probe
 
 _TIMEOUT_SECONDS = 1.0
 

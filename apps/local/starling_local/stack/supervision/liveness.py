@@ -14,8 +14,8 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
-from starling_local.stack.parts import CqlProbe, HttpProbe, KafkaProbe, Probe
-from starling_local.stack.probes import CQL_OPTIONS
+from starling_local.stack.parts.part import CqlProbe, HttpProbe, KafkaProbe, Probe
+from starling_local.stack.supervision.probes import CQL_OPTIONS
 
 _READ_BYTES: Final = 65_536
 
