@@ -30,10 +30,10 @@ from starling_common.settings import Clock, Http, Kafka, SchemaRegistry
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import FieldReader, Registry
 from starling_local.runtime import runtime_jars
-from starling_spark.jobs.profiles.definitions import Definition
-from starling_spark.jobs.profiles.matches import EVENT_FIELDS
-from starling_spark.jobs.profiles.queries import Batch, Observers, QueryOptions, TraitQuery
-from starling_spark.jobs.profiles.transform import Job, Topics
+from starling_spark.jobs.profiles.definitions.in_force import Definition
+from starling_spark.jobs.profiles.fold.matches import EVENT_FIELDS
+from starling_spark.jobs.profiles.query.queries import Batch, Observers, QueryOptions, TraitQuery
+from starling_spark.jobs.profiles.query.transform import Job, Topics
 from starling_spark.kafka.codec import Wire, collect_rarely, topic_schemas
 from starling_spark.kafka.sources import kafka_records
 from starling_spark.session.query_metrics import QueryMetrics

@@ -92,6 +92,12 @@ def test_imports_go_one_way() -> None:
         pytest.param(
             "apps/local/starling_local/stack/parts", "import starling_local.stack.supervision", "embedded stack: jobs", id="stack"
         ),
+        pytest.param(
+            "spark/starling_spark/jobs/profiles/fold",
+            "import starling_spark.jobs.profiles.query",
+            "Computed traits on Spark",
+            id="profiles",
+        ),
         # next
     ],
 )

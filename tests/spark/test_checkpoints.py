@@ -17,10 +17,11 @@ from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
 from starling_spark.jobs.lake import job as lake_job
 from starling_spark.jobs.lake.batches import LakeWriter, Source
-from starling_spark.jobs.profiles import queries, traits
-from starling_spark.jobs.profiles.definitions import Definition
-from starling_spark.jobs.profiles.queries import Observers, QueryOptions, TraitQuery
-from starling_spark.jobs.profiles.transform import Job, Topics
+from starling_spark.jobs.profiles.definitions.in_force import Definition
+from starling_spark.jobs.profiles.fold import traits
+from starling_spark.jobs.profiles.query import queries
+from starling_spark.jobs.profiles.query.queries import Observers, QueryOptions, TraitQuery
+from starling_spark.jobs.profiles.query.transform import Job, Topics
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.tables import TABLES, renamed

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from starling_common.settings import Clock
-from starling_spark.jobs.profiles.definitions import Definition
-from starling_spark.jobs.profiles.transform import Job, Topics, computed_traits
+from starling_spark.jobs.profiles.definitions.in_force import Definition
+from starling_spark.jobs.profiles.query.transform import Job, Topics, computed_traits
 from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.sources import RECORDS
 from starling_spark.session.spark import JarMissing, open_session

@@ -14,7 +14,7 @@ from starling_spark.session.worker_daemon import without_archives
 
 def test_a_worker_begins_with_all_libraries_read_and_never_looks_into_archives(spark: SparkSession) -> None:
     def published(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        read = {"pandas", "starling_spark.jobs.profiles.transform"} <= sys.modules.keys()
+        read = {"pandas", "starling_spark.jobs.profiles.query.transform"} <= sys.modules.keys()
         for _ in batches:
             pass
         archives = [place for place in sys.path_importer_cache if "pyspark" in place and (".zip" in place or ".jar" in place)]

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-_PRELOADED: Final = ("pandas", "pyarrow", "starling_spark.kafka.decoding", "starling_spark.jobs.profiles.transform")
+_PRELOADED: Final = ("pandas", "pyarrow", "starling_spark.kafka.decoding", "starling_spark.jobs.profiles.query.transform")
 """The modules that take long to import; the workers import the other modules of a job."""
 
 

@@ -33,9 +33,9 @@ from starling_segmenter.agents import Segmenter, describe
 from starling_segmenter.counts import Counts
 from starling_segmenter.records.formats import build_formats
 from starling_segmenter.switching.definition_log import DefinitionLog
-from starling_spark.jobs.profiles import transform as profiles
-from starling_spark.jobs.profiles.definitions import Definition
-from starling_spark.jobs.profiles.matches import ChunkBuilder
+from starling_spark.jobs.profiles.definitions.in_force import Definition
+from starling_spark.jobs.profiles.fold.matches import ChunkBuilder
+from starling_spark.jobs.profiles.query import transform as profiles
 from starling_spark.kafka import dead_letters as spark_letters
 from starling_spark.kafka.codec import Refusal, TopicSchema, Wire
 from starling_spark.kafka.decoding import Reading, row_reader

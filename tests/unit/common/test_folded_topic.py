@@ -23,8 +23,8 @@ from starling_rules.definitions import Definitions as Segments
 from starling_rules.definitions import fold as fold_segment
 from starling_segmenter.switching.definition_log import DefinitionLog
 from starling_segmenter.switching.definition_log import fold_topic as fold_log
-from starling_spark.jobs.profiles.definitions import Definitions as Traits
-from starling_spark.jobs.profiles.definitions import fold_definition
+from starling_spark.jobs.profiles.definitions.in_force import Definitions as Traits
+from starling_spark.jobs.profiles.definitions.in_force import fold_definition
 from tests.unit.delivery.making import definition
 
 DEFINITION = Codec("DefinitionChanged", 1, lambda _: "")

@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from starling_spark.jobs.profiles.definitions import Definition, Trait, read_definitions
-from starling_spark.jobs.profiles.folding import Chunk, Clock, Computed, PartitionFold, Unfoldable, UserHits
-from starling_spark.jobs.profiles.matches import Event
-from starling_spark.jobs.profiles.plans import compile_traits
-from starling_spark.jobs.profiles.wheel import Slot
+from starling_spark.jobs.profiles.definitions.in_force import Definition, Trait, read_definitions
+from starling_spark.jobs.profiles.definitions.plans import compile_traits
+from starling_spark.jobs.profiles.fold.folding import Chunk, Clock, Computed, PartitionFold, Unfoldable, UserHits
+from starling_spark.jobs.profiles.fold.matches import Event
+from starling_spark.jobs.profiles.fold.wheel import Slot
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000

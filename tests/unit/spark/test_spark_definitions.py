@@ -7,9 +7,9 @@ import pytest
 
 from starling_segments import Measure
 from starling_segments.language.tree import Calendar
-from starling_spark.jobs.profiles.definitions import Definition, Definitions, fingerprint, read_definitions
-from starling_spark.jobs.profiles.matches import BadEvent, Event
-from starling_spark.jobs.profiles.plans import compile_traits
+from starling_spark.jobs.profiles.definitions.in_force import Definition, Definitions, fingerprint, read_definitions
+from starling_spark.jobs.profiles.definitions.plans import compile_traits
+from starling_spark.jobs.profiles.fold.matches import BadEvent, Event
 from starling_spark.kafka.groups import end_offsets
 from tests.unit.spark.keeping import defined, event, traits
 

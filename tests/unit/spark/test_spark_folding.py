@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from starling_spark.jobs.profiles import folding
-from starling_spark.jobs.profiles.folding import Chunk
+from starling_spark.jobs.profiles.fold import folding
+from starling_spark.jobs.profiles.fold.folding import Chunk
 from tests.unit.spark.keeping import DAY_MS, ORDERS, START_MS, Partition, defined, event, values
 
 SPENT_30D = {"event": "Order Completed", "measure": {"sum": "revenue"}, "within": "30d"}

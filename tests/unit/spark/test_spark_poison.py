@@ -17,11 +17,12 @@ from starling_common.failpoints import Raising
 from starling_common.settings import Clock
 from starling_common.wire import RegistryUnavailable
 from starling_segments.measures import MeasurePlan
-from starling_spark.jobs.profiles import folding, transform
-from starling_spark.jobs.profiles.folding import Chunk, Computed, PartitionFold, Refusal, Unfoldable
-from starling_spark.jobs.profiles.matches import ChunkBuilder, RecordDecoders
-from starling_spark.jobs.profiles.outputs import computed_encoder, unpack
-from starling_spark.jobs.profiles.plans import compile_traits
+from starling_spark.jobs.profiles.definitions.plans import compile_traits
+from starling_spark.jobs.profiles.fold import folding
+from starling_spark.jobs.profiles.fold.folding import Chunk, Computed, PartitionFold, Refusal, Unfoldable
+from starling_spark.jobs.profiles.fold.matches import ChunkBuilder, RecordDecoders
+from starling_spark.jobs.profiles.fold.outputs import computed_encoder, unpack
+from starling_spark.jobs.profiles.query import transform
 from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.decoding import REFUSED, Reading, _decoder
 from starling_spark.kafka.sources import RECORDS, Raw

@@ -9,10 +9,10 @@ import pytest
 
 from starling_common.settings import Clock
 from starling_common.wire import DecodeError
-from starling_spark.jobs.profiles.folding import Computed, Refusal
-from starling_spark.jobs.profiles.matches import ChunkBuilder, RecordDecoders
-from starling_spark.jobs.profiles.outputs import RECORDS_PER_PACK, OutputBatches, computed_encoder, unpack
-from starling_spark.jobs.profiles.plans import compile_traits
+from starling_spark.jobs.profiles.definitions.plans import compile_traits
+from starling_spark.jobs.profiles.fold.folding import Computed, Refusal
+from starling_spark.jobs.profiles.fold.matches import ChunkBuilder, RecordDecoders
+from starling_spark.jobs.profiles.fold.outputs import RECORDS_PER_PACK, OutputBatches, computed_encoder, unpack
 from starling_spark.kafka.codec import TopicSchema, Wire
 from starling_spark.kafka.sources import Raw
 from tests.unit.spark.keeping import ORDERS, START_MS, defined, traits

@@ -12,8 +12,8 @@ from starling_common.outcome import Refused
 from starling_common.values import split_key
 from starling_items.computed import fold_computed
 from starling_items.profile import Profile
-from starling_spark.jobs.profiles.definitions import Definitions
-from starling_spark.jobs.profiles.folding import Computed
+from starling_spark.jobs.profiles.definitions.in_force import Definitions
+from starling_spark.jobs.profiles.fold.folding import Computed
 from tests.unit.spark.evaluator import Evaluator
 from tests.unit.spark.keeping import DAY_MS, START_MS, Partition
 

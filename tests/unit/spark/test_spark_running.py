@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from prometheus_client import CollectorRegistry, generate_latest
 
 from starling_common.telemetry.metrics import Metrics
-from starling_spark.jobs.profiles.positions import GroupPositions
+from starling_spark.jobs.profiles.query.positions import GroupPositions
 from starling_spark.jobs.views.job import batch_completed, observed_times
 from starling_spark.kafka.groups import end_offsets
 from starling_spark.session.query_metrics import QueryMetrics, watermark_lag_seconds

@@ -2,7 +2,7 @@
 
 import random
 
-from starling_spark.jobs.profiles.wheel import Slot, reached, slot_for
+from starling_spark.jobs.profiles.fold.wheel import Slot, reached, slot_for
 
 YEAR_MS = 365 * 86_400_000
 

@@ -16,12 +16,12 @@ from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
-from starling_spark.jobs.profiles.catalogue import TraitCatalogue
-from starling_spark.jobs.profiles.definitions import Definition, read_definitions
-from starling_spark.jobs.profiles.positions import GroupPositions
-from starling_spark.jobs.profiles.published import Published
-from starling_spark.jobs.profiles.queries import Batch, Observers, QueryOptions, TraitQuery
-from starling_spark.jobs.profiles.transform import Job
+from starling_spark.jobs.profiles.definitions.catalogue import TraitCatalogue
+from starling_spark.jobs.profiles.definitions.in_force import Definition, read_definitions
+from starling_spark.jobs.profiles.query.positions import GroupPositions
+from starling_spark.jobs.profiles.query.published import Published
+from starling_spark.jobs.profiles.query.queries import Batch, Observers, QueryOptions, TraitQuery
+from starling_spark.jobs.profiles.query.transform import Job
 from starling_spark.kafka.groups import Ends
 from starling_spark.session.query_metrics import QueryMetrics, count_refused
 from starling_spark.session.running import Stall, completed_tasks, driver_turns

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
-from starling_spark.jobs.profiles.catalogue import TraitCatalogue
+from starling_spark.jobs.profiles.definitions.catalogue import TraitCatalogue
 from starling_spark.jobs.profiles.job import ProfilesDependencies, ProfilesJob
-from starling_spark.jobs.profiles.positions import GroupPositions
-from starling_spark.jobs.profiles.published import Published
-from starling_spark.jobs.profiles.queries import QueryOptions
+from starling_spark.jobs.profiles.query.positions import GroupPositions
+from starling_spark.jobs.profiles.query.published import Published
+from starling_spark.jobs.profiles.query.queries import QueryOptions
+from starling_spark.jobs.profiles.query.transform import Job, Topics
 from starling_spark.jobs.profiles.settings import ProfilesSettings
-from starling_spark.jobs.profiles.transform import Job, Topics
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.kafka.groups import GroupOffsets
 from starling_spark.session.spark import open_session

@@ -13,10 +13,10 @@ from starling_common.failpoints import Raising
 from starling_common.failures import is_of_installation, poison
 from starling_common.outcome import Refused
 from starling_common.values import split_key
-from starling_spark.jobs.profiles.definitions import Trait
-from starling_spark.jobs.profiles.plans import TraitPlan
-from starling_spark.jobs.profiles.traits import UserTraits, Value, changed_values, decode_user, encode_user, mark_due
-from starling_spark.jobs.profiles.wheel import Slot, reached, slot_for
+from starling_spark.jobs.profiles.definitions.in_force import Trait
+from starling_spark.jobs.profiles.definitions.plans import TraitPlan
+from starling_spark.jobs.profiles.fold.traits import UserTraits, Value, changed_values, decode_user, encode_user, mark_due
+from starling_spark.jobs.profiles.fold.wheel import Slot, reached, slot_for
 
 MAX_USERS_IN_MEMORY = 20_000
 """States in memory while one partition's batch is folded, and those of one chunk; a backlog of millions is folded in passes."""

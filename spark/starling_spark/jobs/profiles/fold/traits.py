@@ -12,7 +12,7 @@ import msgspec
 from starling_common.failures import is_of_installation
 from starling_segments import UserState, dec_hook, enc_hook
 from starling_segments.measures import CompiledMeasure
-from starling_spark.jobs.profiles.plans import TraitPlan
+from starling_spark.jobs.profiles.definitions.plans import TraitPlan
 
 FORMAT: Final = 3
 """Version of the state format, part of the checkpoint's name. A new version starts a new checkpoint, which publishes every value

@@ -3,7 +3,7 @@
 from starling_common.kafka.folded_topic import FoldedTopic
 from starling_common.records.definitions import definitions_fold
 from starling_common.wire import Codec
-from starling_spark.jobs.profiles.definitions import Definition, Definitions, fold_definition
+from starling_spark.jobs.profiles.definitions.in_force import Definition, Definitions, fold_definition
 
 
 class TraitCatalogue(FoldedTopic[Definitions]):

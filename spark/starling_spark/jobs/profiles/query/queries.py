@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from starling_common.settings import Clock
-from starling_spark.jobs.profiles.definitions import fingerprint
-from starling_spark.jobs.profiles.published import Spans
-from starling_spark.jobs.profiles.traits import FORMAT
-from starling_spark.jobs.profiles.transform import STAGE, Job, computed_traits, published_users
+from starling_spark.jobs.profiles.definitions.in_force import fingerprint
+from starling_spark.jobs.profiles.fold.traits import FORMAT
+from starling_spark.jobs.profiles.query.published import Spans
+from starling_spark.jobs.profiles.query.transform import STAGE, Job, computed_traits, published_users
 from starling_spark.kafka.groups import Ends, end_offsets
 from starling_spark.kafka.sinks import publish
 from starling_spark.kafka.sources import heartbeats, kafka_records, kafka_spans

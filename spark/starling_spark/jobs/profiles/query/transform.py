@@ -22,12 +22,12 @@ from starling_common.settings import Clock as ClockMode
 from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import FieldReader
 from starling_spark.failpoints import raising, raising_before
-from starling_spark.jobs.profiles.definitions import Definition, read_definitions
-from starling_spark.jobs.profiles.folding import Chunk, Clock, Computed, PartitionFold, Refusal, Unfoldable, decode_chunk
-from starling_spark.jobs.profiles.matches import EVENT_FIELDS, ChunkBuilder, RecordDecoders
-from starling_spark.jobs.profiles.outputs import OutputBatches, computed_encoder, unpack
-from starling_spark.jobs.profiles.plans import TraitPlan, compile_traits
-from starling_spark.jobs.profiles.wheel import Slot
+from starling_spark.jobs.profiles.definitions.in_force import Definition, read_definitions
+from starling_spark.jobs.profiles.definitions.plans import TraitPlan, compile_traits
+from starling_spark.jobs.profiles.fold.folding import Chunk, Clock, Computed, PartitionFold, Refusal, Unfoldable, decode_chunk
+from starling_spark.jobs.profiles.fold.matches import EVENT_FIELDS, ChunkBuilder, RecordDecoders
+from starling_spark.jobs.profiles.fold.outputs import OutputBatches, computed_encoder, unpack
+from starling_spark.jobs.profiles.fold.wheel import Slot
 from starling_spark.kafka.codec import Wire, collect_rarely
 from starling_spark.kafka.dead_letters import letter
 from starling_spark.kafka.refused_headers import HeaderReader

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from starling_segments import MeasurePlan, compile_measures
 from starling_segments.measures import CompiledMeasure
-from starling_spark.jobs.profiles.definitions import Trait
+from starling_spark.jobs.profiles.definitions.in_force import Trait
 
 
 @dataclass(frozen=True, slots=True)

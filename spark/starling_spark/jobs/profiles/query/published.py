@@ -6,7 +6,7 @@ from confluent_kafka import Message
 
 from starling_common.kafka.topic_range import range_consumer, read_range, spans
 from starling_common.wire import Codec, DecodeError
-from starling_spark.jobs.profiles.transform import Topics
+from starling_spark.jobs.profiles.query.transform import Topics
 
 Spans = Mapping[tuple[str, int], tuple[int, int]]
 """(topic, partition) -> the first offset, and the one after the last."""

@@ -1,0 +1,1 @@
+"""The computed traits in force, and their plans."""
