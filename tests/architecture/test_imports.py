@@ -98,6 +98,15 @@ def test_imports_go_one_way() -> None:
             "Computed traits on Spark",
             id="profiles",
         ),
+        pytest.param(
+            "spark/starling_spark/jobs/replay/fold", "import starling_spark.jobs.replay.job", "Replay on Spark", id="replay"
+        ),
+        pytest.param(
+            "spark/starling_spark/jobs/reprocess/fold",
+            "import starling_spark.jobs.reprocess.context",
+            "Reprocessing on Spark",
+            id="reprocess",
+        ),
         # next
     ],
 )

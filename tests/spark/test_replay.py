@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from starling_common.settings import Clock
 from starling_spark.history.memberships import PAIR
 from starling_spark.history.past import of_users, reached, timed
-from starling_spark.jobs.replay.comparing import differences, table
+from starling_spark.jobs.replay.comparison.memberships import differences, table
+from starling_spark.jobs.replay.fold.states import states
 from starling_spark.jobs.replay.manifest import segments, setting
-from starling_spark.jobs.replay.states import states
 from tests.spark.history import BUY, DAY_MS, History, at, happened
 from tests.unit.segmenter.segmenting import NOW_MICROS
 

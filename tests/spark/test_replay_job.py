@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from starling_common.kafka.topics import BEHAVIOUR, MEMBERSHIP, PROFILE, SEGMENT_DEFINITIONS
 from starling_common.settings import Clock, Kafka, SchemaRegistry
-from starling_spark.jobs.replay.diff import diff, diff_profiles
+from starling_spark.jobs.replay.comparison.diff import diff, diff_profiles
 from starling_spark.jobs.replay.job import ReplayNotFound, read_manifest, replay
 from starling_spark.jobs.replay.place import TOPICS, ReplayContext
 from starling_spark.jobs.replay.settings import ReplaySettings

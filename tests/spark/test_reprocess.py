@@ -10,9 +10,9 @@ from starling_common.kafka.topics import INGEST_TOPICS
 from starling_common.settings import Clock
 from starling_items.enrich import Product
 from starling_spark.jobs.lake.transform import columns, read, refused, rows
-from starling_spark.jobs.reprocess import raw
-from starling_spark.jobs.reprocess.folding import Making
-from starling_spark.jobs.reprocess.results import results, with_instants
+from starling_spark.jobs.reprocess.fold import raw
+from starling_spark.jobs.reprocess.fold.folding import Making
+from starling_spark.jobs.reprocess.fold.results import results, with_instants
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.kafka.sources import RECORDS
 from starling_spark.lakehouse.tables import ORIGIN, TABLES, LakeTable

@@ -18,7 +18,7 @@ from starling_spark.history.past import corrected_rows
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.jobs.reprocess import commands, job
 from starling_spark.jobs.reprocess.context import RunContext, Tables
-from starling_spark.jobs.reprocess.folding import Making
+from starling_spark.jobs.reprocess.fold.folding import Making
 from starling_spark.jobs.reprocess.job import NotAllowed, ReprocessingNotFound, begun, reprocess, switched
 from starling_spark.jobs.reprocess.plan import Plan
 from starling_spark.jobs.reprocess.settings import ReprocessSettings

@@ -6,11 +6,11 @@ import sys
 
 from starling_common.telemetry.logs import configure_logs
 from starling_common.time.instants import format_instant, parse_instant
-from starling_spark.jobs.replay.comparing import table
-from starling_spark.jobs.replay.diff import diff, diff_profiles
+from starling_spark.jobs.replay.comparison.diff import diff, diff_profiles
+from starling_spark.jobs.replay.comparison.memberships import table
+from starling_spark.jobs.replay.comparison.profiles import line
 from starling_spark.jobs.replay.job import InTheFuture, ReplayNotFound, replay
 from starling_spark.jobs.replay.place import ReplayContext
-from starling_spark.jobs.replay.profiles import line
 from starling_spark.jobs.replay.settings import ReplaySettings
 from starling_spark.jobs.replay.wiring import opened
 

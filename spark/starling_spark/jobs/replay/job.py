@@ -12,10 +12,10 @@ from starling_common.telemetry.logs import log
 from starling_common.time.instants import format_instant, wall_clock_ms
 from starling_spark.history.past import of_users, reached, timed
 from starling_spark.history.refused import RefusedRecords
+from starling_spark.jobs.replay.fold.states import states
 from starling_spark.jobs.replay.manifest import Manifest, segments, setting
 from starling_spark.jobs.replay.place import ReplayContext
 from starling_spark.jobs.replay.reading import all_past
-from starling_spark.jobs.replay.states import states
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.kafka.sources import kafka_past
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from starling_spark.history.past import Reached
-from starling_spark.jobs.replay.folding import InForce
-from starling_spark.jobs.replay.setting import Setting
+from starling_spark.jobs.replay.fold.folding import InForce
+from starling_spark.jobs.replay.fold.setting import Setting
 
 
 class SegmentReplayed(msgspec.Struct, frozen=True, kw_only=True):

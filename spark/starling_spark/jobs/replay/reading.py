@@ -7,15 +7,18 @@ from typing import Final
 
 from pyspark.sql import DataFrame, types
 
+from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.telemetry.logs import log
 from starling_spark.history.past import FIELDS, corrected_rows, lake_rows, past_rows
 from starling_spark.jobs.replay.place import ReplayContext
-from starling_spark.jobs.replay.profiles import CARRIED
 from starling_spark.kafka.columns import columns_of
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.kafka.groups import GroupOffsets
 from starling_spark.kafka.sources import kafka_past
 from starling_spark.lakehouse.in_force import EVENT_TABLES, PAST_TABLES, EventRows, event_rows
+
+_CARRIED: Final[Mapping[str, tuple[str, ...]]] = {**FIELDS, BEHAVIOUR: (*FIELDS[BEHAVIOUR], "traits")}
+"""Topic -> fields to read, with the profile of every event."""
 
 _EARLIEST: Final = -2
 
@@ -27,7 +30,7 @@ def all_past(context: ReplayContext) -> DataFrame:
 
 def live_past(context: ReplayContext) -> DataFrame:
     """Return the records from the live event tables, with the profiles on events. Raises: as `all_past`."""
-    return reduce(DataFrame.unionByName, [_past_of(context, topic, CARRIED[topic], in_force=False) for topic in CARRIED])
+    return reduce(DataFrame.unionByName, [_past_of(context, topic, _CARRIED[topic], in_force=False) for topic in _CARRIED])
 
 
 def _past_of(context: ReplayContext, topic: str, fields: Sequence[str], *, in_force: bool) -> DataFrame:

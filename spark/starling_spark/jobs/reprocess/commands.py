@@ -7,7 +7,7 @@ from starling_common.time.instants import format_instant
 from starling_spark.jobs.reprocess.catalog import products_now
 from starling_spark.jobs.reprocess.comparing import difference, table
 from starling_spark.jobs.reprocess.context import RunContext, Tables
-from starling_spark.jobs.reprocess.folding import Making
+from starling_spark.jobs.reprocess.fold.folding import Making
 from starling_spark.jobs.reprocess.job import NotAllowed, ReprocessingNotFound, begun, planned, reprocess, switched
 from starling_spark.jobs.reprocess.plan import Catalog, Plan
 from starling_spark.jobs.reprocess.plan import table as plan_table

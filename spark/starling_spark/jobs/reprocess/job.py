@@ -15,12 +15,12 @@ from starling_common.kafka.topics import INGEST_TOPICS
 from starling_common.settings import Clock
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
-from starling_spark.jobs.reprocess import raw
 from starling_spark.jobs.reprocess.context import RunContext, Tables
-from starling_spark.jobs.reprocess.folding import Making
+from starling_spark.jobs.reprocess.fold import raw
+from starling_spark.jobs.reprocess.fold.folding import Making
+from starling_spark.jobs.reprocess.fold.results import Ask, origin_columns, results, with_instants
 from starling_spark.jobs.reprocess.plan import Catalog, Plan, cut_of, groups, rules_hash
 from starling_spark.jobs.reprocess.reach import first_missing
-from starling_spark.jobs.reprocess.results import Ask, origin_columns, results, with_instants
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.lakehouse import in_force
 from starling_spark.lakehouse.in_force import Corrected

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from starling_common.time.instants import format_instant
-from starling_spark.jobs.reprocess.folding import OUTCOMES
+from starling_spark.jobs.reprocess.fold.folding import OUTCOMES
 from starling_spark.text import aligned
 
 Catalog = Literal["then", "now"]

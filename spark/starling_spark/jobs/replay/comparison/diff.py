@@ -4,11 +4,11 @@ from starling_common.kafka.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_spark.history import feed
 from starling_spark.history.memberships import members, membership_changes, stays
 from starling_spark.history.past import timed
-from starling_spark.jobs.replay.comparing import Difference, differences
+from starling_spark.jobs.replay.comparison.memberships import Difference, differences
+from starling_spark.jobs.replay.comparison.profiles import ProfileDifferences, live_profiles, profile_differences
 from starling_spark.jobs.replay.job import read_manifest
 from starling_spark.jobs.replay.manifest import Manifest
 from starling_spark.jobs.replay.place import ReplayContext
-from starling_spark.jobs.replay.profiles import ProfileDifferences, live_profiles, profile_differences
 from starling_spark.jobs.replay.reading import live_past
 
 

@@ -18,8 +18,8 @@ from starling_common.wire import schema_text
 from starling_items.profile import Profile, decode_profile, encode_profile
 from starling_spark.failpoints import raising
 from starling_spark.isolation import IsolatedFold
-from starling_spark.jobs.reprocess.folding import Made, Making, event_time_ms, made_of, refused_row
-from starling_spark.jobs.reprocess.raw import PLACE, raw_columns
+from starling_spark.jobs.reprocess.fold.folding import Made, Making, event_time_ms, made_of, refused_row
+from starling_spark.jobs.reprocess.fold.raw import PLACE, raw_columns
 from starling_spark.kafka.codec import NO_ID, Wire
 from starling_spark.kafka.columns import columns_of, row_of
 from starling_spark.kafka.decoding import REFUSED

@@ -25,8 +25,8 @@ from starling_segments import (
     encode_state,
 )
 from starling_spark.history.refused import Refuse
-from starling_spark.jobs.replay.folding import InForce
-from starling_spark.jobs.replay.setting import Setting
+from starling_spark.jobs.replay.fold.folding import InForce
+from starling_spark.jobs.replay.fold.setting import Setting
 
 _TEXT: Final = types.StringType()
 USER_STATES: Final = types.StructType(

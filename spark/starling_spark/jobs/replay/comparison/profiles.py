@@ -16,9 +16,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from starling_common.kafka.topics import BEHAVIOUR, PROFILE
 from starling_spark.history.past import FIELDS, ORDER
 
-CARRIED: Final[Mapping[str, tuple[str, ...]]] = {**FIELDS, BEHAVIOUR: (*FIELDS[BEHAVIOUR], "traits")}
-"""Topic -> fields to read, with the profile of every event."""
-
 EXAMPLES: Final = 5
 _PERSON: Final = ("workspace", "user_id")
 _PROFILE: Final = ("traits", "anonymous_ids", "group_id")

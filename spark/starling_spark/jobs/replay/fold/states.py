@@ -23,9 +23,9 @@ from starling_spark.history.past import FIELDS
 from starling_spark.history.records import InputRecord, past_record
 from starling_spark.history.refused import Refuse
 from starling_spark.isolation import IsolatedFold
-from starling_spark.jobs.replay.accounts import USER_STATES, after_account_answers, depth, state_row, with_account_answers
-from starling_spark.jobs.replay.folding import InForce, apply, new_user
-from starling_spark.jobs.replay.setting import Setting
+from starling_spark.jobs.replay.fold.accounts import USER_STATES, after_account_answers, depth, state_row, with_account_answers
+from starling_spark.jobs.replay.fold.folding import InForce, apply, new_user
+from starling_spark.jobs.replay.fold.setting import Setting
 
 STATES: Final = types.StructType(
     [

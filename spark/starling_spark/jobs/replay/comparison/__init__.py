@@ -1,0 +1,1 @@
+"""A replay compared with the feed and with the profiles on events."""

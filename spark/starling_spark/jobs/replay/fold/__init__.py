@@ -1,0 +1,1 @@
+"""Past records to user states under the plan in force, in the Python workers of Spark."""

@@ -1,0 +1,1 @@
+"""The normalizer's inputs of a user in their order, and their results, in the Python workers of Spark."""
