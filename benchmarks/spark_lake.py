@@ -36,8 +36,8 @@ from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.kafka.sources import kafka_records, kafka_spans
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config
+from starling_spark.lakehouse.schema.tables import TABLES
 from starling_spark.lakehouse.settings import LakeSettings
-from starling_spark.lakehouse.tables import TABLES
 from starling_spark.session.spark import open_session
 
 EXECUTORS: Final = (1, 2)

@@ -107,6 +107,7 @@ def test_imports_go_one_way() -> None:
             "Reprocessing on Spark",
             id="reprocess",
         ),
+        pytest.param("spark/starling_spark/lakehouse/schema", "import starling_spark.lakehouse.iceberg", "The lake:", id="lake"),
         # next
     ],
 )

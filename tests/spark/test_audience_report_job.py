@@ -32,7 +32,7 @@ from starling_spark.jobs.audience_report.wiring import report_wire
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.kafka.sources import kafka_past
 from starling_spark.lakehouse.iceberg import Lake
-from starling_spark.lakehouse.tables import TABLES, renamed
+from starling_spark.lakehouse.schema.tables import TABLES, renamed
 from tests.conftest import Stack
 from tests.spark.conftest import spark_settings
 

@@ -24,7 +24,7 @@ from starling_spark.jobs.profiles.query.queries import Observers, QueryOptions, 
 from starling_spark.jobs.profiles.query.transform import Job, Topics
 from starling_spark.kafka.codec import topic_schemas
 from starling_spark.lakehouse.iceberg import Lake
-from starling_spark.lakehouse.tables import TABLES, renamed
+from starling_spark.lakehouse.schema.tables import TABLES, renamed
 from starling_spark.session.query_metrics import QueryMetrics
 from tests.conftest import Stack
 from tests.integration.spark.instance import PARTITIONS, RECORDS, Instance, wait_for

@@ -18,7 +18,7 @@ from starling_spark.kafka.sources import RECORDS
 from starling_spark.lakehouse.data_files import RecordsGone
 from starling_spark.lakehouse.iceberg import Lake, LakePositionLost
 from starling_spark.lakehouse.maintenance import Retention, maintain
-from starling_spark.lakehouse.tables import QUARANTINE, TABLES
+from starling_spark.lakehouse.schema.tables import QUARANTINE, TABLES
 
 USED = tuple(table for table in TABLES if table.name in {"ingest_items", "behaviour_events"})
 """Each table takes a second to make."""

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession, types
 
-from starling_spark.lakehouse.evolution import SchemaConflict, changes, merged
+from starling_spark.lakehouse.schema.evolution import SchemaConflict, changes, merged
 
 
 def struct(text: str) -> types.StructType:

@@ -15,7 +15,7 @@ from starling_spark.jobs.reprocess.fold.folding import Making
 from starling_spark.jobs.reprocess.fold.results import results, with_instants
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.kafka.sources import RECORDS
-from starling_spark.lakehouse.tables import ORIGIN, TABLES, LakeTable
+from starling_spark.lakehouse.schema.tables import ORIGIN, TABLES, LakeTable
 from tests.spark.received import WIRE, Past, lived
 
 TABLE = {one.name: one for one in TABLES}

@@ -25,7 +25,7 @@ from starling_spark.jobs.reprocess.settings import ReprocessSettings
 from starling_spark.kafka.sources import RECORDS
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.in_force import EVENT_TABLES, covered, event_rows
-from starling_spark.lakehouse.tables import TABLES
+from starling_spark.lakehouse.schema.tables import TABLES
 from tests.spark.conftest import lake_settings
 from tests.spark.received import WIRE, Past, lived, registry
 

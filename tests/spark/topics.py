@@ -14,7 +14,7 @@ from starling_common.wire import Registry
 from starling_spark.jobs.lake.batches import LakeWriter, Source
 from starling_spark.kafka.sources import kafka_past
 from starling_spark.lakehouse.iceberg import Lake
-from starling_spark.lakehouse.tables import TABLES, renamed
+from starling_spark.lakehouse.schema.tables import TABLES, renamed
 from tests.conftest import Stack
 from tests.unit.segmenter.segmenting import CODECS
 

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from starling_common.telemetry.metrics import Metrics
 from starling_spark.lakehouse.iceberg import Lake, iceberg_config, local_warehouse
 from starling_spark.lakehouse.maintenance import Retention, maintain
+from starling_spark.lakehouse.schema.tables import QUARANTINE, TABLES, LakeTable, renamed
 from starling_spark.lakehouse.settings import LakeSettings
-from starling_spark.lakehouse.tables import QUARANTINE, TABLES, LakeTable, renamed
 from starling_spark.lakehouse.warehouse_lock import locked_warehouse
 from starling_spark.session.spark import open_session
 

@@ -25,8 +25,8 @@ from starling_spark.failpoints import raising
 from starling_spark.kafka.codec import NO_ID, Refusal, collect_rarely
 from starling_spark.kafka.decoding import Reading, Row, arrays, read_each, row_reader
 from starling_spark.kafka.sources import RECORDS
-from starling_spark.lakehouse.layout import Layout
 from starling_spark.lakehouse.positions import Position, TopicPartition
+from starling_spark.lakehouse.schema.layout import Layout
 
 _FLUSH_BYTES: Final = 128 * 1024 * 1024
 """Rows that a task buffers for one table before it writes a file; bounds its memory for a micro-batch of any size."""

@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame, SparkSession, functions, types
 
 from starling_common.telemetry.logs import log
 from starling_spark.lakehouse.data_files import DataFile
-from starling_spark.lakehouse.evolution import changes, merged
-from starling_spark.lakehouse.layout import Layout, layout_of
 from starling_spark.lakehouse.positions import Position, from_text, to_text
+from starling_spark.lakehouse.schema.evolution import changes, merged
+from starling_spark.lakehouse.schema.layout import Layout, layout_of
+from starling_spark.lakehouse.schema.tables import PROPERTIES
 from starling_spark.lakehouse.settings import LakeSettings
-from starling_spark.lakehouse.tables import PROPERTIES
 
 CATALOG: Final = "lake"
 _OFFSETS: Final = "starling.offsets"

@@ -20,7 +20,7 @@ from starling_common.kafka.topics import BEHAVIOUR
 from starling_common.testing import Service, eventually, running
 from starling_common.wire import Codec, Registry
 from starling_local.runtime import runtime_jars
-from starling_spark.lakehouse.tables import TABLES
+from starling_spark.lakehouse.schema.tables import TABLES
 from tests.conftest import Stack
 from tests.integration.spark.iceberg_files import table_rows
 

@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from starling_spark.lakehouse.layout import PartitionBy, UnknownLayout, layout_of
+from starling_spark.lakehouse.schema.layout import PartitionBy, UnknownLayout, layout_of
 
 SCHEMA = json.dumps({
     "type": "struct",

@@ -17,7 +17,7 @@ from starling_spark.jobs.views.poison import FailedRecords, Spans, found_by_bise
 from starling_spark.kafka.codec import Refusal, Wire
 from starling_spark.kafka.decoding import Reading
 from starling_spark.lakehouse.data_files import Plan, Target, TaskResult, _Task, _Unwritten
-from starling_spark.lakehouse.layout import Layout
+from starling_spark.lakehouse.schema.layout import Layout
 
 TOPIC = "events"
 NUMBERS = st.dictionaries(st.integers(0, 3), st.tuples(st.integers(0, 20), st.integers(0, 12)), max_size=4)

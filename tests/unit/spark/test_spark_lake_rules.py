@@ -9,8 +9,8 @@ from google.protobuf import json_format
 from starling_common.wire import Item
 from starling_spark.kafka.codec import Refusal
 from starling_spark.lakehouse.iceberg import warehouse_uri
-from starling_spark.lakehouse.items import call_of, read_json, read_protobuf
 from starling_spark.lakehouse.positions import Span, after, from_text, is_in, partly_in, to_text
+from starling_spark.lakehouse.schema.items import call_of, read_json, read_protobuf
 from starling_spark.lakehouse.warehouse_lock import WarehouseInUse, locked_warehouse
 
 SPANS = {("t", 0): Span(5, 9, 4), ("t", 1): Span(0, 2, 2)}

@@ -18,8 +18,8 @@ from starling_spark.jobs.lake.by_rows import by_rows
 from starling_spark.jobs.lake.transform import columns
 from starling_spark.kafka.codec import newest_schemas
 from starling_spark.lakehouse.iceberg import Lake
-from starling_spark.lakehouse.opened import Opened
-from starling_spark.lakehouse.tables import QUARANTINE, QUARANTINE_COLUMNS, LakeTable
+from starling_spark.lakehouse.schema.opened import Opened
+from starling_spark.lakehouse.schema.tables import QUARANTINE, QUARANTINE_COLUMNS, LakeTable
 
 _QUARANTINE_BY = ("hours(origin_timestamp)", "origin_topic")
 

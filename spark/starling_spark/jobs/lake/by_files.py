@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 from starling_spark.jobs.lake.transform import reading
 from starling_spark.lakehouse.data_files import DataFile, Plan, Refused, Target, TaskResult, write_files, write_refused
 from starling_spark.lakehouse.iceberg import Lake
-from starling_spark.lakehouse.opened import Opened
 from starling_spark.lakehouse.positions import Position, TopicPartition
-from starling_spark.lakehouse.tables import QUARANTINE, LakeTable
+from starling_spark.lakehouse.schema.opened import Opened
+from starling_spark.lakehouse.schema.tables import QUARANTINE, LakeTable
 
 Counted: TypeAlias = Callable[[Mapping[str, int]], None]
 """Counts the records that a committed batch refused, by code."""

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, types
 from starling_spark.jobs.lake.by_files import Counted
 from starling_spark.jobs.lake.transform import beyond, read, refused, rows, spans
 from starling_spark.lakehouse.iceberg import Lake
-from starling_spark.lakehouse.opened import Opened
 from starling_spark.lakehouse.positions import Position, Span, TopicPartition, after, is_in, of_topics, partly_in
-from starling_spark.lakehouse.tables import QUARANTINE, LakeTable
+from starling_spark.lakehouse.schema.opened import Opened
+from starling_spark.lakehouse.schema.tables import QUARANTINE, LakeTable
 
 
 def by_rows(

@@ -9,8 +9,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from starling_common.telemetry.metrics import Metrics
 from starling_spark.jobs.lake.batches import LakeWriter
 from starling_spark.kafka.sources import kafka_records
+from starling_spark.lakehouse.schema.tables import LakeTable
 from starling_spark.lakehouse.settings import LakeSettings
-from starling_spark.lakehouse.tables import LakeTable
 
 CHECKPOINT = "lake-2"
 """A change of the query increments the number. The new checkpoint reads all records; the tables skip those that they contain."""

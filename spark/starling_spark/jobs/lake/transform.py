@@ -8,9 +8,9 @@ from pyspark.sql import Column, DataFrame, functions, types
 from starling_spark.kafka.codec import Wire
 from starling_spark.kafka.columns import columns_of
 from starling_spark.kafka.decoding import NOTHING, Reading, decoded
-from starling_spark.lakehouse.items import call_of
 from starling_spark.lakehouse.positions import Span, TopicPartition
-from starling_spark.lakehouse.tables import ORIGIN, QUARANTINE_COLUMNS, LakeTable
+from starling_spark.lakehouse.schema.items import call_of
+from starling_spark.lakehouse.schema.tables import ORIGIN, QUARANTINE_COLUMNS, LakeTable
 
 
 def columns(table: LakeTable, wire: Wire) -> types.StructType:

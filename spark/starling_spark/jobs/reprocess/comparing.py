@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, functions
 
 from starling_spark.lakehouse.in_force import covered
-from starling_spark.lakehouse.tables import ORIGIN
+from starling_spark.lakehouse.schema.tables import ORIGIN
 from starling_spark.text import aligned
 
 EXAMPLES: Final = 5

@@ -15,7 +15,7 @@ from starling_spark.kafka.codec import Wire
 from starling_spark.kafka.columns import columns_of
 from starling_spark.lakehouse.iceberg import Lake
 from starling_spark.lakehouse.positions import Position
-from starling_spark.lakehouse.tables import ORIGIN, PROPERTIES, QUARANTINE, QUARANTINE_COLUMNS, TABLES
+from starling_spark.lakehouse.schema.tables import ORIGIN, PROPERTIES, QUARANTINE, QUARANTINE_COLUMNS, TABLES
 
 CARRIED: Final = (*INGEST_TOPICS, BEHAVIOUR, PROFILE, PRODUCTS)
 """The topics whose values this job reads or writes."""

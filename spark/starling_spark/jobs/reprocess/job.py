@@ -24,7 +24,7 @@ from starling_spark.jobs.reprocess.reach import first_missing
 from starling_spark.kafka.decoding import Reading, decoded
 from starling_spark.lakehouse import in_force
 from starling_spark.lakehouse.in_force import Corrected
-from starling_spark.lakehouse.tables import QUARANTINE, QUARANTINE_COLUMNS
+from starling_spark.lakehouse.schema.tables import QUARANTINE, QUARANTINE_COLUMNS
 
 ITEMS, EVENTS, CHANGES = "ingest_items", "behaviour_events", "profile_changes"
 

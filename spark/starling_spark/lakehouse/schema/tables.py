@@ -10,7 +10,7 @@ from pyspark.sql import types
 from starling_common.kafka.topics import BEHAVIOUR, DELIVERY, INGEST_TOPICS, MEMBERSHIP, PROFILE
 from starling_spark.kafka.decoding import NOTHING
 from starling_spark.kafka.sources import RECORDS
-from starling_spark.lakehouse.items import CALL
+from starling_spark.lakehouse.schema.items import CALL
 
 ORIGIN: Final = types.StructType(
     [
