@@ -108,6 +108,9 @@ def test_imports_go_one_way() -> None:
             id="reprocess",
         ),
         pytest.param("spark/starling_spark/lakehouse/schema", "import starling_spark.lakehouse.iceberg", "The lake:", id="lake"),
+        pytest.param(
+            "libs/stream/starling_stream/state/flush", "import starling_stream.state.restore", "State of the stream", id="state"
+        ),
         # next
     ],
 )

@@ -11,7 +11,7 @@ from starling_common.settings import Clock
 from starling_common.wire import RegistryUnavailable
 from starling_stream.model.processor import Decoded, Service, Unit
 from starling_stream.model.settings import StreamSettings
-from starling_stream.state.restore import Restored, restore
+from starling_stream.state.restore.restore import Restored, restore
 from starling_stream.worker.run import run_service
 from tests.unit.stream.counting import Counted, Counter
 

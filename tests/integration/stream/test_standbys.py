@@ -15,8 +15,8 @@ from starling_stream.model.ports import NoFlusher
 from starling_stream.model.rows import META_KEY, NEVER, row_of
 from starling_stream.state.local_store import Origin, TaskStore, store_memory
 from starling_stream.state.metrics import Gauges
-from starling_stream.state.restore import Plan, apply_messages
-from starling_stream.state.standby import Standbys
+from starling_stream.state.restore.restore import Plan, apply_messages
+from starling_stream.state.restore.standby import Standbys
 from tests.integration.stream.rig import Rig, wait_until
 
 HEADER = b"\0\0\0\0\x07"
@@ -200,7 +200,7 @@ def test_a_copy_of_another_log_is_refused_and_the_others_continue(
 
 def test_a_failed_batch_is_retried(log: _Log, disk: _Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a disk that is full for a while: copies are optional, so the worker continues."""
-    monkeypatch.setattr("starling_stream.state.standby._RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("starling_stream.state.restore.standby._RETRY_SECONDS", 0.1)
     failures = 3
 
     def failing(*given: object) -> None:
@@ -210,7 +210,7 @@ def test_a_failed_batch_is_retried(log: _Log, disk: _Disk, monkeypatch: pytest.M
             raise OSError("no space left")
         apply_messages(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("starling_stream.state.standby.apply_messages", failing)
+    monkeypatch.setattr("starling_stream.state.restore.standby.apply_messages", failing)
     log.write(0, range(50))
     disk.wait_for(0)
     assert failures == 0
@@ -236,7 +236,7 @@ def _lags(disk: _Disk) -> dict[str, float]:
 
 
 def test_the_lag_of_each_copy_is_reported(log: _Log, disk: _Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("starling_stream.state.standby._REPORT_SECONDS", 0.1)
+    monkeypatch.setattr("starling_stream.state.restore.standby._REPORT_SECONDS", 0.1)
     for number in range(4):
         log.write(number, range(5))
     wait_until(lambda: _lags(disk) == {"0": 0, "1": 0, "2": 0, "3": 0}, "all copies", 60, details=lambda: str(_lags(disk)))

@@ -13,10 +13,10 @@ from starling_stream.model.failpoints import Failpoints
 from starling_stream.model.meta import TaskMeta, decode_meta
 from starling_stream.model.ports import Changed, Tail
 from starling_stream.model.rows import due_bytes, row_of
-from starling_stream.state.flusher import Flusher, FlusherDependencies, FlushSettings, LayoutChanged, rest_seconds
+from starling_stream.state.flush.flusher import Flusher, FlusherDependencies, FlushSettings, LayoutChanged, rest_seconds
+from starling_stream.state.flush.tracked import RebuildRequested
 from starling_stream.state.local_store import StoreMemory, TaskStore, store_memory
 from starling_stream.state.metrics import BackingStoreGauges
-from starling_stream.state.tracked import RebuildRequested
 from tests.contract.stream.memory_backing_store import MemoryBackingStore
 
 LOG = "log-id"

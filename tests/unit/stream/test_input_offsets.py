@@ -3,7 +3,7 @@
 import pytest
 
 from starling_stream.model.meta import TaskMeta, decode_meta, encode_meta
-from starling_stream.state.input_offsets import ACCEPTED, InputRange, accepted_offsets, checkpoint_offsets, misfits
+from starling_stream.state.restore.input_offsets import ACCEPTED, InputRange, accepted_offsets, checkpoint_offsets, misfits
 
 STATES = TaskMeta(9, 0, b"", {"a": 50})
 OLDER = TaskMeta(9)

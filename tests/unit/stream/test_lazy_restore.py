@@ -20,9 +20,9 @@ from starling_stream.model.meta import TaskMeta
 from starling_stream.model.ports import Changed, PartialView
 from starling_stream.model.records import ReadRecord
 from starling_stream.model.rows import FIRST_MS, due_bytes, row_due, row_of
-from starling_stream.state.lazy_restore import BackingCopy, BackingStoreLost, LazyRestore, LazyRestoreDependencies
 from starling_stream.state.local_store import StoreMemory, TaskStore, store_memory
 from starling_stream.state.metrics import BackingStoreGauges
+from starling_stream.state.restore.lazy_restore import BackingCopy, BackingStoreLost, LazyRestore, LazyRestoreDependencies
 from tests.contract.stream.memory_backing_store import MemoryBackingStore
 from tests.unit.stream.counting import Counted, Counter, counting, event
 

@@ -3,7 +3,7 @@
 import pytest
 
 from starling_stream.model.backing_store import Checkpoint
-from starling_stream.state.restore_point import Base, Choice, OnDisk, Span, choose_base
+from starling_stream.state.restore.restore_point import Base, Choice, OnDisk, Span, choose_base
 
 SPAN = Span(0, 10_000)
 BOUND = 1_000

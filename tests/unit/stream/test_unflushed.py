@@ -2,7 +2,7 @@
 
 from starling_stream.model.ports import Changed
 from starling_stream.model.rows import due_bytes, row_of
-from starling_stream.state.unflushed import Taken, Unflushed, writes_of
+from starling_stream.state.flush.unflushed import Taken, Unflushed, writes_of
 
 MINUTE = 60_000
 

@@ -16,7 +16,7 @@ from starling_stream.model.backing_store import PartitionCopy, StageLayout, buck
 from starling_stream.model.rows import due_ms, row_due, row_version
 from starling_stream.state.cassandra import CassandraBackingStore
 from starling_stream.state.local_store import TaskStore, store_memory
-from starling_stream.state.restore import changelog_records
+from starling_stream.state.restore.restore import changelog_records
 
 _MEMORY_BYTES: Final = 32 * 1024 * 1024
 

@@ -12,8 +12,8 @@ from starling_common.retries import retrying
 from starling_common.wire import Registry
 from starling_stream.model.meta import TaskMeta, decode_meta
 from starling_stream.model.rows import META_KEY
-from starling_stream.state.input_offsets import ACCEPTED, InputRange, accepted_offsets, checkpoint_offsets
-from starling_stream.state.restore import input_ranges
+from starling_stream.state.restore.input_offsets import ACCEPTED, InputRange, accepted_offsets, checkpoint_offsets
+from starling_stream.state.restore.restore import input_ranges
 
 _SECONDS: Final = 30.0
 _FIRST_LOOK: Final = 1_000

@@ -21,12 +21,12 @@ from starling_stream.model.ports import StateFlusher
 from starling_stream.model.processor import Inbound, S, Service
 from starling_stream.model.records import RawRecord
 from starling_stream.state.failures import StoredFailures
-from starling_stream.state.lazy_restore import LazyRestore
 from starling_stream.state.local_store import StoreMemory, TaskStore
 from starling_stream.state.metrics import Gauges
 from starling_stream.state.orphaned import delete, set_aside, stores_in
-from starling_stream.state.restore import Interrupted, Plan, Restored, read_range, restore
-from starling_stream.state.standby import Standbys
+from starling_stream.state.restore.lazy_restore import LazyRestore
+from starling_stream.state.restore.restore import Interrupted, Plan, Restored, read_range, restore
+from starling_stream.state.restore.standby import Standbys
 
 _RESTORES: Final = 4
 """Concurrent restores: a short one mostly waits for the broker."""

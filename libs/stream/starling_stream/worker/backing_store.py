@@ -8,9 +8,9 @@ from starling_common.cassandra.database import Database
 from starling_stream.model.ports import NoFlusher, StateFlusher
 from starling_stream.model.settings import StreamSettings
 from starling_stream.state.cassandra import CassandraBackingStore
-from starling_stream.state.flusher import Flusher, FlusherDependencies, FlushSettings
-from starling_stream.state.lazy_restore import BackingCopy, LazyRestore, LazyRestoreDependencies
-from starling_stream.state.restore import Restored
+from starling_stream.state.flush.flusher import Flusher, FlusherDependencies, FlushSettings
+from starling_stream.state.restore.lazy_restore import BackingCopy, LazyRestore, LazyRestoreDependencies
+from starling_stream.state.restore.restore import Restored
 from starling_stream.worker.installation import Installation
 
 _LAST_FLUSH_SECONDS: Final = 10.0

@@ -15,7 +15,7 @@ from starling_stream.model.dead_letters import dead_letter
 from starling_stream.model.ports import Refusal, StateFlusher
 from starling_stream.model.settings import StreamSettings
 from starling_stream.state.local_store import Origin
-from starling_stream.state.restore import Plan
+from starling_stream.state.restore.restore import Plan
 
 
 class CannotStart(Exception):

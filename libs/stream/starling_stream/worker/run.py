@@ -26,11 +26,11 @@ from starling_stream.model.phase import Phase
 from starling_stream.model.processor import Service
 from starling_stream.model.records import all_topics
 from starling_stream.model.settings import StreamSettings
-from starling_stream.state.flusher import FlusherDependencies, LayoutChanged
+from starling_stream.state.flush.flusher import FlusherDependencies, LayoutChanged
 from starling_stream.state.local_store import StoreMemory, store_memory
 from starling_stream.state.metrics import BackingStoreGauges, Gauges
-from starling_stream.state.restore import Plan
-from starling_stream.state.standby import Standbys
+from starling_stream.state.restore.restore import Plan
+from starling_stream.state.restore.standby import Standbys
 from starling_stream.worker.arenas import share_arenas
 from starling_stream.worker.assigned_tasks import AssignedTasks, AssignedTasksDependencies
 from starling_stream.worker.backing_store import WorkerBackingStore

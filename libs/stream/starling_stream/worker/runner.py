@@ -17,7 +17,7 @@ from starling_stream.kafka.transport import Membership
 from starling_stream.model.failpoints import AFTER_FOLD, AFTER_SLICE, AFTER_STORE, AFTER_TIMERS, Failpoints
 from starling_stream.model.ports import Sealed, StateFlusher
 from starling_stream.state.metrics import Gauges
-from starling_stream.state.restore import Interrupted
+from starling_stream.state.restore.restore import Interrupted
 from starling_stream.worker.assigned_tasks import AssignedTasks
 
 _IDLE_SECONDS: Final = 0.05

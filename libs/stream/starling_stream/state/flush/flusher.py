@@ -25,9 +25,9 @@ from starling_stream.model.backing_store import (
 from starling_stream.model.failpoints import AFTER_FLUSH, MID_FLUSH, Failpoints
 from starling_stream.model.meta import TaskMeta, encode_meta
 from starling_stream.model.ports import Changed, EarliestDue, FilledStore, Tail
+from starling_stream.state.flush.tracked import RebuildRequested, TrackedPartition, incarnation_after_outage
+from starling_stream.state.flush.unflushed import Taken, filling, writes_of
 from starling_stream.state.metrics import BackingStoreGauges
-from starling_stream.state.tracked import RebuildRequested, TrackedPartition, incarnation_after_outage
-from starling_stream.state.unflushed import Taken, filling, writes_of
 
 _SLICE: Final = 1_000
 """Rows written before the thread checks whether to stop or rest."""

@@ -18,10 +18,10 @@ from starling_stream.model.meta import TaskMeta, decode_meta
 from starling_stream.model.ports import Changed, StateFlusher, Tail
 from starling_stream.model.records import ReadRecord
 from starling_stream.model.rows import META_KEY, row_of
-from starling_stream.state.input_offsets import InputRange, misfits
+from starling_stream.state.flush.unflushed import TailCollector
 from starling_stream.state.local_store import Origin, StoreMemory, TaskStore
-from starling_stream.state.restore_point import Base, Choice, OnDisk, Span, choose_base
-from starling_stream.state.unflushed import TailCollector
+from starling_stream.state.restore.input_offsets import InputRange, misfits
+from starling_stream.state.restore.restore_point import Base, Choice, OnDisk, Span, choose_base
 
 _REQUEST_SECONDS: Final = 30.0
 _NEW_LEADER_SECONDS: Final = 5.0

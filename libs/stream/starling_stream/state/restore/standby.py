@@ -15,8 +15,8 @@ from starling_common.kafka.clients import consumer_config
 from starling_common.telemetry.logs import log
 from starling_stream.state.local_store import StoreMemory, StoreMismatch, TaskStore
 from starling_stream.state.metrics import Gauges
-from starling_stream.state.restore import Plan, apply_messages, open_or_recreate, recreated, span_of
-from starling_stream.state.restore_point import Span
+from starling_stream.state.restore.restore import Plan, apply_messages, open_or_recreate, recreated, span_of
+from starling_stream.state.restore.restore_point import Span
 
 _BATCH: Final = 1_000
 _BATCH_SECONDS: Final = 0.25

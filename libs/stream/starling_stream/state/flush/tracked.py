@@ -6,7 +6,7 @@ import time
 from starling_stream.model.backing_store import Checkpoint, PartitionCopy
 from starling_stream.model.meta import encode_meta
 from starling_stream.model.ports import Changed, EarliestDue, FilledStore, Tail
-from starling_stream.state.unflushed import Unflushed
+from starling_stream.state.flush.unflushed import Unflushed
 
 
 class RebuildRequested(Exception):

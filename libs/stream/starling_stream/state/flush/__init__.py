@@ -1,0 +1,1 @@
+"""Committed states to the backing store, in a thread of its own."""

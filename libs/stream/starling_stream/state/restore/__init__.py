@@ -1,0 +1,1 @@
+"""The state of a task from the local store, the backing store and the changelog; standby copies."""
