@@ -60,6 +60,20 @@ def test_users_enter_by_events_and_traits_and_leave_by_time(world: World, start:
     assert worker.terminate() == 0
 
 
+def test_an_event_waits_for_the_profile_record_before_it_whose_transaction_becomes_visible_late(
+    world: World, start: Callable[[str], Worker]
+) -> None:
+    world.define("once", {"event": "Order Completed"})
+    world.define("pro", {"trait": "plan", "op": "eq", "value": "pro"})
+    start("disk")
+    wait_until(lambda: world.in_force("once", 1) and world.in_force("pro", 1), "the definitions to be in force")
+
+    # The markers of one transaction come topic by topic, under load some seconds apart.
+    world.changed_then_tracked("ada", {"plan": "pro"}, "Order Completed", visible_after_seconds=4)
+    wait_until(lambda: len(world.feed("once")) == 1 and len(world.feed("pro")) == 1, "ada to enter both")
+    assert [record["segment_key"] for _, record in world.of(MEMBERSHIP)] == ["pro", "once"]
+
+
 def test_definitions_out_of_bounds_are_refused_and_the_others_take_effect(world: World, start: Callable[[str], Worker]) -> None:
     world.define("before", {"trait": "spent", "op": "gt", "value": 1})
     values = {

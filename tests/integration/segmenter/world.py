@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,10 @@ class World:
         self.workspace = workspace
         self._codecs = {name: registry.codec(name, topic.schema) for name, topic in catalogue.items() if "changelog" not in name}
         self._partitions = load_catalogue().profile_partitions
+        self._brokers = stack.brokers
         self._producer = Producer(producer_config(stack.brokers))
+        self._chain: dict[str, int] = {}
+        """The order of the records that are written, and that of their predecessor."""
         self._consumer = Consumer(consumer_config(stack.brokers, f"test-{workspace}"))
         read = [MEMBERSHIP, MEMBERSHIP_STATE, PROGRESS, DEAD_LETTERS]
         starts = [TopicPartition(name, number) for name in read for number in range(catalogue[name].partitions)]
@@ -89,6 +93,22 @@ class World:
         self._write(DELIVERY, user, {"user_id": user, "outcome": outcome, **times, **attempt})
         return at_ms
 
+    def changed_then_tracked(self, user: str, traits: dict[str, Any], name: str, *, visible_after_seconds: float) -> None:
+        """Write a profile record and the event that follows it; the former becomes visible later."""
+        usual, order = self._producer, wall_clock_micros()
+        producer = Producer(producer_config(self._brokers, **{"transactional.id": f"test-{self.workspace}"}))
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        self._producer, self._chain = producer, {"order": order, "previous_order": 0}
+        self.identify(user, traits)
+        self.flush()
+        self._producer, self._chain = usual, {"order": order + 1, "previous_order": order}
+        self.track(user, name)
+        self.flush()
+        self._chain = {}
+        time.sleep(visible_after_seconds)  # sleep: the duration of the open transaction
+        producer.commit_transaction(30)
+
     def poison(self, user: str, topic: str = BEHAVIOUR) -> None:
         self._producer.produce(topic, b"\x00\x00\x00\x00\x01broken", record_key(self.workspace, user))
         self.flush()
@@ -99,7 +119,9 @@ class World:
     def _write(self, topic: str, identifier: str, record: dict[str, Any]) -> None:
         number = next(self._numbers)
         ids = {"workspace": self.workspace, "event_id": f"event-{number}", "correlation_id": f"request-{number}"}
-        self._producer.produce(topic, self._codecs[topic].encode(record | ids), record_key(self.workspace, identifier))
+        self._producer.produce(
+            topic, self._codecs[topic].encode(record | ids | self._chain), record_key(self.workspace, identifier)
+        )
         if topic == SEGMENT_DEFINITIONS:
             self.flush()
 

@@ -156,7 +156,7 @@ class Run:
         self.task = Task(self.service, 0, 1)
         self.task.run(self.rows, TaskFold(self.service, 0, self.meta), {"in": self.offset}, self.failures)
         end = len(self.records) and self.records[-1].offset + 1
-        self.task.note_fetch({"in": 1}, {"in": (end, end, 0)})
+        self.task.note_fetch({"in": 1}, {"in": (end, end, end, 0)})
         self.task.receive("in", self.records, Arrival(0))
         self.batches = Batches(self.limits, lambda: b"")
 

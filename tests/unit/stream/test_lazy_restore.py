@@ -74,7 +74,8 @@ class PartialTask:
     def receive(self, key: bytes, at_ms: int, topic: str = "in") -> None:
         self.number += 1
         record = ReadRecord(topic, 0, self.number, 0, key, event(self.number, at_ms), [])
-        self.task.note_fetch({topic: 1}, dict.fromkeys(self.task.topics, (self.number + 1, self.number + 1, 0)))
+        end = self.number + 1
+        self.task.note_fetch({topic: 1}, dict.fromkeys(self.task.topics, (end, end, end, 0)))
         self.task.receive(topic, [record], Arrival(10**15))
 
     def turn(self) -> list[Step]:

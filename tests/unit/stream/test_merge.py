@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_stream.fold.merge import Arrival, OrderedMerge
+from starling_stream.fold.merge import Arrival, OrderedMerge, Reach
 from starling_stream.model.processor import Inbound
 
 TOPICS = ("a", "b", "c")
@@ -185,17 +185,28 @@ def test_a_record_waits_for_its_predecessor_although_the_other_topic_seems_to_be
     merge.set_ends({"profiles": 0})
     merge.add("events", [_chained("events", 0, 11, 10), _chained("events", 1, 13, 12)], Arrival(NOW))
     assert [record.received_at for record in merge.take(10, NOW)] == [11]
-    assert merge.take(10, NOW + 999_999) == []
+    for answered_ms in range(1, 100):  # the transaction stays open: its record is below the high watermark
+        merge.set_reach("profiles", Reach(5, 6, answered_ms))
+        assert merge.take(10, NOW + 3_600_000_000) == []
     merge.add("profiles", [_chained("profiles", 0, 12, 11)], Arrival(NOW))
     assert [record.received_at for record in merge.take(10, NOW)] == [12, 13]
 
 
-def test_a_predecessor_that_was_deleted_is_waited_for_a_second() -> None:
+def test_a_predecessor_that_was_deleted_is_waited_for_until_its_topic_is_read() -> None:
     merge = _ordered()
-    merge.set_ends({"profiles": 0})
-    merge.add("events", [_chained("events", 0, 13, 12)], Arrival(NOW))
-    assert merge.take(10, NOW + 999_999) == []
-    assert [record.received_at for record in merge.take(10, NOW + 1_000_000)] == [13]
+    merge.set_ends({"profiles": 7, "lists": 7})
+    merge.add("events", [_chained("events", 0, 13, 12)], Arrival(NOW, answered_ms=7))
+    assert merge.take(10, NOW) == []  # nothing is known of the topic
+    merge.set_reach("profiles", Reach(5, 5, 7))
+    assert merge.take(10, NOW) == []  # that answer may be older than the record
+    merge.set_reach("profiles", Reach(5, 5, 8))
+    assert merge.take(10, NOW) == []  # its request may be
+    merge.set_reach("profiles", None)
+    assert merge.take(10, NOW) == []  # fetched records are missing
+    merge.set_reach("profiles", Reach(5, 6, 9))
+    assert merge.take(10, NOW) == []  # the predecessor may be at 5
+    merge.set_reach("profiles", Reach(6, 8, 10))
+    assert [record.received_at for record in merge.take(10, NOW)] == [13]  # the records at 6 and 7 came later
 
 
 def test_records_that_are_put_back_keep_their_chain() -> None:

@@ -36,7 +36,7 @@ def _records(topic: str, first: int, values: Sequence[bytes]) -> list[ReadRecord
 
 
 def _feed(task: Task[Counted], topic: str, records: Sequence[ReadRecord], end: int) -> None:
-    task.note_fetch({topic: 1}, {topic: (end, end, 0)})
+    task.note_fetch({topic: 1}, {topic: (end, end, end, 0)})
     task.receive(topic, records, Arrival(0))
 
 
@@ -51,15 +51,15 @@ def _step(task: Task[Counted], batches: Batches | None = None) -> Step:
 
 def test_a_topic_read_to_its_end_commits_beyond_the_markers() -> None:
     task = _task()
-    task.note_fetch({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2)]), 3)
     assert _step(task).offsets == {"in": 3}
 
 
 def test_a_topic_with_a_fetch_in_transit_is_not_at_its_end() -> None:
     task = _task()
-    task.note_fetch({}, {"clock": (0, 0, 0)})
-    task.note_fetch({"in": 2}, {"in": (9, 9, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0, 0)})
+    task.note_fetch({"in": 2}, {"in": (9, 9, 9, 0)})
     task.receive("in", _records("in", 0, [event(1, 1)]), Arrival(0))
     assert _step(task).offsets == {"in": 1}
     task.receive("in", _records("in", 1, [event(2, 2)]), Arrival(0))
@@ -68,7 +68,7 @@ def test_a_topic_with_a_fetch_in_transit_is_not_at_its_end() -> None:
 
 def test_records_before_the_committed_offset_and_repeated_ones_are_dropped() -> None:
     task = _task(offsets={"in": 1})
-    task.note_fetch({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2)]), 2)
     _feed(task, "in", _records("in", 0, [event(1, 1), event(2, 2), event(3, 3)]), 3)
     assert [record.offset for record in _step(task).records] == [1, 2]
@@ -76,7 +76,7 @@ def test_records_before_the_committed_offset_and_repeated_ones_are_dropped() -> 
 
 def test_a_fetch_after_a_missing_one_is_refused() -> None:
     task = _task(offsets={"in": 4})
-    task.note_fetch({"in": 1, "clock": 0}, {"in": (7, 7, 0), "clock": (0, 0, 0)})
+    task.note_fetch({"in": 1, "clock": 0}, {"in": (7, 7, 7, 0), "clock": (0, 0, 0, 0)})
     task.receive("in", _records("in", 4, [event(1, 1)] * 3), Arrival(0), 3)
     with pytest.raises(BatchMissing, match="in 0: the records after offset 6 up to 8 were fetched and did not reach the task"):
         task.receive("in", _records("in", 9, [event(2, 2)]), Arrival(0), 8)
@@ -93,7 +93,7 @@ def test_a_clock_record_is_committed_only_when_all_timers_up_to_it_have_fired(
     task = _task(rows, offsets=offsets)
     others = [ReadRecord("in", 0, number, 0, b"default/%d" % number, event(number, 5), ()) for number in range(7)]
     _feed(task, "in", others, 7)
-    task.note_fetch({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0, 0)})
     committed: list[dict[str, int]] = []
 
     def turn() -> int:
@@ -115,7 +115,7 @@ def test_a_unit_that_advances_no_offset_sends_that_of_the_pending_transaction() 
     """Not the committed one: the group's offset would decrease, and a restart would fold the record again."""
     rows, batches = MemoryRows(), _batches()
     task = _task(rows, offsets={"in": 4})
-    task.note_fetch({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0, 0)})
     users = [ReadRecord("in", 0, 4 + number, 0, b"default/%d" % number, event(number, 5), ()) for number in range(7)]
     _feed(task, "in", users, 11)
     first = _step(task, batches)
@@ -154,7 +154,7 @@ def test_timers_of_all_tasks_share_a_batch_and_keep_pace_with_many_records() -> 
         service = counting()
         task = Task(service, number, 1)
         task.run(rows[number], TaskFold(service, number, TaskMeta()), {})
-        task.note_fetch({"in": 1}, {"clock": (0, 0, 0), "in": (20, 20, 0)})
+        task.note_fetch({"in": 1}, {"clock": (0, 0, 0, 0), "in": (20, 20, 20, 0)})
         users = [ReadRecord("in", number, user, 0, b"default/%d" % user, event(user, 5), ()) for user in range(20)]
         task.receive("in", users, Arrival(0))
         tasks.append(task)
@@ -170,9 +170,9 @@ def test_timers_of_all_tasks_share_a_batch_and_keep_pace_with_many_records() -> 
 
     assert turn() == {0: 0, 1: 0}
     later = [ReadRecord("in", 0, 20 + i, 0, b"default/new%d" % i, event(50 + i, 3 * HOUR_MS), ()) for i in range(10)]
-    tasks[0].note_fetch({"in": 1}, {"in": (30, 30, 0)})
+    tasks[0].note_fetch({"in": 1}, {"in": (30, 30, 30, 0)})
     tasks[0].receive("in", later, Arrival(0))
-    tasks[1].note_fetch({"in": 1}, {"in": (21, 21, 0)})
+    tasks[1].note_fetch({"in": 1}, {"in": (21, 21, 21, 0)})
     tasks[1].receive("in", [ReadRecord("in", 1, 20, 0, b"default/new", event(50, 3 * HOUR_MS), ())], Arrival(0))
     assert turn() == {0: 10, 1: 3}
     assert turn() == {0: 3, 1: 3}
@@ -181,7 +181,7 @@ def test_timers_of_all_tasks_share_a_batch_and_keep_pace_with_many_records() -> 
 def test_aborted_steps_are_repeated_from_the_committed_state() -> None:
     rows, batches = MemoryRows(), _batches()
     task = _task(rows)
-    task.note_fetch({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 10)]), 1)
     first = _step(task, batches)
     task.submitted(first.sealed)
@@ -199,7 +199,7 @@ def test_aborted_steps_are_repeated_from_the_committed_state() -> None:
 
 def test_the_next_unit_reads_the_changes_of_the_pending_one() -> None:
     task = _task()
-    task.note_fetch({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 10)]), 1)
     first = _step(task)
     task.submitted(first.sealed)
@@ -212,7 +212,7 @@ def test_the_next_unit_reads_the_changes_of_the_pending_one() -> None:
 def test_an_idle_task_under_the_wall_clock_follows_it_and_fires_what_is_due() -> None:
     rows, batches = MemoryRows(), _batches()
     task = _task(rows, Clock.WALL)
-    task.note_fetch({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0, 0)})
     received_at = NOW - HOUR_MS * 1000
     _feed(task, "in", _records("in", 0, [event(received_at)]), 1)
     step = _step(task, batches)
@@ -231,7 +231,7 @@ def test_a_batch_is_shared_evenly_and_the_rest_goes_to_tasks_with_more_records()
         service = counting()
         task = Task(service, number, 1)
         task.run(MemoryRows(), TaskFold(service, number, TaskMeta()), {})
-        task.note_fetch({"in": 1}, {"clock": (0, 0, 0), "in": (count, count, 0)})
+        task.note_fetch({"in": 1}, {"clock": (0, 0, 0, 0), "in": (count, count, count, 0)})
         records = [ReadRecord("in", number, offset, 0, KEY, event(offset, 1), ()) for offset in range(count)]
         task.receive("in", records, Arrival(0))
         tasks.append(task)
@@ -242,7 +242,7 @@ def test_a_batch_is_shared_evenly_and_the_rest_goes_to_tasks_with_more_records()
 @pytest.mark.parametrize(("waiting", "is_small"), [(0, True), (99, True), (100, False)])
 def test_a_batch_is_small_below_the_limit_of_records(waiting: int, is_small: bool) -> None:
     task = _task()
-    task.note_fetch({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0, 0)})
     _feed(task, "in", _records("in", 0, [event(1, 1)] * waiting), waiting)
     assert Batches(Limits(100, 10), lambda: b"").is_small([task]) is is_small
 
@@ -250,7 +250,7 @@ def test_a_batch_is_small_below_the_limit_of_records(waiting: int, is_small: boo
 def test_a_batch_with_due_timers_is_not_small() -> None:
     rows, batches = MemoryRows(), _batches()
     task = _task(rows)
-    task.note_fetch({}, {"clock": (0, 0, 0)})
+    task.note_fetch({}, {"clock": (0, 0, 0, 0)})
     users = [ReadRecord("in", 0, user, 0, b"default/%d" % user, event(user, 5), ()) for user in range(4)]
     _feed(task, "in", users, 4)
     for clock in (_records("clock", 0, [event(100, 2 * HOUR_MS)]), []):
@@ -282,7 +282,7 @@ def test_tasks_are_switched_one_at_a_time_and_process_no_record_before() -> None
         service = counting()
         task = Task(service, number, 1)
         task.run(MemoryRows(), TaskFold(service, number, TaskMeta(5, 0, b"v0")), {})
-        task.note_fetch({"in": 1}, {"clock": (0, 0, 0), "in": (1, 1, 0)})
+        task.note_fetch({"in": 1}, {"clock": (0, 0, 0, 0), "in": (1, 1, 1, 0)})
         task.receive("in", [ReadRecord("in", number, 0, 0, KEY, event(1, 1), ())], Arrival(0))
         tasks.append(task)
 
@@ -311,7 +311,7 @@ def test_a_restart_after_a_record_that_overtook_others_processes_each_once() -> 
 
     def started(meta: TaskMeta, offsets: dict[str, int], *, receives_first: bool) -> Task[Counted]:
         task = Task(service, 0, 1)
-        task.note_fetch({}, {"clock": (0, 0, 0)})
+        task.note_fetch({}, {"clock": (0, 0, 0, 0)})
         if receives_first:
             _feed(task, "in", records, 5)
         task.run(MemoryRows(), TaskFold(service, 0, meta), offsets)

@@ -16,12 +16,16 @@ QUIET, SILENT, NEW = TP("a", 0), TP("b", 0), TP("c", 0)
 
 def test_an_end_without_a_recent_response_is_none() -> None:
     states = {
-        QUIET: SimpleNamespace(has_valid_position=True, position=7, lso=7, timestamp=2_000),
-        SILENT: SimpleNamespace(has_valid_position=True, position=9, lso=9, timestamp=900),
-        NEW: SimpleNamespace(has_valid_position=False, lso=None, timestamp=None),
+        QUIET: SimpleNamespace(has_valid_position=True, position=7, lso=7, highwater=8, timestamp=2_000),
+        SILENT: SimpleNamespace(has_valid_position=True, position=9, lso=9, highwater=9, timestamp=900),
+        NEW: SimpleNamespace(has_valid_position=False, lso=None, highwater=None, timestamp=None),
     }
     assignment = SimpleNamespace(tps=list(states), state_value=states.__getitem__)
-    assert _ends(assignment, 1_000.0) == {QUIET: End(7, 7, 2_000), SILENT: End(9, None, 900), NEW: End(None, None, 0)}
+    assert _ends(assignment, 1_000.0) == {
+        QUIET: End(7, 7, 8, 2_000),
+        SILENT: End(9, None, None, 900),
+        NEW: End(None, None, None, 0),
+    }
 
 
 def _assigned(position: int) -> SimpleNamespace:
@@ -44,7 +48,7 @@ def test_each_fetch_has_the_last_offset_of_the_one_before_it() -> None:
 
 
 def test_no_fetch_is_skipped_because_of_an_offset_noted_before() -> None:
-    ends = {QUIET: End(6, 6, 2_000)}
+    ends = {QUIET: End(6, 6, 6, 2_000)}
     handed: Future[Fetch] = Future()
     handed.set_result(Fetch(None, {QUIET: [SimpleNamespace(offset=5)]}, ends, {QUIET: None}))
 

@@ -16,13 +16,6 @@ events took seconds.
 """
 
 
-_GAP_MICROS: Final = 1_000_000
-"""How long a record waits for its predecessor, if the topic of that seems to be read to its end.
-
-The records of one transaction become visible topic by topic. After that time the predecessor was deleted, by retention.
-"""
-
-
 class Arrival(NamedTuple):
     """The instant at which records were received: the wall clock here (microseconds) and the broker's response (milliseconds)."""
 
@@ -69,13 +62,53 @@ class _Batch:
         return list(records[start:end])
 
 
+class Reach(NamedTuple):
+    """How far a topic is read. `high_watermark`: its end with open transactions, as the broker reported it at `answered_ms`."""
+
+    position: int
+    high_watermark: int
+    answered_ms: int
+
+
+class _Gap:
+    """The wait for the predecessor of one record, in a topic that has no record here.
+
+    The records of one transaction become visible topic by topic, and nothing bounds the time in between. The predecessor was
+    appended before the record became visible, so it is below the high watermark of every later request. It was deleted, by
+    retention, if the topic is read up to that mark and it did not come.
+    """
+
+    __slots__ = ("_after_ms", "_answers", "_end", "successor")
+
+    def __init__(self, successor: Inbound, answered_ms: int) -> None:
+        self.successor = successor
+        self._after_ms = answered_ms
+        self._answers = 0
+        self._end: int | None = None
+
+    def is_deleted(self, reach: Reach | None) -> bool:
+        """Return whether the predecessor cannot come any more."""
+        if reach is None:
+            return False
+        if reach.answered_ms > self._after_ms:
+            self._after_ms = reach.answered_ms
+            self._answers += 1
+        # The request of the first answer may have been sent before the record became visible.
+        if self._answers >= _ANSWERS:
+            self._end = reach.high_watermark if self._end is None else min(self._end, reach.high_watermark)
+        return self._end is not None and reach.position >= self._end
+
+
+_ANSWERS: Final = 2
+
+
 class _Input:
     """The fetched records of one topic. `is_bulk`: its records are released in slices; `is_ordered`: they have an order.
 
     `end_answered_ms`: when the broker last reported that no record follows them; None if one may follow.
     """
 
-    __slots__ = ("batches", "end_answered_ms", "is_bulk", "is_ordered", "rank", "size")
+    __slots__ = ("batches", "end_answered_ms", "gap", "is_bulk", "is_ordered", "rank", "reach", "size")
 
     def __init__(self, rank: int, *, is_bulk: bool, is_ordered: bool) -> None:
         self.rank = rank
@@ -84,6 +117,14 @@ class _Input:
         self.batches: deque[_Batch] = deque()
         self.size = 0
         self.end_answered_ms: int | None = None
+        self.reach: Reach | None = None
+        self.gap: _Gap | None = None
+
+    def lacks(self, successor: Inbound, answered_ms: int) -> bool:
+        """Return whether the predecessor of a record cannot come from this topic. `answered_ms`: of the record's fetch."""
+        if self.gap is None or self.gap.successor is not successor:
+            self.gap = _Gap(successor, answered_ms)
+        return self.gap.is_deleted(self.reach)
 
     def order(self) -> tuple[int, int]:
         return self.batches[0].head().received_at, self.rank
@@ -112,7 +153,8 @@ class OrderedMerge:
     an outage, or from another broker, older records may follow.
 
     Records of ordered topics are a chain: each names the order of its predecessor, in whichever of these topics that is. A record
-    whose predecessor was released needs no wait for the other ordered topics; any other waits for its predecessor.
+    whose predecessor was released needs no wait for the other ordered topics. Any other waits for its predecessor, until every
+    ordered topic is read so far that the predecessor must have been deleted.
 
     Of a bulk topic only a share is released at once. Its remaining records wait for the next batch, which is the one case in which
     records are released in another order.
@@ -162,6 +204,10 @@ class OrderedMerge:
         for topic, answered_ms in ends.items():
             self._inputs[topic].end_answered_ms = answered_ms
 
+    def set_reach(self, topic: str, reach: Reach | None) -> None:
+        """Set how far an ordered topic is read; None: unknown, or fetched records are missing."""
+        self._inputs[topic].reach = reach
+
     def size(self, topic: str) -> int:
         """Return how many records of the topic wait."""
         return self._inputs[topic].size
@@ -186,7 +232,7 @@ class OrderedMerge:
             if not full:
                 break
             first = min(full, key=_Input.order)
-            if self._must_wait(first, now):
+            if self._must_wait(first):
                 break
             left = limit - len(out)
             chained = first.is_ordered and any(waiting.is_ordered for waiting in self._in_rank_order if not waiting.size)
@@ -208,20 +254,17 @@ class OrderedMerge:
             return None
         first = min(full, key=_Input.order)
         batch = first.batches[0]
-        return (
-            None
-            if self._must_wait(first, _NO_BOUND)
-            else min(batch.head().received_at, batch.arrived.arrived_at) + self._hold_micros
-        )
+        return None if self._must_wait(first) else min(batch.head().received_at, batch.arrived.arrived_at) + self._hold_micros
 
-    def _must_wait(self, first: _Input, now: int) -> bool:
+    def _must_wait(self, first: _Input) -> bool:
         batch = first.batches[0]
-        given_ms, previous = batch.arrived.answered_ms, batch.head().previous_order
+        head, given_ms = batch.head(), batch.arrived.answered_ms
+        previous = head.previous_order
         in_chain = previous is not None and previous <= self.follows
         empty = [waiting for waiting in self._in_rank_order if not waiting.size]
         if in_chain:
             empty = [waiting for waiting in empty if not waiting.is_ordered]
-        elif previous is not None and any(waiting.is_ordered for waiting in empty) and batch.arrived.arrived_at + _GAP_MICROS > now:
+        elif previous is not None and not all(waiting.lacks(head, given_ms) for waiting in empty if waiting.is_ordered):
             return True
         ends = [waiting.end_answered_ms for waiting in empty]
         return any(answered_ms is None or answered_ms < given_ms for answered_ms in ends)

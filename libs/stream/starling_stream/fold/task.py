@@ -12,7 +12,7 @@ from starling_common.wire import DecodeError
 from starling_stream.fold.arrivals import ArrivalMerge
 from starling_stream.fold.beyond import Beyond
 from starling_stream.fold.bisection import Bisection
-from starling_stream.fold.merge import Arrival, OrderedMerge
+from starling_stream.fold.merge import Arrival, OrderedMerge, Reach
 from starling_stream.fold.pending_view import PendingView
 from starling_stream.fold.task_fold import TaskFold
 from starling_stream.model.errors import BatchMissing
@@ -76,6 +76,8 @@ class Task(Generic[S]):
         """Topic -> the last offset of the last fetch that was received."""
         self._positions: dict[str, int] = {}
         """Topic -> the next offset to fetch."""
+        self._reaches: dict[str, Reach] = {}
+        """Topic -> how far it is fetched, by the last response of the broker."""
         self._ends: dict[str, tuple[int, int]] = {}
         """Topics that are read to their end: up to which offset, and when the broker reported it (ms)."""
         self._pending: Mapping[bytes, Changed] = {}
@@ -262,13 +264,17 @@ class Task(Generic[S]):
             raise RuntimeError(f"partition {self.partition} is {self.phase}, it has no state yet")
         return PendingView(self._below, self._pending) if self._pending else self._below
 
-    def note_fetch(self, counts: Mapping[str, int], ends: Mapping[str, tuple[int | None, int | None, int]]) -> None:
-        """Note how many fetches of each topic are in transit to this task, and how far each topic is read."""
+    def note_fetch(self, counts: Mapping[str, int], ends: Mapping[str, tuple[int | None, int | None, int | None, int]]) -> None:
+        """Note how many fetches of each topic are in transit to this task, and how far each topic is read (an `End`)."""
         for topic, count in counts.items():
             self._in_transit[topic] += count
-        for topic, (position, last_stable, answered_ms) in ends.items():
+        for topic, (position, last_stable, high_watermark, answered_ms) in ends.items():
             if position is not None:
                 self._positions[topic] = position
+            if position is None or high_watermark is None:
+                self._reaches.pop(topic, None)
+            else:
+                self._reaches[topic] = Reach(position, high_watermark, answered_ms)
             if position is None or last_stable is None or position < last_stable:
                 self._ends.pop(topic, None)
             else:
@@ -394,6 +400,8 @@ class Task(Generic[S]):
     def _update_ends(self) -> None:
         ends_answered = {topic: answered_ms for topic, (_, answered_ms) in self._ends.items() if not self._in_transit[topic]}
         self.merge.set_ends({topic: ends_answered.get(topic) for topic in self.topics})
+        for topic in self.service.ordered:
+            self.merge.set_reach(topic, None if self._in_transit[topic] else self._reaches.get(topic))
         if isinstance(self.merge, ArrivalMerge):
             for topic in self.service.sourced:
                 accepted = max(self._accepted.get(topic, 0), self._committed.get(topic, 0))

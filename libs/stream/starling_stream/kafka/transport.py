@@ -46,13 +46,15 @@ class Fetched(NamedTuple):
 
 
 class End(NamedTuple):
-    """The read position and the last stable offset of a partition: next offsets, transaction markers included; None while unknown.
+    """The read position and two ends of a partition: next offsets, transaction markers included; None while unknown.
 
+    The last stable offset is the first one of an open transaction, or else the high watermark.
     `answered_ms`: when the broker last responded for this partition; one response covers several.
     """
 
     position: int | None
     last_stable_offset: int | None
+    high_watermark: int | None
     answered_ms: int
 
 
@@ -232,7 +234,8 @@ def _ends(assignment: Any, since_ms: float) -> dict[TP, End]:
 
 def _end(state: Any, since_ms: float) -> End:
     answered = state.timestamp is not None and state.timestamp >= since_ms
-    return End(state.position if state.has_valid_position else None, state.lso if answered else None, state.timestamp or 0)
+    position = state.position if state.has_valid_position else None
+    return End(position, state.lso if answered else None, state.highwater if answered else None, state.timestamp or 0)
 
 
 class Consumer(driver.Consumer):
