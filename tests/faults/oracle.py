@@ -37,17 +37,17 @@ class Event(NamedTuple):
 
 @dataclass
 class Truth:
-    """By record key: the states, the feed, and the last stream time.
+    """By record key: the states and the feed.
 
-    `letters`: (topic, partition, offset) of what had to be refused.
+    `letters`: (topic, partition, offset) of what had to be refused. `switches`: definitions that came during the run.
     """
 
     evaluator: Evaluator
     states: dict[bytes, UserState] = field(default_factory=dict)
     feed: dict[bytes, list[dict[str, Any]]] = field(default_factory=dict)
-    ends: dict[bytes, int] = field(default_factory=dict)
     letters: list[tuple[str, int, int]] = field(default_factory=list)
     records: int = 0
+    switches: int = 0
 
 
 def evaluator_of(wheres: Mapping[str, Any], computed_traits: Collection[str] = ()) -> Evaluator:
@@ -98,7 +98,6 @@ def _fold_partition(reads: Iterator[Read], truth: Truth) -> None:
             _fold(logged, record, now, truth)
     for key in users & truth.states.keys():  # the clock has passed this instant at the end
         state = truth.states[key]
-        truth.ends[key] = now
         _emit(key, state, truth.evaluator.on_timer(state, now), {}, truth)
 
 

@@ -1,15 +1,15 @@
 """The judge itself: what is missing, there twice or different is found, and nothing else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from starling_segments import Change, UserState, encode_state
 from tests.faults.log import Logged
-from tests.faults.oracle import Truth, evaluator_of, record_of
+from tests.faults.oracle import Event, Truth, evaluator_of, record_of
 from tests.faults.segments import WHERES
-from tests.faults.verdict import Verdict, judge_feed, judge_letters, judge_states
+from tests.faults.verdict import Verdict, _due, judge_feed, judge_letters, judge_states
 
 KEY = b"faults/u1"
 EVENT = {"message_id": "m1", "correlation_id": "request-1"}
@@ -80,6 +80,42 @@ def test_a_state_that_differs_is_judged() -> None:
     judge_states(truth, {0: codec.logged()}, codec, verdict)  # type: ignore[arg-type]
     assert verdict.wrong == 1
     assert "'clock': (5, 6)" in verdict.examples[0]
+
+
+SWITCH_MS = 12 * 60_000
+"""The window of ten minutes has ended, the others have not."""
+
+
+def _folded(orders_at: Sequence[int], switch_at: int | None = None) -> UserState:
+    """Return the state of a user with orders, after a switch of definitions at that instant."""
+    evaluator, state = evaluator_of(WHERES), UserState(user_id="u1")
+    for number, at in enumerate(orders_at):
+        evaluator.on_event(state, Event("Order Completed", at, {"revenue": 10, "sku": f"s{number}"}, {}), at)
+    if switch_at is not None:
+        evaluator.on_definition(state, switch_at, evaluator)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("found", "switches", "is_same"),
+    [
+        (_folded([0, 1]), 0, True),
+        (_folded([0, 1], SWITCH_MS), 1, True),
+        (_folded([0, 1], SWITCH_MS), 0, False),
+        (_folded([1], SWITCH_MS), 1, False),
+        (_folded([0, 2], SWITCH_MS), 1, False),
+        (_folded([0], SWITCH_MS), 1, False),
+    ],
+    ids=["equal", "switched", "no-switch-in-the-run", "lacks-an-order", "another-instant-in-a-window", "lacks-one-in-a-window"],
+)
+def test_a_state_may_differ_by_what_a_switch_drops_and_by_nothing_else(found: UserState, switches: int, is_same: bool) -> None:
+    evaluator = evaluator_of(WHERES)
+    truth, verdict = Truth(evaluator, states={KEY: _folded([0, 1])}, switches=switches), Verdict()
+    due = evaluator.next_due(found)
+    codec = Given([{"version": 1, "state": _due(due) + encode_state(found)}])
+    judge_states(truth, {0: codec.logged()}, codec, verdict)  # type: ignore[arg-type]
+    wrong = [example for example in verdict.examples if "waits" not in example]
+    assert (not wrong) is is_same, verdict.examples
 
 
 def test_dead_letters_are_judged() -> None:
