@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import httpx
@@ -22,6 +22,7 @@ from tests.faults.log import Logged, read_all
 from tests.faults.oracle import Truth, folded
 from tests.faults.verdict import Verdict, judge_feed, judge_memberships
 from tests.faults_platform.truth import Accepted, User, accepted
+from tests.faults_platform.webhooks import Arrived, judge_webhooks
 
 _PAGE: Final = 1000
 COMPUTED: Final = ("spent", "orders")
@@ -48,8 +49,8 @@ class Judge:
         self._truth: Truth = folded(self._log, self._codecs, wheres, COMPUTED if computed else ())
         self._wheres = wheres
 
-    def all(self, sent: Mapping[str, str], received: Collection[str], subscribed: str) -> Verdict:
-        """`sent`: message id -> user; `received`: ids of webhooks; `subscribed`: the segment of the webhook."""
+    def all(self, sent: Mapping[str, str], arrived: Sequence[Arrived], subscribed: str) -> Verdict:
+        """`sent`: message id -> user; `arrived`: messages of the webhook; `subscribed`: its segment."""
         self._items(sent)
         self._outcomes()
         self._events()
@@ -62,14 +63,15 @@ class Judge:
             self._segment(key)
         for name, user in sorted(self._accepted.users.items()):
             self._user(name, user)
-        self._webhooks(received, subscribed)
+        judge_webhooks(self._changes(subscribed), arrived, self.verdict)
         return self.verdict
 
     def expected_webhooks(self, segment: str) -> set[str]:
         """The ids of every change of a segment."""
-        return {
-            change["event_id"] for changes in self._truth.feed.values() for change in changes if change["segment_key"] == segment
-        }
+        return {change["event_id"] for change in self._changes(segment)}
+
+    def _changes(self, segment: str) -> list[dict[str, Any]]:
+        return [change for changes in self._truth.feed.values() for change in changes if change["segment_key"] == segment]
 
     def _items(self, sent: Mapping[str, str]) -> None:
         first = self._accepted.first
@@ -152,11 +154,6 @@ class Judge:
         state = self._truth.states.get(f"default/{name}".encode())
         held = {key for key, one in state.memberships.items() if one.member} if state is not None else set()
         self._equal(f"segments of {name}", held, {row["segment"] for row in self._pages(f"/v1/users/{name}/segments")})
-
-    def _webhooks(self, received: Collection[str], subscribed: str) -> None:
-        # A message may arrive twice, with the same id: that is what the id is for.
-        self.verdict.add("webhooks received", len(received))
-        self._counted("webhook", Counter(self.expected_webhooks(subscribed)), Counter(set(received)))
 
     def _counted(self, what: str, expected: Counter[Any], found: Counter[Any]) -> None:
         self.verdict.add(what.partition(" of ")[0].rstrip(":") + "s compared", expected.total())

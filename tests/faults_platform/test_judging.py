@@ -1,15 +1,21 @@
-"""The fold of accepted items, and the comparison of counts."""
+"""The fold of accepted items, the comparison of counts and webhooks, and the checkpoint."""
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.faults.log import Logged
+from tests.faults.provenance import Provenance
 from tests.faults.verdict import Verdict
 from tests.faults_platform.judging import Judge
+from tests.faults_platform.processes import Finding, Injected
+from tests.faults_platform.report import Checkpoint, read_checkpoint, table
+from tests.faults_platform.schedule import Fault
 from tests.faults_platform.truth import Accepted, accepted
+from tests.faults_platform.webhooks import Arrived, judge_webhooks
 
 
 class Given:
@@ -20,10 +26,10 @@ class Given:
         return found
 
 
-def record(offset: int, message_id: str, kind: str, received_at: int, **body: Any) -> Logged:
+def record(offset: int, message_id: str, kind: str, received_at: int, appended_ms: int = 0, **body: Any) -> Logged:
     item = {"timestamp": "2024-01-01T00:00:00.000Z", **body}
     fields = {"user_id": "u1", "message_id": message_id, "kind": kind, "received_at": received_at, "item": json.dumps(item)}
-    return Logged(f"ingest.{kind}", 0, offset, 0, b"default/u1", json.dumps(fields).encode())
+    return Logged(f"ingest.{kind}", 0, offset, appended_ms, b"default/u1", json.dumps(fields).encode())
 
 
 def folded(*records: Logged) -> Accepted:
@@ -49,6 +55,56 @@ def test_traits_are_those_of_the_order_of_arrival() -> None:
     late = record(0, "m2", "identify", 9, traits={"plan": "pro"})
     early = record(1, "m1", "identify", 8, traits={"plan": "free", "score": 1})
     assert folded(late, early).users["u1"].traits == {"plan": "pro", "score": 1}
+
+
+def test_an_item_that_the_broker_appended_late_is_ordered_by_the_append() -> None:
+    late = record(1, "m1", "identify", 1_000_000, appended_ms=60_000, traits={"plan": "pro"})
+    early = record(0, "m2", "identify", 5_000_000, appended_ms=5_000, traits={"plan": "free"})
+    assert folded(late, early).users["u1"].traits == {"plan": "pro"}
+
+
+CHANGE = {"event_id": "e1", "user_id": "u1", "segment_key": "buyers", "segment_version": 1, "status": "ENTERED", "sequence": 1}
+NEXT = {**CHANGE, "event_id": "e2", "status": "EXITED", "sequence": 2}
+
+
+def message(change: dict[str, Any], **other: Any) -> Arrived:
+    return Arrived(change["event_id"], json.dumps({"data": change | {"decided_at": "2024-01-01T00:00:00.000Z"} | other}))
+
+
+@pytest.mark.parametrize(
+    ("arrived", "kinds"),
+    [
+        ([message(CHANGE), message(NEXT)], (0, 0, 0)),
+        ([message(CHANGE), message(NEXT), message(CHANGE)], (0, 0, 0)),
+        ([message(CHANGE)], (1, 0, 0)),
+        ([message(CHANGE), message(NEXT), message(NEXT | {"event_id": "e3"})], (0, 1, 1)),
+        ([message(CHANGE), message(NEXT), message(NEXT | {"event_id": "e3", "sequence": 3})], (0, 0, 1)),
+        ([message(CHANGE), message(NEXT), message(NEXT, decided_at="2024-01-01T00:00:01.000Z")], (0, 0, 1)),
+        ([message(CHANGE), message(NEXT, user_id="u2")], (0, 0, 1)),
+        ([message(CHANGE), Arrived("e2", message(CHANGE).body)], (0, 1, 1)),
+    ],
+    ids=["right", "repeated", "missing", "another-id", "invented", "another-body", "another-user", "body-of-another"],
+)
+def test_webhooks_are_judged(arrived: list[Arrived], kinds: tuple[int, int, int]) -> None:
+    verdict = Verdict()
+    judge_webhooks([CHANGE, NEXT], arrived, verdict)
+    assert (verdict.lost, verdict.doubled, verdict.wrong) == kinds, verdict.examples
+
+
+def test_a_checkpoint_of_a_run_that_was_killed_has_its_table(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.write("run", Provenance(7, "2026-01-01 10:00", "abc", "2 cores, 8 GB"))
+    hung = Injected(Fault("hang", ("api",)), 1, 3.0, recovery_seconds={"api": 61.0}, restarts={"api": "answered no liveness check"})
+    for one in (hung, Injected(Fault("kill", ("kafka",)), 1, 4.0, never=["kafka"])):
+        checkpoint.write("fault", one)
+    checkpoint.write("finding", Finding("kafka stayed away", 9.0, "findings/00-kafka"))
+    report = read_checkpoint(checkpoint.file)
+    assert (len(report.injected), report.unhealed, report.good) == (2, [], False)
+    assert report.late == ["hang api: api after 61 s", "kill kafka: never ready: kafka"]
+    assert "finding at 9 s: kafka stayed away findings/00-kafka" in table(report)
+    assert table(report).endswith(
+        "seed 7, commit abc, 2 cores, 8 GB, 2 faults, 0 s, load average 0.0: not compared, 2 late, 1 findings"
+    )
 
 
 @pytest.mark.parametrize(

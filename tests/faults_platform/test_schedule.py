@@ -1,28 +1,43 @@
+import random
+from collections import Counter
 from itertools import islice
 
-from tests.faults_platform.schedule import KINDS, PAIRS_A_ROUND, Fault, schedule
+from tests.faults_platform.schedule import KINDS, PAIRS, Fault, Wave, first_faults, one_round, schedule
 
-PARTS = ("kafka", "segmenter-0", "api")
-ROUND = len(PARTS) + PAIRS_A_ROUND + 1
-
-
-def first(rounds: int, seed: int = 7) -> list[Fault]:
-    return list(islice(schedule(PARTS, seed), rounds * ROUND))
+PARTS = ("kafka", "cassandra", "registry", "ingest", "normalizer-0", "segmenter-0", "projector-0", "api", "delivery-0", "spark")
 
 
-def test_each_round_has_every_part_pairs_and_everything_at_once() -> None:
-    for number in range(3):
-        sizes = [len(fault.parts) for fault in first(3)[number * ROUND : (number + 1) * ROUND]]
-        assert (sizes.count(1), sizes.count(2), sizes.count(3)) == (len(PARTS), PAIRS_A_ROUND, 1)
+def a_round(seed: int = 7) -> list[Wave]:
+    return one_round(PARTS, random.Random(seed))
 
 
-def test_in_four_rounds_every_part_and_all_at_once_have_every_kind() -> None:
-    faults = first(len(KINDS))
-    for parts in ((part,) for part in PARTS):
-        assert {fault.kind for fault in faults if fault.parts == parts} == set(KINDS)
-    assert {fault.kind for fault in faults if fault.parts == PARTS} == set(KINDS)
+def test_in_each_round_every_part_and_all_at_once_have_a_fault_of_every_kind_as_a_host() -> None:
+    hosts = Counter(wave.host for wave in a_round())
+    for parts in (*((part,) for part in PARTS), PARTS):
+        assert [hosts[Fault(kind, parts)] for kind in KINDS] == [1] * len(KINDS)
+    assert sum(count for host, count in hosts.items() if len(host.parts) == 2) == len(PAIRS)
+
+
+def test_a_round_of_the_whole_platform_has_more_than_150_faults() -> None:
+    for seed in range(20):
+        assert sum(len(wave.faults) for wave in a_round(seed)) > 150
+
+
+def test_the_faults_of_a_wave_hit_different_parts_and_long_ones_are_hosts() -> None:
+    for wave in islice(schedule(PARTS, 7), 200):
+        hit = [part for fault in wave.faults for part in fault.parts]
+        assert len(hit) == len(set(hit))
+        assert {fault.kind for fault in wave.guests} <= {"kill", "slow"}
+        assert len({part for fault in wave.guests for part in fault.parts} & {"kafka", "cassandra", "spark"}) <= 1
+
+
+def test_a_number_of_faults_ends_within_a_wave() -> None:
+    for count in range(1, 30):
+        chosen = first_faults(schedule(PARTS, 7), count)
+        assert sum(len(wave.faults) for wave in chosen) == count
+    assert [wave.host for wave in chosen] == [wave.host for wave in islice(schedule(PARTS, 7), len(chosen))]
 
 
 def test_the_seed_decides() -> None:
-    assert first(2) == first(2)
-    assert first(2) != first(2, seed=8)
+    assert a_round() == a_round()
+    assert a_round() != a_round(seed=8)

@@ -52,6 +52,10 @@ class Traffic:
         assert not flushed.is_alive(), f"the client still has about {self._client.queue.qsize()} items after {timeout_seconds} s"
         self._client.join()
 
+    def taken(self) -> int:
+        """Return how many items the edge has taken, about: those that the client no longer has."""
+        return len(self.sent) - int(self._client.queue.unfinished_tasks)
+
     def now_ms(self) -> int:
         return FIRST_MS + int((time.monotonic() - self._began) * _SPEED * 100) * 10
 

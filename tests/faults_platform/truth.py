@@ -8,6 +8,7 @@ from typing import Any
 
 from starling_common.time.instants import parse_instant
 from starling_common.wire import Codec
+from starling_stream.fold.arrivals import arrival_key
 from tests.faults.log import Logged
 
 _NAMES = {"page": "Page Viewed"}
@@ -15,12 +16,12 @@ _NAMES = {"page": "Page Viewed"}
 
 @dataclass(frozen=True)
 class Item:
-    """An accepted item. `origin`: topic, partition and offset of its record."""
+    """An accepted item. `arrived`: the key of the order of arrival; `origin`: topic, partition and offset of its record."""
 
     user: str
     message_id: str
     kind: str
-    received_at: int
+    arrived: int
     origin: tuple[str, int, int]
     body: Mapping[str, Any]
 
@@ -55,9 +56,9 @@ class Accepted:
 
 
 def accepted(log: Mapping[str, Mapping[int, Iterable[Logged]]], codec: Codec, topics: Iterable[str]) -> Accepted:
-    """The items of the `ingest.*` topics, in the order in which the edge took them."""
+    """The items of the `ingest.*` topics, in the order of arrival: one that the broker appended late is ordered by the append."""
     items = [_item(logged, codec) for topic in topics for records in log[topic].values() for logged in records]
-    found = Accepted(sorted(items, key=lambda item: item.received_at))
+    found = Accepted(sorted(items, key=lambda item: item.arrived))
     for item in found.items:
         if item.message_id in found.first:
             found.repeats += 1
@@ -70,7 +71,8 @@ def accepted(log: Mapping[str, Mapping[int, Iterable[Logged]]], codec: Codec, to
 def _item(logged: Logged, codec: Codec) -> Item:
     record = codec.decode(logged.value)
     origin = (logged.topic, logged.partition, logged.offset)
-    return Item(record["user_id"], record["message_id"], record["kind"], record["received_at"], origin, json.loads(record["item"]))
+    arrived = arrival_key(record["received_at"], logged.timestamp_ms)
+    return Item(record["user_id"], record["message_id"], record["kind"], arrived, origin, json.loads(record["item"]))
 
 
 def _fold(user: User, item: Item) -> None:

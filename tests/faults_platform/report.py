@@ -1,0 +1,127 @@
+"""The result of a run: its checkpoint on disk, and its table for people."""
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.faults.provenance import Provenance
+from tests.faults.verdict import Verdict
+from tests.faults_platform.processes import Finding, Injected, as_record, from_record
+
+READY_SECONDS: Final = 60.0
+"""The bound on the time until a part is ready again, from the end of its cause."""
+
+
+@dataclass
+class Report:
+    """A run, as far as it has come. `flow_seconds`: after each wave, until a change that was decided afterwards arrived."""
+
+    provenance: Provenance
+    injected: list[Injected] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    flow_seconds: list[float] = field(default_factory=list)
+    verdict: Verdict | None = None
+    interrupted: str | None = "the run did not end"
+    seconds: float = 0.0
+    load_average: float = 0.0
+
+    @property
+    def late(self) -> list[str]:
+        """Faults after which a part was not ready within the bound."""
+        return [
+            f"{one.fault}: {part} after {seconds:.0f} s"
+            for one in self.injected
+            for part, seconds in {**one.recovery_seconds, **one.others_seconds}.items()
+            if seconds > READY_SECONDS
+        ] + [f"{one.fault}: never ready: {', '.join(one.never)}" for one in self.injected if one.never]
+
+    @property
+    def unhealed(self) -> list[str]:
+        """Parts that hung and that their supervisor did not restart for that reason."""
+        return [
+            f"{one.fault}: {part}"
+            for one in self.injected
+            if one.fault.kind == "hang"
+            for part in one.fault.parts
+            if "liveness" not in one.restarts.get(part, "")
+        ]
+
+    @property
+    def good(self) -> bool:
+        """Whether the run ended, and showed nothing that it must not show."""
+        verdict = self.verdict is not None and self.verdict.good
+        return verdict and self.interrupted is None and not (self.late or self.unhealed or self.findings)
+
+    def end(self) -> dict[str, Any]:
+        """Return what is known at the end only, for the checkpoint."""
+        verdict = None if self.verdict is None else asdict(self.verdict)
+        known = {"seconds": self.seconds, "load_average": self.load_average, "flow_seconds": self.flow_seconds}
+        return {**known, "interrupted": self.interrupted, "verdict": verdict, "good": self.good}
+
+
+class Checkpoint:
+    """A file with a line for the run, each fault, each finding and the end, written at once."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.file = directory / "run.jsonl"
+        self.evidence = directory / "findings"
+
+    def write(self, kind: str, value: Injected | Finding | Provenance | Mapping[str, Any]) -> None:
+        """Append one line. `kind`: run, fault, finding or end."""
+        record = as_record(value) if isinstance(value, Injected) else dict(value) if isinstance(value, Mapping) else asdict(value)
+        with self.file.open("a") as file:
+            file.write(json.dumps({kind: record}) + "\n")
+
+
+def read_checkpoint(file: Path) -> Report:
+    """Return the run of a checkpoint, whether it came to its end or not."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    report = Report(Provenance.from_record(lines[0]["run"]))
+    report.injected = [from_record(line["fault"]) for line in lines if "fault" in line]
+    report.findings = [Finding(**line["finding"]) for line in lines if "finding" in line]
+    for end in (line["end"] for line in lines if "end" in line):
+        report.seconds, report.load_average, report.flow_seconds = end["seconds"], end["load_average"], end["flow_seconds"]
+        report.interrupted = end["interrupted"]
+        report.verdict = None if end["verdict"] is None else Verdict(**end["verdict"])
+    return report
+
+
+def table(report: Report) -> str:
+    """Return the table for people."""
+    lines = [f"{'fault':<8}{'count':>6}{'recovered':>11}{'p50 s':>8}{'max s':>8}  slowest part"]
+    for kind in sorted({one.fault.kind for one in report.injected}):
+        mine = [one for one in report.injected if one.fault.kind == kind]
+        times = [(took, part) for one in mine for part, took in one.recovery_seconds.items()]
+        longest = max(times, default=(0.0, ""))
+        middle = _median(took for took, _ in times)
+        lines.append(f"{kind:<8}{len(mine):>6}{len(times):>11}{middle:>8.1f}{longest[0]:>8.1f}  {longest[1]}")
+    by_part: dict[str, list[float]] = {}
+    for one in report.injected:
+        for part, took in one.recovery_seconds.items():
+            by_part.setdefault(part, []).append(took)
+    lines += ["", f"{'part':<14}{'hit':>5}{'p50 s':>8}{'max s':>8}"]
+    lines += [f"{name:<14}{len(took):>5}{_median(took):>8.1f}{max(took):>8.1f}" for name, took in sorted(by_part.items())]
+    if report.flow_seconds:
+        longest_flow = max(report.flow_seconds)
+        lines += ["", f"until a change arrived after a wave: p50 {_median(report.flow_seconds):.1f} s, max {longest_flow:.1f} s"]
+    verdict = report.verdict
+    if verdict is not None:
+        lines += ["", *(f"{name:<52}{count:>10}" for name, count in verdict.counts.items())]
+        lines += ["", *(f"  {example}" for example in verdict.examples)]
+    lines += [f"  not ready within {READY_SECONDS:.0f} s: {late}" for late in report.late]
+    lines += [f"  hung and not restarted for it: {unhealed}" for unhealed in report.unhealed]
+    lines += [f"  finding at {one.at_seconds:.0f} s: {one.what} {one.evidence}".rstrip() for one in report.findings]
+    if report.interrupted is not None:
+        lines.append(f"  interrupted: {report.interrupted}")
+    result = "not compared" if verdict is None else f"lost {verdict.lost}, doubled {verdict.doubled}, wrong {verdict.wrong}"
+    scope = f"{len(report.injected)} faults, {report.seconds:.0f} s, load average {report.load_average}"
+    return "\n".join([*lines, f"{report.provenance}, {scope}: {result}, {len(report.late)} late, {len(report.findings)} findings"])
+
+
+def _median(values: Iterable[float]) -> float:
+    found = list(values)
+    return statistics.median(found) if found else 0.0
