@@ -212,6 +212,7 @@ def run(directory: Path, seed: int, scale: Scale, waves: Sequence[Wave], checkpo
                 platform.suffer(waves, seconds)
                 report.load_average = round(os.getloadavg()[2], 1)
                 platform.finish()
+                report.interrupted = None
             finally:
                 platform.close()
     except BaseException as cause:  # noqa: BLE001 - the table of the faults so far is printed

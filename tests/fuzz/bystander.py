@@ -7,6 +7,7 @@ ones, or below a floor: `FLOOR_MS`. Exit code 1 if an attack exceeds that.
 import argparse
 import gzip
 import json
+import os
 import random
 import socket
 import sys
@@ -20,7 +21,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from starling_cli.settle.settle import NotSettled
 from tests.conftest import ROOT
+from tests.faults.provenance import Provenance
 from tests.fuzz.probe import Sample
 from tests.fuzz.records import Records
 from tests.fuzz.run import changed
@@ -36,7 +39,13 @@ FLOOR_MS: Final = 250.0
 Broker, services and the feed's reader share the processors of one machine with the attack's own clients, and each of them waits for
 a time slice. That alone more than doubles a p99 of tens of milliseconds. An attack that stops others costs seconds.
 """
+PAUSE_SECONDS: Final = 0.25
+"""Between two requests of an attack whose items are accepted: at most 400 items a second.
+
+More would measure the capacity of two processors, which a rate limit of the attacker's workspace has to fit.
+"""
 _WORKERS: Final = 4
+SETTLE_SECONDS: Final = 120.0
 OUT: Final = ROOT / "out" / "fuzz"
 
 Attack = Callable[[World, threading.Event], None]
@@ -69,7 +78,7 @@ def long_ids(world: World, over: threading.Event) -> None:
     """Ids of 30,000 characters, and as many ids of the longest accepted size as fit a request."""
     number = 0
     with _ingest(world) as client:
-        while not over.is_set():
+        while not over.wait(PAUSE_SECONDS):
             number += 1
             user = {"userId": "long", "anonymousId": f"{number}-".ljust(30_000 if number % 2 else 512, "x")}
             client.post("/v1/batch", json={"batch": [{"type": "track", "event": "E", **user}] * (1 if number % 2 else 100)})
@@ -83,7 +92,7 @@ def hostile_definitions(world: World, over: threading.Event) -> None:
             raise RuntimeError("no costly definition was accepted")
         properties = {"texts": [f"t{number}" for number in range(3_000)], "text": "x" * 1_000}
         item = {"type": "track", "event": "Costly", "userId": "slow", "properties": properties}
-        while not over.is_set():
+        while not over.wait(PAUSE_SECONDS):
             ingest.post("/v1/batch", json={"batch": [item] * 5})
         for key in keys:
             api.delete(f"/v1/segments/{key}")
@@ -105,7 +114,7 @@ def burst(world: World, over: threading.Event) -> None:
     dice = random.Random(7)
     items = [{"type": "track", "event": "E", "userId": f"b{dice.randrange(500)}"} for _ in range(100)]
     with _ingest(world) as client:
-        while not over.wait(0.25):  # 400 items a second: the pipeline of two processors is not to be measured for its capacity
+        while not over.wait(PAUSE_SECONDS):
             client.post("/v1/batch", json={"batch": items})
 
 
@@ -218,11 +227,11 @@ class Measured:
 
 
 def measured(name: str, samples: Sequence[Sample]) -> Measured:
-    """Return the percentiles of an interval. A change that never came counts as endless."""
+    """Return the percentiles of an interval. A change that never came counts as endless, as does no event at all."""
     times = sorted(float("inf") if sample.ms is None else sample.ms for sample in samples)
     delays = sorted(sample.delay_ms for sample in samples)
     if not times:
-        raise RuntimeError(f"{name}: no event was sent")
+        return Measured(name, 0, float("inf"), float("inf"), float("inf"))
     at = min(len(times) - 1, int(len(times) * 0.99))
     return Measured(name, len(times), round(times[len(times) // 2], 1), round(times[at], 1), round(delays[at], 1))
 
@@ -258,15 +267,19 @@ def compare(world: World, attacks: Sequence[Attack], seconds: float) -> tuple[li
         began = time.time()
         time.sleep(seconds)  # sleep: the interval that is measured
         spans.append((name, began, time.time()))
+        sys.stderr.write(f"{table([measured(name, bystander.between(began, time.time() - 1))]).splitlines()[-1]}\n")
 
     interval("quiet")
     for attack in attacks:
         with attacking(attack, world, wrong):
             time.sleep(1)  # sleep: until the attack is under way
             interval(attack.__name__)
-        world.settle(120)
+        try:
+            world.settle(SETTLE_SECONDS)
+        except NotSettled as cause:
+            wrong.append(f"after {attack.__name__}: {cause}")
     interval("quiet again")
-    bystander.stop()
+    wrong += bystander.stop(stalls=False)
     found = [measured(name, bystander.between(began, ended)) for name, began, ended in spans]
     quiet = _quieter(found[0], found.pop())
     wrong += [f"{one.attack}: p50 {one.p50} ms, p99 {one.p99} ms" for one in found[1:] if one.exceeds(quiet)]
@@ -294,10 +307,12 @@ def main() -> int:
     parsed = arguments.parse_args()
     named = set(parsed.attacks.split(",")) if parsed.attacks else {one.__name__ for one in ATTACKS}
     with running(OUT / "bystander", with_spark=False) as world:
+        began = Provenance.of(0)
         found, wrong = compare(world, [one for one in ATTACKS if one.__name__ in named], parsed.seconds)
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "bystander.json").write_text(json.dumps({"intervals": [asdict(one) for one in found], "wrong": wrong}, indent=1))
-    sys.stdout.write("\n".join([table(found), *(f"WRONG {text}" for text in wrong)]) + "\n")
+    scope = f"{began.date}, commit {began.commit}, {began.machine}, load average {os.getloadavg()[2]:.1f}"
+    sys.stdout.write("\n".join([table(found), *(f"WRONG {text}" for text in wrong), scope]) + "\n")
     return 1 if wrong else 0
 
 
