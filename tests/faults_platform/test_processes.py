@@ -1,0 +1,62 @@
+"""A part that stays away is a finding with its log, it is started again, and the next waves go on."""
+
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+from starling_local.instance import Instance, Options, PartReport
+from starling_local.stack.parts import Part
+from tests.faults_platform.processes import Durations, Processes
+from tests.faults_platform.schedule import Fault, Wave
+
+
+class Fake(Processes):
+    """The api is a child of the test; `away`: parts that do not become ready, `lost`: not even after a restart."""
+
+    def __init__(self, directory: Path, *, lost: bool = False) -> None:
+        instance = Instance(directory)
+        instance.logs.mkdir(parents=True)
+        instance.save_options(Options(instance_id="fake", port_base=20_000, spark=False, only=("api", "ingest")))
+        instance.log_file("api").write_text("the last words")
+        super().__init__(instance, Durations(patience_seconds=0.5, gap_seconds=(0, 0)), directory / "evidence")
+        self.child = subprocess.Popen(["sleep", "600"])
+        self._started_at = psutil.Process(self.child.pid).create_time()
+        self.away = {"api"}
+        self._lost = lost
+
+    def _reports(self) -> dict[str, PartReport]:
+        api = PartReport(name="api", state="unready", pid=self.child.pid, started_at=self._started_at, last_end="failed 3 checks")
+        return {name: api if name == "api" else PartReport(name=name, state="ready") for name in self.names}
+
+    def _ready(self, parts: Mapping[str, Part]) -> list[str]:
+        return [name for name in parts if name not in self.away]
+
+    def revive(self, away: Iterable[str]) -> list[str]:
+        """Bring the parts back, unless they are lost."""
+        found = sorted(away)
+        self.away -= set() if self._lost else set(found)
+        return found if self._lost else []
+
+
+WAVE = Wave(Fault("kill", ("api",)))
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_part_that_stays_away_is_a_finding_and_the_waves_go_on(tmp_path: Path, lost: bool) -> None:
+    processes = Fake(tmp_path, lost=lost)
+    [first] = processes.inject(WAVE, 1, time.monotonic())
+    assert processes.child.wait(5) == -9
+    assert first.never == ["api"]
+    [finding] = processes.findings
+    assert "api stayed away" in finding.what
+    assert "(unready  failed 3 checks)" in finding.what
+    assert ("not even after a restart" if lost else "; ready after a restart") in finding.what
+    assert (Path(finding.evidence) / "api.log").read_text() == "the last words"
+    assert "failed 3 checks" in (Path(finding.evidence) / "state.txt").read_text()
+    [second] = processes.inject(Wave(Fault("kill", ("ingest",))), 2, time.monotonic())
+    assert (second.never, sorted(second.recovery_seconds)) == ([], ["ingest"])
+    assert len(processes.findings) == 1
