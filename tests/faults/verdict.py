@@ -167,16 +167,16 @@ def judge_states(truth: Truth, changelog: Mapping[int, Sequence[Logged]], codec:
 def _is_same(truth: Truth, stored: bytes, expected: UserState) -> bool:
     """Return whether a state is the expected one.
 
-    A switch of definitions drops what its instant has ended from the windows, and no record states that instant. So the windows of
-    both states are settled at the clock of the stored one, but only if the run had a switch. Whatever a window still contains at
-    that clock is compared, as is everything without an end.
+    A switch of definitions drops what its instant has ended from the windows and sets timers again, and no record states that
+    instant. So the windows of both states are settled at the later of their clocks, but only if the run had a switch. Whatever a
+    window still contains at that clock is compared, as is everything without an end.
     """
     found, wanted = decode_state(stored), decode_state(encode_state(expected))
     if plain(found) == plain(wanted):
         return True
-    if not truth.switches or found.clock < wanted.clock:
+    if not truth.switches:
         return False
-    at = found.clock
+    at = max(found.clock, wanted.clock)
     changes = [truth.evaluator.on_definition(state, at, truth.evaluator) for state in (found, wanted)]
     return plain(found) == plain(wanted) and changes[0] == changes[1]
 
