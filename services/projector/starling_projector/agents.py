@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Message
 
-from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.cassandra.sessions import DatabaseUnavailable, StatementRefused
 from starling_common.failures import is_of_installation, poison, stack_digest
 from starling_common.headers import headers_of
 from starling_common.kafka.clients import BrokerUnavailable
@@ -49,6 +49,10 @@ class Parts:
     metrics: Metrics
     make_rows: MakeRows = rows_of
     count: Count = count
+
+
+class RowRefused(Exception):
+    """The database refuses the values of a row, and accepts others."""
 
 
 class Limits(NamedTuple):
@@ -197,7 +201,12 @@ class Projector:
         self._source.commit({} if first is None else {(PROGRESS, 0): first})
 
     def _with_retries(self, call: Callable[[], T]) -> T:
-        result = retrying(None)(self._is_transient, call)
+        try:
+            result = retrying(None)(self._is_transient, call)
+        except StatementRefused as cause:
+            if self._problem_of_database() is None:
+                raise RowRefused(f"the database refuses a row of the record: {cause.__cause__}") from cause
+            raise
         self._store_problem = None
         return result
 
@@ -207,8 +216,21 @@ class Projector:
             return not self._stopping.is_set()  # until an operator has changed the offsets
         if not isinstance(error, _TRANSIENT_ERRORS):
             return False
-        self._store_problem = str(error)
+        problem = self._problem_of_database() if isinstance(error, StatementRefused) else str(error)
+        if problem is None:
+            return False
+        self._store_problem = problem
         return not self._stopping.is_set()
+
+    def _problem_of_database(self) -> str | None:
+        """Return why the database accepts no valid write; None if it accepts one, so that the values of a record are refused."""
+        try:
+            self._store.check()
+        except DatabaseUnavailable as cause:
+            if str(cause) != self._store_problem:
+                log(__name__).error("database_misconfigured", error=str(cause))
+            return str(cause)
+        return None
 
 
 def _inbound(message: Message) -> Inbound:

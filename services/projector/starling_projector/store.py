@@ -51,6 +51,13 @@ _WRITE_PROGRESS: Final = _insert("segmenter_progress", "id, source_partition, st
 _NEWEST_TOPIC: Final = "SELECT incarnation, topic_id FROM {ks}.projected_topics WHERE topic = ? LIMIT 1"
 _NEW_TOPIC: Final = "INSERT INTO {ks}.projected_topics (topic, incarnation, topic_id) VALUES (?, ?, ?) IF NOT EXISTS"
 
+_ALL_STATEMENTS: Final = (
+    *_STATEMENTS.values(),
+    *(_READ_COUNT, _READ_DAY, _WRITE_COUNT, _WRITE_DAY, _WRITE_PROGRESS, _NEWEST_TOPIC, _NEW_TOPIC),
+)
+_VALID_WRITE: Final = (_STATEMENTS[Destination.MEMBER_GONE], (1, "(check)", "(check)", 0, "(check)"))
+"""A write that a database with the tables accepts. It deletes a row that nothing else writes, so it has no effect."""
+
 _BATCH_ROWS: Final = 100
 """Rows of one batch. An event has at most 32 KiB; the database accepts mutations of half a segment of its commit log, 8 MiB."""
 
@@ -75,6 +82,11 @@ class Store:
             # Another projector may store the same incarnation at the same time; the first one stays, and is read again.
             if self._database.write_if(_NEW_TOPIC, (topic, incarnation, topic_id)) and newest is not None:
                 log(__name__).warning("topic_created_again", topic=topic, incarnation=incarnation, topic_id=topic_id)
+
+    def check(self) -> None:
+        """Check that the database has the tables and accepts writes. Raises: StatementRefused with what is missing."""
+        self._database.check(_ALL_STATEMENTS)
+        self._database.write(*_VALID_WRITE)
 
     def write_rows(self, rows: Sequence[Row]) -> Counter[str]:
         """Write the newest of the rows with each key, in the order of `Destination`. Return the number of rows by table."""

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Message
 from prometheus_client import CollectorRegistry
 
-from starling_common.cassandra.sessions import DatabaseUnavailable
+from starling_common.cassandra.sessions import DatabaseUnavailable, StatementRefused
 from starling_common.kafka.topics import load_catalogue
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import DecodeError, Record
@@ -73,6 +73,8 @@ class World:
         self.poison: set[int] = set()
         """Offsets whose rows cannot be written; -1: nothing can be written."""
         self.left = 1_000
+        self.misconfigured = 0
+        """How many checks of the database fail."""
         self.error: Exception = ZeroDivisionError("division by zero")
         self.written: set[int] = set()
         self.buried: list[tuple[int, str]] = []
@@ -98,9 +100,6 @@ class World:
     def start(self) -> None:
         """Of the source and of the decoder."""
 
-    def check(self, _stage: str) -> None:
-        """Of the source."""
-
     def topic_ids(self) -> dict[str, str]:
         """Of the source."""
         return dict.fromkeys(load_catalogue().topics, "id")
@@ -108,6 +107,12 @@ class World:
     def incarnations(self, ids: Mapping[str, str]) -> dict[str, int]:
         """Of the store."""
         return dict.fromkeys(ids, 0)
+
+    def check(self, _stage: str = "") -> None:
+        """Of the source, and of the store: raises if the database has not all tables."""
+        if not _stage and self.misconfigured:
+            self.misconfigured -= 1
+            raise StatementRefused("table does not exist")
 
     def stop_if(self, here: str) -> None:
         if here == self.stop_at:
@@ -231,3 +236,24 @@ def test_a_failure_without_any_record_ends_the_process_and_refuses_nothing() -> 
     with pytest.raises(ZeroDivisionError):
         world.projector.run()
     assert world.buried == []
+
+
+def test_a_record_whose_row_the_database_refuses_becomes_a_dead_letter() -> None:
+    world = World([Read("segments.membership", offset, b"%d" % offset) for offset in range(5)])
+    world.poison, world.error = {2}, StatementRefused("the key is too long")
+    world.projector.run()
+    assert (world.buried, world.written) == ([(2, "poison")], {0, 1, 3, 4})
+
+
+def test_a_database_without_a_table_is_waited_for_and_no_record_is_refused() -> None:
+    world = World([Read("segments.membership", 0, b"0")])
+    world.poison, world.error, world.left, world.misconfigured = {-1}, StatementRefused("table does not exist"), 2, 2
+    world.projector.run()
+    assert (world.buried, world.written) == ([], {0})
+
+
+def test_asked_to_stop_while_a_table_is_missing_it_refuses_no_record() -> None:
+    world = World([Read("segments.membership", 0, b"0")], stop_at="take")
+    world.poison, world.error, world.misconfigured = {-1}, StatementRefused("table does not exist"), 1_000
+    world.projector.run()
+    assert (world.buried, world.journal) == ([], ["closed"])

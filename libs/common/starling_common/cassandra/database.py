@@ -13,12 +13,15 @@ from cassandra.protocol import ErrorMessage
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, Statement
 
 from starling_common.cassandra.encoding import row_encoder
-from starling_common.cassandra.sessions import DatabaseFailed, DatabaseUnavailable, open_session
+from starling_common.cassandra.sessions import DatabaseFailed, DatabaseUnavailable, StatementRefused, open_session
 from starling_common.settings import Cassandra
 
 Row: TypeAlias = dict[str, Any]
 Write: TypeAlias = tuple[str, Sequence[Any]]
 """A statement and its values."""
+
+_FULL_DISK = "disk usage"
+"""In the message of Cassandra's guardrail for full disks. It refuses every write as invalid until there is space again."""
 
 _CONCURRENT_STATEMENTS = 64
 """Most statements in flight for one call; the driver distributes them over its connections."""
@@ -96,6 +99,13 @@ class Database:
         except DatabaseUnavailable as error:
             return str(error)
         return None
+
+    def check(self, statements: Iterable[str]) -> None:
+        """Let the database compile the statements again. Raises: StatementRefused if a table or a column of one is missing."""
+        with _translated():
+            for statement in statements:
+                self._prepared.pop((statement, ConsistencyLevel.LOCAL_QUORUM), None)
+                self._prepare(statement, ConsistencyLevel.LOCAL_QUORUM)
 
     def close(self) -> None:
         """Close the session. A later call opens a new one."""
@@ -181,6 +191,8 @@ def _translated() -> Iterator[None]:
     except (NoHostAvailable, OperationTimedOut, RequestExecutionException, ConnectionException) as cause:
         raise DatabaseUnavailable(f"Cassandra does not respond: {cause}") from cause
     except InvalidRequest as cause:
-        raise DatabaseUnavailable(f"Cassandra refuses the statement, run `python -m starling_common.deploy`: {cause}") from cause
+        if _FULL_DISK in str(cause):
+            raise DatabaseUnavailable(f"Cassandra accepts no write: {cause}") from cause
+        raise StatementRefused(f"Cassandra refuses the statement, run `python -m starling_common.deploy`: {cause}") from cause
     except (DriverException, ErrorMessage) as cause:
         raise DatabaseFailed(f"Cassandra failed: {cause}") from cause

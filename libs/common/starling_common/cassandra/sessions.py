@@ -20,6 +20,13 @@ class DatabaseUnavailable(InstallationFailure):
     """Cassandra did not respond. The same call can succeed later."""
 
 
+class StatementRefused(DatabaseUnavailable):
+    """Cassandra refuses the statement as invalid: a table or a column is missing, or its values do not fit, such as a long key.
+
+    A missing table can be created later, so most callers wait for it as for a database that does not respond.
+    """
+
+
 def open_session(settings: Cassandra, *, keyspace: str | None = None) -> Session:
     """Return a session whose rows are dicts; `session.cluster.shutdown()` closes it.
 
