@@ -24,6 +24,7 @@ from starling_common.telemetry.logs import log
 from starling_common.wire import Registry, RegistryUnavailable
 
 _TIMESTAMPS, _APPENDED = "message.timestamp.type", "LogAppendTime"
+_AHEAD = "message.timestamp.after.max.ms"
 
 
 class DeployFailed(Exception):
@@ -80,11 +81,12 @@ def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_facto
     missing = [_new_topic(topic, replication_factor) for topic in topics if topic.name not in existing]
     if missing:
         _wait(admin.create_topics(missing, operation_timeout=30).items())
-    _update(admin, [topic for topic in topics if topic.name in existing and (topic.max_record_bytes or topic.broker_timestamps)])
+    updated = [topic for topic in topics if topic.max_record_bytes or topic.broker_timestamps or topic.ahead_ms is not None]
+    _update(admin, [topic for topic in updated if topic.name in existing])
 
 
 def _update(admin: AdminClient, topics: Sequence[Topic]) -> None:
-    """Update topics that an older release created: raise the record limit, unless an operator set a higher one; set timestamps."""
+    """Update topics that an older release created: raise the record limit, unless an operator set a higher one; timestamps."""
     places = {topic.name: ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics}
     if not places:
         return
@@ -96,6 +98,8 @@ def _update(admin: AdminClient, topics: Sequence[Topic]) -> None:
             wanted["max.message.bytes"] = str(topic.max_record_bytes)
         if topic.broker_timestamps and known[topic.name][_TIMESTAMPS].value != _APPENDED:
             wanted[_TIMESTAMPS] = _APPENDED
+        if topic.ahead_ms is not None and int(known[topic.name][_AHEAD].value or 0) > topic.ahead_ms:
+            wanted[_AHEAD] = str(topic.ahead_ms)
         for name, value in wanted.items():
             places[topic.name].add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
         if wanted:
@@ -127,6 +131,8 @@ def _new_topic(topic: Topic, replication_factor: int) -> NewTopic:
         config["max.message.bytes"] = str(topic.max_record_bytes)
     if topic.broker_timestamps:
         config[_TIMESTAMPS] = _APPENDED
+    if topic.ahead_ms is not None:
+        config[_AHEAD] = str(topic.ahead_ms)
     if topic.segment_bytes is not None:
         config["segment.bytes"] = str(topic.segment_bytes)
     return NewTopic(topic.name, topic.partitions, replication_factor, config=config)

@@ -127,7 +127,7 @@ class Normalizer(WithoutPlan[Profile]):
 
 def normalizer_service(normalizer: Normalizer, clock: Clock) -> Service[Profile]:
     """Return the service of the stream layer for a normalizer."""
-    return Service(STAGE, INPUTS, normalizer, HOLD_MS, clock, edge_topics=INGEST_TOPICS, sourced=INGEST_TOPICS)
+    return Service(STAGE, INPUTS, normalizer, HOLD_MS, clock, sourced=INGEST_TOPICS)
 
 
 def _headers(record: Inbound, value: Mapping[str, Any]) -> Headers:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from starling_common.kafka.topics import BEHAVIOUR, DELIVERY, MEMBERSHIP, MEMBERSHIP_STATE
+from starling_common.time.instants import wall_clock_micros
 from starling_common.values import deterministic_id, record_key
 from tests.conftest import Stack
 from tests.integration.segmenter.world import DEAD_LETTERS, World, start
@@ -15,6 +16,7 @@ from tests.integration.stream.rig import Worker, wait_until
 
 __all__ = ["start"]  # the fixture
 
+DAY_MICROS = 86_400_000_000
 TWICE = {"event": "Order Completed", "op": "gte", "value": 2}
 
 
@@ -231,3 +233,52 @@ def test_the_users_of_an_account_count_for_each_other_across_partitions(world: W
     }
     assert {user: exits[user] for user in buyers} == {user: at_ms + 6_000 for user, at_ms in times.items()}
     assert [exits[user] for user in affected] == [exits[buyer] for buyer in buyers for _ in range(6)]
+
+
+@pytest.mark.parametrize("name", ["received_at", "order"])
+def test_an_event_that_is_far_ahead_moves_no_stream_time(world: World, start: Callable[[str], Worker], name: str) -> None:
+    world.define("recent", {"event": "Seen", "within": "7d"})
+    ahead = wall_clock_micros() + 30 * DAY_MICROS
+    worker = start("disk")
+    wait_until(lambda: world.in_force("recent", 1), "the definition to be in force")
+    world.track("ada", "Seen")
+    world.flush()
+    wait_until(lambda: len(world.feed("recent")) == 1, "ada to enter")
+    faulty = record_key(world.workspace, "eve")
+    world.behaviour("ada", faulty, **{name: ahead})
+    world.track("ada", "Other")
+    world.track("bob", "Seen")
+    world.flush()
+    wait_until(lambda: any(message.key() == faulty for message, _ in world.of(DEAD_LETTERS)), "the dead letter")
+    [letter] = [record for message, record in world.of(DEAD_LETTERS) if message.key() == faulty]
+    assert (letter["origin_topic"], letter["code"]) == (BEHAVIOUR, "clock_ahead")
+    metrics = _metrics(worker)
+    times = [float(line.split()[-1]) for line in metrics.splitlines() if line.startswith("starling_stream_time_ms{")]
+    assert max(times) * 1000 < ahead - 29 * DAY_MICROS
+    assert 'starling_stream_refused_total{code="clock_ahead"} 1.0' in metrics
+    # Stream time a month ahead would end ada's window.
+    wait_until(lambda: len(world.feed("recent")) == 2, "bob to enter")
+    assert world.feed("recent") == [("ada", "ENTERED", 1, "EVENT"), ("bob", "ENTERED", 1, "EVENT")]
+    assert worker.terminate() == 0
+
+
+def test_a_record_whose_key_has_no_workspace_is_refused_at_once(world: World, start: Callable[[str], Worker]) -> None:
+    world.define("seen", {"event": "Seen"})
+    worker = start("disk")
+    wait_until(lambda: world.in_force("seen", 1), "the definition to be in force")
+    faulty = f"no-workspace-{world.workspace}".encode()
+    world.behaviour("ada", faulty)
+    world.track("ada", "Seen")
+    world.flush()
+    wait_until(lambda: len(world.feed("seen")) == 1, "ada to enter")
+    wait_until(lambda: any(message.key() == faulty for message, _ in world.of(DEAD_LETTERS)), "the dead letter")
+    [letter] = [record for message, record in world.of(DEAD_LETTERS) if message.key() == faulty]
+    assert letter["code"] == "bad_key"
+    assert "is not workspace/id" in letter["message"]
+    assert 'code="poison"' not in _metrics(worker)
+    assert worker.terminate() == 0
+
+
+def _metrics(worker: Worker) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{worker.port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())

@@ -109,6 +109,16 @@ class World:
         time.sleep(visible_after_seconds)  # sleep: the duration of the open transaction
         producer.commit_transaction(30)
 
+    def behaviour(self, user: str, key: bytes, **times: int) -> None:
+        """Write an event with these times, as a faulty writer does."""
+        texts = {"kind": "track", "name": "Seen", "properties": "{}", "context": "{}", "traits": "{}", "correlation_id": "faulty"}
+        ids = {"workspace": self.workspace, "user_id": user, "message_id": "m", "event_id": f"event-{next(self._numbers)}"}
+        now = {"received_at": wall_clock_micros(), "event_time": wall_clock_ms()}
+        value = self._codecs[BEHAVIOUR].encode({**texts, **ids, **now, **times})
+        # In the partition of the user, beside the records of other users.
+        self._producer.produce(BEHAVIOUR, value, key, partition_of(record_key(self.workspace, user), self._partitions))
+        self.flush()
+
     def poison(self, user: str, topic: str = BEHAVIOUR) -> None:
         self._producer.produce(topic, b"\x00\x00\x00\x00\x01broken", record_key(self.workspace, user))
         self.flush()

@@ -350,3 +350,45 @@ def test_a_restored_task_follows_the_last_order_that_it_processed() -> None:
     task = Task(service, 0, 1)
     task.run(MemoryRows(), TaskFold(service, 0, sealed.meta), {})
     assert task.merge.follows == 7
+
+
+MINUTE_MS = 60_000
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "ordered", "arrived_ms", "is_refused"),
+    [
+        (5 * MINUTE_MS, False, 0, False),
+        (5 * MINUTE_MS + 1, False, 0, True),
+        # The order of a replayed record is far after its arrival, which its timestamp is.
+        (5 * MINUTE_MS + 1, True, MINUTE_MS, False),
+        (6 * MINUTE_MS + 1, True, MINUTE_MS, True),
+        # A reader of the past does not know when a record was appended; the record does not move stream time there.
+        (10**9, True, None, False),
+    ],
+)
+def test_a_record_far_ahead_of_its_append_is_refused(
+    ahead_ms: int, ordered: bool, arrived_ms: int | None, is_refused: bool
+) -> None:
+    service = counting(Clock.WALL, ordered=("in",) if ordered else ())
+    read = ReadRecord("in", 0, 0, 1_000, KEY, event((1_000 + ahead_ms) * 1000, 1), ())
+    record = decode_record(service, "in", 0, read, 0 if arrived_ms is None else (1_000 + arrived_ms) * 1000)
+    assert (getattr(record.value, "code", None) == "clock_ahead") == is_refused
+
+
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [
+        (b"", "missing_key"),
+        (b"ada", "bad_key"),
+        (b"/ada", "bad_key"),
+        (b"acme/", None),  # the stage has its own rule about an empty id
+        (b"acme/\xff", "bad_key"),
+        (b"acme/" + b"a" * 59_996, "bad_key"),
+        (b"acme/" + b"a" * 59_995, None),
+        ("acme/ad\u00e4/b".encode(), None),
+    ],
+)
+def test_a_record_whose_key_is_not_workspace_and_id_is_refused_at_once(key: bytes, code: str | None) -> None:
+    record = decode_record(counting(), "in", 0, ReadRecord("in", 0, 0, 0, key, event(1, 1), ()))
+    assert getattr(record.value, "code", None) == code

@@ -59,6 +59,8 @@ class Topic:
     """The largest record that the broker accepts; None for the broker's default, 1 MiB."""
     broker_timestamps: bool = False
     """The timestamp of a record is the time of its append at the broker, not that of its producer."""
+    ahead_ms: int | None = None
+    """By how much a timestamp may be ahead of the broker's clock; None for the broker's default, an hour."""
     segment_bytes: int | None = None
     """The size of a log segment; None for the broker's default, 1 GiB. Compaction ignores the last segment."""
 
@@ -143,6 +145,7 @@ def _topic(name: str, entry: Mapping[str, Any], profile_partitions: int) -> Topi
         compaction_lag_ms=_retention_ms(name, str(entry.get("compaction_lag", "6h"))),
         max_record_bytes=_size_bytes(name, entry.get("max_record")),
         broker_timestamps=entry.get("timestamps", "producer") == "broker",
+        ahead_ms=_retention_ms(name, entry["ahead"]) if "ahead" in entry else None,
         segment_bytes=None if "segment" not in entry else int(str(entry["segment"]).removesuffix("MiB")) * 1024 * 1024,
     )
 

@@ -56,7 +56,7 @@ class SourceRecord(NamedTuple):
 def clock_ahead(ahead_ms: int) -> Refused:
     """Return the refusal of a record whose `received_at` lies that far after the broker appended it."""
     message = (
-        f"received_at: is {ahead_ms // 1000} s after the append at the broker: correct the clock of the edge, send the item again"
+        f"received_at: is {ahead_ms // 1000} s after the append at the broker: correct the clock of its writer, write it again"
     )
     return Refused("clock_ahead", message)
 

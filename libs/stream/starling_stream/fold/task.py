@@ -34,6 +34,9 @@ MARKERS_MICROS = 200_000
 
 _LATEST_MICROS: Final = LATEST_MS * 1000 + 999
 
+_MAX_KEY_BYTES: Final = 60_000
+"""The backing store accepts keys of 65,535 bytes, and a longer one could never be flushed. Ids have 512 bytes at most."""
+
 
 class Step(NamedTuple):
     """One task's part of a batch. `offsets`: the next offset of each input that advances.
@@ -296,7 +299,9 @@ class Task(Generic[S]):
         first = max(self._accepted.get(topic, 0), self._committed.get(topic, 0))
         service, partition = self.service, self.partition
         new = self._unprocessed(topic, [record for record in records if record.offset >= first])
-        fresh = [decode_record(service, topic, partition, record) for record in new]
+        # Of an ordered topic the order moves stream time. It may be far after the record's own arrival, but not after the fetch.
+        arrived_at = arrival.arrived_at if topic in service.ordered else 0
+        fresh = [decode_record(service, topic, partition, record, arrived_at) for record in new]
         self._in_transit[topic] -= 1
         if records:
             self._arrived[topic] = max(received, records[-1].offset)
@@ -419,16 +424,18 @@ def new_merge(service: Service[S]) -> OrderedMerge:
 _new = tuple.__new__
 
 
-def decode_record(service: Service[S], topic: str, partition: int, record: RawRecord) -> Inbound:
-    """Return the decoded record. Never raises on data: the value of an undecodable record, or of one without a key, is a `Refused`.
+def decode_record(service: Service[S], topic: str, partition: int, record: RawRecord, arrived_at: int = 0) -> Inbound:
+    """Return the decoded record. Never raises on data: the value of an undecodable record or bad key is a `Refused`.
 
-    Such a record is ordered by the broker's timestamp.
+    Such a record is ordered by the broker's timestamp. `arrived_at`: when an ordered record was fetched, in microseconds.
     """
     key, raw = record.key or b"", record.value or b""
-    if not key and topic not in service.clock_topics:
-        return _refused(
-            topic, partition, record, Refused("missing_key", "the record has no key: write it with workspace/id as its key")
-        )
+    is_clock = topic in service.clock_topics
+    # Hot: once for each record.
+    if not (is_clock or (key.find(b"/") > 0 and len(key) <= _MAX_KEY_BYTES and key.isascii())):
+        bad_key = _bad_key(key)
+        if bad_key is not None:
+            return _refused(topic, partition, record, bad_key)
     try:
         value, received_at, event_time_ms, own_key, previous = service.processor.decode(topic, raw)
     except DecodeError as error:
@@ -440,12 +447,28 @@ def decode_record(service: Service[S], topic: str, partition: int, record: RawRe
     if not 0 <= received_at <= _LATEST_MICROS:
         # The merge would never release it, or any record after it.
         return _refused(topic, partition, record, bad_received_at(received_at))
-    if received_at > (record.timestamp + MAX_EDGE_AHEAD_MS) * 1000 and topic in service.edge_topics and record.timestamp > 0:
+    if received_at > (record.timestamp + MAX_EDGE_AHEAD_MS) * 1000 and record.timestamp > 0 and not is_clock:
         # Its instant would move stream time of all users of the partition, and could not be taken back.
-        return _refused(topic, partition, record, clock_ahead(received_at // 1000 - record.timestamp))
+        known_ms = max(record.timestamp, arrived_at // 1000)
+        if received_at > (known_ms + MAX_EDGE_AHEAD_MS) * 1000 and (arrived_at or topic not in service.ordered):
+            return _refused(topic, partition, record, clock_ahead(received_at // 1000 - known_ms))
     # Hot: once for each record; a named tuple's own constructor takes twice as long.
     inbound = (topic, partition, record.offset, own_key or key, value, received_at, event_time_ms, record.headers, raw, previous)
     return _new(Inbound, inbound)
+
+
+def _bad_key(key: bytes) -> Refused | None:
+    if not key:
+        return Refused("missing_key", "the record has no key: write it with workspace/id as its key")
+    try:
+        workspace, separator, _ = key.decode().partition("/")
+    except UnicodeDecodeError:
+        return Refused("bad_key", "the key is not UTF-8: write the record with workspace/id as its key")
+    if not (workspace and separator):
+        return Refused("bad_key", f"the key {key[:80]!r} is not workspace/id: write the record with workspace/id as its key")
+    if len(key) > _MAX_KEY_BYTES:
+        return Refused("bad_key", f"the key has {len(key)} bytes, more than {_MAX_KEY_BYTES}: send shorter ids")
+    return None
 
 
 def _decoded_again(service: Service[S], topic: str, partition: int, record: RawRecord) -> Inbound:

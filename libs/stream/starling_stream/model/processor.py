@@ -179,8 +179,7 @@ class Service(Generic[S]):
     `stage` names the consumer group `starling-<stage>`, the topic `<stage>-state-changelog` and `<stage>.dlq`. `inputs` are
     co-partitioned. `hold_ms`: how long a record waits for older records of the other topics (50 after the edge, 20 in later
     stages). `clock_topics`: inputs whose records only move stream time; `process` is not called for them. `bulk_topics`: inputs
-    with bursts of records; they are read in slices, so that the other inputs do not wait for a whole burst. `edge_topics`: inputs
-    whose `received_at` is by the clock of an edge, and whose timestamp by the broker's; a record that is too far ahead is refused.
+    with bursts of records; they are read in slices, so that the other inputs do not wait for a whole burst.
     `sourced`: inputs whose producers publish low watermarks (`ingest.watermarks`); records are then released by these, and
     `hold_ms` only counts while no producer is live. `ordered`: inputs whose records one task of an earlier stage has stamped;
     they are released in that order.
@@ -193,7 +192,6 @@ class Service(Generic[S]):
     clock: Clock
     clock_topics: tuple[str, ...] = ()
     bulk_topics: tuple[str, ...] = ()
-    edge_topics: tuple[str, ...] = ()
     sourced: tuple[str, ...] = ()
     ordered: tuple[str, ...] = ()
     on_stream_time: Callable[[int, int, "Unit[S]"], None] | None = field(default=None)
