@@ -83,7 +83,7 @@ def test_rules_of_services_use_metrics_of_their_code() -> None:
     asked = {series[name][0] for rule in RULES.values() for name, _ in _selectors(rule["expr"])} - {"up"}
     for name in (name for name in asked if not name.startswith("starling_stream_")):
         service = name.split("_")[1]
-        homes = {"profiles": "spark/starling_spark/jobs/profiles", "spark": "spark/starling_spark"}
+        homes = {"profiles": "spark/starling_spark/jobs/profiles", "spark": "spark/starling_spark", "group": "libs"}
         home = ROOT / homes.get(service, f"services/{service}")
         assert any(f'"{name}"' in path.read_text() for path in home.rglob("*.py")), name
 

@@ -24,6 +24,16 @@ DuplicateWindowHours = Annotated[
 """Read by the normalizer, and by the Spark job that runs its stages again."""
 
 
+GroupFailureSeconds = Annotated[
+    float,
+    Field(
+        ge=1,
+        description="time after which liveness fails if the broker refuses requests of the consumer group and answers others",
+    ),
+]
+"""Read by every process that belongs to a consumer group."""
+
+
 class Kafka(BaseModel):
     """The connection to the broker."""
 

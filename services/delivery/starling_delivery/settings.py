@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from starling_common.kafka import topics
-from starling_common.settings import ServiceSettings
+from starling_common.settings import GroupFailureSeconds, ServiceSettings
 
 WEBHOOK: Final = "webhook"
 """The channel of every target, because every target is a webhook."""
@@ -30,6 +30,7 @@ class Settings(ServiceSettings):
     group: Annotated[
         str, Field(min_length=1, description="consumer group; the name of the group of the retries begins with it")
     ] = WEBHOOK_GROUP
+    group_failure_seconds: GroupFailureSeconds = 120.0
     timeout_seconds: Annotated[float, Field(gt=0, le=60, description="timeout of one attempt")] = 15.0
     lookup_timeout_seconds: Annotated[float, Field(gt=0, le=60, description="timeout of the name resolution of one attempt")] = 5.0
     max_in_flight: Annotated[

@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY
 from starling_common.failpoints import Raising
 from starling_common.kafka.clients import consumer_config, producer_config
 from starling_common.kafka.folded_topic import FoldedTopic
+from starling_common.kafka.group_requests import GroupAddress, GroupRequests
 from starling_common.kafka.lost_input import check_input
 from starling_common.records.definitions import definitions_fold
 from starling_common.retries import retrying
@@ -67,6 +68,7 @@ class Delivery:
     agents: tuple[Agent, Agent]
     health: HealthServer
     turns: Turns
+    groups: tuple[GroupRequests, ...]
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT, then complete and record the attempts in progress."""
@@ -74,6 +76,8 @@ class Delivery:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
+        for requests in self.groups:
+            requests.start()
         await asyncio.to_thread(self.view.start)
         try:
             async with asyncio.TaskGroup() as group:
@@ -82,6 +86,8 @@ class Delivery:
                     group.create_task(part.run(stopping))
         finally:
             self.turns.rest()
+            for requests in self.groups:
+                requests.stop()
             await self.channel.close()
             await asyncio.to_thread(self.view.stop)
             self.health.stop()
@@ -116,6 +122,11 @@ def build(settings: Settings) -> Delivery:
         _agent(consumers[1], RetryInput([settings.retry_pattern], retries, settings.channel, tiers), dispatcher, outbox),
     )
     view = _view(settings, registry, targets)
+    refused = metrics.gauge("starling_group_refused_seconds")
+    groups = tuple(
+        GroupRequests(GroupAddress(settings.kafka.brokers, group, topic), settings.group_failure_seconds, refused.labels(group).set)
+        for group, topic in ((settings.group, settings.membership_topic), (settings.retry_group, settings.retry_topic))
+    )
     ready: dict[str, Agent] = {"membership": agents[0], "retries": agents[1]}
     health = HealthServer(
         (settings.http.host, settings.http.port),
@@ -126,6 +137,8 @@ def build(settings: Settings) -> Delivery:
             # Partitions may be paused, so a consumer that receives nothing is no problem.
             "membership": consumers[0].turns.problem(),
             "retries": consumers[1].turns.problem(),
+            "group": groups[0].problem,
+            "group of retries": groups[1].problem,
         },
         ready=lambda: (
             {"definitions": view.problem(), "input": agents[0].problem, "input of retries": agents[1].problem}
@@ -133,7 +146,7 @@ def build(settings: Settings) -> Delivery:
         ),
     )
     health.start()
-    return Delivery(settings, channel, view, dispatcher, agents, health, turns)
+    return Delivery(settings, channel, view, dispatcher, agents, health, turns, groups)
 
 
 def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: Metrics) -> Outbox:

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from starling_common.kafka.topics import stage
-from starling_common.settings import Cassandra, ServiceSettings
+from starling_common.settings import Cassandra, GroupFailureSeconds, ServiceSettings
 
 STAGE = "projector"
 EVENTS_STAGE = "projector-events"
@@ -33,6 +33,7 @@ class ProjectorSettings(ServiceSettings):
             description="time after which the process ends if its client gets no answer from the broker although a new client does",
         ),
     ] = 60.0
+    group_failure_seconds: GroupFailureSeconds = 120.0
     failpoint: Annotated[
         str | None,
         Field(description="for tests: raise in decode, rows or count for records with a text, such as raise_in_rows:TEXT"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from starling_common.cassandra.database import Database
 from starling_common.failpoints import Raising
+from starling_common.kafka.group_requests import GroupAddress, GroupRequests
 from starling_common.kafka.topics import stage
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
@@ -28,11 +29,14 @@ class Worker:
     events: Projector
     health: HealthServer
     database: Database
+    groups: tuple[GroupRequests, ...]
     _errors: list[BaseException] = field(default_factory=list)
 
     def run(self) -> None:
         """Run until both are stopped. If one fails, stop the other too. Raises: the error of the failed projector."""
         self.health.start()
+        for group in self.groups:
+            group.start()
         events = threading.Thread(target=self._run_events, name="events")
         events.start()
         try:
@@ -40,6 +44,8 @@ class Worker:
         finally:
             self.stop()
             events.join()
+            for group in self.groups:
+                group.stop()
             self.health.stop()
             self.database.close()
         if self._errors:
@@ -76,16 +82,24 @@ def build_worker(settings: ProjectorSettings) -> Worker:
         raising, limits = Raising.of(settings.failpoint), Limits(settings.batch_records, settings.linger_ms / 1000)
         return Projector(parts if raising is None else _raising_parts(parts, raising), limits, name)
 
+    def group_requests(group: str, name: str) -> GroupRequests:
+        report = metrics.gauge("starling_group_refused_seconds").labels(group).set
+        return GroupRequests(
+            GroupAddress(settings.kafka.brokers, group, stage(name).inputs[0]), settings.group_failure_seconds, report
+        )
+
     main = projector(settings.group, STAGE)
-    events = projector(f"{settings.group}{EVENTS_GROUP_END}", EVENTS_STAGE)
+    events_group = f"{settings.group}{EVENTS_GROUP_END}"
+    events = projector(events_group, EVENTS_STAGE)
+    groups = group_requests(settings.group, STAGE), group_requests(events_group, EVENTS_STAGE)
     health = HealthServer(
         # A failed process ends. Until then the liveness check informs its supervisor.
         (settings.http.host, settings.http.port),
         metrics.registry,
-        alive=lambda: _of_both(main.failures(), events.failures()),
+        alive=lambda: _of_both(main.failures() | {"group": groups[0].problem}, events.failures() | {"group": groups[1].problem}),
         ready=lambda: _of_both(main.problems(), events.problems()),
     )
-    return Worker(main, events, health, database)
+    return Worker(main, events, health, database, groups)
 
 
 def _raising_parts(parts: Parts, raising: Raising) -> Parts:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from starling_common.settings import Cassandra, ServiceSettings
+from starling_common.settings import Cassandra, GroupFailureSeconds, ServiceSettings
 
 _MIB = 1024 * 1024
 
@@ -31,6 +31,7 @@ class StreamSettings(ServiceSettings):
     buffered_records: Annotated[
         int, Field(ge=1_000, le=10_000_000, description="records buffered before processing, for each topic and partition")
     ] = 5_000
+    group_failure_seconds: GroupFailureSeconds = 120.0
     fetch_wait_ms: Annotated[
         int, Field(ge=1, le=5_000, description="maximum wait of a fetch at the broker when there is no record")
     ] = 100

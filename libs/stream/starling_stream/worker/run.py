@@ -15,6 +15,7 @@ import faust
 import uvloop
 
 from starling_common.failpoints import Raising
+from starling_common.kafka.group_requests import GroupAddress, GroupRequests
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.logs import configure_logs, log
 from starling_common.telemetry.metrics import Metrics
@@ -96,6 +97,7 @@ class _Worker:
         self._loop: asyncio.AbstractEventLoop
         self._broken: asyncio.Future[None]
         self._working: _Working | None = None
+        self._group_requests: GroupRequests | None = None
 
     async def live(self) -> int:
         """Run the worker from start to end; return the exit code."""
@@ -112,6 +114,8 @@ class _Worker:
             topics = all_topics(self._service)
             watermarks = bool(self._service.sourced)
             found = await loop.run_in_executor(None, look_up, self._service.stage, topics, self._settings, watermarks)
+            self._group_requests = self._requests_of(found)
+            self._group_requests.start()
             backing_store = self._open_backing_store(found)
             await loop.run_in_executor(None, backing_store.start)
             working = self._build(found, backing_store)
@@ -120,7 +124,17 @@ class _Worker:
             self._working = working
             return await self._work(working)
         finally:
+            if self._group_requests is not None:
+                self._group_requests.stop()
             health.stop()
+
+    def _requests_of(self, found: Installation) -> GroupRequests:
+        """Return the check that runs until the end: a start waits for the group too."""
+        report = self._metrics.gauge("starling_group_refused_seconds").labels(found.group).set
+        settings = self._settings
+        return GroupRequests(
+            GroupAddress(settings.kafka.brokers, found.group, found.topics[0]), settings.group_failure_seconds, report
+        )
 
     def _open_backing_store(self, found: Installation) -> "WorkerBackingStore":
         failpoints = Failpoints(self._settings.failpoint)
@@ -245,7 +259,10 @@ class _Worker:
         # While a transaction waits for the broker its calls return and are repeated.
         last = None if working is None else max(working.runner.last_turn, working.transactions.returned_at)
         silent = 0.0 if last is None else monotonic() - last
-        return {"batches": f"none for {silent:.0f} s" if silent > _SILENT_SECONDS else None}
+        return {
+            "batches": f"none for {silent:.0f} s" if silent > _SILENT_SECONDS else None,
+            "group": None if self._group_requests is None else self._group_requests.problem,
+        }
 
     def _ready(self) -> Mapping[str, str | None]:
         working = self._working
