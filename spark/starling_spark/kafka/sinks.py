@@ -6,14 +6,20 @@ Spark's own Kafka sink cannot set a record's timestamp, and every record's times
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pyspark.sql import DataFrame, types
 
+from starling_common.failures import POISON
 from starling_common.headers import record_headers
-from starling_common.kafka.clients import BrokerUnavailable, producer_config
+from starling_common.kafka.clients import RECORD_REFUSED, BrokerUnavailable, producer_config
+from starling_common.outcome import Refused
+from starling_common.records.dead_letters import FOLD_ORIGIN, SourceRecord, dead_letter
+from starling_common.telemetry.logs import log
+from starling_common.time.instants import wall_clock_ms
+from starling_spark.kafka.codec import Wire
 
 OUTPUT = types.StructType(
     [
@@ -36,6 +42,15 @@ _COUNTS = types.StructType(
     ]
 )
 _ACKNOWLEDGE_SECONDS = 120.0
+_OF_SOME_RECORD = RECORD_REFUSED | {KafkaError._INVALID_DIFFERENT_RECORD}  # noqa: SLF001 - the library's public constant
+
+
+class Letters(NamedTuple):
+    """The stage, topic and schemas of the dead letters for records that the broker refuses."""
+
+    stage: str
+    topic: str
+    wire: Wire
 
 
 class Published(NamedTuple):
@@ -45,51 +60,112 @@ class Published(NamedTuple):
     refused: Counter[str]
 
 
-def publish(rows: DataFrame, brokers: str, produced_by: str) -> Published:
+def publish(rows: DataFrame, brokers: str, produced_by: str, letters: Letters) -> Published:
     """Write records and return their number, after the broker has acknowledged all of them.
 
+    A record that the broker refuses, such as one that is too large, becomes a dead letter without its value.
     Raises: the error of a failed task, such as `BrokerUnavailable`; some of the records may be written then.
     """
     published = Published(Counter(), Counter())
-    for row in rows.mapInArrow(_writer(brokers, produced_by), _COUNTS).collect():
+    for row in rows.mapInArrow(writer(brokers, produced_by, letters), _COUNTS).collect():
         published.records[row["topic"]] += row["records"]
         if row["refused"] is not None:
             published.refused[row["refused"]] += row["records"]
     return published
 
 
-def _writer(brokers: str, produced_by: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+class _Record(NamedTuple):
+    """A row of `OUTPUT`."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes
+    timestamp_ms: int
+    correlation_id: str
+    refused: str | None
+
+
+def writer(brokers: str, produced_by: str, letters: Letters) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that writes the records of a partition, and yields the counts."""
+
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counts: Counter[tuple[str, str | None]] = Counter()
-        failures: list[str] = []
-        producer = _producer(brokers)
+        producer = _Writer(_producer(brokers), produced_by)
         for batch in batches:
-            counts.update(_produce(producer, batch, produced_by, failures))
-        if producer.flush(_ACKNOWLEDGE_SECONDS) or failures:
-            raise BrokerUnavailable(f"the broker did not acknowledge all records: {failures[0] if failures else 'timed out'}")
-        topics, codes = [topic for topic, _ in counts], [code for _, code in counts]
-        columns = {"topic": topics, "refused": codes, "records": list(counts.values())}
+            for row in zip(*(batch.column(field.name).to_pylist() for field in OUTPUT.fields), strict=True):
+                producer.send(_Record(*row))
+        # The error of one record may be that of another one in its batch, so each is sent once more alone.
+        for record in producer.unsent():
+            producer.send(record)
+            for refused, error in producer.refused():
+                log(__name__).error("output_refused", topic=refused.topic, key=str(refused.key)[:200], error=error)
+                producer.send(_letter(refused, error, letters))
+                if producer.refused():
+                    raise BrokerUnavailable(f"the broker refuses a dead letter: {error}")
+        topics, codes = [topic for topic, _ in producer.counts], [code for _, code in producer.counts]
+        columns = {"topic": topics, "refused": codes, "records": list(producer.counts.values())}
         yield pa.RecordBatch.from_pydict(columns, _counts_in_arrow())
 
     return write
 
 
-def _produce(producer: Producer, batch: pa.RecordBatch, produced_by: str, failures: list[str]) -> Counter[tuple[str, str | None]]:
-    def delivered(error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            failures.append(error.str())
+def _letter(record: _Record, error: str, letters: Letters) -> _Record:
+    key = record.key or b""
+    source = SourceRecord(FOLD_ORIGIN, record.partition, -1, key, b"", (), record.timestamp_ms * 1000)
+    message = f"the broker refuses a record of {len(record.value)} bytes for {record.topic}: {error}: shorten its cause"
+    value = letters.wire.codec(letters.topic).encode(dead_letter(letters.stage, source, Refused(POISON, message), wall_clock_ms()))
+    return _Record(letters.topic, -1, key, value, record.timestamp_ms, record.correlation_id, POISON)
 
-    columns = [batch.column(field.name).to_pylist() for field in OUTPUT.fields]
-    for topic, partition, key, value, timestamp_ms, correlation_id, _ in zip(*columns, strict=True):
-        headers = record_headers(correlation_id, produced_by)
+
+class _Writer:
+    """Sends records and counts those that the broker has acknowledged."""
+
+    def __init__(self, producer: Producer, produced_by: str) -> None:
+        self._producer = producer
+        self._produced_by = produced_by
+        self._refused: list[tuple[_Record, str]] = []
+        self._failures: list[str] = []
+        self.counts: Counter[tuple[str, str | None]] = Counter()
+
+    def send(self, record: _Record) -> None:
+        """Send one record without waiting for the acknowledgement."""
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if error is None:
+                self.counts[record.topic, record.refused] += 1
+            elif error.code() in _OF_SOME_RECORD:
+                self._refused.append((record, error.str()))
+            else:
+                self._failures.append(error.str())
+
+        more: dict[str, Any] = {
+            "timestamp": record.timestamp_ms,
+            "headers": record_headers(record.correlation_id, self._produced_by),
+        }
         while True:
             try:
-                producer.produce(topic, value, key, partition, timestamp=timestamp_ms, headers=headers, on_delivery=delivered)
+                self._producer.produce(record.topic, record.value, record.key, record.partition, on_delivery=delivered, **more)
                 break
             except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-    return Counter(zip(columns[0], columns[-1], strict=True))
+                self._producer.poll(0.1)
+            except KafkaException as cause:  # larger than the client accepts
+                if cause.args[0].code() not in _OF_SOME_RECORD:
+                    raise
+                self._refused.append((record, cause.args[0].str()))
+                break
+        self._producer.poll(0)
+
+    def refused(self) -> list[tuple[_Record, str]]:
+        """Wait for the acknowledgements. Return and forget the refused records. Raises: BrokerUnavailable."""
+        if self._producer.flush(_ACKNOWLEDGE_SECONDS) or self._failures:
+            cause = self._failures[0] if self._failures else "timed out"
+            raise BrokerUnavailable(f"the broker did not acknowledge all records: {cause}")
+        found, self._refused = self._refused, []
+        return found
+
+    def unsent(self) -> list[_Record]:
+        """As `refused`, without the errors."""
+        return [record for record, _ in self.refused()]
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,21 +10,25 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
 
+from starling_common.failures import POISON
+from starling_common.outcome import Refused
+from starling_common.records.dead_letters import FOLD_ORIGIN, SourceRecord, dead_letter, letter_correlation_id
 from starling_common.settings import Clock
 from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_micros
+from starling_common.values import record_key
 from starling_spark.failpoints import raising
 from starling_spark.jobs.views.poison import FailedRecords, Spans, found_by_bisection, unfinished
 from starling_spark.jobs.views.settings import ViewsSettings
-from starling_spark.jobs.views.store import ViewStore, upsert
+from starling_spark.jobs.views.store import RefusedRow, ViewStore, upsert
 from starling_spark.jobs.views.transform import TIMES, events, read, timed, totals, without
 from starling_spark.jobs.views.view import View
 from starling_spark.kafka.codec import NO_ID, Wire
 from starling_spark.kafka.dead_letters import dead_letters
 from starling_spark.kafka.decoding import Reading
 from starling_spark.kafka.groups import Ends, end_offsets
-from starling_spark.kafka.sinks import publish
+from starling_spark.kafka.sinks import OUTPUT, Letters, publish
 from starling_spark.kafka.sources import kafka_records, kafka_spans
 from starling_spark.session.query_metrics import QueryMetrics, count_refused
 from starling_spark.session.running import Running
@@ -63,8 +67,9 @@ def start_view(context: ViewsContext, view: View, store: ViewStore) -> Running:
     def write(changed: DataFrame, _batch: int) -> None:
         nonlocal last_micros
         last_micros = max(wall_clock_micros(), last_micros + 1)
-        count = upsert(changed, view, settings.cassandra, last_micros)
-        context.metrics.counter("starling_views_rows_total").labels(view.name).inc(count)
+        written = upsert(changed, view, settings.cassandra, last_micros)
+        context.metrics.counter("starling_views_rows_total").labels(view.name).inc(written.rows)
+        _bury(context, view, written.refused)
 
     query = _start(rows, context, view.name, directory, write)
     history = {partition: end for partition, end in context.history.items() if partition[0] == topic}
@@ -98,7 +103,9 @@ def _refuse_failing(context: ViewsContext, view: View, reading: Reading, directo
         columns = {"code": why.code, "message": why.message, "schema_id": NO_ID}
         reason = functions.struct(*[functions.lit(value).alias(name) for name, value in columns.items()])
         letters = records({(topic, number): (offset, offset + 1)}).withColumn("refused", reason)
-        published = publish(dead_letters(letters, STAGE, dead_letters_topic, context.wire), brokers, _PRODUCED_BY)
+        published = publish(
+            dead_letters(letters, STAGE, dead_letters_topic, context.wire), brokers, _PRODUCED_BY, _letters(context)
+        )
         count_refused(context.metrics, view.name, published.refused)
     if found:
         failed.add([(topic, number, offset) for topic, number, offset, _ in found])
@@ -112,12 +119,37 @@ def start_refusals(context: ViewsContext, topic: str) -> Running:
     )
 
     def write(rows: DataFrame, _batch: int) -> None:
-        published = publish(rows, settings.kafka.brokers, _PRODUCED_BY)
+        published = publish(rows, settings.kafka.brokers, _PRODUCED_BY, _letters(context))
         count_refused(context.metrics, "views-refusals", published.refused)
 
     name = f"refusals-{topic}"
     query = _start(refused, context, name, _checkpoints(settings) / name, write)
     return Running(STAGE, query, QueryMetrics(context.metrics, "views-refusals"))
+
+
+def _bury(context: ViewsContext, view: View, refused: Sequence[RefusedRow]) -> None:
+    """Write a dead letter for each row that Cassandra refuses. It has no record: many records are summed in one row."""
+    if not refused:
+        return
+    topic = context.settings.views_dead_letters_topic
+    rows = []
+    for row in refused:
+        log(__name__).error("row_refused", view=view.name, **row._asdict())
+        source = SourceRecord(
+            FOLD_ORIGIN, -1, -1, record_key(row.workspace, row.place), b"", (), max(0, row.window_start_ms) * 1000
+        )
+        message = f"the database refuses a row of the view {view.name}: {row.error}: shorten the value of its dimensions"
+        now_ms = wall_clock_micros() // 1000
+        value = context.wire.codec(topic).encode(dead_letter(STAGE, source, Refused(POISON, message), now_ms))
+        rows.append((topic, -1, source.key, value, now_ms, letter_correlation_id(source), POISON))
+    published = publish(
+        context.spark.createDataFrame(rows, OUTPUT), context.settings.kafka.brokers, _PRODUCED_BY, _letters(context)
+    )
+    count_refused(context.metrics, view.name, published.refused)
+
+
+def _letters(context: ViewsContext) -> Letters:
+    return Letters(STAGE, context.settings.views_dead_letters_topic, context.wire)
 
 
 def observed_times(progress: str) -> Mapping[int, int]:

@@ -1,13 +1,15 @@
 """Adapter: rows of views to Cassandra, from the Python workers of Spark, and the entry of each view for the API."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, types
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from starling_common.cassandra.database import Database
+from starling_common.cassandra.sessions import StatementRefused
 from starling_common.settings import Cassandra
 from starling_spark.jobs.views.view import View
 
@@ -18,18 +20,43 @@ _WINDOW: Final = "INSERT INTO {ks}.view_windows (workspace, name, version, windo
 _ENTRY: Final = "INSERT INTO {ks}.view_catalogue (name, version, dimensions, measures, window_ms) VALUES (?, ?, ?, ?, ?)"
 _TIMES: Final = "SELECT source_partition, stream_time_ms FROM {ks}.view_progress WHERE name = ? AND version = ?"
 _TIME: Final = "INSERT INTO {ks}.view_progress (name, version, source_partition, stream_time_ms) VALUES (?, ?, ?, ?)"
-_COUNT: Final = types.StructType([types.StructField("rows", types.LongType())])
+_REFUSED: Final = types.StructType(
+    [types.StructField(name, types.StringType()) for name in ("workspace", "place", "error")]
+    + [types.StructField("window_start_ms", types.LongType())]
+)
+_COUNT: Final = types.StructType(
+    [types.StructField("rows", types.LongType()), types.StructField("refused", types.ArrayType(_REFUSED))]
+)
 _CHUNK_ROWS: Final = 1000
+_SHOWN_CHARACTERS: Final = 200
 
 
-def upsert(rows: DataFrame, view: View, cassandra: Cassandra, at_micros: int) -> int:
+class RefusedRow(NamedTuple):
+    """A row that Cassandra refuses, such as one with a key of more than 64 KB. `place` is shortened."""
+
+    workspace: str
+    place: str
+    error: str
+    window_start_ms: int
+
+
+class Upserted(NamedTuple):
+    """The number of written rows, and the refused ones."""
+
+    rows: int
+    refused: tuple[RefusedRow, ...]
+
+
+def upsert(rows: DataFrame, view: View, cassandra: Cassandra, at_micros: int) -> Upserted:
     """Write the sums of windows, and return the number of rows after Cassandra has acknowledged them.
 
     A row contains sums and not increments, so a repeated write is harmless. `at_micros` increases with each batch, so the write
     of the later batch wins independent of the order of the workers.
     Raises: the error of a failed task, such as DatabaseUnavailable; some rows may be written then.
     """
-    return sum(row["rows"] for row in rows.mapInArrow(_writer(view.name, view.version, cassandra, at_micros), _COUNT).collect())
+    found = rows.mapInArrow(_writer(view.name, view.version, cassandra, at_micros), _COUNT).collect()
+    refused = tuple(RefusedRow(**one.asDict()) for row in found for one in row["refused"])
+    return Upserted(sum(row["rows"] for row in found), refused)
 
 
 def _writer(
@@ -38,6 +65,7 @@ def _writer(
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         database = _database(cassandra)
         count = 0
+        refused: list[RefusedRow] = []
         for batch in batches:
             rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
             # Windows are written first, so that every row can be found.
@@ -45,11 +73,26 @@ def _writer(
             database.write_each(_WINDOW, sorted(windows))
             values = [(workspace, view, version, start, place, row, at_micros) for workspace, start, place, row in rows]
             for first in range(0, len(values), _CHUNK_ROWS):
-                database.write_each(_ROW, values[first : first + _CHUNK_ROWS])
+                refused += write_rows(database, values[first : first + _CHUNK_ROWS])
             count += len(rows)
-        yield pa.RecordBatch.from_pydict({"rows": [count]}, pa.schema([("rows", pa.int64())]))
+        columns = {"rows": [count - len(refused)], "refused": [[one._asdict() for one in refused]]}
+        yield pa.RecordBatch.from_pydict(columns, to_arrow_schema(_COUNT))
 
     return write
+
+
+def write_rows(database: Database, values: Sequence[tuple[Any, ...]]) -> list[RefusedRow]:
+    """Write rows, by halves if Cassandra refuses them, and return the refused ones. Raises: DatabaseUnavailable."""
+    try:
+        database.write_each(_ROW, values)
+    except StatementRefused as cause:
+        database.check([_ROW])  # raises if the table or a column is missing
+        if len(values) == 1:
+            [(workspace, _, _, start, place, _, _)] = values
+            return [RefusedRow(workspace, place[:_SHOWN_CHARACTERS], str(cause.__cause__), start)]
+        half = len(values) // 2
+        return write_rows(database, values[:half]) + write_rows(database, values[half:])
+    return []
 
 
 @cache

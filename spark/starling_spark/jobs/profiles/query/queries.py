@@ -16,7 +16,7 @@ from starling_spark.jobs.profiles.fold.traits import FORMAT
 from starling_spark.jobs.profiles.query.published import Spans
 from starling_spark.jobs.profiles.query.transform import STAGE, Job, computed_traits, published_users
 from starling_spark.kafka.groups import Ends, end_offsets
-from starling_spark.kafka.sinks import publish
+from starling_spark.kafka.sinks import Letters, publish
 from starling_spark.kafka.sources import heartbeats, kafka_records, kafka_spans
 from starling_spark.session.query_metrics import QueryMetrics
 from starling_spark.session.running import Running, WatchedQuery, stop_between_batches
@@ -67,9 +67,11 @@ class TraitQuery:
         if job.clock is Clock.WALL:
             records = records.unionByName(heartbeats(spark, options.partitions).drop("headers"))
 
+        letters = Letters(STAGE, job.topics.dead_letters, job.wire)
+
         def write(rows: DataFrame, _batch: int) -> None:
             began = time.monotonic()
-            published = publish(rows, options.brokers, _PRODUCED_BY)
+            published = publish(rows, options.brokers, _PRODUCED_BY, letters)
             observers.published(Batch(published.records, published.refused, time.monotonic() - began))
 
         checkpoint = options.checkpoints / self.name
