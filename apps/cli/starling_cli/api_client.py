@@ -1,7 +1,9 @@
 """Adapter: HTTP client of the segment API."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
@@ -9,6 +11,10 @@ import httpx
 from starling_local.errors import UserError
 
 _PAGE = 500
+_WAIT_SECONDS: Final = 120.0
+"""The longest time that a request waits for its rate limit in all."""
+_LEAST_WAIT_SECONDS: Final = 1.0
+"""The wait after an answer without a valid `Retry-After`."""
 
 
 class ApiRefused(UserError):
@@ -18,10 +24,13 @@ class ApiRefused(UserError):
 class ApiClient:
     """Calls the segment API. Every method raises ApiRefused for an error answer, and when the API does not answer."""
 
-    def __init__(self, url: str, token: str, client: httpx.Client | None = None) -> None:
-        """`url` has no slash at the end; tests pass a `client`."""
+    def __init__(
+        self, url: str, token: str, client: httpx.Client | None = None, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """`url` has no slash at the end; tests pass a `client` and `sleep`."""
         self._url = url
         self._token = token
+        self._sleep = sleep
         self._client = client or httpx.Client(timeout=30.0)
 
     def close(self) -> None:
@@ -98,6 +107,18 @@ class ApiClient:
         raise ApiRefused(refusal(answer))
 
     def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Return the answer. A request that is refused with 429 waits as long as the API asks for, and is repeated."""
+        waited = 0.0
+        while True:
+            answer = self._answer(method, path, **more)
+            seconds = retry_after_seconds(answer) or _LEAST_WAIT_SECONDS
+            if answer.status_code != httpx.codes.TOO_MANY_REQUESTS or waited + seconds > _WAIT_SECONDS:
+                return answer
+            sys.stderr.write(f"the API limits the rate of requests: the next attempt is in {seconds:g} s\n")
+            self._sleep(seconds)
+            waited += seconds
+
+    def _answer(self, method: str, path: str, **more: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._token}", **more.pop("headers", {})}
         try:
             return self._client.request(method, f"{self._url}{path}", headers=headers, **more)
@@ -105,6 +126,12 @@ class ApiClient:
             raise ApiRefused(
                 f"{self._url} does not answer ({error}): check the address; of a local instance see `starling status`"
             ) from error
+
+
+def retry_after_seconds(answer: httpx.Response) -> float | None:
+    """Return the pause that the answer asks for; None if it names none."""
+    seconds = answer.headers.get("retry-after", "")
+    return max(0.1, float(seconds)) if seconds.isascii() and seconds.isdigit() else None
 
 
 def refusal(answer: httpx.Response) -> str:

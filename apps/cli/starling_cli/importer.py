@@ -10,7 +10,7 @@ from typing import BinaryIO
 import httpx
 import msgspec
 
-from starling_cli.api_client import refusal
+from starling_cli.api_client import refusal, retry_after_seconds
 from starling_cli.history import Item, body_of, with_message_id
 from starling_common.outcome import Done, Refused
 from starling_local.errors import UserError
@@ -138,7 +138,7 @@ class Importer:
                 problem = refusal(answer)
                 if answer.status_code not in (429, 503):
                     raise ImportFailed(problem)
-                requested_pause = _retry_after_seconds(answer)
+                requested_pause = retry_after_seconds(answer)
             if waited >= _GIVE_UP_AFTER_SECONDS:
                 raise ImportFailed(f"{problem}; the same command resumes the import")
             pause = min(10.0, pause * 2) if requested_pause is None else requested_pause
@@ -160,11 +160,6 @@ def _id_of(items: Sequence[Item], entry: dict[str, object]) -> str:
     index = entry.get("index")
     known = items[index].get("messageId") if isinstance(index, int) and 0 <= index < len(items) else None
     return f"message {entry.get('messageId') or known}"
-
-
-def _retry_after_seconds(answer: httpx.Response) -> float | None:
-    seconds = answer.headers.get("retry-after", "")
-    return max(0.1, float(seconds)) if seconds.isascii() and seconds.isdigit() else None
 
 
 def _lines(source: BinaryIO) -> Iterator[tuple[int, bytes]]:

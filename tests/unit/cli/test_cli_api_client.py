@@ -101,3 +101,39 @@ def test_a_file_holds_one_segment_or_a_list() -> None:
 def test_another_file_is_refused(text: str) -> None:
     with pytest.raises(NotPossible):
         definitions(text)
+
+
+class Limited:
+    """An API that answers the first requests with 429."""
+
+    def __init__(self, refusals: int, retry_after: str | None = "7") -> None:
+        self.refusals = refusals
+        self.headers = {} if retry_after is None else {"Retry-After": retry_after}
+        self.slept: list[float] = []
+        self.api = ApiClient("http://api", "a-token", httpx.Client(transport=httpx.MockTransport(self.answer)), self.slept.append)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if len(self.slept) < self.refusals:
+            return httpx.Response(429, headers=self.headers, json={"code": "rate_limited", "message": "too many requests"})
+        return httpx.Response(201, json=json.loads(request.content or b"{}"))
+
+
+def test_a_request_beyond_the_rate_limit_waits_as_long_as_the_api_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    limited = Limited(refusals=2)
+    assert limited.api.create("/v1/segments", {"key": "vips"}) == {"key": "vips"}
+    assert limited.slept == [7.0, 7.0]
+    assert capsys.readouterr().err.splitlines() == ["the API limits the rate of requests: the next attempt is in 7 s"] * 2
+
+
+def test_without_a_pause_in_the_answer_a_request_waits_a_second() -> None:
+    limited = Limited(refusals=1, retry_after=None)
+    limited.api.create("/v1/segments", {})
+    assert limited.slept == [1.0]
+
+
+@pytest.mark.parametrize("retry_after", ["50", "3600"])
+def test_a_request_waits_two_minutes_at_most_and_then_reports_the_answer(retry_after: str) -> None:
+    limited = Limited(refusals=1_000, retry_after=retry_after)
+    with pytest.raises(ApiRefused, match=r"too many requests \(HTTP 429, rate_limited\)"):
+        limited.api.create("/v1/segments", {})
+    assert sum(limited.slept) <= 120
