@@ -271,8 +271,8 @@ def test_a_record_whose_key_has_no_workspace_is_refused_at_once(world: World, st
     world.track("ada", "Seen")
     world.flush()
     wait_until(lambda: len(world.feed("seen")) == 1, "ada to enter")
-    wait_until(lambda: any(message.key() == faulty for message, _ in world.of(DEAD_LETTERS)), "the dead letter")
-    [letter] = [record for message, record in world.of(DEAD_LETTERS) if message.key() == faulty]
+    wait_until(lambda: bool(world.letters(faulty)), "the dead letter")
+    [letter] = world.letters(faulty)
     assert letter["code"] == "bad_key"
     assert "is not workspace/id" in letter["message"]
     assert 'code="poison"' not in _metrics(worker)

@@ -145,6 +145,11 @@ class World:
             (message, record) for message, record in self._seen[topic] if record.get("workspace", self.workspace) == self.workspace
         ]
 
+    def letters(self, key: bytes) -> list[dict[str, Any]]:
+        """Return the dead letters of a key, which may have no workspace."""
+        self.of(DEAD_LETTERS)
+        return [record for message, record in self._seen[DEAD_LETTERS] if message.key() == key]
+
     def feed(self, segment: str) -> list[tuple[str, str, int, str]]:
         return [
             (record["user_id"], record["status"], record["sequence"], record["cause"]["kind"])
