@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from starling_local.instance import Instance, Options, PartReport
-from starling_local.stack.parts import Part
+from starling_local.stack.parts.part import Part
 from tests.faults_platform.processes import Durations, Processes
 from tests.faults_platform.schedule import Fault, Wave
 

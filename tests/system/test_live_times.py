@@ -11,7 +11,7 @@ from starling_common.partitioning import partition_of
 from starling_common.time.instants import format_instant, parse_instant, wall_clock_ms
 from starling_common.values import record_key
 from starling_local.instance import PartReport
-from starling_local.stack.services import WORKSPACE
+from starling_local.stack.parts.services import WORKSPACE
 from tests.integration.stream.rig import wait_until
 from tests.system.conftest import Platform
 from tests.system.live import define, members

@@ -16,8 +16,8 @@ ATTEMPT_SECONDS = 8
 """The deadline of an attempt. The measurement goes on until attempts have ended and circuits have opened."""
 
 MOST_DELAY_SECONDS = 6.0
-"""A message that waits for one attempt to a hostile endpoint takes longer. On a quiet machine the delay is less than two seconds; the
-test does not require that, because a busy machine delays each message by some seconds."""
+"""A message that waits for one attempt to a hostile endpoint takes longer. On a quiet machine the delay is less than two seconds.
+The test does not require that, because a busy machine delays each message by some seconds."""
 
 FAILING = {"drip-headers", "hang", "redirect", "never-accept", "refuse", "silent-name-server"}
 """The endpoints without an answer that takes the message. The others answer 200 and then misbehave."""
