@@ -12,7 +12,10 @@ from starling_common.cassandra.database import Database
 from starling_common.settings import Cassandra
 from starling_common.testing import Service, own_keyspace, running
 from starling_common.wire import Registry
-from tests.conftest import Stack
+from starling_local.instance import Instance
+from starling_local.testing import embedded
+from tests.conftest import Stack, deployed
+from tests.integration.projector.broker import Broker
 from tests.integration.projector.feed import Log
 
 
@@ -55,3 +58,11 @@ def start(stack: Stack, own_cassandra: Cassandra, tmp_path: Path) -> Start:
             yield service
 
     return started
+
+
+@pytest.fixture
+def broker(stack: Stack, tmp_path: Path) -> Iterator[Broker]:
+    """With a keyspace of its own too: rows carry the offsets of this broker, which mean nothing beside those of another."""
+    with own_keyspace(stack.cassandra) as cassandra, embedded({"kafka"}, tmp_path / "broker") as found:
+        made = deployed(Stack(found.kafka, stack.registry_url, cassandra))
+        yield Broker(made, Instance(found.data_dir))

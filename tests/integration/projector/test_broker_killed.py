@@ -1,10 +1,7 @@
 """The broker is killed and started again. The projector and the API's feed go on without a restart of theirs."""
 
-import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -12,55 +9,15 @@ import pytest
 
 from starling_common.cassandra.database import Database
 from starling_common.kafka.topics import load_catalogue
-from starling_common.testing import eventually, own_keyspace, running
+from starling_common.testing import eventually, running
 from starling_common.wire import Registry
-from starling_local.instance import Instance
-from starling_local.testing import embedded
-from tests.conftest import Stack, deployed
+from tests.conftest import Stack
+from tests.integration.projector.broker import Broker
 from tests.integration.projector.feed import Log
 
 PARTITIONS = load_catalogue().profile_partitions
 KILLS = 2
 """The leaders' epochs move with each."""
-
-RESTART_SECONDS = 300.0
-
-
-@dataclass(frozen=True)
-class Broker:
-    """A broker of this test's own, which its supervisor starts again whenever it ends."""
-
-    stack: Stack
-    instance: Instance
-
-    def kill(self, meanwhile: Callable[[], object]) -> None:
-        """Return as soon as the broker answers again: its partitions have no leader yet, or one of an old epoch.
-
-        `meanwhile` is called all the time: a client that asks during the restart gets metadata that is soon out of date.
-        """
-        killed = self._ready_pid()
-        assert killed is not None
-        os.kill(killed, signal.SIGKILL)
-
-        def is_back() -> bool:
-            meanwhile()
-            return self._ready_pid() not in (None, killed)
-
-        eventually(is_back, RESTART_SECONDS)
-
-    def _ready_pid(self) -> int | None:
-        report = self.instance.report()
-        assert report is not None
-        [kafka] = [part for part in report.parts if part.name == "kafka"]
-        return kafka.pid if kafka.state == "ready" else None
-
-
-@pytest.fixture
-def broker(stack: Stack, tmp_path: Path) -> Iterator[Broker]:
-    """With a keyspace of its own too: rows carry the offsets of this broker, which mean nothing beside those of another."""
-    with own_keyspace(stack.cassandra) as cassandra, embedded({"kafka"}, tmp_path / "broker") as found:
-        made = deployed(Stack(found.kafka, stack.registry_url, cassandra))
-        yield Broker(made, Instance(found.data_dir))
 
 
 @pytest.fixture

@@ -9,10 +9,8 @@ from confluent_kafka import Consumer, Producer
 from starling_common.kafka.clients import consumer_config, partitions_of
 from starling_common.testing import eventually, running
 from starling_common.wire import Registry
+from tests.integration.projector.broker import Broker
 from tests.integration.projector.feed import Log
-from tests.integration.projector.test_broker_killed import Broker, broker
-
-__all__ = ["broker"]  # the fixture
 
 OFFSETS = "__consumer_offsets"
 ADMIN_CLIENT = "__admin_client"
