@@ -21,7 +21,7 @@ from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import RegistryUnavailable
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
-from starling_projector.projection.batch import Batch, Inbound, MakeRows, read_batch, source_of
+from starling_projector.projection.batch import Batch, Inbound, MakeRows, Topics, read_batch, source_of
 from starling_projector.projection.incarnations import Incarnations
 from starling_projector.projection.progress import PendingProgress, Progress, add_pending, first_offset, release
 from starling_projector.projection.rows import rows_of
@@ -78,7 +78,7 @@ class Projector:
         self._stopping = threading.Event()
         self._pending: dict[int, tuple[PendingProgress, ...]] = {}
         self._tallies: dict[TallyKey, Tally] = {}
-        self._incarnations: Incarnations = {}
+        self._topics = Topics({}, 0)
         self._store_problem: str | None = None
         self._turns = Turns("the loop of batches", _MOST_TURN_SECONDS)
         self._rows_total = parts.metrics.counter("starling_projector_rows_total")
@@ -162,13 +162,12 @@ class Projector:
 
     def _look_up_incarnations(self) -> None:
         """Compare the ids of the topics with the stored ones: the topics may be others than at the last assignment."""
-        self._incarnations = self._with_retries(lambda: self._store.incarnations(self._source.topic_ids()))
+        incarnations = self._with_retries(lambda: self._store.incarnations(self._source.topic_ids()))
+        self._topics = Topics(incarnations, self._with_retries(lambda: self._source.partitions(MEMBERSHIP)))
 
     def _write(self, messages: list[Message]) -> None:
         batch = self._with_retries(
-            lambda: read_batch(
-                (_inbound(message) for message in messages), self._decoder.decode, self._incarnations, self._make_rows
-            )
+            lambda: read_batch((_inbound(message) for message in messages), self._decoder.decode, self._topics, self._make_rows)
         )
         # Counted before the first write: a record that makes the counting raise has no rows either.
         altered = self._with_retries(lambda: self._counted(batch))

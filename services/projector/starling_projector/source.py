@@ -89,6 +89,13 @@ class Source:
         except KafkaException as cause:
             raise BrokerUnavailable(str(cause)) from cause
 
+    def partitions(self, topic: str) -> int:
+        """Return the number of partitions of a topic. Raises: BrokerUnavailable."""
+        try:
+            return topic_ids(self._config["bootstrap.servers"], [topic])[topic][1]
+        except KafkaException as cause:
+            raise BrokerUnavailable(str(cause)) from cause
+
     def start(self) -> None:
         """Join the group."""
         self._consumer = Consumer(self._config)

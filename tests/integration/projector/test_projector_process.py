@@ -237,6 +237,22 @@ def test_progress_appears_after_the_changes_that_it_covers(log: Log, start: Star
         assert members(tables, log, "vip") == {"ada": 1}
 
 
+def test_progress_of_a_partition_that_the_feed_lacks_is_a_dead_letter_and_stops_nothing(
+    stack: Stack, log: Log, start: Start, tables: Database
+) -> None:
+    bad = (-1, PARTITIONS, 2**31 - 1)
+    for number in bad:
+        record = {"recorded_at": 1, "partition": number, "stream_time": 1, "definitions": {f"{log.workspace}/bad": 1}}
+        log.write("segments.progress", str(number), record)
+    log.progress({"vip": 4}, stream_time_ms=5_000)
+    with start():
+        eventually(lambda: _progress(tables, f"{log.workspace}/vip"))
+    letters = [one for one in _dead_letters(stack, log) if f"{log.workspace}/bad".encode() in one["value"]]
+    assert [(one["code"], one["message"]) for one in letters] == [
+        ("unknown_partition", f"segments.membership has no partition {number}") for number in bad
+    ]
+
+
 def _progress(tables: Database, name: str) -> dict[int, int] | None:
     rows = tables.read("SELECT * FROM {ks}.segmenter_progress WHERE id = 0")
     found = {row["source_partition"]: row["stream_time_ms"] for row in rows if (row["definitions"] or {}).get(name) == 4}

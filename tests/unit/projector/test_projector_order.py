@@ -104,6 +104,10 @@ class World:
         """Of the source."""
         return dict.fromkeys(load_catalogue().topics, "id")
 
+    def partitions(self, _topic: str) -> int:
+        """Of the source."""
+        return 8
+
     def incarnations(self, ids: Mapping[str, str]) -> dict[str, int]:
         """Of the store."""
         return dict.fromkeys(ids, 0)

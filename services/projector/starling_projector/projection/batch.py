@@ -44,8 +44,15 @@ MakeRows = Callable[[str, Record, Position], Rows]
 """Topic, record and its position -> the rows, as `rows_of`."""
 
 
-def read_batch(records: Iterable[Inbound], decode: Decode, incarnations: Incarnations, make_rows: MakeRows = rows_of) -> Batch:
-    """Return the writes of a batch. A record that cannot be decoded is in `refused`."""
+class Topics(NamedTuple):
+    """What the broker reports on the topics. `membership_partitions`: the number of partitions of the feed."""
+
+    incarnations: Incarnations
+    membership_partitions: int
+
+
+def read_batch(records: Iterable[Inbound], decode: Decode, topics: Topics, make_rows: MakeRows = rows_of) -> Batch:
+    """Return the writes of a batch. A record that cannot be decoded or projected is in `refused`."""
     batch = Batch()
     for inbound in records:
         try:
@@ -53,12 +60,18 @@ def read_batch(records: Iterable[Inbound], decode: Decode, incarnations: Incarna
         except DecodeError as error:
             batch.refused.append((source_of(inbound, None), Refused(error.code, str(error))))
             continue
-        _take(batch, inbound, record, incarnations[inbound.topic], make_rows)
+        _take(batch, inbound, record, topics, make_rows)
     return batch
 
 
-def _take(batch: Batch, inbound: Inbound, record: Record, incarnation: int, make_rows: MakeRows) -> None:
+def _take(batch: Batch, inbound: Inbound, record: Record, topics: Topics, make_rows: MakeRows) -> None:
+    incarnation = topics.incarnations[inbound.topic]
     if inbound.topic == PROGRESS:
+        if not 0 <= record["partition"] < topics.membership_partitions:
+            # The broker reports no end of such a partition, and the records after this one would wait for it endlessly.
+            why = Refused("unknown_partition", f"{MEMBERSHIP} has no partition {record['partition']}")
+            batch.refused.append((source_of(inbound, record), why))
+            return
         batch.progress.append(
             Progress(
                 record["partition"],
