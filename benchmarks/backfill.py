@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-import segmenting
-import shop
-from bench import PARTITIONS, Progress, Stack, Watched, keep, stack, write
+from common import segmenting, shop
+from common.bench import PARTITIONS, Progress, Stack, Watched, keep, stack, write
 from confluent_kafka import Consumer, TopicPartition
 
 from starling_api.backfills.process import COMMAND

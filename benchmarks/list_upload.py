@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import httpx
 import psutil
-import segmenting
-from bench import Progress, Watched, keep, stack
+from common import segmenting
+from common.bench import Progress, Watched, keep, stack
 
 from starling_common.kafka.topics import LIST_MEMBERSHIP
 from starling_common.testing import eventually, running

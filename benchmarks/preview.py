@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-from bench import Stack, keep, stack
-from preview_load import NOW_MS, TINY, WORKSPACE, Life, hash_of, is_in, life_of, lives, load, segments
+from common.bench import Stack, keep, stack
+from common.preview_load import NOW_MS, TINY, WORKSPACE, Life, hash_of, is_in, life_of, lives, load, segments
 
 from starling_common.cassandra.database import Database
 from starling_common.settings import Cassandra

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import segmenting
-import shop
-from bench import HERE, PARTITIONS, Progress, Rate, Stack, add_topics, deployed, keep, medians, stack, steady_rate
+from common import segmenting, shop
+from common.bench import HERE, PARTITIONS, Progress, Rate, Stack, add_topics, deployed, keep, medians, stack, steady_rate
 
 from starling_common.kafka.topics import BEHAVIOUR, PROFILE, SEGMENT_DEFINITIONS
 

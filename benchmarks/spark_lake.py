@@ -17,15 +17,13 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import goals
 import psutil
-import shop
 import spark_profiles
-import stages
-from bench import Stack, keep, kept, stack
+from common import goals, shop, stages
+from common.bench import Stack, keep, kept, stack
+from common.segmenting import load
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession, functions
-from segmenting import load
 from spark_profiles import DAYS, Bench, Took, rates, seconds_of
 
 from starling_common.kafka.topics import BEHAVIOUR

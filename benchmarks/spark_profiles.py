@@ -16,14 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import goals
 import psutil
 import pyarrow as pa
-import shop
-from bench import PARTITIONS, Stack, keep, stack
+from common import goals, shop
+from common.bench import PARTITIONS, Stack, keep, stack
+from common.segmenting import load
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession, functions
-from segmenting import load
 
 from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, CLOCK
 from starling_common.settings import Clock, Http, Kafka, SchemaRegistry

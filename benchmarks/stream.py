@@ -17,14 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import counter
-import latency_under_load
-import lateness
 import psutil
-import scale
-import state
-from bench import HERE, keep, stack
-from goals import table
+from common.bench import HERE, keep, stack
+from common.goals import table
+from stream_parts import counter, latency_under_load, lateness, scale, state
 
 SMALL = {
     "events": 200_000,

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import shop
+from common import shop
 
 SWITCHES: Final = 3
 """Most membership changes that one event causes by its switches."""

@@ -1,11 +1,13 @@
 """The direction of imports is a rule that is checked; a planted violation proves that the check can fail."""
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -111,7 +113,6 @@ def test_imports_go_one_way() -> None:
         pytest.param(
             "libs/stream/starling_stream/state/flush", "import starling_stream.state.restore", "State of the stream", id="state"
         ),
-        # next
     ],
 )
 def test_a_planted_violation_is_found(package: str, line: str, contract: str, tmp_path: Path) -> None:
@@ -123,3 +124,34 @@ def test_a_planted_violation_is_found(package: str, line: str, contract: str, tm
     assert done.returncode != 0
     broken = [text for text in done.stdout.replace("\n", " ").split("Broken contracts")[1:] if contract in text]
     assert broken, done.stdout
+
+
+BENCHMARK_LAYERS: Final = {
+    "common": frozenset({"common", "peers"}),
+    "stream_parts": frozenset({"common", "peers", "stream_parts", "segments_mix"}),
+}
+"""Package of `benchmarks/` -> the names of `benchmarks/` that it may import."""
+
+
+def up_in_benchmarks(package: str, source: str) -> set[str]:
+    """Return the names of `benchmarks/` that the source imports and its package may not."""
+    own = {path.stem for path in (ROOT / "benchmarks").iterdir() if path.suffix == ".py" or path.is_dir()}
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+    }
+    return (imported & own) - BENCHMARK_LAYERS[package]
+
+
+@pytest.mark.parametrize("package", BENCHMARK_LAYERS)
+def test_the_packages_of_the_benchmarks_import_no_command(package: str) -> None:
+    sources = {path.name: path.read_text() for path in (ROOT / "benchmarks" / package).glob("*.py")}
+    assert len(sources) > 2
+    assert {name: found for name, source in sources.items() if (found := up_in_benchmarks(package, source))} == {}
+
+
+@pytest.mark.parametrize("line", ["import stream", "from stream_parts import state", "from whole.load import Load"])
+def test_a_command_in_the_common_code_of_the_benchmarks_is_found(line: str) -> None:
+    assert up_in_benchmarks("common", f"import json\n{line}\n")

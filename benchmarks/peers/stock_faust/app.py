@@ -22,7 +22,7 @@ from starling_rules.events import BEHAVIOUR_FIELDS, Behaviour
 from starling_rules.rules import Rules, compiled
 from starling_segments import Change, UserState, decode_state, encode_state
 
-import shop  # isort: skip - the benchmark's own, beside its parents
+from common import shop  # isort: skip - the benchmark's own, beside its parents
 
 INPUT, COUNT = os.environ["PEER_INPUT"], int(os.environ["PEER_COUNT"])
 registry = Registry(os.environ["STARLING_REGISTRY__URL"])

@@ -17,16 +17,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import live
-import segmenting
-import shop
-from bench import HERE, PARTITIONS, Progress, Stack, Watched, add_topics, stack, write
+from common import segmenting, shop
+from common.bench import HERE, PARTITIONS, Progress, Stack, Watched, add_topics, stack, write
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from starling_common.kafka.clients import consumer_config
 from starling_common.kafka.topics import BEHAVIOUR
 from starling_stream.model.changelog import decode_state_changed
 from starling_stream.model.rows import META_KEY
+from stream_parts import live
 
 CHANGELOG: Final = "segmenter-state-changelog"
 _FAUST_CHANGELOG: Final = "stock-segmenter-users-changelog"

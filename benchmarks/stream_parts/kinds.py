@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final
 
-import shop
+from common import shop
 from segments_mix import NAMES, Mix, properties, traits
 
 _SEED: Final = 0

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import shop
-from bench import Stack, percentile
+from common import shop
+from common.bench import Stack, percentile
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource

@@ -23,7 +23,7 @@ from starling_common.kafka.topics import load_catalogue
 from starling_common.wire import Registry
 from starling_local.testing import embedded
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent.parent
 PARTITIONS = load_catalogue().profile_partitions
 
 

@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import kinds
-import live
-import segmenting
-import shop
-from bench import Progress, Stack, Watched, percentile, stack
+from common import segmenting, shop
+from common.bench import Progress, Stack, Watched, percentile, stack
 from segments_mix import Doc, Mix
 
 from starling_common.kafka.topics import BEHAVIOUR, MEMBERSHIP, PROFILE
 from starling_common.wire import Registry
+from stream_parts import kinds, live
 
 _SEGMENTS: Final = 1_000
 _POOL: Final = 20_000

@@ -5,12 +5,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-import live
-import segmenting
-import shop
-from bench import Stack, Watched, stack, steady_rate
+from common import segmenting, shop
+from common.bench import Stack, Watched, stack, steady_rate
 
 from starling_common.kafka.topics import BEHAVIOUR
+from stream_parts import live
 
 _SEGMENTS: Final = 100
 _PROBES_PER_SECOND: Final = 50

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import shop
-from bench import Progress, Stack, Watched, write
-
+from common import shop
+from common.bench import Progress, Stack, Watched, write
 from starling_common.headers import record_headers
 from starling_common.kafka.topics import BEHAVIOUR, PROFILE, SEGMENT_DEFINITIONS, load_catalogue
 from starling_common.kafka.topics import stage as stage_of

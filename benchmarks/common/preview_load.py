@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-import shop
-from bench import PARTITIONS, Stack
-
+from common import shop
+from common.bench import PARTITIONS, Stack
 from starling_common.cassandra.database import Database, Write
 from starling_common.cassandra.read_models import SEGMENT, member_bucket, user_partition
 from starling_common.kafka.clients import topic_ids

@@ -6,12 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import kinds
-import segmenting
-import shop
-from bench import Rate, Stack, medians, stack, steady_rate
+from common import segmenting, shop
+from common.bench import Rate, Stack, medians, stack, steady_rate
 
 from starling_common.kafka.topics import BEHAVIOUR
+from stream_parts import kinds
 
 READ_AHEAD = 250_000
 """As in job 1: more than a worker reads ahead, behind what is measured."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import shop
-from bench import (
+from common import shop
+from common.bench import (
     HERE,
     PARTITIONS,
     Progress,
@@ -115,7 +115,7 @@ def _ours(stack: Stack, name: str, directory: Path) -> Watched:
         "STARLING_LOG_LEVEL": "WARNING",
         "PYTHONPATH": str(HERE),
     }
-    return Watched([sys.executable, str(HERE / "counter.py")], environment, directory / "worker.log")
+    return Watched([sys.executable, "-m", "stream_parts.counter"], environment, directory / "worker.log")
 
 
 def _peer(command: list[str], more: Mapping[str, str]) -> Callable[[Stack, str, Path], Watched]:
