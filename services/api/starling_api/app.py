@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from starling_api.backfills.routes import backfill_router
@@ -58,7 +58,18 @@ def build_app(
         redirect_slashes=False,
     )
     app.state.services = services
-    routers = (
+    routers = _routers(metrics, alive, ready)
+    for router in routers:
+        app.include_router(router)
+    answer_errors(app, [route for router in routers for route in router.routes])
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # as FastAPI documents it
+    _add_middleware(app, services, metrics, cors_origins)
+    return app
+
+
+def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRouter]:
+    """Return the routes of every subject."""
+    return (
         system_routes(metrics.registry, alive, ready),
         definition_routes(SEGMENTS, "/v1/segments", Role.MARKETER),
         batch_routes(Role.MARKETER),
@@ -77,10 +88,10 @@ def build_app(
         backfill_router,
         planned_routes(),
     )
-    for router in routers:
-        app.include_router(router)
-    answer_errors(app, [route for router in routers for route in router.routes])
-    app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # as FastAPI documents it
+
+
+def _add_middleware(app: FastAPI, services: Services, metrics: Metrics, cors_origins: Sequence[str]) -> None:
+    """Wrap the routes, innermost middleware first."""
     app.add_middleware(RateLimiting, limits=services.rate_limits, tokens=services.tokens, metrics=metrics)
     if cors_origins:
         app.add_middleware(
@@ -92,7 +103,6 @@ def build_app(
         )
     app.add_middleware(EncodedSlashes)
     app.add_middleware(Telemetry, metrics=metrics)
-    return app
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Delivery:
     agents: tuple[Agent, Agent]
     health: HealthServer
     turns: Turns
-    groups: tuple[GroupRequests, ...]
+    groups: tuple[GroupRequests, GroupRequests]
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT, then complete and record the attempts in progress."""
@@ -122,13 +122,35 @@ def build(settings: Settings) -> Delivery:
         _agent(consumers[1], RetryInput([settings.retry_pattern], retries, settings.channel, tiers), dispatcher, outbox),
     )
     view = _view(settings, registry, targets)
+    groups = _groups(settings, metrics)
+    health = _health(settings, metrics, view, agents, consumers, turns, groups)
+    health.start()
+    return Delivery(settings, channel, view, dispatcher, agents, health, turns, groups)
+
+
+def _groups(settings: Settings, metrics: Metrics) -> tuple[GroupRequests, GroupRequests]:
+    """Return the measurement of refused requests of both consumer groups."""
     refused = metrics.gauge("starling_group_refused_seconds")
-    groups = tuple(
+    named = ((settings.group, settings.membership_topic), (settings.retry_group, settings.retry_topic))
+    first, second = (
         GroupRequests(GroupAddress(settings.kafka.brokers, group, topic), settings.group_failure_seconds, refused.labels(group).set)
-        for group, topic in ((settings.group, settings.membership_topic), (settings.retry_group, settings.retry_topic))
+        for group, topic in named
     )
+    return first, second
+
+
+def _health(
+    settings: Settings,
+    metrics: Metrics,
+    view: FoldedTopic[Targets],
+    agents: tuple[Agent, Agent],
+    consumers: tuple[WatchedConsumer, WatchedConsumer],
+    turns: Turns,
+    groups: tuple[GroupRequests, GroupRequests],
+) -> HealthServer:
+    """Return the health server, not started."""
     ready: dict[str, Agent] = {"membership": agents[0], "retries": agents[1]}
-    health = HealthServer(
+    return HealthServer(
         (settings.http.host, settings.http.port),
         metrics.registry,
         alive=lambda: {
@@ -145,8 +167,6 @@ def build(settings: Settings) -> Delivery:
             | {name: None if agent.assigned else "no partitions assigned yet" for name, agent in ready.items()}
         ),
     )
-    health.start()
-    return Delivery(settings, channel, view, dispatcher, agents, health, turns, groups)
 
 
 def _outbox(settings: Settings, registry: Registry, targets: Targets, metrics: Metrics) -> Outbox:

@@ -22,7 +22,6 @@ from starling_common.wire import RegistryUnavailable
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
 from starling_projector.projection.batch import Batch, Inbound, MakeRows, Topics, read_batch, source_of
-from starling_projector.projection.incarnations import Incarnations
 from starling_projector.projection.progress import PendingProgress, Progress, add_pending, first_offset, release
 from starling_projector.projection.rows import rows_of
 from starling_projector.projection.tallies import Count, Tally, TallyKey, count, keys_of

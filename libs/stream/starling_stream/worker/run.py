@@ -173,18 +173,22 @@ class _Worker:
             failpoints=failpoints,
         )
         assigned_tasks = AssignedTasks(service, dependencies)
-        batches = Batches(
-            Limits(settings.unit_max_records, settings.switch_keys_per_unit, settings.timers_per_unit), service.processor.adopt_plan
-        )
+        limits = Limits(settings.unit_max_records, settings.switch_keys_per_unit, settings.timers_per_unit)
+        batches = Batches(limits, service.processor.adopt_plan)
         group = Group(found)
         runner_dependencies = RunnerDependencies(assigned_tasks, batches, transactions, flusher, gauges, failpoints)
         runner = Runner(runner_dependencies, group.regulate, settings.session_timeout_seconds + settings.rebalance_timeout_seconds)
         group.connect(assigned_tasks, runner, self._crash)
-        sources = None
-        if found.watermark_codec is not None:
-            followed = SourceFollowerDependencies(assigned_tasks.tasks, self._wake, self._crash)
-            sources = SourceFollower(settings.kafka.brokers, found.watermark_codec, service.sourced, service.hold_ms, followed)
+        sources = self._sources(found, assigned_tasks)
         return _Working(transactions, assigned_tasks, runner, group, backing_store, gauges, memory, sources)
+
+    def _sources(self, found: Installation, assigned_tasks: AssignedTasks[Any]) -> SourceFollower | None:
+        """Return the follower of the low watermarks; None for a service whose inputs have none."""
+        if found.watermark_codec is None:
+            return None
+        followed = SourceFollowerDependencies(assigned_tasks.tasks, self._wake, self._crash)
+        service = self._service
+        return SourceFollower(self._settings.kafka.brokers, found.watermark_codec, service.sourced, service.hold_ms, followed)
 
     async def _begin(self, transactions: Transactions) -> bool:
         """Fence the former producer; return False if stopped while the broker does not respond."""
