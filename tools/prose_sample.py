@@ -16,7 +16,7 @@ from tools.dead_code import ROOT, sources
 
 PRODUCT: Final = ("libs/", "services/", "spark/", "apps/")
 _SHORTEST: Final = 20
-"""Characters of a text that is worth a judgement: shorter ones are names."""
+"""Characters of a text that is worth a review: shorter ones are names."""
 
 _DESCRIBING: Final = frozenset({"description", "help", "summary", "short_help"})
 _YAML_TEXT: Final = re.compile(r"(?:^|[ {])(?:help|summary): [\"'](.+?)[\"'](?:[,}]|$)")

@@ -26,6 +26,11 @@ def test_a_word_that_tests_may_use_is_retired_in_the_product() -> None:
     assert list(violations("tests/unit/stream/test_store.py", "class WarmTier: ...")) == []
 
 
+def test_the_words_of_a_court_are_retired_in_tests_too() -> None:
+    found = violations("tests/faults/findings.py", "def judge_feed(verdict: Verdict): ...  # judged")
+    assert [violation.word for violation in found] == ["judge", "judged", "verdict"]
+
+
 @pytest.mark.parametrize(
     ("line", "word"),
     [

@@ -30,13 +30,15 @@ RETIRED: Final = {
     "on trial": "in a preview", "trials": "previews", "blind spots": "limitations",
     "look into": "read", "looked into": "read", "spoke": "called or sent", "speaking": "calling or sending",
     "for ever": "permanently or endlessly",
+    "verdict": "findings or consistency check", "verdicts": "findings or consistency checks",
+    "judge": "evaluate, check or compare", "judges": "evaluates, checks or compares", "judged": "evaluated, checked or compared",
+    "judging": "evaluating, checking or comparing", "judgement": "evaluation, check or comparison",
 }  # fmt: skip
 """Word or phrase in lower case -> the words to use."""
 
 RETIRED_IN_PRODUCT: Final = {
-    "judged": "evaluated or classified", "judging": "evaluating",
     "let go": "release or drop", "lets go": "releases or drops", "standing": "positions or trait conditions",
-    "survey": "sampling", "surveys": "sampling", "verdict": "consistency check", "verdicts": "consistency checks",
+    "survey": "sampling", "surveys": "sampling",
     "tier": "local store or backing store", "tiers": "stores", "dirty": "unflushed", "cold": "not loaded",
     "warm": "loaded", "warming": "loading", "kept up": "updated or maintained",
 }  # fmt: skip

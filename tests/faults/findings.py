@@ -40,7 +40,7 @@ Rows = dict[bytes, tuple[int, bytes]]
 
 
 @dataclass
-class Verdict:
+class Findings:
     """`counts`: what was compared. A run is good when nothing was lost, doubled or wrong."""
 
     lost: int = 0
@@ -62,40 +62,40 @@ class Verdict:
             self.examples.append(f"{kind}: {what}")
 
 
-def judged(brokers: str, registry_url: str, disks: Iterable[Path], cassandra: Cassandra | None = None) -> Verdict:
+def checked(brokers: str, registry_url: str, disks: Iterable[Path], cassandra: Cassandra | None = None) -> Findings:
     """Reads every topic and store, and the tier behind them. The workers must have stopped with everything processed."""
     registry, catalogue = Registry(registry_url), load_catalogue().topics
     codecs = {topic: registry.codec(topic, catalogue[topic].schema) for topic in _TOPICS}
     log = read_all(brokers, (*_TOPICS, SEGMENT_DEFINITIONS))
     truth = folded(log, codecs)
     truth.switches = sum(len(records) for records in log[SEGMENT_DEFINITIONS].values()) - len(WHERES)
-    verdict = Verdict()
-    verdict.counts["records in"] = truth.records
-    verdict.counts["records out"] = sum(len(records) for records in log[MEMBERSHIP].values())
-    last = judge_feed(truth, log[MEMBERSHIP], codecs[MEMBERSHIP], verdict)
-    judge_memberships(last, log[MEMBERSHIP_STATE], codecs[MEMBERSHIP_STATE], verdict)
-    judge_states(truth, log[CHANGELOG], codecs[CHANGELOG], verdict)
-    judge_letters(truth, log[LETTERS][0], codecs[LETTERS], verdict)
+    findings = Findings()
+    findings.counts["records in"] = truth.records
+    findings.counts["records out"] = sum(len(records) for records in log[MEMBERSHIP].values())
+    last = check_feed(truth, log[MEMBERSHIP], codecs[MEMBERSHIP], findings)
+    check_memberships(last, log[MEMBERSHIP_STATE], codecs[MEMBERSHIP_STATE], findings)
+    check_states(truth, log[CHANGELOG], codecs[CHANGELOG], findings)
+    check_letters(truth, log[LETTERS][0], codecs[LETTERS], findings)
     for disk in disks:
         for path in sorted(disk.glob("segmenter/*")):
-            judge_store(path, log[CHANGELOG][int(path.name)], codecs[CHANGELOG], verdict)
+            check_store(path, log[CHANGELOG][int(path.name)], codecs[CHANGELOG], findings)
     if cassandra is not None:
-        judge_tier(Source(brokers, registry_url, cassandra), verdict)
-    return verdict
+        check_backing_store(Source(brokers, registry_url, cassandra), findings)
+    return findings
 
 
-def judge_tier(source: Source, verdict: Verdict) -> None:
+def check_backing_store(source: Source, findings: Findings) -> None:
     """Every row of Cassandra is one that was committed, up to the flushed offset the last one, and in the due index."""
     with closing(Audit("segmenter", source)) as audit:
         for number in range(audit.layout.partitions):
             for found in audit.checks(number):
-                verdict.add("rows in Cassandra", found.users)
-                verdict.add("partitions whole in Cassandra", found.position is not None)
+                findings.add("rows in Cassandra", found.users)
+                findings.add("partitions whole in Cassandra", found.position is not None)
                 for example in found.examples:
-                    verdict.found("wrong", f"Cassandra, partition {number}: {example}")
+                    findings.found("wrong", f"Cassandra, partition {number}: {example}")
 
 
-def judge_feed(truth: Truth, feed: Mapping[int, Sequence[Logged]], codec: Codec, verdict: Verdict) -> dict[bytes, dict[str, Any]]:
+def check_feed(truth: Truth, feed: Mapping[int, Sequence[Logged]], codec: Codec, findings: Findings) -> dict[bytes, dict[str, Any]]:
     """Each user's changes, in order, are those of the fold. Returns the last record of each user and segment."""
     found: dict[bytes, list[dict[str, Any]]] = {}
     last: dict[bytes, dict[str, Any]] = {}
@@ -104,7 +104,7 @@ def judge_feed(truth: Truth, feed: Mapping[int, Sequence[Logged]], codec: Codec,
         found.setdefault(logged.key, []).append(_comparable(record))
         last[b"%b/%b" % (logged.key, record["segment_key"].encode())] = record
     for key in truth.feed.keys() | found.keys():
-        _compare_feed(key, truth.feed.get(key, []), found.get(key, []), verdict)
+        _compare_feed(key, truth.feed.get(key, []), found.get(key, []), findings)
     return last
 
 
@@ -115,53 +115,53 @@ def _comparable(record: dict[str, Any]) -> dict[str, Any]:
     return {name: record[name] for name in same} | more
 
 
-def _compare_feed(key: bytes, expected: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]], verdict: Verdict) -> None:
-    verdict.add("feed records", len(expected))
+def _compare_feed(key: bytes, expected: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]], findings: Findings) -> None:
+    findings.add("feed records", len(expected))
     if list(expected) == list(found):
         return
     wanted, came = Counter(r["event_id"] for r in expected), Counter(r["event_id"] for r in found)
     for event_id in wanted - came:
-        verdict.found("lost", f"{key!r} {next(r for r in expected if r['event_id'] == event_id)}")
+        findings.found("lost", f"{key!r} {next(r for r in expected if r['event_id'] == event_id)}")
     for event_id, count in came.items():
         if count > 1:
-            verdict.found("doubled", f"{key!r} {count} times {next(r for r in found if r['event_id'] == event_id)}")
+            findings.found("doubled", f"{key!r} {count} times {next(r for r in found if r['event_id'] == event_id)}")
     for want, have in zip(expected, found, strict=False):
         if want != have:
             differences = {name: (want[name], have[name]) for name in want if want[name] != have[name]}
-            verdict.found("wrong", f"{key!r} {want['segment_key']} {want['sequence']} (expected, found): {differences}")
+            findings.found("wrong", f"{key!r} {want['segment_key']} {want['sequence']} (expected, found): {differences}")
             break
     if came - wanted:
-        verdict.found("wrong", f"{key!r}: {sum((came - wanted).values())} unexpected records")
+        findings.found("wrong", f"{key!r}: {sum((came - wanted).values())} unexpected records")
 
 
-def judge_memberships(
-    last: Mapping[bytes, dict[str, Any]], topic: Mapping[int, Sequence[Logged]], codec: Codec, verdict: Verdict
+def check_memberships(
+    last: Mapping[bytes, dict[str, Any]], topic: Mapping[int, Sequence[Logged]], codec: Codec, findings: Findings
 ) -> None:
     """The state topic's last record of each pair is the feed's."""
     found = {logged.key: codec.decode(logged.value) for records in topic.values() for logged in records}
-    verdict.counts["memberships"] = len(last)
+    findings.counts["memberships"] = len(last)
     for key in last.keys() - found.keys():
-        verdict.found("lost", f"membership-state of {key!r}")
+        findings.found("lost", f"membership-state of {key!r}")
     for key, record in found.items():
         if last.get(key) != record:
-            verdict.found("wrong", f"membership-state of {key!r}: {record['status']} {record['sequence']}")
+            findings.found("wrong", f"membership-state of {key!r}: {record['status']} {record['sequence']}")
 
 
-def judge_states(truth: Truth, changelog: Mapping[int, Sequence[Logged]], codec: Codec, verdict: Verdict) -> None:
+def check_states(truth: Truth, changelog: Mapping[int, Sequence[Logged]], codec: Codec, findings: Findings) -> None:
     """The folded changelog has exactly the states of the fold, each with the due time of its plan; versions grow by one."""
     rows: Rows = {}
     for records in changelog.values():
-        rows |= _rows(records, codec, verdict)
-    verdict.counts["states"] = len(truth.states)
-    verdict.counts["bytes of the largest state"] = max((len(stored) for _, stored in rows.values()), default=0)
+        rows |= _rows(records, codec, findings)
+    findings.counts["states"] = len(truth.states)
+    findings.counts["bytes of the largest state"] = max((len(stored) for _, stored in rows.values()), default=0)
     for key in truth.states.keys() - rows.keys():
-        verdict.found("lost", f"state of {key!r}")
+        findings.found("lost", f"state of {key!r}")
     for key, (_, stored) in rows.items():
         expected = truth.states.get(key)
         if expected is None or not _is_same(truth, stored[8:], expected):
-            verdict.found("wrong", f"state of {key!r}: {_difference(stored[8:], expected)}")
+            findings.found("wrong", f"state of {key!r}: {_difference(stored[8:], expected)}")
         elif stored[:8] != _due(truth.evaluator.next_due(expected)):
-            verdict.found("wrong", f"state of {key!r} waits for another instant than its plan")
+            findings.found("wrong", f"state of {key!r} waits for another instant than its plan")
 
 
 def _is_same(truth: Truth, stored: bytes, expected: UserState) -> bool:
@@ -181,7 +181,7 @@ def _is_same(truth: Truth, stored: bytes, expected: UserState) -> bool:
     return plain(found) == plain(wanted) and changes[0] == changes[1]
 
 
-def _rows(records: Iterable[Logged], codec: Codec, verdict: Verdict) -> Rows:
+def _rows(records: Iterable[Logged], codec: Codec, findings: Findings) -> Rows:
     rows: Rows = {}
     for logged in records:
         if logged.key == _META:
@@ -189,21 +189,21 @@ def _rows(records: Iterable[Logged], codec: Codec, verdict: Verdict) -> Rows:
         record = codec.decode(logged.value)
         version, before = record["version"], rows.get(logged.key, (0, b""))[0]
         if version != before + 1:
-            verdict.found("doubled" if version <= before else "lost", f"version {version} of {logged.key!r} after {before}")
+            findings.found("doubled" if version <= before else "lost", f"version {version} of {logged.key!r} after {before}")
         rows[logged.key] = version, record["state"] or b""
     return rows
 
 
-def judge_letters(truth: Truth, letters: Sequence[Logged], codec: Codec, verdict: Verdict) -> None:
+def check_letters(truth: Truth, letters: Sequence[Logged], codec: Codec, findings: Findings) -> None:
     """Every refused record is there once."""
     records = [codec.decode(logged.value) for logged in letters]
     found = Counter((record["origin_topic"], record["origin_partition"], record["origin_offset"]) for record in records)
     expected = Counter(truth.letters)
-    verdict.counts["dead letters"] = len(truth.letters)
+    findings.counts["dead letters"] = len(truth.letters)
     for place in expected - found:
-        verdict.found("lost", f"dead letter of {place}")
+        findings.found("lost", f"dead letter of {place}")
     for place in found - expected:
-        verdict.found("doubled" if place in expected else "wrong", f"dead letter of {place}")
+        findings.found("doubled" if place in expected else "wrong", f"dead letter of {place}")
 
 
 class Stored(NamedTuple):
@@ -233,7 +233,7 @@ def _read_store(path: Path) -> Stored:
         store.close()
 
 
-def judge_store(path: Path, changelog: Sequence[Logged], codec: Codec, verdict: Verdict) -> None:
+def check_store(path: Path, changelog: Sequence[Logged], codec: Codec, findings: Findings) -> None:
     """A store has the state of the changelog's committed records up to its position, whatever happened to its worker.
 
     A store that was not opened since its bytes were flipped reports damage, which is correct too.
@@ -243,19 +243,19 @@ def judge_store(path: Path, changelog: Sequence[Logged], codec: Codec, verdict: 
     except Exception as cause:
         if "Corruption" not in str(cause):
             raise
-        verdict.add("damaged stores without a user", 1)
+        findings.add("damaged stores without a user", 1)
         return
-    expected = _rows((logged for logged in changelog if logged.offset < position), codec, Verdict())
+    expected = _rows((logged for logged in changelog if logged.offset < position), codec, Findings())
     if not whole:
         expected = {key: row for key, row in expected.items() if key in found}
-    verdict.add("stores", 1)
-    verdict.add("stored rows", len(found))
+    findings.add("stores", 1)
+    findings.add("stored rows", len(found))
     if found != expected:
         keys = [key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)]
-        verdict.found("wrong", f"store {path} at {position}: {len(keys)} rows differ from the changelog, such as {keys[:3]}")
+        findings.found("wrong", f"store {path} at {position}: {len(keys)} rows differ from the changelog, such as {keys[:3]}")
     waiting = {(state[:8], key) for key, (_, state) in expected.items() if state and state[:8] != _NEVER}
     if timers != waiting:
-        verdict.found("wrong", f"store {path} at {position}: {len(timers ^ waiting)} timers differ from its rows")
+        findings.found("wrong", f"store {path} at {position}: {len(timers ^ waiting)} timers differ from its rows")
 
 
 def _due(instant_ms: int | None) -> bytes:

@@ -45,11 +45,11 @@ from starling_common.testing import free_port
 from starling_common.time.instants import format_instant
 from starling_common.wire import Codec, Registry
 from tests.faults.delayed_topic import delayed
+from tests.faults.findings import Findings, check_feed
 from tests.faults.load import FIRST_MS, WORKSPACE, Load
 from tests.faults.log import Logged, lag, read_all
 from tests.faults.oracle import folded
 from tests.faults.parts import Stack, running
-from tests.faults.verdict import Verdict, judge_feed
 from tests.faults.workers import FAST, RAISE, SESSION_SECONDS
 from tests.integration.ingest import edge_process
 from tests.integration.stream.rig import wait_until
@@ -184,7 +184,7 @@ class Stages:
             process.stop(leaves_group=True)
 
 
-def run(directory: Path, seed: int, phases: Phases) -> Verdict:
+def run(directory: Path, seed: int, phases: Phases) -> Findings:
     """Run the phases; let all be processed, and compare; process all again without states, and compare that too."""
     with ExitStack() as block:
         stack = block.enter_context(running(("kafka", "registry"), directory / "parts"))
@@ -206,13 +206,13 @@ def run(directory: Path, seed: int, phases: Phases) -> Verdict:
         _settle(stack, load.partitions)
         load.advance_clock(last_ms + _YEAR_MS + 5)
         _settle(stack, load.partitions)
-        verdict = _judged(stack)
-        verdict.counts |= {"requests": senders.sent, "produce requests delayed": relay.delayed}
+        findings = _checked(stack)
+        findings.counts |= {"requests": senders.sent, "produce requests delayed": relay.delayed}
         first = _written(stack)
         stages.stop()
-        _run_again(stack, directory, load.partitions, verdict)
-        _judge_replay(first, _written(stack), verdict)
-        return verdict
+        _run_again(stack, directory, load.partitions, findings)
+        _check_replay(first, _written(stack), findings)
+        return findings
 
 
 _KEY: Final = {"STARLING_WRITE_KEYS": f"key={WORKSPACE}"}
@@ -239,7 +239,7 @@ def _phases(phases: Phases, stages: Stages, edge: edge_process.EdgeProcess) -> N
             normalizer.start()
 
 
-def _run_again(stack: Stack, directory: Path, partitions: int, verdict: Verdict) -> None:
+def _run_again(stack: Stack, directory: Path, partitions: int, findings: Findings) -> None:
     """Delete what the stages wrote, with their offsets, and let new workers process the topics from their start."""
     admin = AdminClient({"bootstrap.servers": stack.brokers})
     for deleted in (*admin.delete_consumer_groups(list(_GROUPS)).values(), *admin.delete_topics(list(_WRITTEN)).values()):
@@ -252,7 +252,7 @@ def _run_again(stack: Stack, directory: Path, partitions: int, verdict: Verdict)
         _settle(stack, partitions, ("starling-normalizer",))
         again.segmenter.start()  # the clock's advance lies in its topic already: the events must come first
         _settle(stack, partitions)
-        verdict.add("times that a backlog was read ahead", again.normalizers[0].count("reading_ahead"))
+        findings.add("times that a backlog was read ahead", again.normalizers[0].count("reading_ahead"))
     finally:
         again.stop()
 
@@ -281,16 +281,16 @@ def _comparable(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name not in left_out}
 
 
-def _judge_replay(first: Mapping[str, Any], second: Mapping[str, Any], verdict: Verdict) -> None:
+def _check_replay(first: Mapping[str, Any], second: Mapping[str, Any], findings: Findings) -> None:
     """The second run wrote the same events, in one order, and each user's feed."""
     for topic in (BEHAVIOUR, PROFILE):
         for number, records in first[topic].items():
-            verdict.add("events of the replay", len(second[topic][number]))
-            _compare(f"{topic} {number}", records, second[topic][number], verdict)
+            findings.add("events of the replay", len(second[topic][number]))
+            _compare(f"{topic} {number}", records, second[topic][number], findings)
     feeds = [_by_user(written[MEMBERSHIP]) for written in (first, second)]
     for user in feeds[0].keys() | feeds[1].keys():
-        verdict.add("feed records of the replay", len(feeds[1].get(user, ())))
-        _compare(f"the feed of {user}", feeds[0].get(user, []), feeds[1].get(user, []), verdict)
+        findings.add("feed records of the replay", len(feeds[1].get(user, ())))
+        _compare(f"the feed of {user}", feeds[0].get(user, []), feeds[1].get(user, []), findings)
 
 
 def _by_user(feed: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -300,13 +300,13 @@ def _by_user(feed: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[str, list[
     return found
 
 
-def _compare(what: str, first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]], verdict: Verdict) -> None:
+def _compare(what: str, first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]], findings: Findings) -> None:
     if len(first) != len(second):
-        verdict.found("wrong", f"{what}: {len(first)} records, and {len(second)} in the replay")
+        findings.found("wrong", f"{what}: {len(first)} records, and {len(second)} in the replay")
     for place, (live, replayed) in enumerate(zip(first, second, strict=False)):
         if live != replayed:
             differing = {name: (live[name], replayed[name]) for name in live if live[name] != replayed[name]}
-            verdict.found("wrong", f"{what}: record {place} differs in the replay: {differing}")
+            findings.found("wrong", f"{what}: record {place} differs in the replay: {differing}")
             return
 
 
@@ -319,26 +319,26 @@ def _is_settled(brokers: str, group: str, topics: Sequence[str], partitions: int
     return lag(brokers, group, topics, partitions) == 0
 
 
-def _judged(stack: Stack) -> Verdict:
+def _checked(stack: Stack) -> Findings:
     topics = (*INGEST_TOPICS, BEHAVIOUR, PROFILE, CLOCK, MEMBERSHIP, "normalizer.dlq")
     registry, catalogue = Registry(stack.registry_url), load_catalogue().topics
     codecs = {topic: registry.codec(topic, catalogue[topic].schema) for topic in topics}
-    log, verdict = read_all(stack.brokers, topics), Verdict()
+    log, findings = read_all(stack.brokers, topics), Findings()
     for number in log[BEHAVIOUR]:
-        _judge_order({topic: log[topic][number] for topic in (*INGEST_TOPICS, BEHAVIOUR, PROFILE)}, codecs, verdict)
+        _check_order({topic: log[topic][number] for topic in (*INGEST_TOPICS, BEHAVIOUR, PROFILE)}, codecs, findings)
     letters = Counter(codecs["normalizer.dlq"].decode(one.value)["origin_offset"] for one in log["normalizer.dlq"][0])
     raising = Counter(
         one.offset for topic in INGEST_TOPICS for logged in log[topic].values() for one in logged if _RAISES in one.value
     )
-    verdict.add("items with which the normalizer raised", raising.total())
+    findings.add("items with which the normalizer raised", raising.total())
     if letters != raising:
-        verdict.found("wrong", f"dead letters of the offsets {letters}, not of {raising}")
+        findings.found("wrong", f"dead letters of the offsets {letters}, not of {raising}")
     truth = folded(log, codecs)
-    judge_feed(truth, log[MEMBERSHIP], codecs[MEMBERSHIP], verdict)
-    return verdict
+    check_feed(truth, log[MEMBERSHIP], codecs[MEMBERSHIP], findings)
+    return findings
 
 
-def _judge_order(log: Mapping[str, Sequence[Logged]], codecs: Mapping[str, Codec], verdict: Verdict) -> None:
+def _check_order(log: Mapping[str, Sequence[Logged]], codecs: Mapping[str, Codec], findings: Findings) -> None:
     """The events of a partition are in the order of `received_at`, and form one chain."""
     arrived = [
         (codecs[topic].decode(one.value), rank)
@@ -349,18 +349,18 @@ def _judge_order(log: Mapping[str, Sequence[Logged]], codecs: Mapping[str, Codec
     overtaken = sum(
         earlier[0]["received_at"] > later[0]["received_at"] for earlier, later in pairwise(arrived) if earlier[1] == later[1]
     )
-    verdict.add(_OVERTAKEN, overtaken)
+    findings.add(_OVERTAKEN, overtaken)
     expected = [item["message_id"] for item, rank in sorted(arrived, key=lambda pair: (pair[0]["received_at"], pair[1]))]
     events = sorted((codecs[topic].decode(one.value) for topic in (BEHAVIOUR, PROFILE) for one in log[topic]), key=_order)
-    verdict.add("events", len(events))
+    findings.add("events", len(events))
     for place, (wanted, event) in enumerate(zip(expected, events, strict=False)):
         if wanted != event["message_id"]:
-            verdict.found("wrong", f"event {place} is {event['message_id']}, not {wanted}")
+            findings.found("wrong", f"event {place} is {event['message_id']}, not {wanted}")
     if len(expected) != len(events):
-        verdict.found("lost", f"{len(expected)} items and {len(events)} events")
+        findings.found("lost", f"{len(expected)} items and {len(events)} events")
     for previous, event in zip([{"order": 0}, *events], events, strict=False):
         if event["previous_order"] != previous["order"]:
-            verdict.found("wrong", f"the predecessor of {event['message_id']} is not {event['previous_order']}")
+            findings.found("wrong", f"the predecessor of {event['message_id']} is not {event['previous_order']}")
 
 
 _RAISES: Final = RAISE.encode()
@@ -380,14 +380,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="starling-order-") as temporary:
         directory = given.keep or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
-        verdict = run(directory, given.seed, Phases(given.seconds, given.seconds, 3 * given.seconds))
-    lines = [*(f"{name:<52}{number:>9}" for name, number in verdict.counts.items()), *verdict.examples]
-    lines.append(f"lost {verdict.lost}, doubled {verdict.doubled}, wrong {verdict.wrong}")
+        findings = run(directory, given.seed, Phases(given.seconds, given.seconds, 3 * given.seconds))
+    lines = [*(f"{name:<52}{number:>9}" for name, number in findings.counts.items()), *findings.examples]
+    lines.append(f"lost {findings.lost}, doubled {findings.doubled}, wrong {findings.wrong}")
     sys.stdout.write("\n".join(lines) + "\n")
-    if not verdict.counts[_OVERTAKEN]:
+    if not findings.counts[_OVERTAKEN]:
         sys.stdout.write(f"no {_OVERTAKEN}: the delays did not change any order, so the run proves little; run it longer\n")
         return 1
-    return 0 if verdict.good else 1
+    return 0 if findings.good else 1
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from starling_segmenter.settings import Settings
 from tests.faults.catalogue import CATALOGUE, Fault
-from tests.faults.verdict import Verdict
+from tests.faults.findings import Findings
 from tests.faults.workers import bases, complaints
 from tests.faults.world import NotInjected, Scale, World, resumed, world
 
@@ -54,7 +54,7 @@ class Report:
     exits: dict[str, int]
     restored_from: dict[str, int]
     complaints: dict[str, int]
-    verdict: Verdict
+    findings: Findings
 
     @property
     def count(self) -> int:
@@ -71,7 +71,7 @@ class Course:
     count: int
     injected: list[Injected] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
-    """What broke a lane, such as a worker that does not stop: the run ends with it, and is judged all the same."""
+    """What broke a lane, such as a worker that does not stop: the run ends with it, and is compared all the same."""
 
     def run(self, faults: Sequence[Fault]) -> None:
         self._began = time.monotonic()
@@ -143,25 +143,25 @@ def run(directory: Path, seed: int, scale: Scale, faults: Sequence[Fault], *, se
     with world(directory, seed, scale, PARTS) as made:
         course = Course(made, seed, seconds, count)
         course.run(faults)
-        verdict = made.finish()
+        findings = made.finish()
         for cause in course.failures:
-            verdict.found("wrong", f"a lane broke: {cause!r}")
+            findings.found("wrong", f"a lane broke: {cause!r}")
         exits = made.workers.exits()
     codes = Counter(str(ended.code) for ended in exits)
     injected = sorted(course.injected, key=lambda one: one.at_seconds)
     restored_from = bases(directory / "workers")
-    return Report(seed, round(time.monotonic() - began, 1), injected, dict(codes), restored_from, complaints(exits), verdict)
+    return Report(seed, round(time.monotonic() - began, 1), injected, dict(codes), restored_from, complaints(exits), findings)
 
 
-def judge(directory: Path) -> Report:
+def compare(directory: Path) -> Report:
     """A kept run that broke off: its workers process what is left, and then it is compared."""
     began = time.monotonic()
     with resumed(directory, PARTS) as made:
-        verdict = made.finish()
+        findings = made.finish()
         exits = made.workers.exits()
     codes = Counter(str(ended.code) for ended in exits)
     restored_from = bases(directory / "workers")
-    return Report(-1, round(time.monotonic() - began, 1), [], dict(codes), restored_from, complaints(exits), verdict)
+    return Report(-1, round(time.monotonic() - began, 1), [], dict(codes), restored_from, complaints(exits), findings)
 
 
 def available() -> list[Fault]:
@@ -176,20 +176,22 @@ def table(report: Report) -> str:
     lines = [f"{'fault':<28}{'injected':>9}{'missed':>8}"]
     lines += [f"{name:<28}{found[name]:>9}{missed[name]:>8}" for name in sorted(found.keys() | missed.keys())]
     lines += [f"{'all':<28}{report.count:>9}{sum(missed.values()):>8}", ""]
-    lines += [f"{name:<28}{count:>9}" for name, count in report.verdict.counts.items()]
+    lines += [f"{name:<28}{count:>9}" for name, count in report.findings.counts.items()]
     lines += [
         f"ends of workers (by code): {report.exits}",
         f"partitions restored (by what from): {report.restored_from}",
         *(f"  {count} times {message}" for message, count in report.complaints.items()),
     ]
-    verdict = report.verdict
-    lines += [f"  {example}" for example in verdict.examples]
-    lines += [f"seed {report.seed}, {report.seconds:.0f} s: lost {verdict.lost}, doubled {verdict.doubled}, wrong {verdict.wrong}"]
+    findings = report.findings
+    lines += [f"  {example}" for example in findings.examples]
+    lines += [
+        f"seed {report.seed}, {report.seconds:.0f} s: lost {findings.lost}, doubled {findings.doubled}, wrong {findings.wrong}"
+    ]
     return "\n".join(lines)
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    return {**asdict(report), "faults_injected": report.count, "good": report.verdict.good}
+    return {**asdict(report), "faults_injected": report.count, "good": report.findings.good}
 
 
 def main() -> int:
@@ -201,13 +203,13 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=Scale.rate, help="records a second")
     parser.add_argument("--outage-seconds", type=float, default=Scale.outage_seconds)
     parser.add_argument("--keep", type=Path, help="a new directory for logs, disks and the report; else a temporary one")
-    parser.add_argument("--judge", type=Path, help="no faults: finish and compare the run that was kept there")
+    parser.add_argument("--compare", type=Path, help="no faults: finish and compare the run that was kept there")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    if given.judge is not None:
-        report = judge(given.judge)
+    if given.compare is not None:
+        report = compare(given.compare)
         sys.stdout.write(table(report) + "\n")
-        return 0 if report.verdict.good else 1
+        return 0 if report.findings.good else 1
     sys.stderr.write(f"seed {given.seed}\n")
     chosen = [fault for fault in available() if given.only is None or fault.name in given.only]
     scale = Scale(rate=given.rate, outage_seconds=given.outage_seconds)
@@ -219,7 +221,7 @@ def main() -> int:
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_text(json.dumps(as_json(report), indent=1))
         sys.stdout.write(f"written to {written}\n")
-    return 0 if report.verdict.good else 1
+    return 0 if report.findings.good else 1
 
 
 if __name__ == "__main__":

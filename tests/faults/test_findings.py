@@ -1,4 +1,4 @@
-"""The judge itself: what is missing, there twice or different is found, and nothing else."""
+"""The comparison itself: what is missing, there twice or different is found, and nothing else."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from starling_segments import Change, UserState, encode_state
+from tests.faults.findings import Findings, _due, check_feed, check_letters, check_states
 from tests.faults.log import Logged
 from tests.faults.oracle import Event, Truth, evaluator_of, record_of
 from tests.faults.segments import WHERES
-from tests.faults.verdict import Verdict, _due, judge_feed, judge_letters, judge_states
 
 KEY = b"faults/u1"
 EVENT = {"message_id": "m1", "correlation_id": "request-1"}
@@ -52,34 +52,34 @@ def _as_read(record: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=["right", "gap", "end-missing", "twice", "other-order", "other-instant", "one-more"],
 )
-def test_a_feed_is_judged(spoil: Callable[[Feed], Feed], kind: str | None) -> None:
-    truth, verdict = Truth(evaluator_of(WHERES), feed={KEY: _expected()}), Verdict()
+def test_a_feed_is_compared(spoil: Callable[[Feed], Feed], kind: str | None) -> None:
+    truth, findings = Truth(evaluator_of(WHERES), feed={KEY: _expected()}), Findings()
     codec = Given([_as_read(record) for record in spoil(_expected())])
-    judge_feed(truth, {0: codec.logged()}, codec, verdict)  # type: ignore[arg-type]
-    assert verdict.good is (kind is None)
-    assert kind is None or getattr(verdict, kind) > 0
+    check_feed(truth, {0: codec.logged()}, codec, findings)  # type: ignore[arg-type]
+    assert findings.good is (kind is None)
+    assert kind is None or getattr(findings, kind) > 0
 
 
 @pytest.mark.parametrize(
     ("versions", "kind"), [([1, 2, 3], None), ([1, 3], "lost"), ([1, 2, 2, 3], "doubled"), ([1, 2, 1], "doubled")]
 )
-def test_versions_in_the_changelog_are_judged(versions: list[int], kind: str | None) -> None:
-    truth, verdict = Truth(evaluator_of(WHERES)), Verdict()
+def test_versions_in_the_changelog_are_compared(versions: list[int], kind: str | None) -> None:
+    truth, findings = Truth(evaluator_of(WHERES)), Findings()
 
     state = UserState(known=True)
     truth.states[KEY] = state
     codec = Given([{"version": version, "state": b"\xff" * 8 + encode_state(state)} for version in versions])
-    judge_states(truth, {0: codec.logged()}, codec, verdict)  # type: ignore[arg-type]
-    assert (verdict.lost, verdict.doubled, verdict.wrong) == (int(kind == "lost"), int(kind == "doubled"), 0)
+    check_states(truth, {0: codec.logged()}, codec, findings)  # type: ignore[arg-type]
+    assert (findings.lost, findings.doubled, findings.wrong) == (int(kind == "lost"), int(kind == "doubled"), 0)
 
 
-def test_a_state_that_differs_is_judged() -> None:
+def test_a_state_that_differs_is_compared() -> None:
 
-    truth, verdict = Truth(evaluator_of(WHERES), states={KEY: UserState(known=True, clock=5)}), Verdict()
+    truth, findings = Truth(evaluator_of(WHERES), states={KEY: UserState(known=True, clock=5)}), Findings()
     codec = Given([{"version": 1, "state": b"\xff" * 8 + encode_state(UserState(known=True, clock=6))}])
-    judge_states(truth, {0: codec.logged()}, codec, verdict)  # type: ignore[arg-type]
-    assert verdict.wrong == 1
-    assert "'clock': (5, 6)" in verdict.examples[0]
+    check_states(truth, {0: codec.logged()}, codec, findings)  # type: ignore[arg-type]
+    assert findings.wrong == 1
+    assert "'clock': (5, 6)" in findings.examples[0]
 
 
 SWITCH_MS = 12 * 60_000
@@ -110,18 +110,18 @@ def _folded(orders_at: Sequence[int], switch_at: int | None = None) -> UserState
 )
 def test_a_state_may_differ_by_what_a_switch_drops_and_by_nothing_else(found: UserState, switches: int, is_same: bool) -> None:
     evaluator = evaluator_of(WHERES)
-    truth, verdict = Truth(evaluator, states={KEY: _folded([0, 1])}, switches=switches), Verdict()
+    truth, findings = Truth(evaluator, states={KEY: _folded([0, 1])}, switches=switches), Findings()
     due = evaluator.next_due(found)
     codec = Given([{"version": 1, "state": _due(due) + encode_state(found)}])
-    judge_states(truth, {0: codec.logged()}, codec, verdict)  # type: ignore[arg-type]
-    wrong = [example for example in verdict.examples if "waits" not in example]
-    assert (not wrong) is is_same, verdict.examples
+    check_states(truth, {0: codec.logged()}, codec, findings)  # type: ignore[arg-type]
+    wrong = [example for example in findings.examples if "waits" not in example]
+    assert (not wrong) is is_same, findings.examples
 
 
-def test_dead_letters_are_judged() -> None:
+def test_dead_letters_are_compared() -> None:
     places = [("t", 0, 1), ("t", 0, 2), ("t", 0, 3)]
-    truth, verdict = Truth(evaluator_of(WHERES), letters=places[:2]), Verdict()
+    truth, findings = Truth(evaluator_of(WHERES), letters=places[:2]), Findings()
     reported = [places[0], places[0], places[2]]
     codec = Given([{"origin_topic": topic, "origin_partition": n, "origin_offset": at} for topic, n, at in reported])
-    judge_letters(truth, codec.logged(), codec, verdict)  # type: ignore[arg-type]
-    assert (verdict.lost, verdict.doubled, verdict.wrong) == (1, 1, 1)
+    check_letters(truth, codec.logged(), codec, findings)  # type: ignore[arg-type]
+    assert (findings.lost, findings.doubled, findings.wrong) == (1, 1, 1)

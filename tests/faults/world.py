@@ -10,10 +10,10 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from starling_common.kafka.topics import BEHAVIOUR, CLOCK, PROFILE
+from tests.faults.findings import Findings, checked
 from tests.faults.load import Load
 from tests.faults.log import lag
 from tests.faults.parts import Stack, running
-from tests.faults.verdict import Verdict, judged
 from tests.faults.workers import Workers
 
 GROUP = "starling-segmenter"
@@ -78,7 +78,7 @@ class World:
                 raise AssertionError(f"{left} records left, and no progress for {seconds} s: see the logs in {self.directory}")
             time.sleep(0.2)
 
-    def finish(self) -> Verdict:
+    def finish(self) -> Findings:
         """Let all be processed and every timer fire, stop gracefully, compare."""
         self.load.stop()
         self.settle()
@@ -90,10 +90,10 @@ class World:
         codes = self.workers.stop_all()
         disks = [slot.disk for slot in self.workers.slots.values()]
         cassandra = self.stack.cassandra if "cassandra" in self.stack.servers else None
-        verdict = judged(self.stack.brokers, self.stack.registry_url, disks, cassandra)
+        findings = checked(self.stack.brokers, self.stack.registry_url, disks, cassandra)
         if any(code not in (0, None) for code in codes.values()):
-            verdict.found("wrong", f"a graceful stop with nothing to do ended with {codes}")
-        return verdict
+            findings.found("wrong", f"a graceful stop with nothing to do ended with {codes}")
+        return findings
 
 
 @contextmanager

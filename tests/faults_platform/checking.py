@@ -1,4 +1,4 @@
-"""Judges a settled platform from outside: its topics and its HTTP answers, against the fold of what was accepted."""
+"""Compares a settled platform from outside: its topics and its HTTP answers, against the fold of what was accepted."""
 
 import json
 from collections import Counter
@@ -18,11 +18,11 @@ from starling_common.kafka.topics import (
     load_catalogue,
 )
 from starling_common.wire import Registry
+from tests.faults.findings import Findings, check_feed, check_memberships
 from tests.faults.log import Logged, read_all
 from tests.faults.oracle import Truth, folded
-from tests.faults.verdict import Verdict, judge_feed, judge_memberships
 from tests.faults_platform.truth import Accepted, User, accepted
-from tests.faults_platform.webhooks import Arrived, judge_webhooks
+from tests.faults_platform.webhooks import Arrived, check_webhooks
 
 _PAGE: Final = 1000
 COMPUTED: Final = ("spent", "orders")
@@ -30,14 +30,14 @@ COMPUTED: Final = ("spent", "orders")
 Log = Mapping[str, Mapping[int, Sequence[Logged]]]
 
 
-class Judge:
-    """One judgement. Nothing may be written meanwhile."""
+class PlatformCheck:
+    """One comparison. Nothing may be written meanwhile."""
 
     def __init__(self, brokers: str, registry_url: str, api: httpx.Client, wheres: Mapping[str, Any], *, computed: bool) -> None:
         """`wheres`: the segments of the run; `computed`: whether the computed traits of the run exist."""
         catalogue = load_catalogue().topics
         letters = [name for name in catalogue if name.endswith(".dlq")]
-        self.verdict = Verdict()
+        self.findings = Findings()
         self._letters = letters
         self._computed = computed
         self._api = api
@@ -49,22 +49,22 @@ class Judge:
         self._truth: Truth = folded(self._log, self._codecs, wheres, COMPUTED if computed else ())
         self._wheres = wheres
 
-    def all(self, sent: Mapping[str, str], arrived: Sequence[Arrived], subscribed: str) -> Verdict:
+    def all(self, sent: Mapping[str, str], arrived: Sequence[Arrived], subscribed: str) -> Findings:
         """`sent`: message id -> user; `arrived`: messages of the webhook; `subscribed`: its segment."""
         self._items(sent)
         self._outcomes()
         self._events()
         self._profile_changes()
-        last = judge_feed(self._truth, self._log[MEMBERSHIP], self._codecs[MEMBERSHIP], self.verdict)
-        judge_memberships(last, self._log[MEMBERSHIP_STATE], self._codecs[MEMBERSHIP_STATE], self.verdict)
+        last = check_feed(self._truth, self._log[MEMBERSHIP], self._codecs[MEMBERSHIP], self.findings)
+        check_memberships(last, self._log[MEMBERSHIP_STATE], self._codecs[MEMBERSHIP_STATE], self.findings)
         self._refused()
         self._feed_pages()
         for key in self._wheres:
             self._segment(key)
         for name, user in sorted(self._accepted.users.items()):
             self._user(name, user)
-        judge_webhooks(self._changes(subscribed), arrived, self.verdict)
-        return self.verdict
+        check_webhooks(self._changes(subscribed), arrived, self.findings)
+        return self.findings
 
     def expected_webhooks(self, segment: str) -> set[str]:
         """The ids of every change of a segment."""
@@ -75,13 +75,13 @@ class Judge:
 
     def _items(self, sent: Mapping[str, str]) -> None:
         first = self._accepted.first
-        self.verdict.add("items sent", len(sent))
-        self.verdict.add("items sent again and taken twice", self._accepted.repeats)
+        self.findings.add("items sent", len(sent))
+        self.findings.add("items sent again and taken twice", self._accepted.repeats)
         for message_id in sent.keys() - first.keys():
-            self.verdict.found("lost", f"item {message_id}")
+            self.findings.found("lost", f"item {message_id}")
         for message_id, item in first.items():
             if sent.get(message_id) != item.user:
-                self.verdict.found("wrong", f"item {message_id} of {item.user}")
+                self.findings.found("wrong", f"item {message_id} of {item.user}")
 
     def _outcomes(self) -> None:
         by_origin: Counter[tuple[str, int, int]] = Counter()
@@ -90,7 +90,7 @@ class Judge:
             by_origin[record["origin_topic"], record["origin_partition"], record["origin_offset"]] += 1
             taken[record["message_id"]] += record["outcome"] == "ACCEPTED"
             if record["outcome"] not in ("ACCEPTED", "DUPLICATE"):
-                self.verdict.found("wrong", f"outcome {record['outcome']} of {record['message_id']}: {record['message']}")
+                self.findings.found("wrong", f"outcome {record['outcome']} of {record['message_id']}: {record['message']}")
         self._counted("outcome of the record", Counter(item.origin for item in self._accepted.items), by_origin)
         self._counted("accepted outcome of", Counter(dict.fromkeys(self._accepted.first, 1)), taken)
 
@@ -104,14 +104,14 @@ class Judge:
                 continue  # counted below
             same = (record["user_id"], record["name"], record["event_time"]) == (item.user, item.name, item.event_time)
             if not same or not item.body["properties"].items() <= json.loads(record["properties"]).items():
-                self.verdict.found("wrong", f"event {record['message_id']}: {record}")
+                self.findings.found("wrong", f"event {record['message_id']}: {record}")
         self._counted("event", Counter(dict.fromkeys(expected, 1)), found)
 
     def _profile_changes(self) -> None:
         expected = {message_id for user in self._accepted.users.values() for message_id in user.identified}
         found = Counter(record["message_id"] for record in self._records(PROFILE))
         others = {message_id for message_id in found if not (message_id or "").startswith("m")}
-        self.verdict.add("changes of computed traits", sum(found[message_id] for message_id in others))
+        self.findings.add("changes of computed traits", sum(found[message_id] for message_id in others))
         self._counted(
             "profile change",
             Counter(dict.fromkeys(expected, 1)),
@@ -121,7 +121,7 @@ class Judge:
     def _refused(self) -> None:
         for topic in self._letters:
             for record in self._records(topic):
-                self.verdict.found("wrong", f"dead letter in {topic}: {record['code']} {record['message']}")
+                self.findings.found("wrong", f"dead letter in {topic}: {record['code']} {record['message']}")
 
     def _feed_pages(self) -> None:
         found = Counter(change["event_id"] for change in self._pages("/v1/feed"))
@@ -156,16 +156,16 @@ class Judge:
         self._equal(f"segments of {name}", held, {row["segment"] for row in self._pages(f"/v1/users/{name}/segments")})
 
     def _counted(self, what: str, expected: Counter[Any], found: Counter[Any]) -> None:
-        self.verdict.add(what.partition(" of ")[0].rstrip(":") + "s compared", expected.total())
+        self.findings.add(what.partition(" of ")[0].rstrip(":") + "s compared", expected.total())
         for one in expected - found:
-            self.verdict.found("lost", f"{what} {one}")
+            self.findings.found("lost", f"{what} {one}")
         for one in found - expected:
-            self.verdict.found("doubled" if one in expected else "wrong", f"{what} {one}: {found[one]} times")
+            self.findings.found("doubled" if one in expected else "wrong", f"{what} {one}: {found[one]} times")
 
     def _equal(self, what: str, expected: object, found: object) -> None:
-        self.verdict.add(what.partition(" of ")[0] + " compared", 1)
+        self.findings.add(what.partition(" of ")[0] + " compared", 1)
         if expected != found:
-            self.verdict.found("wrong", f"{what}: {found}, expected {expected}")
+            self.findings.found("wrong", f"{what}: {found}, expected {expected}")
 
     def _records(self, topic: str) -> Iterator[dict[str, Any]]:
         for records in self._log[topic].values():
@@ -176,7 +176,7 @@ class Judge:
         answer = self._api.get(path, params=parameters)
         found: dict[str, Any] = answer.json() if answer.status_code == httpx.codes.OK else {}
         if not found:
-            self.verdict.found("wrong", f"{path}: {answer.status_code} {answer.text[:200]}")
+            self.findings.found("wrong", f"{path}: {answer.status_code} {answer.text[:200]}")
         return found
 
     def _pages(self, path: str) -> Iterator[dict[str, Any]]:

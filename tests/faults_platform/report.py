@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tests.faults.findings import Findings
 from tests.faults.provenance import Provenance
-from tests.faults.verdict import Verdict
 from tests.faults_platform.processes import Finding, Injected, as_record, from_record
 
 READY_SECONDS: Final = 60.0
@@ -23,7 +23,7 @@ class Report:
     injected: list[Injected] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     flow_seconds: list[float] = field(default_factory=list)
-    verdict: Verdict | None = None
+    compared: Findings | None = None
     interrupted: str | None = "the run did not end"
     seconds: float = 0.0
     load_average: float = 0.0
@@ -52,14 +52,14 @@ class Report:
     @property
     def good(self) -> bool:
         """Whether the run ended, and showed nothing that it must not show."""
-        verdict = self.verdict is not None and self.verdict.good
-        return verdict and self.interrupted is None and not (self.late or self.unhealed or self.findings)
+        compared = self.compared is not None and self.compared.good
+        return compared and self.interrupted is None and not (self.late or self.unhealed or self.findings)
 
     def end(self) -> dict[str, Any]:
         """Return what is known at the end only, for the checkpoint."""
-        verdict = None if self.verdict is None else asdict(self.verdict)
+        compared = None if self.compared is None else asdict(self.compared)
         known = {"seconds": self.seconds, "load_average": self.load_average, "flow_seconds": self.flow_seconds}
-        return {**known, "interrupted": self.interrupted, "verdict": verdict, "good": self.good}
+        return {**known, "interrupted": self.interrupted, "compared": compared, "good": self.good}
 
 
 class Checkpoint:
@@ -86,7 +86,7 @@ def read_checkpoint(file: Path) -> Report:
     for end in (line["end"] for line in lines if "end" in line):
         report.seconds, report.load_average, report.flow_seconds = end["seconds"], end["load_average"], end["flow_seconds"]
         report.interrupted = end["interrupted"]
-        report.verdict = None if end["verdict"] is None else Verdict(**end["verdict"])
+        report.compared = None if end["compared"] is None else Findings(**end["compared"])
     return report
 
 
@@ -108,16 +108,16 @@ def table(report: Report) -> str:
     if report.flow_seconds:
         longest_flow = max(report.flow_seconds)
         lines += ["", f"until a change arrived after a wave: p50 {_median(report.flow_seconds):.1f} s, max {longest_flow:.1f} s"]
-    verdict = report.verdict
-    if verdict is not None:
-        lines += ["", *(f"{name:<52}{count:>10}" for name, count in verdict.counts.items())]
-        lines += ["", *(f"  {example}" for example in verdict.examples)]
+    compared = report.compared
+    if compared is not None:
+        lines += ["", *(f"{name:<52}{count:>10}" for name, count in compared.counts.items())]
+        lines += ["", *(f"  {example}" for example in compared.examples)]
     lines += [f"  not ready within {READY_SECONDS:.0f} s: {late}" for late in report.late]
     lines += [f"  hung and not restarted for it: {unhealed}" for unhealed in report.unhealed]
     lines += [f"  finding at {one.at_seconds:.0f} s: {one.what} {one.evidence}".rstrip() for one in report.findings]
     if report.interrupted is not None:
         lines.append(f"  interrupted: {report.interrupted}")
-    result = "not compared" if verdict is None else f"lost {verdict.lost}, doubled {verdict.doubled}, wrong {verdict.wrong}"
+    result = "not compared" if compared is None else f"lost {compared.lost}, doubled {compared.doubled}, wrong {compared.wrong}"
     scope = f"{len(report.injected)} faults, {report.seconds:.0f} s, load average {report.load_average}"
     return "\n".join([*lines, f"{report.provenance}, {scope}: {result}, {len(report.late)} late, {len(report.findings)} findings"])
 

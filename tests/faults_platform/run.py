@@ -1,4 +1,4 @@
-"""Faults of the whole platform under load, then the judgement: `python -m tests.faults_platform.run --seed 7`.
+"""Faults of the whole platform under load, then the comparison: `python -m tests.faults_platform.run --seed 7`.
 
 Exit code 1 when anything was lost, doubled or wrong, when a part was not ready within 60 s of the end of its cause, or when the run
 was interrupted. A part that stays away is a finding with its logs; it is started again, and the run goes on. Each fault is written
@@ -32,7 +32,7 @@ from starling_local.stack.parts.services import API_TOKEN
 from starling_local.testing import Addresses, embedded
 from tests.faults.provenance import Provenance
 from tests.faults.segments import WHERES, document
-from tests.faults_platform.judging import Judge
+from tests.faults_platform.checking import PlatformCheck
 from tests.faults_platform.processes import Durations, Finding, Injected, Processes
 from tests.faults_platform.report import Checkpoint, Report, read_checkpoint, table
 from tests.faults_platform.schedule import Wave, first_faults, one_round, schedule
@@ -120,7 +120,7 @@ class Platform:
             self._await_flow(found[0], ready_at, began)
 
     def finish(self) -> None:
-        """Stop the load, process everything, advance the clock so that every timer fires, and judge.
+        """Stop the load, process everything, advance the clock so that every timer fires, and compare.
 
         A step that fails is a finding, and the next ones are tried: the comparison shows what is missing.
         """
@@ -132,13 +132,13 @@ class Platform:
         clock = StreamClock(self._at.kafka, self._at.registry_url)
         self._try("the clock did not advance", lambda: clock.advance(EpochMs(self._traffic.now_ms() + _YEAR_MS)))
         self._try("the platform did not settle after the clock", self._settle)
-        judge = Judge(self._at.kafka, self._at.registry_url, self._api, scale.wheres, computed=scale.spark)
-        expected = judge.expected_webhooks(SUBSCRIBED)
+        check = PlatformCheck(self._at.kafka, self._at.registry_url, self._api, scale.wheres, computed=scale.spark)
+        expected = check.expected_webhooks(SUBSCRIBED)
         deadline = time.monotonic() + _SETTLE_SECONDS / 3
         while not expected <= self._endpoint.ids() and time.monotonic() < deadline:
             time.sleep(0.5)  # sleep: between two looks at the webhooks that came
-        report.verdict = judge.all(self._traffic.sent, list(self._endpoint.arrived), SUBSCRIBED)
-        report.verdict.add("uploads that the client gave up and repeated", self._traffic.failed_uploads)
+        report.compared = check.all(self._traffic.sent, list(self._endpoint.arrived), SUBSCRIBED)
+        report.compared.add("uploads that the client gave up and repeated", self._traffic.failed_uploads)
 
     def close(self) -> None:
         self._endpoint.close()
@@ -196,7 +196,7 @@ class Platform:
 
 
 def run(directory: Path, seed: int, scale: Scale, waves: Sequence[Wave], checkpoint: Checkpoint, *, seconds: float) -> Report:
-    """The whole of it: start, load, faults, settle, judge. An interrupted run has the faults so far, and the reason."""
+    """The whole of it: start, load, faults, settle, compare. An interrupted run has the faults so far, and the reason."""
     began, report = time.monotonic(), Report(Provenance.of(seed))
     checkpoint.write("run", report.provenance)
     parts = {*SERVICES, *(["spark"] if scale.spark else [])}

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from tests.faults.findings import Findings
 from tests.faults.log import Logged
 from tests.faults.provenance import Provenance
-from tests.faults.verdict import Verdict
-from tests.faults_platform.judging import Judge
+from tests.faults_platform.checking import PlatformCheck
 from tests.faults_platform.processes import Finding, Injected
 from tests.faults_platform.report import Checkpoint, read_checkpoint, table
 from tests.faults_platform.schedule import Fault
 from tests.faults_platform.truth import Accepted, accepted
-from tests.faults_platform.webhooks import Arrived, judge_webhooks
+from tests.faults_platform.webhooks import Arrived, check_webhooks
 
 
 class Given:
@@ -85,10 +85,10 @@ def message(change: dict[str, Any], **other: Any) -> Arrived:
     ],
     ids=["right", "repeated", "missing", "another-id", "invented", "another-body", "another-user", "body-of-another"],
 )
-def test_webhooks_are_judged(arrived: list[Arrived], kinds: tuple[int, int, int]) -> None:
-    verdict = Verdict()
-    judge_webhooks([CHANGE, NEXT], arrived, verdict)
-    assert (verdict.lost, verdict.doubled, verdict.wrong) == kinds, verdict.examples
+def test_webhooks_are_compared(arrived: list[Arrived], kinds: tuple[int, int, int]) -> None:
+    findings = Findings()
+    check_webhooks([CHANGE, NEXT], arrived, findings)
+    assert (findings.lost, findings.doubled, findings.wrong) == kinds, findings.examples
 
 
 def test_a_checkpoint_of_a_run_that_was_killed_has_its_table(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_checkpoint_of_a_run_that_was_killed_has_its_table(tmp_path: Path) -> 
         ({"a": 1, "b": 1, "c": 1}, (0, 0, 1)),
     ],
 )
-def test_counts_are_judged(found: dict[str, int], kinds: tuple[int, int, int]) -> None:
-    judge = object.__new__(Judge)
-    judge.verdict = Verdict()
-    judge._counted("event", Counter({"a": 1, "b": 1}), Counter(found))
-    assert (judge.verdict.lost, judge.verdict.doubled, judge.verdict.wrong) == kinds
+def test_counts_are_compared(found: dict[str, int], kinds: tuple[int, int, int]) -> None:
+    check = object.__new__(PlatformCheck)
+    check.findings = Findings()
+    check._counted("event", Counter({"a": 1, "b": 1}), Counter(found))
+    assert (check.findings.lost, check.findings.doubled, check.findings.wrong) == kinds

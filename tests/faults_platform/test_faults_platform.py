@@ -26,10 +26,10 @@ def test_nothing_is_lost_doubled_or_wrong_on_the_whole_platform(tmp_path: Path, 
     scale = Scale(rate=40, users=20, spark=False, durations=Durations(slow_seconds=4.0))
     checkpoint = Checkpoint(tmp_path / "checkpoint")
     report = run(tmp_path / "instance", seed, scale, WAVES, checkpoint, seconds=600)
-    # The bound of a minute is not judged: other tests run beside this one.
+    # The bound of a minute is not checked: other tests run beside this one.
     assert (report.interrupted, report.findings) == (None, []), table(report)
-    assert report.verdict is not None
-    assert report.verdict.good, table(report)
-    assert report.verdict.counts["feed records"] > 100
-    assert report.verdict.counts["webhooks expected"] > 0
+    assert report.compared is not None
+    assert report.compared.good, table(report)
+    assert report.compared.counts["feed records"] > 100
+    assert report.compared.counts["webhooks expected"] > 0
     assert table(read_checkpoint(checkpoint.file)) == table(report)

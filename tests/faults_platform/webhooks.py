@@ -9,7 +9,7 @@ from typing import Any, Final
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from starling_demo.receiver import Receiver
-from tests.faults.verdict import Verdict
+from tests.faults.findings import Findings
 
 SAME: Final = ("user_id", "segment_key", "segment_version", "status", "sequence")
 """The fields of a message that follow from the items alone."""
@@ -53,7 +53,7 @@ class Endpoint(Receiver):
         return {one.id for one in list(self.arrived)}
 
 
-def judge_webhooks(expected: Sequence[Mapping[str, Any]], arrived: Sequence[Arrived], verdict: Verdict) -> None:
+def check_webhooks(expected: Sequence[Mapping[str, Any]], arrived: Sequence[Arrived], findings: Findings) -> None:
     """Each membership change arrived under its id, at least once; each id has one body; no other id arrived.
 
     `expected`: the changes of the webhook's segments, as the fold has them.
@@ -62,22 +62,22 @@ def judge_webhooks(expected: Sequence[Mapping[str, Any]], arrived: Sequence[Arri
     bodies: dict[str, set[str]] = {}
     for one in arrived:
         bodies.setdefault(one.id, set()).add(one.body)
-    verdict.add("webhooks expected", len(changes))
-    verdict.add("webhooks that arrived again, with the same id", len(arrived) - len(bodies))
+    findings.add("webhooks expected", len(changes))
+    findings.add("webhooks that arrived again, with the same id", len(arrived) - len(bodies))
     for missing in changes.keys() - bodies.keys():
-        verdict.found("lost", f"webhook {missing}: {changes[missing]}")
+        findings.found("lost", f"webhook {missing}: {changes[missing]}")
     for number, found in bodies.items():
         if number not in changes:
-            verdict.found("wrong", f"webhook {number} belongs to no change: {min(found)[:300]}")
+            findings.found("wrong", f"webhook {number} belongs to no change: {min(found)[:300]}")
         elif len(found) > 1:
-            verdict.found("wrong", f"webhook {number} has {len(found)} bodies: {[body[:300] for body in sorted(found)]}")
+            findings.found("wrong", f"webhook {number} has {len(found)} bodies: {[body[:300] for body in sorted(found)]}")
     last = {one.id: one.data for one in arrived}
     for change, count in Counter(map(_change, last.values())).items():
         if count > 1:
-            verdict.found("doubled", f"webhook: {count} ids of the change {change}")
+            findings.found("doubled", f"webhook: {count} ids of the change {change}")
     for number, data in last.items():
         if number in changes and (number, _change(data)) != (data["event_id"], _change(changes[number])):
-            verdict.found("wrong", f"webhook {number}: {data['event_id']} {_change(data)}, expected {_change(changes[number])}")
+            findings.found("wrong", f"webhook {number}: {data['event_id']} {_change(data)}, expected {_change(changes[number])}")
 
 
 def _change(fields: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The judgement of a run: what is counted as a failure, and that a seed repeats an input."""
+"""The evaluation of a run: what is counted as a failure, and that a seed repeats an input."""
 
 import json
 import random

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import Message as KafkaMessage
@@ -123,7 +123,7 @@ def build(settings: Settings) -> Delivery:
     )
     view = _view(settings, registry, targets)
     groups = _groups(settings, metrics)
-    health = _health(settings, metrics, view, agents, consumers, turns, groups)
+    health = _health(settings, metrics, _Observed(view, agents, consumers, turns, groups))
     health.start()
     return Delivery(settings, channel, view, dispatcher, agents, health, turns, groups)
 
@@ -139,16 +139,19 @@ def _groups(settings: Settings, metrics: Metrics) -> tuple[GroupRequests, GroupR
     return first, second
 
 
-def _health(
-    settings: Settings,
-    metrics: Metrics,
-    view: FoldedTopic[Targets],
-    agents: tuple[Agent, Agent],
-    consumers: tuple[WatchedConsumer, WatchedConsumer],
-    turns: Turns,
-    groups: tuple[GroupRequests, GroupRequests],
-) -> HealthServer:
+class _Observed(NamedTuple):
+    """The parts whose problems the health server reports."""
+
+    view: FoldedTopic[Targets]
+    agents: tuple[Agent, Agent]
+    consumers: tuple[WatchedConsumer, WatchedConsumer]
+    turns: Turns
+    groups: tuple[GroupRequests, GroupRequests]
+
+
+def _health(settings: Settings, metrics: Metrics, observed: _Observed) -> HealthServer:
     """Return the health server, not started."""
+    view, agents, consumers, turns, groups = observed
     ready: dict[str, Agent] = {"membership": agents[0], "retries": agents[1]}
     return HealthServer(
         (settings.http.host, settings.http.port),

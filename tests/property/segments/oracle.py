@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
-from tests.property.segments.judging import Doc, clock, grouped, is_number, judge, length, looked_up, same, span
+from tests.property.segments.predicates import Doc, clock, evaluate, grouped, is_number, length, looked_up, same, span
 
 GRID_MS = 500
 KINDS = ("trait", "event", "first_time", "sequence", "regularly", "segment", "list", "bucket", "account", "everyone", "measure")
@@ -171,10 +171,10 @@ class Oracle:
 
     def _trait_holds(self, where: Doc, n: int) -> bool:
         if "held_for" not in where and "held_less_than" not in where:
-            return judge(where, looked_up(self.traits, where["trait"]), n, self.zone)
+            return evaluate(where, looked_up(self.traits, where["trait"]), n, self.zone)
         since = None
         for point in reversed(self.points):
-            if not judge(where, looked_up(point.traits, where["trait"]), point.instant, self.zone):
+            if not evaluate(where, looked_up(point.traits, where["trait"]), point.instant, self.zone):
                 break
             since = point.instant
         if since is None:
@@ -211,7 +211,7 @@ class Oracle:
         return met
 
     def _event_holds(self, where: Doc, n: int) -> bool:
-        return judge(where if "op" in where else {"op": "gte", "value": 1}, self.measure(where, n), n, self.zone)
+        return evaluate(where if "op" in where else {"op": "gte", "value": 1}, self.measure(where, n), n, self.zone)
 
     def _measure_holds(self, where: Doc, n: int) -> bool:
         ratio = where["measure"]["ratio"]
@@ -220,7 +220,7 @@ class Oracle:
             self.measure(side if side.keys() & set(WINDOWS) else {**side, **window}, n) for side in (ratio["of"], ratio["to"])
         )
         found = None if above is None or not below else above / below
-        return judge(where, None if found is None or math.isinf(found) else found, n, self.zone)
+        return evaluate(where, None if found is None or math.isinf(found) else found, n, self.zone)
 
     def inside(self, leaf: Doc, t: int, n: int) -> bool:
         if "within" in leaf:
@@ -368,8 +368,8 @@ def passes(where: Doc, event: MeasuredEvent, zone: str, chain: dict[int, Measure
     source, path = (event.properties, where["property"]) if "property" in where else (event.context, where["context"])
     value, other = looked_up(source, path), where.get("value")
     if not isinstance(other, dict) or not other.keys() & {"trait", "step"}:
-        return judge(where, value, event.time_ms, zone)
+        return evaluate(where, value, event.time_ms, zone)
     found = event.traits.get(other["trait"]) if "trait" in other else chain[other["step"]].properties.get(other["property"])
     if found is None:
         return bool(where["op"] == "neq")
-    return judge({**where, "value": found}, value, event.time_ms, zone)
+    return evaluate({**where, "value": found}, value, event.time_ms, zone)

@@ -182,11 +182,11 @@ CALENDAR: dict[str, Callable[[datetime], object]] = {
 }
 
 
-def judge(predicate: Doc, value: Any, n: int, zone: str) -> bool:
+def evaluate(predicate: Doc, value: Any, n: int, zone: str) -> bool:
     """Evaluate a predicate. `n`: the instant, epoch ms."""
     op, wanted = predicate["op"], predicate.get("value")
     if op in NEGATIONS or op.startswith("not_"):
-        return not judge({**predicate, "op": NEGATIONS.get(op, op.removeprefix("not_"))}, value, n, zone)
+        return not evaluate({**predicate, "op": NEGATIONS.get(op, op.removeprefix("not_"))}, value, n, zone)
     if predicate.get("ignore_case"):
         value, wanted = _small(value), _small(wanted)
     if op in STANDING:
@@ -217,7 +217,7 @@ def _in_year(then: datetime, year: int) -> datetime:
 def _item_holds(where: Doc, item: Any, n: int, zone: str) -> bool:
     if where.keys() & GROUPS:
         return grouped(where, lambda part: _item_holds(part, item, n, zone))
-    return judge(where, looked_up(item, where["item"]) if "item" in where else item, n, zone)
+    return evaluate(where, looked_up(item, where["item"]) if "item" in where else item, n, zone)
 
 
 def _small(value: Any) -> Any:

@@ -43,8 +43,8 @@ from tests.property.segments.extremes import (
     sampled,
     through_json,
 )  # fmt: skip
-from tests.property.segments.judging import judge, looked_up
 from tests.property.segments.oracle import MeasuredEvent, Oracle
+from tests.property.segments.predicates import evaluate, looked_up
 from tests.unit.segments.cases import CASES, take
 
 READ = [through_json(value) for value in VALUES]
@@ -85,7 +85,7 @@ def test_every_operator_with_every_operand_has_an_answer_for_every_value(op: str
         predicate, now = segment.where.predicate, (FIRST_MS, MID_MS, LAST_MS)[accepted % 3]
         accepted += 1
         for value in READ if not OPERATORS[op].filters else READ[accepted % 5 :: 5]:
-            assert predicate.holds(value, now) is judge(test, value, now, ZONES[1]), (test, value, now)
+            assert predicate.holds(value, now) is evaluate(test, value, now, ZONES[1]), (test, value, now)
             turn = predicate.next_change(value, now) if predicate.next_change else None
             assert turn is None or turn > now
     assert accepted
@@ -125,7 +125,7 @@ def expect(user: User, wheres: dict[str, Doc]) -> None:
     for key in user.segments:
         where = wheres[key]
         if "held_for" not in where and not where["trait"].endswith(".*.*"):
-            truth = judge(where, looked_up(TRAITS, where["trait"]), user.now, user.zone)
+            truth = evaluate(where, looked_up(TRAITS, where["trait"]), user.now, user.zone)
             assert (key in members) is truth, where
 
 

@@ -13,8 +13,8 @@ from starling_segments.aggregates.lifetime import Total
 from starling_segments.aggregates.values import amount, distinct_key
 from starling_segments.language.operators import OPERATORS
 from starling_segments.language.tree import Predicate, Trait
-from tests.property.segments.judging import judge
 from tests.property.segments.oracle import GRID_MS
+from tests.property.segments.predicates import evaluate
 from tests.property.segments.stories import WORLDS, World, placed
 from tests.property.segments.wide import (
     BIRTHDAY_TESTS,
@@ -166,7 +166,7 @@ def test_a_predicate_equals_the_reference_implementation(world: World) -> None:
             moves = leaf.predicate.next_change is not None
             for now in (world.base_ms + ms for ms in ((0, 7_000, 9_500, 10_000, 12_000, 15_000) if moves else (0,))):
                 for value in placed_values:
-                    expected = judge(test, value, now, world.zone)
+                    expected = evaluate(test, value, now, world.zone)
                     assert leaf.predicate.holds(value, now) is expected, (test, value, now)
 
 

@@ -1,4 +1,4 @@
-"""The demo's own judge can be wrong too: what it expects is checked by hand, and a planted fault must be found."""
+"""The demo's own comparison can be wrong too: what it expects is checked by hand, and a planted fault must be found."""
 
 from datetime import UTC, datetime
 

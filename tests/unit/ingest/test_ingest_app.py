@@ -245,7 +245,7 @@ UNREADABLE = [
 @pytest.mark.parametrize("body", UNREADABLE)
 @pytest.mark.parametrize("content_type", ["application/json", "application/x-protobuf"])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_an_unknown_key_is_refused_before_the_body_is_judged(edge: Edge, body: bytes, content_type: str, chunked: bool) -> None:
+def test_an_unknown_key_is_refused_before_the_body_is_validated(edge: Edge, body: bytes, content_type: str, chunked: bool) -> None:
     headers = {"content-encoding": "gzip", "content-type": content_type}
     answer = edge.ask("POST", "/v1/batch", body, chunked=chunked, headers=headers, query_string="writeKey=wrong")
     is_problem(answer, 401, "unknown_write_key")
@@ -270,7 +270,7 @@ def test_a_huge_body_with_an_unknown_key_is_not_read_to_its_end(edge: Edge) -> N
         (b"x" * 600_000, 413, "body_too_large"),
     ],
 )
-def test_of_a_body_that_has_to_name_the_key_only_the_key_is_judged_first(edge: Edge, body: bytes, status: int, code: str) -> None:
+def test_of_a_body_that_must_name_the_key_only_the_key_is_validated_first(edge: Edge, body: bytes, status: int, code: str) -> None:
     is_problem(edge.ask("POST", "/v1/batch", body, headers={}), status, code)
 
 

@@ -19,7 +19,7 @@ from starling_items.item import (
 )
 
 
-def judge(kind: str, text: str) -> Item | Refused:
+def validate(kind: str, text: str) -> Item | Refused:
     item = read_item(kind, text)
     return item if isinstance(item, Refused) else check_item(item, "ada") or item
 
@@ -67,7 +67,7 @@ def judge(kind: str, text: str) -> Item | Refused:
     ],
 )
 def test_a_wrong_call_is_refused_with_its_place_and_its_cure(kind: str, text: str, code: str, place: str) -> None:
-    refused = judge(kind, text)
+    refused = validate(kind, text)
     assert isinstance(refused, Refused)
     assert refused.code == code
     assert refused.message.startswith(place)
@@ -88,7 +88,7 @@ def test_a_wrong_call_is_refused_with_its_place_and_its_cure(kind: str, text: st
     ],
 )
 def test_what_a_kind_of_call_does_not_use_is_nobodys_business(kind: str, text: str) -> None:
-    assert isinstance(judge(kind, text), Item)
+    assert isinstance(validate(kind, text), Item)
 
 
 def test_depth_is_that_of_brackets_outside_texts() -> None:

@@ -154,7 +154,7 @@ class Dispatcher:
         begun = time.monotonic()
         answer = await self._sent(request)
         self._attempt_seconds.observe(time.monotonic() - begun)
-        self._judge(target, answer, probe=item.is_probe)
+        self._count_attempt(target, answer, probe=item.is_probe)
         return after(request, answer, self._schedule, wall_clock_ms(), random.random())  # noqa: S311 - not used for security
 
     async def _sent(self, request: Request) -> Answer:
@@ -164,7 +164,7 @@ class Dispatcher:
             log(__name__).exception("channel_failed", channel=self._channel.name, delivery_id=request["delivery_id"])
             return Impossible(f"the channel failed with {type(error).__name__}: {error}")
 
-    def _judge(self, target: Target, answer: Answer, *, probe: bool) -> None:
+    def _count_attempt(self, target: Target, answer: Answer, *, probe: bool) -> None:
         """Count the attempt in the target's circuit. An impossible message is no failure of its target."""
         circuit = self._circuits.of(target)
         if isinstance(answer, Delivered | Gone):
