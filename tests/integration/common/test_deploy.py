@@ -14,7 +14,9 @@ from confluent_kafka.admin._resource import ResourceType
 
 from starling_common.deploy import DeployFailed, create_topics
 from starling_common.kafka.clients import BrokerUnavailable, TopicView, produce_and_wait, producer_config
-from starling_common.kafka.topics import Topic, load_catalogue
+from starling_common.kafka.topics import BEHAVIOUR, Topic, load_catalogue
+from starling_common.testing import eventually
+from starling_common.time.instants import wall_clock_ms
 from starling_common.wire import Registry, SchemaMissing, codec
 from tests.conftest import Stack
 
@@ -57,6 +59,28 @@ def test_a_topic_of_an_older_release_takes_records_as_large_as_todays(stack: Sta
     create_topics(admin, [replace(older, max_record_bytes=1_500_000)], 1)  # what is set higher stays
     assert _largest(admin, older) == 2 * 1024 * 1024
     admin.delete_topics([older.name])[older.name].result()
+
+
+def test_the_broker_refuses_a_record_whose_timestamp_is_far_ahead(stack: Stack) -> None:
+    assert load_catalogue().topics[BEHAVIOUR].ahead_ms == 6 * 60_000
+    admin, older = AdminClient({"bootstrap.servers": stack.brokers}), own_topic()
+    producer, ahead_ms = Producer(producer_config(stack.brokers)), 10 * 60_000
+    create_topics(admin, [older], 1)
+    produce_and_wait(producer, older.name, key=b"k", value=b"", headers=[], timestamp_ms=wall_clock_ms() + ahead_ms)
+    newer, new = replace(older, ahead_ms=6 * 60_000), replace(own_topic(), ahead_ms=6 * 60_000)
+    create_topics(admin, [newer, new], 1)
+    for topic in (newer, new):
+
+        def is_refused(name: str = topic.name) -> bool:
+            try:
+                produce_and_wait(producer, name, key=b"k", value=b"", headers=[], timestamp_ms=wall_clock_ms() + ahead_ms)
+            except BrokerUnavailable as error:
+                return "timestamp" in str(error)
+            return False
+
+        eventually(is_refused)
+        produce_and_wait(producer, topic.name, key=b"k", value=b"", headers=[], timestamp_ms=wall_clock_ms() + ahead_ms // 2)
+        admin.delete_topics([topic.name])[topic.name].result()
 
 
 def test_a_topic_of_an_older_release_gets_the_brokers_timestamps(stack: Stack) -> None:
