@@ -78,18 +78,24 @@ class RetryInput:
     """Requests to send again. The channels share the topics; the process of another channel sends its retries.
 
     `tiers`: topic -> position of its tier. Other topics contain records from outside, such as replayed dead letters.
+    `longest_ms`: position -> the longest time that a record of that tier waits after it was read, whatever it asks for.
     """
 
     topics: Sequence[str]
     codec: Codec
     channel: str
     tiers: Mapping[str, int]
+    longest_ms: Callable[[int], int]
 
     def requests(self, message: Message) -> list[Due]:
         """Return the request of a record, if it is of this channel."""
         request = self.codec.decode(message.value() or b"")
-        is_own = request["channel"] == self.channel
-        return [Due(request, request["not_before"], self.tiers.get(message.topic() or ""))] if is_own else []
+        if request["channel"] != self.channel:
+            return []
+        tier, due_ms = self.tiers.get(message.topic() or ""), request["not_before"]
+        if tier is not None:
+            due_ms = min(due_ms, wall_clock_ms() + self.longest_ms(tier))
+        return [Due(request, due_ms, tier)]
 
 
 @dataclass

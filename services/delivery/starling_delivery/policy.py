@@ -72,6 +72,9 @@ _POSTPONED: Final = "postponed: "
 
 _LONGEST_POSTPONEMENT_SECONDS: Final = 1800.0
 
+_LONGEST_RETRY_AFTER_SECONDS: Final = 3600.0
+"""The longest Retry-After of a channel. Such a message waits in the longest tier if that is shorter."""
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -105,6 +108,11 @@ class Schedule:
     def tier_for(self, seconds: float) -> float:
         """Return the shortest tier that is not shorter than the delay, or else the longest."""
         return next((tier for tier in self.tiers if tier >= seconds), self.tiers[-1])
+
+    def longest_ms(self, tier: int) -> int:
+        """Return the longest time that a message waits in a tier. A record that asks for more would hold up all others in it."""
+        longest = self.tiers[tier] * 1.2
+        return int(1000 * (max(longest, _LONGEST_RETRY_AFTER_SECONDS) if tier == len(self.tiers) - 1 else longest))
 
     def next_tier(self, tier: int | None) -> float:
         """Return the tier that follows the tier of a message, up to 30 minutes. None: the message was in no tier."""
@@ -172,5 +180,7 @@ def postponed(request: Request, why: str, tier: int | None, schedule: Schedule, 
 
 
 def delayed(request: Request, schedule: Schedule, now_ms: int) -> Step:
-    """Return the step of a retry that is read from outside of the tiers before it is due: it waits in a tier."""
-    return Step(None, retry=request, tier_seconds=schedule.tier_for((request["not_before"] - now_ms) / 1000))
+    """Return the step of a retry that is read from outside of the tiers before it is due: it waits in a tier, and not longer."""
+    seconds = schedule.tier_for((request["not_before"] - now_ms) / 1000)
+    last_ms = now_ms + int(seconds * 1000)
+    return Step(None, retry=dict(request) | {"not_before": min(request["not_before"], last_ms)}, tier_seconds=seconds)

@@ -119,7 +119,12 @@ def build(settings: Settings) -> Delivery:
     turns = Turns("the event loop", _MOST_BLOCKED_SECONDS)
     agents = (
         _agent(consumers[0], MembershipInput([settings.membership_topic], changes, targets, settings.channel), dispatcher, outbox),
-        _agent(consumers[1], RetryInput([settings.retry_pattern], retries, settings.channel, tiers), dispatcher, outbox),
+        _agent(
+            consumers[1],
+            RetryInput([settings.retry_pattern], retries, settings.channel, tiers, _schedule(settings).longest_ms),
+            dispatcher,
+            outbox,
+        ),
     )
     view = _view(settings, registry, targets)
     groups = _groups(settings, metrics)
@@ -182,7 +187,7 @@ def _dispatcher(settings: Settings, channel: Channel, targets: Targets, outbox: 
     return Dispatcher(
         channel,
         targets,
-        Schedule(settings.retry_delays_seconds, settings.give_up_after_seconds),
+        _schedule(settings),
         Traffic(
             Lanes(settings.max_in_flight, settings.memory_mb * 1_000_000, settings.lane_messages),
             Circuits(CircuitRule(settings.failures_before_pause, settings.probe_seconds)),
@@ -190,6 +195,10 @@ def _dispatcher(settings: Settings, channel: Channel, targets: Targets, outbox: 
         outbox,
         metrics,
     )
+
+
+def _schedule(settings: Settings) -> Schedule:
+    return Schedule(settings.retry_delays_seconds, settings.give_up_after_seconds)
 
 
 def _agent(consumer: Consumer, source: Input, dispatcher: Dispatcher, outbox: Outbox) -> Agent:

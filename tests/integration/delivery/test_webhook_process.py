@@ -185,6 +185,21 @@ def test_retries_in_the_tier_of_a_former_setting_are_sent(world: World, receiver
         wait_for(lambda: len(receiver.calls) == 1)
 
 
+def test_a_retry_of_a_far_year_does_not_hold_up_the_others(world: World, receiver: Receiver) -> None:
+    receiver.failures = 1
+    world.define(receiver.url)
+    world.change("ada")
+    with world.process(STARLING_RETRY_DELAYS_SECONDS="[4]"):
+        wait_for(lambda: world.outcomes() == ["RETRYING"])
+    [retry] = world.records("retry.4s")
+    far = retry | {"not_before": 253_402_300_799_999}
+    world.write("retry", b"default/eve", far | {"user_id": "eve", "delivery_id": "eve"})
+    with world.process(STARLING_RETRY_DELAYS_SECONDS="[0.2, 4]"):
+        wait_for(lambda: len(world.records("retry.4s")) == 2)
+        world.write("retry.4s", b"default/bob", retry | {"user_id": "bob", "delivery_id": "bob", "not_before": 0})
+        wait_for(lambda: len(receiver.calls) >= 1 and world.outcomes().count("DELIVERED") == 3)
+
+
 def test_retries_that_expired_are_not_skipped_in_silence(world: World, receiver: Receiver) -> None:
     world.define(receiver.url)
     place = TopicPartition(world.topic("retry.4s"), 0, 0)

@@ -134,3 +134,14 @@ def test_a_retry_from_outside_waits_in_a_tier_unchanged() -> None:
     made = request(not_before=250_000)
     step = delayed(made, SCHEDULE, 1_000)
     assert (step.outcome, step.retry, step.tier_seconds) == (None, made, 300.0)
+
+
+def test_a_retry_from_outside_waits_for_the_delay_of_the_longest_tier_at_most() -> None:
+    made = request(not_before=2**62)
+    step = delayed(made, SCHEDULE, 1_000)
+    assert (step.outcome, step.retry, step.tier_seconds) == (None, made | {"not_before": 1_801_000}, 1800.0)
+
+
+def test_a_record_of_a_tier_waits_for_its_delay_with_jitter_or_for_the_longest_retry_after() -> None:
+    assert [SCHEDULE.longest_ms(tier) for tier in range(3)] == [6_000, 360_000, 3_600_000]
+    assert Schedule((5.0, 18_000.0), 86_400.0).longest_ms(1) == 21_600_000
