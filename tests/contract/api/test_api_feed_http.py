@@ -84,6 +84,17 @@ def test_records_of_an_aborted_transaction_are_absent(client: Client, stack: Sta
     assert read(client, end) == ([], end)
 
 
+def test_a_change_that_cannot_be_json_is_left_out_and_the_others_are_in_the_page(client: Client, log: Log, start: str) -> None:
+    log.change("ada", "vip", 1)
+    for traits in ("", "{", '{"a": NaN}', '{"a": "\\ud800"}'):
+        log.write("segments.membership", "eve", log.membership("eve", "vip", 1) | {"traits": traits})
+    for field in ("effective_at", "decided_at", "received_at"):
+        log.write("segments.membership", "eve", log.membership("eve", "vip", 1) | {field: 2**62})
+    log.change("ada", "vip", 2)
+    items, _ = read(client, start)
+    assert [(one["user_id"], one["sequence"]) for one in items] == [("ada", 1), ("ada", 2)]
+
+
 def test_invalid_requests_are_refused(client: Client) -> None:
     assert is_problem(client.call("GET", "/v1/feed?after=nonsense"), 400, "bad_cursor")
     assert is_problem(client.call("GET", "/v1/feed?limit=0"), 400, "bad_parameter")
