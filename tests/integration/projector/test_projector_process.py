@@ -237,6 +237,18 @@ def test_progress_appears_after_the_changes_that_it_covers(log: Log, start: Star
         assert members(tables, log, "vip") == {"ada": 1}
 
 
+def test_a_record_whose_value_the_database_refuses_is_a_dead_letter_and_stops_nothing(
+    stack: Stack, log: Log, start: Start, tables: Database
+) -> None:
+    log.change("eve", "vip", -(2**63))  # the sequence is the timestamp of the row
+    log.change("ada", "vip", 1)
+    with start():
+        eventually(lambda: members(tables, log, "vip") == {"ada": 1})
+    letters = [one for one in _dead_letters(stack, log) if one["key"] == f"{log.workspace}/eve".encode()]
+    assert [one["code"] for one in letters] == ["poison"]
+    assert "Out of bound timestamp" in letters[0]["message"]
+
+
 def test_progress_of_a_partition_that_the_feed_lacks_is_a_dead_letter_and_stops_nothing(
     stack: Stack, log: Log, start: Start, tables: Database
 ) -> None:
