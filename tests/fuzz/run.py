@@ -33,6 +33,8 @@ OUT: Final = ROOT / "out" / "fuzz"
 IN_PROCESS: Final = ("chain", "rules", "texts", "guided")
 SETTLE_SECONDS: Final = 240.0
 _END_SECONDS: Final = 60.0
+_IN_TRANSIT: Final = 5
+"""Records of the bystander that are on their way at any moment."""
 
 
 @dataclass
@@ -93,8 +95,12 @@ def attack_all(world: World, seed: int, seconds: float, directory: Path, in_proc
     for attack in attacks:
         if isinstance(attack.door, Records):
             attack.door.flush()
-    _close(world, attacks, report)
+    try:
+        world.drain(SETTLE_SECONDS, _IN_TRANSIT)
+    except NotSettled as error:
+        report.wrong.append(f"the pipeline is stuck: {error}")
     report.wrong += bystander.stop()
+    _close(world, attacks, report)
     times = sorted(sample.ms for sample in bystander.samples if sample.ms is not None)
     if times:
         report.bystander_ms = {"events": len(times), "p50": round(times[len(times) // 2]), "max": round(times[-1])}

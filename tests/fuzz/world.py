@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from starling_cli.commands.common import pipeline_of
-from starling_cli.settle.settle import settle
+from starling_cli.settle.settle import NotSettled, settle
 from starling_local.instance import Instance
 from starling_local.stack.parts.services import api_token_of, write_key_of
 from starling_local.testing import Addresses, embedded
@@ -62,6 +62,15 @@ class World:
         """Return once every stage has processed everything."""
         with pipeline_of(self.instance) as pipeline:
             settle(pipeline, timeout_seconds)
+
+    def drain(self, timeout_seconds: float, most: int) -> None:
+        """Return once the stages lag by so many records together at most, beside a workspace that goes on. Raises: NotSettled."""
+        deadline = time.monotonic() + timeout_seconds
+        with pipeline_of(self.instance) as pipeline:
+            while sum((lags := pipeline.state().lags).values()) > most:
+                if time.monotonic() > deadline:
+                    raise NotSettled(f"after {timeout_seconds:g} s the stages lag by {dict(lags)}")
+                time.sleep(0.2)  # sleep: between two looks
 
     def processes(self) -> dict[str, tuple[int | None, int]]:
         """Return the process id and the number of restarts of each part."""
