@@ -160,7 +160,7 @@ def check_states(truth: Truth, changelog: Mapping[int, Sequence[Logged]], codec:
         expected = truth.states.get(key)
         if expected is None or not _is_same(truth, stored[8:], expected):
             findings.found("wrong", f"state of {key!r}: {_difference(stored[8:], expected)}")
-        elif stored[:8] != _due(truth.evaluator.next_due(expected)):
+        elif stored[:8] != due_of(truth.evaluator.next_due(expected)):
             findings.found("wrong", f"state of {key!r} waits for another instant than its plan")
 
 
@@ -258,7 +258,8 @@ def check_store(path: Path, changelog: Sequence[Logged], codec: Codec, findings:
         findings.found("wrong", f"store {path} at {position}: {len(timers ^ waiting)} timers differ from its rows")
 
 
-def _due(instant_ms: int | None) -> bytes:
+def due_of(instant_ms: int | None) -> bytes:
+    """Return the first bytes of a stored state: the instant at which it is due, or never."""
     return _NEVER if instant_ms is None else struct.pack(">Q", instant_ms + (1 << 63))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from starling_segments import Change, UserState, encode_state
-from tests.faults.findings import Findings, _due, check_feed, check_letters, check_states
+from tests.faults.findings import Findings, check_feed, check_letters, check_states, due_of
 from tests.faults.log import Logged
 from tests.faults.oracle import Event, Truth, evaluator_of, record_of
 from tests.faults.segments import WHERES
@@ -112,7 +112,7 @@ def test_a_state_may_differ_by_what_a_switch_drops_and_by_nothing_else(found: Us
     evaluator = evaluator_of(WHERES)
     truth, findings = Truth(evaluator, states={KEY: _folded([0, 1])}, switches=switches), Findings()
     due = evaluator.next_due(found)
-    codec = Given([{"version": 1, "state": _due(due) + encode_state(found)}])
+    codec = Given([{"version": 1, "state": due_of(due) + encode_state(found)}])
     check_states(truth, {0: codec.logged()}, codec, findings)  # type: ignore[arg-type]
     wrong = [example for example in findings.examples if "waits" not in example]
     assert (not wrong) is is_same, findings.examples
