@@ -8,17 +8,20 @@ import msgspec
 from aiokafka.partitioner import murmur2
 
 from starling_common.cassandra.database import Database
+from starling_common.retries import retrying
 from starling_common.settings import Cassandra
 from starling_common.time.instants import LATEST_MS, format_instant
 from starling_common.wire import Registry
 from starling_stream.inspect.consistency import ConsistencyCheck, Latest, StoreContents, compare
-from starling_stream.model.backing_store import PartitionCopy, StageLayout, bucket_of
+from starling_stream.model.backing_store import BackingStoreUnavailable, PartitionCopy, StageLayout, bucket_of
 from starling_stream.model.rows import due_ms, row_due, row_version
 from starling_stream.state.cassandra import CassandraBackingStore
 from starling_stream.state.local_store import TaskStore, store_memory
 from starling_stream.state.restore.restore import changelog_records
 
 _MEMORY_BYTES: Final = 32 * 1024 * 1024
+_CASSANDRA_SECONDS: Final = 30.0
+"""How long a command waits for a busy node, whose first lightweight transaction can exceed the node's own time limit."""
 
 
 Readable = Callable[[bytes], Any]
@@ -53,7 +56,7 @@ class Audit:
         self._readable = readable or _readable
         self._source = source
         self._database = Database(source.cassandra)
-        found = CassandraBackingStore(self._database, 1).frozen(stage)
+        found = retrying(_CASSANDRA_SECONDS)(BackingStoreUnavailable, CassandraBackingStore(self._database, 1).frozen, stage)
         if found is None:
             self._database.close()
             raise NoStates(f"no states of {stage} are stored in Cassandra: start a worker with Cassandra configured")

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.run in {resume, accept_loss}:
             return int(options.run(source, options))
-        with closing(Audit(options.stage, source, _readable(options.stage))) as audit:
+        with closing(Audit(options.stage, source, readable_of(options.stage))) as audit:
             return int(options.run(audit, options))
     except (NoStates, CannotMove) as cause:
         return _fail(str(cause))
@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{type(cause).__name__}: {cause}")
 
 
-def _readable(stage: str) -> Readable | None:
-    """Return the converter of the stage's service; None without one. Found by name, since this layer imports no service."""
+def readable_of(stage: str) -> Readable | None:
+    """Return `readable` of `starling_<stage>.state_view`; None without that module. By name: this layer imports no service."""
     module = f"starling_{stage}.state_view"
     try:
         found: Readable = importlib.import_module(module).readable

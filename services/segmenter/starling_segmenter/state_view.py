@@ -1,4 +1,4 @@
-"""Pure core: states as `starling state inspect` shows them."""
+"""Pure core: states as `starling state inspect` shows them. The stream layer finds this module by its name."""
 
 from typing import Any
 
