@@ -182,7 +182,7 @@ HANGING = """
 import sys
 from pathlib import Path
 from starling_local.instance import Instance
-from starling_local.stack import supervisor
+from starling_local.stack.supervision import supervisor
 from starling_local.stack.parts.part import HttpProbe, Part
 
 supervisor.CHECK_INTERVAL_SECONDS, supervisor.SILENT_GRACE_SECONDS = 0.2, 1.0
