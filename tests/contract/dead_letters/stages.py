@@ -191,6 +191,9 @@ class _Source:
     def check(self, _stage: str) -> None:
         return None
 
+    def partitions(self, _topic: str) -> int:
+        return 1
+
     def topic_ids(self) -> dict[str, str]:
         return dict.fromkeys(load_catalogue().topics, "id")
 
