@@ -204,23 +204,26 @@ def test_an_item_that_makes_the_code_raise_is_a_dead_letter_and_stops_no_other(
 def test_a_record_waits_for_an_older_one_that_its_source_has_not_delivered(
     topics: Topics, start_worker: Callable[[], Worker], workspace: str
 ) -> None:
-    source, now = f"test/{workspace}".encode(), wall_clock_micros()
+    start_worker()
+    topics.send("screen", {"name": "the worker runs"}, message_id="screen")
+    topics.read_until(lambda: len(topics.seen[OUTCOMES]) == 1)
+    # A record that is appended more than 12 s after its `received_at`, or 10 s before it, is ordered by the append.
+    source, now = f"test/{workspace}".encode(), wall_clock_micros() + 8_000_000
 
     def watermark(low: int) -> None:
-        topics.write(WATERMARKS, source, {"low": low, "edge": workspace, "started_at": now, "lease_ms": 300_000})
+        topics.write(WATERMARKS, source, {"low": low, "edge": workspace, "started_at": wall_clock_micros(), "lease_ms": 300_000})
 
     def write(kind: str, item: dict[str, Any], received_at: int) -> None:
         topics.send(kind, item, message_id=kind, received_at=received_at)
 
-    start_worker()
     watermark(now + 10)
     try:
         write("identify", {"traits": {"plan": "pro"}}, now + 20)
         write("page", {"name": "first"}, now)
-        topics.read_until(lambda: len(topics.seen[OUTCOMES]) >= 1)
+        topics.read_until(lambda: len(topics.seen[OUTCOMES]) >= 2)
         write("track", {"event": "delayed"}, now + 10)
         watermark(now + 30)
-        topics.read_until(lambda: len(topics.seen[OUTCOMES]) == 3)
+        topics.read_until(lambda: len(topics.seen[OUTCOMES]) == 4)
     finally:
         topics.write(WATERMARKS, source, None)
-    assert [outcome["message_id"] for outcome in topics.seen[OUTCOMES]] == ["page", "track", "identify"]
+    assert [outcome["message_id"] for outcome in topics.seen[OUTCOMES]] == ["screen", "page", "track", "identify"]
