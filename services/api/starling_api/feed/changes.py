@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import msgspec
 from starling_api.http.errors import BadRequest, CursorExpired
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.records.membership_json import membership_json
+from starling_common.telemetry.logs import log
 
 LATEST: Final = "latest"
 """The cursor of the end of the feed."""
@@ -71,9 +73,20 @@ class FeedRequest:
     after: str | None
     limit: int
 
-    def wants(self, record: Mapping[str, Any] | None) -> bool:
-        """Return whether the response contains the record."""
-        return record is not None and (not self.segments or record["segment_key"] in self.segments)
+    def change_of(self, seen: FeedStep) -> dict[str, Any] | None:
+        """Return the record as the response contains it; None if it is of another segment, or cannot be written as JSON."""
+        record = seen.record
+        if record is None or (self.segments and record["segment_key"] not in self.segments):
+            return None
+        try:
+            change = membership_json(record)
+            # As the response will be: traits without JSON, or an instant without a date, must not fail the whole page.
+            json.dumps(change, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, OverflowError, RecursionError) as error:
+            place = (seen.partition, seen.next_offset - 1)
+            log(__name__).warning("membership_change_unreadable", origin=place, code="no_json", reason=str(error))
+            return None
+        return change
 
 
 class Page(NamedTuple):
@@ -113,8 +126,9 @@ def _fill(changes: list[dict[str, Any]], position: list[int], query: FeedRequest
             if len(changes) == query.limit:
                 return
             position[seen.partition] = seen.next_offset
-            if query.wants(seen.record):
-                changes.append(membership_json(seen.record or {}))
+            change = query.change_of(seen)
+            if change is not None:
+                changes.append(change)
 
 
 def follow(feed: Feed, query: FeedRequest, position: Position) -> Iterator[list[tuple[str, dict[str, Any]]]]:
@@ -128,8 +142,9 @@ def follow(feed: Feed, query: FeedRequest, position: Position) -> Iterator[list[
             changes = []
             for seen in follower.take(query.limit, _POLL_SECONDS):
                 at[seen.partition] = seen.next_offset
-                if query.wants(seen.record):
-                    changes.append((cursor_of(tuple(at)), membership_json(seen.record or {})))
+                change = query.change_of(seen)
+                if change is not None:
+                    changes.append((cursor_of(tuple(at)), change))
             yield changes
 
 

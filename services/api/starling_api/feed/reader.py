@@ -1,6 +1,5 @@
 """Adapter: reads the feed's topic with a pool of consumers. Thread-safe."""
 
-import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from starling_api.feed.changes import FeedStep, Span
 from starling_api.http.errors import CursorExpired
 from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, consumer_config, offsets, partitions_of
 from starling_common.kafka.topics import MEMBERSHIP
-from starling_common.records.membership_json import membership_json
 from starling_common.telemetry.logs import log
 from starling_common.wire import Codec, DecodeError, Record, Registry
 
@@ -67,15 +65,11 @@ class TopicFollower:
         if not (message.key() or b"").startswith(self._prefix):
             return None
         try:
-            record = self._codec.decode(message.value() or b"")
-            # As the answer will be: traits without JSON, or an instant without a date, must not fail the whole page.
-            json.dumps(membership_json(record), ensure_ascii=False, allow_nan=False).encode()
-        except (DecodeError, ValueError, OverflowError, RecursionError) as error:
+            return self._codec.decode(message.value() or b"")
+        except DecodeError as error:
             origin = (message.topic(), message.partition(), message.offset())
-            code = error.code if isinstance(error, DecodeError) else "no_json"
-            log(__name__).warning("membership_change_unreadable", origin=origin, code=code, reason=str(error))
+            log(__name__).warning("membership_change_unreadable", origin=origin, code=error.code, reason=str(error))
             return None
-        return record
 
 
 class TopicFeed:

@@ -1,1 +1,1 @@
-"""The states that the segmenter keeps, and their form for `starling state inspect`. No topic and no plan."""
+"""The states that the segmenter keeps, as stored. No topic and no plan."""
