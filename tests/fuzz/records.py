@@ -72,8 +72,8 @@ JSONS: Final = (
     '{"a": 1, "a": 2}', '{"revenue": ' + "9" * 400 + "}", "[" * 500 + "]" * 500, '{"a":' * 200 + "1" + "}" * 200,
     "\x00", "\ufeff{}",
 )  # fmt: skip
-_OWN: Final = frozenset({"order", "previous_order", "low", "started_at", "lease_ms"})
-"""Fields that only the normalizer's own transactions, and live ingest processes, write: records wait for them."""
+_OWN: Final = frozenset({"order", "previous_order"})
+"""Fields that only the normalizer's own transactions write: the segmenter waits for them."""
 _JSON_FIELDS: Final = frozenset({"item", "properties", "context", "traits", "group_traits", "document", "payload", "value"})
 
 

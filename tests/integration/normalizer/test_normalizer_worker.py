@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from starling_common.kafka.source_watermarks import LONGEST_LEASE_MS
 from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, OUTCOMES, PRODUCTS, PROFILE, WATERMARKS
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.values import record_key
@@ -211,7 +212,9 @@ def test_a_record_waits_for_an_older_one_that_its_source_has_not_delivered(
     source, now = f"test/{workspace}".encode(), wall_clock_micros() + 8_000_000
 
     def watermark(low: int) -> None:
-        topics.write(WATERMARKS, source, {"low": low, "edge": workspace, "started_at": wall_clock_micros(), "lease_ms": 300_000})
+        topics.write(
+            WATERMARKS, source, {"low": low, "edge": workspace, "started_at": wall_clock_micros(), "lease_ms": LONGEST_LEASE_MS}
+        )
 
     def write(kind: str, item: dict[str, Any], received_at: int) -> None:
         topics.send(kind, item, message_id=kind, received_at=received_at)

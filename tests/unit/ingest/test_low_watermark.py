@@ -9,12 +9,16 @@ from confluent_kafka import KafkaError
 
 from starling_common.headers import Headers
 from starling_common.kafka.clients import BrokerUnavailable
-from starling_common.time.instants import LONGEST_APPEND_MS
+from starling_common.kafka.source_watermarks import LONGEST_LEASE_MS
+from starling_common.time.instants import LONGEST_APPEND_MS, wall_clock_micros
+from starling_common.wire import Codec
 from starling_ingest.publishing import publish
 from starling_ingest.publishing.intake import Outgoing
 from starling_ingest.publishing.publish import Publisher
+from starling_ingest.publishing.watermarks import plausible_low
 
 HEADERS: Headers = []
+CODEC = Codec("SourceWatermark", 1, lambda _id: "")
 START = 1_700_000_000_000_000
 
 
@@ -55,3 +59,15 @@ def test_the_watermark_waits_for_a_record_that_may_still_be_appended(
         assert publisher.oldest() is None
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("low_seconds", "lease_ms"), [(-3_600, 1_000), (3_600, 1_000), (0, -1), (0, LONGEST_LEASE_MS + 1)])
+def test_a_process_does_not_follow_a_watermark_that_no_process_publishes(low_seconds: int, lease_ms: int) -> None:
+    now = wall_clock_micros()
+    record = {"low": now + low_seconds * 1_000_000, "edge": "other", "started_at": now, "lease_ms": lease_ms}
+    assert plausible_low(CODEC, CODEC.encode(record)) == 0
+    assert plausible_low(CODEC, CODEC.encode(record | {"low": now, "lease_ms": 13_000})) == now
+
+
+def test_a_process_joins_beside_bytes_that_are_no_watermark() -> None:
+    assert plausible_low(CODEC, b"broken") == 0

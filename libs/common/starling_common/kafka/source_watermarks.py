@@ -12,13 +12,31 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, Topic
 from starling_common.kafka.clients import BrokerUnavailable
 from starling_common.kafka.topic_range import range_consumer, read_range
 from starling_common.kafka.topics import WATERMARKS
-from starling_common.time.instants import wall_clock_ms
+from starling_common.time.instants import MAX_EDGE_AHEAD_MS, wall_clock_ms
 
 LONGEST_LEASE_MS: Final = 180_000
 """Older watermarks are not in force."""
 
 LATEST_MS: Final = 10_000
 """The watermarks of the last seconds contain the greatest, as long as the clocks of the sources differ by less."""
+
+_FURTHEST_MS: Final = LONGEST_LEASE_MS + MAX_EDGE_AHEAD_MS
+"""The most by which a watermark in force can differ from a reader's clock: its lease, and the difference of the clocks."""
+
+
+class ImplausibleWatermark(ValueError):
+    """A watermark that no ingest process publishes. In force, it would stop all records until its lease ends."""
+
+
+def check_watermark(low: int, lease_ms: int) -> None:
+    """Raise ImplausibleWatermark for a lease, or for a watermark (microseconds), that no ingest process can have."""
+    if not 0 <= lease_ms <= LONGEST_LEASE_MS:
+        raise ImplausibleWatermark(f"lease_ms {lease_ms} is not from 0 to {LONGEST_LEASE_MS}")
+    seconds = (low // 1000 - wall_clock_ms()) / 1000
+    if abs(seconds) > _FURTHEST_MS / 1000:
+        raise ImplausibleWatermark(
+            f"low {low} differs from the reader's clock by {seconds:.0f} s, more than {_FURTHEST_MS // 1000} s"
+        )
 
 
 def recent_offset(consumer: Consumer, recent_ms: int, timeout_seconds: float) -> int:

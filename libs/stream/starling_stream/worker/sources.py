@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, TopicPartition
 
 from starling_common.kafka.clients import consumer_config, offsets
-from starling_common.kafka.source_watermarks import LONGEST_LEASE_MS, recent_offset
+from starling_common.kafka.source_watermarks import LONGEST_LEASE_MS, ImplausibleWatermark, check_watermark, recent_offset
 from starling_common.kafka.topics import WATERMARKS
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
@@ -50,8 +50,9 @@ class Sources:
             return
         try:
             record = self._codec.decode(value)
-        except DecodeError as error:
-            log(__name__).error("watermark_refused", key=repr(key), reason=str(error))
+            check_watermark(record["low"], record["lease_ms"])
+        except (DecodeError, ImplausibleWatermark) as error:
+            log(__name__).error("watermark_refused", key=repr(key), offset=message.offset(), reason=str(error))
             return
         age_seconds = max(0.0, (wall_clock_ms() - message.timestamp()[1]) / 1000) if is_old else 0.0
         self._by_key[key] = Source(record["edge"], record["low"], record["lease_ms"] / 1000, monotonic() - age_seconds)
@@ -102,6 +103,8 @@ class SourceFollower:
         """The bounds of the tasks that wait for them, with the ends of their topics, that `_ahead` has not taken."""
         self._position = 0
         self._requested_at = 0.0
+        self._unexpired: tuple[float, int] | None = None
+        """An instant, and the offset up to which the watermarks are read before the leases that ended by then expire."""
         self._thread = threading.Thread(target=self._run, name="sources", daemon=True)
         self._loop: asyncio.AbstractEventLoop
 
@@ -125,6 +128,7 @@ class SourceFollower:
                     if message.error() is None:
                         self._take(message, old_until)
                 if self._position >= old_until:
+                    self._expire()
                     self._bound(asker)
                     self._read_ahead()
         except Exception as cause:  # noqa: BLE001 - the error ends the worker
@@ -179,16 +183,21 @@ class SourceFollower:
             log(__name__).warning("ends_unavailable", error=str(cause))
             self._stopping.wait(_RETRY_SECONDS)
             return
-        is_current = self._position >= ends[WATERMARKS, 0]
-        if is_current:
-            self.sources.expire(requested_at)
-        if low is None and not is_current:
+        if self._unexpired is None:
+            self._unexpired = requested_at, ends[WATERMARKS, 0]
+        if low is None and self._position < ends[WATERMARKS, 0]:
             return  # an unread watermark may be that of a live source
         if not waiting:
             return
         ends_of = {number: _of(ends, self._topics, number) for number in waiting}
         self._bounds |= {number: (bound, found) for number, found in ends_of.items()}
         self._loop.call_soon_threadsafe(self._pass, bound, ends_of)
+
+    def _expire(self) -> None:
+        """Expire leases once the watermarks up to the requested end are read. The present end moves while other sources write."""
+        if self._unexpired is not None and self._position >= self._unexpired[1]:
+            self.sources.expire(self._unexpired[0])
+            self._unexpired = None
 
     def _merges(self) -> dict[int, ArrivalMerge]:
         running = [task for task in self._dependencies.tasks() if task.phase is Phase.RUNNING]

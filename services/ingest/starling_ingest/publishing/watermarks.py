@@ -14,11 +14,11 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from starling_common.headers import record_headers
 from starling_common.kafka.clients import BrokerUnavailable, produce_and_wait, producer_config
-from starling_common.kafka.source_watermarks import LATEST_MS, recent_watermarks
+from starling_common.kafka.source_watermarks import LATEST_MS, ImplausibleWatermark, check_watermark, recent_watermarks
 from starling_common.kafka.topics import WATERMARKS
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import LONGEST_APPEND_MS
-from starling_common.wire import Codec
+from starling_common.wire import Codec, DecodeError, RegistryUnavailable
 from starling_ingest.publishing.intake import ArrivalClock
 from starling_ingest.publishing.publish import Publisher
 
@@ -33,6 +33,23 @@ _CLIENT_FAILURE_SECONDS: Final = 60.0
 """Time without an acknowledged watermark after which a new client repeats the request."""
 _MOST_AHEAD_MICROS: Final = 5_000_000
 """The clocks of ingest processes must agree within five seconds; a process does not follow one that is further ahead."""
+
+
+def plausible_low(codec: Codec, value: bytes) -> int:
+    """Return the watermark of a record, in microseconds; 0 for bytes that no ingest process writes.
+
+    Raises: BrokerUnavailable if another release wrote the record and the registry does not answer.
+    """
+    try:
+        record = codec.decode(value)
+        check_watermark(record["low"], record["lease_ms"])
+    except (DecodeError, ImplausibleWatermark) as cause:
+        log(__name__).error("watermark_refused", reason=str(cause))
+        return 0
+    except RegistryUnavailable as cause:
+        raise BrokerUnavailable(f"the schema of a watermark is unknown: {cause}") from cause
+    low: int = record["low"]
+    return low
 
 
 class Watermarks:
@@ -82,16 +99,15 @@ class Watermarks:
         A normalizer that has not read this watermark yet may have released records up to those. Raises: BrokerUnavailable.
         """
         computed_at = monotonic()
-        records = await asyncio.to_thread(self._emit_and_read, self._encode(codec))
-        latest = max((codec.decode(value)["low"] for value in records), default=0)
+        latest = await asyncio.to_thread(self._emit_and_read, codec, self._encode(codec))
         self._clock.advance(min(latest, self._clock.next() + _MOST_AHEAD_MICROS))
         self._acknowledged_at, self._joined, self._other_answered = computed_at, codec, False
 
-    def _emit_and_read(self, value: bytes) -> list[bytes]:
-        """Publish a watermark and return the recent ones of all processes. Blocks."""
+    def _emit_and_read(self, codec: Codec, value: bytes) -> int:
+        """Publish a watermark, and return the greatest recent one of all processes. Blocks."""
         produce_and_wait(self._producer, WATERMARKS, key=self._key, value=value, headers=self._headers)
-        found = (message.value() for message in recent_watermarks(self._brokers, LATEST_MS, _JOIN_SECONDS))
-        return [value for value in found if value]
+        found = [message.value() for message in recent_watermarks(self._brokers, LATEST_MS, _JOIN_SECONDS)]
+        return max((plausible_low(codec, value) for value in found if value), default=0)
 
     async def run(self) -> None:
         """Publish until cancelled. After a lapse the process joins again."""
