@@ -105,16 +105,16 @@ class Maker:
         )
         return made
 
-    def definition(self, key: str, workspace: str = WORKSPACE, where: str | None = None) -> Written:
-        """The definition of a segment of the run; with the `where` of another one in another workspace."""
+    def definition(self, key: str, where: Any = None) -> Written:
+        """The definition of a segment of the run, or of one more with that `where`."""
         fields = {"kind": "segment", "key": key, "version": 1, "action": "DEFINED", "actor": "faults"}
-        record = {"recorded_at": wall_clock_micros(), "document": json.dumps({**document(where or key), "key": key}), **fields}
-        ids = {"event_id": f"definition-{key}", "workspace": workspace, "correlation_id": f"definition-{key}"}
-        return SEGMENT_DEFINITIONS, record_key(workspace, key), self.codecs[SEGMENT_DEFINITIONS].encode(record | ids)
+        record = {"recorded_at": wall_clock_micros(), "document": json.dumps(document(key, where)), **fields}
+        ids = {"event_id": f"definition-{key}", "workspace": WORKSPACE, "correlation_id": f"definition-{key}"}
+        return SEGMENT_DEFINITIONS, record_key(WORKSPACE, key), self.codecs[SEGMENT_DEFINITIONS].encode(record | ids)
 
     def other_definition(self) -> Written:
-        """A definition of another workspace: every task switches to it, and no membership of the run changes."""
-        return self.definition(f"other-{next(self._numbers)}", f"{WORKSPACE}-other", "pro")
+        """A definition of an event that never comes: every task switches its users, and no membership of the run changes."""
+        return self.definition(f"other-{next(self._numbers)}", {"event": "Never"})
 
     def _ids(self, user: str, number: int) -> dict[str, str]:
         event_id = deterministic_id(WORKSPACE, user, number)

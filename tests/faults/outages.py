@@ -131,9 +131,9 @@ def raising_record(world: World, dice: Random) -> str:
 
 
 def other_definition(world: World, dice: Random) -> str:
-    """A definition of another workspace changes the plan, to which every task switches all of its users."""
+    """One more definition changes the plan, to which every task switches all of its users."""
     world.load.ask(lambda load: load.write(load.maker.other_definition()))
-    return "of another workspace"
+    return "without members"
 
 
 def clock_jump(world: World, dice: Random) -> str:

@@ -109,6 +109,21 @@ def _costly(api: httpx.Client, number: int) -> str | None:
     return None
 
 
+def definition_flood(world: World, over: threading.Event) -> None:
+    """A definition that changes as often as the API accepts it; each change makes the segmenter read its history."""
+    with _api(world) as api:
+        key, number = f"flood_{time.time_ns():x}", 0
+        api.post("/v1/segments", json={"key": key, "name": key, "where": {"event": "E"}}).raise_for_status()
+        while not over.is_set():
+            number += 1
+            where = {"event": f"E{number}", "op": "gte", "value": 1, "within": "30d"}
+            answer = api.put(f"/v1/segments/{key}", json={"key": key, "name": key, "where": where})
+            if answer.status_code == 429:
+                over.wait(float(answer.headers.get("retry-after", "1")))
+            elif answer.status_code != 409:
+                answer.raise_for_status()
+
+
 def burst(world: World, over: threading.Event) -> None:
     """Full batches as fast as one client sends them, and no wait beyond `Retry-After`."""
     dice = random.Random(7)
@@ -204,7 +219,8 @@ def _workers(count: int, run: Callable[[], None], wait: threading.Event | None =
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    expanded_batch, long_ids, hostile_definitions, burst, slow_bodies, slow_headers, preview_flood, feed_streams, poison_records,
+    expanded_batch, long_ids, hostile_definitions, definition_flood, burst, slow_bodies, slow_headers, preview_flood, feed_streams,
+    poison_records,
 )  # fmt: skip
 SHORT: Final[tuple[Attack, ...]] = (expanded_batch, slow_bodies, poison_records)
 """The attacks of the short form."""

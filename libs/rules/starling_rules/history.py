@@ -37,13 +37,14 @@ class Switch:
 
     `before`: the rules before it, None if they are unknown. `fresh`: the leaf nodes that those lacked, by workspace.
     `doubtful`: leaf nodes that they had, perhaps under another id, because another release compiled them. `past`: by
-    key, the history of all these leaf nodes.
+    key, the history of all these leaf nodes. `changed`: the workspaces that have other rules than before; None: perhaps all.
     """
 
     before: Mapping[bytes, Rules] | None
     fresh: Mapping[bytes, frozenset[str]]
     doubtful: Mapping[bytes, frozenset[str]]
     past: Mapping[bytes, UserState]
+    changed: frozenset[bytes] | None = None
 
     def adopt(self, key: bytes, state: UserState) -> None:
         """Fill the leaf nodes that `state` lacks with the values that the topics' records of `key` give.
@@ -76,6 +77,13 @@ def fresh_leaves(before: Mapping[bytes, Rules] | None, after: Mapping[bytes, Rul
     return {workspace: fresh for workspace, fresh in leaves.items() if fresh}
 
 
+def changed_workspaces(before: Mapping[bytes, Rules] | None, after: Mapping[bytes, Rules]) -> frozenset[bytes] | None:
+    """Return the workspaces whose rules were compiled again; None without known rules before."""
+    if before is None:
+        return None
+    return frozenset(workspace for workspace in before.keys() | after if before.get(workspace) is not after.get(workspace))
+
+
 def all_of(*leaves: Mapping[bytes, frozenset[str]]) -> dict[bytes, frozenset[str]]:
     """Return the union of leaf nodes by workspace."""
     workspaces = {workspace for one in leaves for workspace in one}
@@ -103,7 +111,13 @@ class Isolation:
     fragile: frozenset[bytes] = _NONE_OF_USERS
     failed: set[bytes] = field(default_factory=set)
     refused: dict[Place, Refused] = field(default_factory=dict)
+    keys: dict[Place, bytes] = field(default_factory=dict)
+    """The keys of what was refused."""
     armed: Raising | None = None
+
+    def refuse(self, place: Place, key: bytes, why: Refused) -> None:
+        """Note what is no part of the history."""
+        self.refused[place], self.keys[place] = why, key
 
 
 def fold_past(
@@ -157,16 +171,30 @@ def _fold_isolated(
             return
         if copied is not None:
             past[key] = decode_state(copied)
-        isolation.refused[record.topic, record.partition, record.offset] = poison(cause)
+        isolation.refuse((record.topic, record.partition, record.offset), key, poison(cause))
 
 
 def catch_up(
-    past: Mapping[bytes, UserState], fresh: Mapping[bytes, frozenset[str]], rules: Mapping[bytes, Rules], now: int
+    past: dict[bytes, UserState],
+    fresh: Mapping[bytes, frozenset[str]],
+    rules: Mapping[bytes, Rules],
+    now: int,
+    isolation: Isolation,
+    partition: int,
 ) -> None:
-    """Fire the timers of states that were folded in order, from their last record up to the switch."""
+    """Fire the timers of states that were folded in order, from their last record up to the switch.
+
+    A user whose timers raise has no history and goes to `refused`.
+    """
     evaluators = _narrowed(fresh, rules)
-    for key, state in past.items():
-        evaluators[workspace_of(key)].on_timer(state, now)
+    for key, state in list(past.items()):
+        try:
+            evaluators[workspace_of(key)].on_timer(state, now)
+        except Exception as cause:
+            if is_of_installation(cause):
+                raise
+            del past[key]
+            isolation.refuse(user_place(partition, key), key, poison(cause))
 
 
 def _dated(record: Inbound, clock: Clock, now: int) -> Inbound:

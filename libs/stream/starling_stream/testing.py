@@ -155,8 +155,12 @@ class MemoryTask(Generic[S]):
         read = ReadRecord(record.topic, self.partition, offset, record.timestamp_ms, record.key, record.value, headers)
         return decode_record(self.service, read.topic, read.partition, read)
 
+    def history(self) -> MemoryHistory:
+        """Return the history that the next switch reads."""
+        return MemoryHistory(self.partition, self._fold.meta, [*self._processed, *self._aside])
+
     def _switch(self, plan: bytes) -> None:
-        self._fold.begin_switch(MemoryHistory(self.partition, self._fold.meta, [*self._processed, *self._aside]))
+        self._fold.begin_switch(self.history())
         while self._fold.switching:
             self._commit(self._fold.switch_slice(plan, self._rows, 100))
 

@@ -1,8 +1,9 @@
 """Edge: the segmenter as the stream layer runs it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from starling_common.failpoints import Raising
 from starling_common.kafka.topics import BACKFILL_STATES, BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, PROFILE
 from starling_common.settings import Clock
 from starling_common.values import workspace_of
@@ -26,14 +27,22 @@ _HOLD_MS: Final = 20
 class Segmenter:
     """A `Processor`: events and profiles in, membership changes out; the state of a key is a `State`."""
 
-    def __init__(self, formats: Formats, log: DefinitionLog, counts: Counts, clock: Clock, now_micros: Callable[[], int]) -> None:
-        """`clock` determines stream time; `now_micros` returns the wall clock."""
+    def __init__(
+        self,
+        formats: Formats,
+        log: DefinitionLog,
+        counts: Counts,
+        clock: Clock,
+        now_micros: Callable[[], int],
+        armed: Raising | None = None,
+    ) -> None:
+        """`clock` determines stream time; `now_micros` returns the wall clock. `armed`: the failpoint of the process."""
         self.clock = clock
         self._formats = formats
         self._counts = counts
         self._emitter = Emitter(formats, counts, clock, now_micros)
         self._handlers = build_handlers(formats, self._emitter)
-        self._switcher = Switcher(log, self._emitter, counts)
+        self._switcher = Switcher(log, self._emitter, counts, armed)
         self._progress = ProgressReporter(formats.progress, clock, now_micros)
 
     def decode(self, topic: str, value: bytes) -> Decoded:
@@ -73,6 +82,10 @@ class Segmenter:
     def before_switch(self, history: History) -> None:
         """Read the history that the new segments need."""
         self._switcher.before_switch(history)
+
+    def switched_prefixes(self, partition: int) -> Sequence[bytes] | None:
+        """Return the key prefixes of the workspaces with new definitions."""
+        return self._switcher.switched_prefixes(partition)
 
     def switch(self, key: bytes, state: State, unit: Unit[State]) -> None:
         """Evaluate one user under the new definitions."""

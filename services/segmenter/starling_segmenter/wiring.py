@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from starling_common.failpoints import Raising
 from starling_common.kafka.folded_topic import FoldedTopic
 from starling_common.kafka.topics import SEGMENT_DEFINITIONS
 from starling_common.telemetry.metrics import Metrics
@@ -33,6 +34,7 @@ def open_service(settings: Settings) -> Iterator[Service[State]]:
     definitions.problem = topic.problem
     topic.start()
     try:
-        yield describe(Segmenter(formats, definitions, counts, settings.clock, wall_clock_micros))
+        armed = Raising.of(settings.failpoint)
+        yield describe(Segmenter(formats, definitions, counts, settings.clock, wall_clock_micros, armed))
     finally:
         topic.stop()

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from prometheus_client import CollectorRegistry
 
 from starling_common.cassandra.read_models import BACKFILL
+from starling_common.failpoints import Raising
 from starling_common.kafka.topics import (
     ACCOUNT_ANSWERS,
     ACCOUNT_TALLIES,
@@ -58,8 +59,9 @@ class FeedEntry(NamedTuple):
 class MemorySegmenter:
     """One task. Users and segments belong to `workspace` unless a call names another one."""
 
-    def __init__(self, clock: Clock = Clock.EVENT, workspace: str = "default") -> None:
+    def __init__(self, clock: Clock = Clock.EVENT, workspace: str = "default", armed: Raising | None = None) -> None:
         self.workspace = workspace
+        self.armed = armed
         self.delivers = True
         self.refused: list[Refused] = []
         self.metrics = Metrics(CollectorRegistry())
@@ -196,7 +198,7 @@ class MemorySegmenter:
                 self.task.feed(output.topic, output.key, output.value, output.headers)
 
     def _processor(self) -> Segmenter:
-        return Segmenter(_FORMATS, self.log, Counts(self.metrics), self.stream_clock, lambda: NOW_MICROS)
+        return Segmenter(_FORMATS, self.log, Counts(self.metrics), self.stream_clock, lambda: NOW_MICROS, self.armed)
 
     def _record(self, user: str, at_ms: int) -> dict[str, Any]:
         number = next(self._numbers)

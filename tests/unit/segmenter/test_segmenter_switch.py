@@ -1,5 +1,6 @@
 """Changes of definitions: history first, the net difference is emitted, an interrupted switch can be repeated."""
 
+import json
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import cast
@@ -7,7 +8,9 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
+from starling_common.failpoints import Raising
 from starling_common.kafka.topics import PROGRESS
+from starling_common.records.dead_letters import SWITCH_ORIGIN
 from starling_common.settings import Clock
 from starling_common.time.instants import LATEST_MS
 from starling_rules.definitions import Definitions
@@ -47,6 +50,34 @@ def test_a_new_segment_counts_what_happened_before_it() -> None:
     ]
     _bought(segmenter, ("u2", 4000))
     assert [entry[:4] for entry in segmenter.changes()] == [("u2", "twice", "ENTERED", 1), ("u2", "spent", "ENTERED", 1)]
+
+
+@pytest.mark.parametrize("where", [TWICE, {**TWICE, "within": "1d"}], ids=["events", "all topics"])
+def test_a_record_that_makes_the_fold_raise_is_left_out_of_the_history_alone(where: object) -> None:
+    segmenter = MemorySegmenter(armed=Raising("fold", b"default/u1 events.behaviour 1", ValueError))
+    _bought(segmenter, ("u1", 1000), ("u1", 2000), ("u1", 3000), ("u2", 4000), ("u2", 5000))
+    segmenter.define("twice", where)
+    assert segmenter.members("twice") == {"u1", "u2"}
+    [letter] = segmenter.task.refusals
+    assert (letter.code, letter.record.topic, letter.record.key) == ("poison", SWITCH_ORIGIN, b"default/u1")
+    assert letter.message.startswith("events.behaviour 0@1 is left out of the history of new segments: ValueError: failpoint fold")
+    segmenter.define("thrice", {"event": "Order Completed", "op": "gte", "value": 3})
+    assert segmenter.members("thrice") == set()
+
+
+def test_a_definition_concerns_the_users_of_its_own_workspace() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("buyers", BUYERS)
+    _bought(segmenter, ("u1", 1000))
+    segmenter.workspace = "other"
+    _bought(segmenter, ("u1", 1000))
+    processor = segmenter.task.service.processor
+    segmenter.record_definition("buyers", json.dumps({"key": "buyers", "name": "Buyers", "where": BUYERS}))
+    processor.adopt_plan()
+    processor.before_switch(segmenter.task.history())
+    assert processor.switched_prefixes(segmenter.task.partition) == [b"other/"]
+    segmenter.task.settle()
+    assert [(record["workspace"], record["user_id"]) for record in segmenter.records()] == [("default", "u1"), ("other", "u1")]
 
 
 def test_a_new_window_ends_for_events_before_it() -> None:

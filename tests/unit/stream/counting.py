@@ -1,5 +1,7 @@
 """A small service for tests: counts a key's events, emits each count, and emits "quiet" an hour after the last event."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from starling_common.settings import Clock
@@ -33,6 +35,7 @@ class Counter:
         self.out = out
         self.source = source
         self.plan = plan
+        self.prefixes: Sequence[bytes] | None = None
         self.seen_in_history: list[int] = []
 
     def decode(self, topic: str, value: bytes) -> Decoded:
@@ -69,6 +72,9 @@ class Counter:
 
     def before_switch(self, history: History) -> None:
         self.seen_in_history = [record.offset for record in history.records(self.source)]
+
+    def switched_prefixes(self, partition: int) -> Sequence[bytes] | None:
+        return self.prefixes
 
     def switch(self, key: bytes, state: Counted, unit: Unit[Counted]) -> None:
         state.plan = self.plan.decode()

@@ -375,7 +375,7 @@ def test_a_key_that_cannot_be_switched_stays_as_it_is_and_the_others_are_switche
     run.processor.plan = b"v2"
     run.processor.switch = switch  # type: ignore[method-assign]
     run.batches = Batches(Limits(100, 8, 8), lambda: b"v2")
-    run.batches.adopt([run.task])
+    run.batches.adopt([run.task], 0.0)
     run.task.fold.begin_switch(MemoryHistory(0, run.meta, []))
     for _ in range(100):
         if run.meta.plan == b"v2":

@@ -258,7 +258,7 @@ def test_a_switch_waits_until_all_users_are_loaded(tmp_path: Path) -> None:
     async def scenario() -> None:
         partial = PartialTask(tmp_path / "0", MemoryBackingStore(), Never())
         batches = Batches(Limits(1_000, 100), lambda: b"v2")
-        batches.adopt([partial.task])
+        batches.adopt([partial.task], 0.0)
         partial.receive(b"default/u1", NOW_MS)
         assert batches.next_to_switch([partial.task]) is None
         assert batches.collect([partial.task], 10**16) == []

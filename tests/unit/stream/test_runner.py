@@ -56,7 +56,7 @@ class _Few:
         self.turns = 0
         self.all_folded = asyncio.Event()
 
-    def adopt(self, tasks: Sequence[Any]) -> None:
+    def adopt(self, tasks: Sequence[Any], now: float) -> None:
         """No plan; once a turn."""
         self.turns += 1
 

@@ -79,7 +79,7 @@ def test_bytes_that_are_no_watermark_change_nothing() -> None:
     assert _after(Written(b"a", 10), broken).low() == NOW + 10
 
 
-def test_a_watermark_that_no_process_publishes_stops_nobody() -> None:
+def test_a_watermark_that_no_process_publishes_stops_no_record() -> None:
     hour = 3_600_000_000
     good, early, late = Written(b"a", 10), Written(b"early", -hour), Written(b"late", hour)
     assert _after(good, early, Written(b"b", 5, lease_ms=-1), Written(b"b", 5, lease_ms=LONGEST_LEASE_MS + 1)).low() == NOW + 10

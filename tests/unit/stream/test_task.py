@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -16,8 +17,9 @@ from starling_stream.model.errors import BatchMissing
 from starling_stream.model.meta import TaskMeta, decode_meta, encode_meta
 from starling_stream.model.ports import StateView
 from starling_stream.model.records import ReadRecord
+from starling_stream.model.rows import row_after
 from starling_stream.testing import MemoryHistory
-from tests.unit.stream.counting import HOUR_MS, Counted, counting, event
+from tests.unit.stream.counting import HOUR_MS, Counted, Counter, counting, event
 
 NOW = 10**15
 KEY = b"default/u1"
@@ -140,7 +142,7 @@ def test_a_slice_of_a_plan_switch_sends_an_offset() -> None:
     task = Task(service, 0, 1)
     task.run(MemoryRows(), TaskFold(service, 0, TaskMeta(5, 0, b"v1")), {"in": 3})
     batches = Batches(Limits(100, 10), lambda: b"v2")
-    batches.adopt([task])
+    batches.adopt([task], 0.0)
     task.fold.begin_switch(MemoryHistory(0, TaskMeta(), []))
     step = _step(task, batches)
     assert step.sealed is not None
@@ -270,8 +272,37 @@ def test_a_switch_is_no_small_batch() -> None:
     task = _task()
     batches = Batches(Limits(100, 10), lambda: b"v2")
     assert batches.is_small([task])
-    batches.adopt([task])
+    batches.adopt([task], 0.0)
     assert not batches.is_small([task])
+
+
+def test_a_switch_concerns_the_keys_of_the_named_workspaces() -> None:
+    service = counting()
+    processor = cast("Counter", service.processor)
+    processor.plan, processor.prefixes = b"v2", (b"a/", b"c/")
+    keys = [b"a-b/1", b"a.b/1", b"a/", b"a/1", b"a/2", b"b/1", b"c/1", b"c0/1"]
+    rows = MemoryRows({key: row_after(None, None, service.processor.encode_state(Counted())) or b"" for key in keys})
+    fold = TaskFold(service, 0, TaskMeta(5, 0, b"v1"))
+    fold.begin_switch(MemoryHistory(0, fold.meta, []))
+    switched = []
+    while fold.switching:
+        sealed = fold.switch_slice(b"v2", rows, 2)
+        switched += list(sealed.changes)
+    assert switched == [b"a/", b"a/1", b"a/2", b"c/1"]
+    assert fold.meta.plan == b"v2"
+
+
+def test_a_newer_plan_waits_as_long_as_the_last_switch_took() -> None:
+    plans = [b"v1"]
+    batches = Batches(Limits(100, 10), lambda: plans[0])
+    task = _task()
+    batches.adopt([task], 100.0)
+    batches.adopt([task], 100.0)
+    task.fold.reset(TaskMeta(5, 0, b"v1"))  # switched
+    plans[0] = b"v2"
+    for now, is_behind in ((104.0, False), (107.9, False), (108.0, True)):
+        batches.adopt([task], now)
+        assert (batches.next_to_switch([task]) is not None) == is_behind
 
 
 def test_tasks_are_switched_one_at_a_time_and_process_no_record_before() -> None:
@@ -287,7 +318,7 @@ def test_tasks_are_switched_one_at_a_time_and_process_no_record_before() -> None
         tasks.append(task)
 
     def turn() -> set[tuple[int, int, bytes]]:
-        batches.adopt(tasks)
+        batches.adopt(tasks, 0.0)
         plans[0] = b"v2"
         first = batches.next_to_switch(tasks)
         if first is not None:

@@ -18,6 +18,10 @@ this; 129/326, 162/415 without, and 240/700 to 320/1,090 without it in the first
 """
 
 
+MAX_PAUSE_SECONDS: Final = 30.0
+"""The longest time for which a new plan waits for the records that waited for the last one."""
+
+
 class Limits(NamedTuple):
     """Limits of one batch: records of all tasks together, keys that one task switches, timers of all tasks together."""
 
@@ -34,10 +38,23 @@ class Batches:
         self._adopt_plan = adopt_plan
         self._plan: bytes | None = None
         self._first = 0
+        self._switch_began: float | None = None
+        self._adopt_at = 0.0
 
-    def adopt(self, tasks: Iterable[Task[Any]]) -> None:
-        """Adopt a new plan if there is one, once every running task has the last plan."""
-        if self._plan is None or not any(self._is_behind(task) for task in tasks):
+    def adopt(self, tasks: Iterable[Task[Any]], now: float) -> None:
+        """Adopt a new plan if there is one, once every running task has the last plan. `now`: monotonic seconds.
+
+        Records wait during a switch. A newer plan waits afterwards for as long as the switch took, `MAX_PAUSE_SECONDS` at most:
+        plans that change at every moment, as one workspace can make them, leave half of the time to the records of all.
+        """
+        if self._plan is not None and any(self._is_behind(task) for task in tasks):
+            if self._switch_began is None:
+                self._switch_began = now
+            return
+        if self._switch_began is not None:
+            self._adopt_at = now + min(now - self._switch_began, MAX_PAUSE_SECONDS)
+            self._switch_began = None
+        if now >= self._adopt_at:
             self._plan = self._adopt_plan()
 
     def next_to_switch(self, tasks: Iterable[Task[Any]]) -> Task[Any] | None:

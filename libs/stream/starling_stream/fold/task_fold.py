@@ -16,6 +16,9 @@ from starling_stream.model.rows import MAX_STATE_BYTES, row_after
 POSTPONED_MS: Final = 86_400_000
 """The delay of a timer that the processor cannot fire. The next record of the key sets it again."""
 
+_BEFORE_SLASH: Final = b".\xff"
+_AFTER_SLASH: Final = b"0"
+
 SLICE_TIMERS: Final = 1_000
 """The default number of timers that one step fires."""
 
@@ -116,7 +119,7 @@ class TaskFold(Generic[S]):
 
     def skip_switch(self, view: StateView, why: Refused) -> Sealed | None:
         """Leave the next key of a switch as it is, with a dead letter; None if no key is left."""
-        keys = view.keys(self._switched_to or b"", 1)
+        keys = self._keys_to_switch(view, 1)
         if not keys:
             return None
         self._switched_to = keys[0]
@@ -138,7 +141,7 @@ class TaskFold(Generic[S]):
         if self._switched_to is None:
             raise ProcessorError("a slice was requested outside a switch")
         processor, unit = self.service.processor, self._unit(view)
-        keys = view.keys(self._switched_to, limit)
+        keys = self._keys_to_switch(view, limit)
         unit.load(keys)
         for key in keys:
             state = unit.get(key)
@@ -150,6 +153,21 @@ class TaskFold(Generic[S]):
         sealed = self._seal(unit, plan if last else self.meta.plan, 0, drained=False, bounded=False)
         self._switched_to = None if last else keys[-1]
         return sealed
+
+    def _keys_to_switch(self, view: StateView, limit: int) -> list[bytes]:
+        """Return the next keys of the switch, ascending; fewer than `limit` only at its end."""
+        after = self._switched_to or b""
+        prefixes = self.service.processor.switched_prefixes(self.partition)
+        if prefixes is None:
+            return view.keys(after, limit)
+        found: list[bytes] = []
+        for prefix in prefixes:
+            end = prefix[:-1] + _AFTER_SLASH
+            if after < end and len(found) < limit:
+                # `keys` excludes the first argument. No key is UTF-8 and greater than this one, but less than the prefix.
+                later = view.keys(max(after, prefix[:-1] + _BEFORE_SLASH), limit - len(found))
+                found += [key for key in later if prefix <= key < end]
+        return found
 
     def _unit(self, view: StateView) -> UnitOfWork[S]:
         return UnitOfWork(self.partition, self.meta.stream_time_ms, self.service.processor, view.rows, self.meta.order)

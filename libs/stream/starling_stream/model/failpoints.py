@@ -73,6 +73,7 @@ class RaisingProcessor(Generic[S]):
         self.decode_state = processor.decode_state
         self.adopt_plan = processor.adopt_plan
         self.before_switch = processor.before_switch
+        self.switched_prefixes = processor.switched_prefixes
         self.after_switch = processor.after_switch
 
     def decode(self, topic: str, value: bytes) -> Decoded:

@@ -133,8 +133,14 @@ class Processor(Protocol[S]):
     def before_switch(self, history: "History") -> None:
         """Prepare a switch. Called once in each task before its keys are switched; may read the task's past records."""
 
+    def switched_prefixes(self, partition: int) -> Sequence[bytes] | None:
+        """Return the prefixes, ascending, of the keys that the prepared switch of the task concerns; None for all keys.
+
+        Each prefix ends with `/`, as workspaces do, so that no two of them have a key in common.
+        """
+
     def switch(self, key: bytes, state: S, unit: Unit[S]) -> None:
-        """Adapt one key's state to the plan in force. Called for every key of the task; must be safe to repeat."""
+        """Adapt one key's state to the plan in force. Called for every such key of the task; must be safe to repeat."""
 
     def after_switch(self, unit: Unit[S]) -> None:
         """Complete a switch. Called once in each task, in the unit that switches its last keys."""
@@ -149,6 +155,10 @@ class WithoutPlan(Generic[S]):
 
     def before_switch(self, history: "History") -> None:
         """Do nothing: a processor without definitions has no plan to switch."""
+
+    def switched_prefixes(self, partition: int) -> Sequence[bytes] | None:  # noqa: ARG002 - as in `Processor`
+        """Return None: a processor without definitions has no plan to switch."""
+        return None
 
     def switch(self, key: bytes, state: S, unit: Unit[S]) -> None:
         """Do nothing: a processor without definitions has no plan to switch."""

@@ -156,7 +156,7 @@ class Runner:
     async def _begin_switch(self, tasks: Sequence[Task[Any]]) -> bool:
         """Let the next task prepare its switch; return False if the batch must start over."""
         dependencies = self._dependencies
-        dependencies.batches.adopt(tasks)
+        dependencies.batches.adopt(tasks, monotonic())
         task = dependencies.batches.next_to_switch(tasks)
         if task is None:
             return True
