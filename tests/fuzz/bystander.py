@@ -100,10 +100,10 @@ def hostile_definitions(world: World, over: threading.Event) -> None:
 
 def _costly(api: httpx.Client, number: int) -> str | None:
     """Define the largest accepted segment of a family, in which every condition is evaluated; return its key."""
-    for groups in (32, 24, 16, 12, 8, 6, 4, 3, 2, 1):
+    for count in (60, 50, 40, 30, 20, 10):
         key = f"costly_{time.time_ns():x}_{number}"
-        wanted = [[{"property": "texts", "op": "has_any", "value": [f"{group}-{i}"]} for i in range(60)] for group in range(groups)]
-        where = {"event": "Costly", "where": {"any": [{"any": predicates} for predicates in wanted]}}
+        wanted = [{"property": "texts", "op": "has_any", "value": [f"{number}-{i}"]} for i in range(count)]
+        where = {"event": "Costly", "where": {"any": wanted}}
         if api.post("/v1/segments", json={"key": key, "name": key, "where": where}).status_code == 201:
             return key
     return None

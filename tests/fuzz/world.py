@@ -1,6 +1,7 @@
 """The platform under attack: an instance of its own, its processes, and the well-behaved workspace beside the attacker's."""
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -82,7 +83,8 @@ class World:
 
 @contextmanager
 def running(data_dir: Path, *, with_spark: bool) -> Iterator[World]:
-    """Start an instance with the wall clock and two more workspaces; yield it when all parts are ready."""
+    """Start a new instance with the wall clock and two more workspaces; yield it when all parts are ready."""
+    shutil.rmtree(data_dir, ignore_errors=True)  # the hostile records of the last run would be met again
     parts = PARTS | ({"spark"} if with_spark else set())
     with embedded(parts, data_dir, clock="wall", workspaces=(ATTACKER, BYSTANDER), timeout_seconds=600) as at:
         yield World(at, with_spark)

@@ -47,6 +47,11 @@ def test_half_of_a_surrogate_pair_is_no_other_character(piece: int) -> None:
     assert list(json_users(_Pieces(body, piece))) == ["ada", "😀", "\ud800A"]
 
 
+def test_a_number_that_no_decimal_can_hold_is_refused() -> None:
+    with pytest.raises(BadRequest, match="JSON"):
+        list(json_users(io.BytesIO(b'{"users": [1e9999999999999999999]}')))
+
+
 class _Pieces(io.BytesIO):
     """A file that is read in small pieces."""
 

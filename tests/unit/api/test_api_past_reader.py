@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from starling_api.ports import PastEvent
 from starling_api.preview.past_reader import CassandraPasts
 
@@ -49,3 +51,9 @@ def test_a_retried_attempt_is_no_outcome() -> None:
     assert pasts(row("delivery", "Message Retrying", 9, 1)) == []
     found = pasts(row("track", "Message Retrying", 9, 1))  # a tracked event with the name of an outcome is an event
     assert [event.name for event in found] == ["Message Retrying"]
+
+
+@pytest.mark.parametrize("details", ['{"properties":null,"context":{}}', '{"properties":{},"context":1.5}', "[]", "{"])
+def test_an_event_whose_properties_are_no_object_is_no_past(details: str) -> None:
+    found = pasts(row("track", "Broken", 1, 1, details), row("track", "Order Completed", 2, 2))
+    assert [event.name for event in found] == ["Order Completed"]

@@ -137,3 +137,17 @@ def test_a_request_waits_two_minutes_at_most_and_then_reports_the_answer(retry_a
     with pytest.raises(ApiRefused, match=r"too many requests \(HTTP 429, rate_limited\)"):
         limited.api.create("/v1/segments", {})
     assert sum(limited.slept) <= 120
+
+
+def test_what_json_cannot_hold_is_for_the_api_to_refuse() -> None:
+    sent: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.content)
+        assert request.headers["content-type"] == "application/json"
+        return httpx.Response(422, json={"code": "invalid_definition", "detail": "/name is no text"})
+
+    for name in ("\ud800", float("nan")):
+        with pytest.raises(ApiRefused, match="/name is no text"):
+            client(answer).create("/v1/webhooks", {"name": name})
+    assert sent == [b'{"name": "\\ud800"}', b'{"name": NaN}']

@@ -16,6 +16,7 @@ from starling_stream.fold.task_fold import TaskFold
 from starling_stream.model.errors import BatchMissing
 from starling_stream.model.meta import TaskMeta, decode_meta, encode_meta
 from starling_stream.model.ports import StateView
+from starling_stream.model.processor import Decoded
 from starling_stream.model.records import ReadRecord
 from starling_stream.model.rows import row_after
 from starling_stream.testing import MemoryHistory
@@ -422,4 +423,22 @@ def test_a_record_far_ahead_of_its_append_is_refused(
 )
 def test_a_record_whose_key_is_not_workspace_and_id_is_refused_at_once(key: bytes, code: str | None) -> None:
     record = decode_record(counting(), "in", 0, ReadRecord("in", 0, 0, 0, key, event(1, 1), ()))
+    assert getattr(record.value, "code", None) == code
+
+
+class OfAnother(Counter):
+    """A service whose records have the state of another key."""
+
+    key = b""
+
+    def decode(self, topic: str, value: bytes) -> Decoded:
+        return super().decode(topic, value)._replace(key=self.key)
+
+
+@pytest.mark.parametrize(("key", "code"), [(b"ada", "bad_key"), (b"acme/" + b"a" * 59_996, "bad_key"), (b"acme/ada", None)])
+def test_the_key_of_the_state_is_checked_as_that_of_the_record(key: bytes, code: str | None) -> None:
+    processor = OfAnother()
+    processor.key = key
+    service = replace(counting(), processor=processor)
+    record = decode_record(service, "in", 0, ReadRecord("in", 0, 0, 0, KEY, event(1, 1), ()))
     assert getattr(record.value, "code", None) == code

@@ -444,9 +444,12 @@ def decode_record(service: Service[S], topic: str, partition: int, record: RawRe
         if is_of_installation(cause):
             raise
         return _decoded_again(service, topic, partition, record)
+    why = _bad_key(own_key) if own_key else None
     if not 0 <= received_at <= _LATEST_MICROS:
         # The merge would never release it, or any record after it.
-        return _refused(topic, partition, record, bad_received_at(received_at))
+        why = bad_received_at(received_at)
+    if why is not None:
+        return _refused(topic, partition, record, why)
     if received_at > (record.timestamp + MAX_EDGE_AHEAD_MS) * 1000 and record.timestamp > 0 and not is_clock:
         # Its instant would move stream time of all users of the partition, and could not be taken back.
         known_ms = max(record.timestamp, arrived_at // 1000)
@@ -479,6 +482,9 @@ def _decoded_again(service: Service[S], topic: str, partition: int, record: RawR
         if is_of_installation(cause):
             raise
         return _refused(topic, partition, record, poison(cause))
+    bad_key = _bad_key(own_key) if own_key else None
+    if bad_key is not None:
+        return _refused(topic, partition, record, bad_key)
     key, raw = own_key or record.key or b"", record.value or b""
     return Inbound(topic, partition, record.offset, key, value, received_at, event_time_ms, record.headers, raw, previous)
 

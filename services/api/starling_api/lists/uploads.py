@@ -78,7 +78,7 @@ def json_users(file: IO[bytes]) -> Iterator[object]:
 def _events(parsed: Iterator[Event]) -> Iterator[Event]:
     try:
         yield from parsed
-    except (ijson.JSONError, ValueError) as cause:
+    except (ijson.JSONError, ValueError, ArithmeticError) as cause:  # a number with more digits than a decimal can have
         raise _not_json(" ".join(str(cause).split())) from cause
 
 

@@ -44,7 +44,8 @@ class CassandraPasts:
 def _in_order(rows: Sequence[Row]) -> list[PastEvent]:
     events = [(_arrival(row), row["event_id"], row) for row in rows if row["kind"] != MESSAGE_EVENT or row["name"] in _OUTCOMES]
     events.sort(key=lambda event: event[:2])
-    return [_event(row, arrived_at) for arrived_at, _, row in events]
+    found = [_event(row, arrived_at) for arrived_at, _, row in events]
+    return [event for event in found if event is not None]
 
 
 def _arrival(row: Row) -> int:
@@ -53,7 +54,11 @@ def _arrival(row: Row) -> int:
     return reported_at(row["received_at_micros"], row["event_time_ms"])
 
 
-def _event(row: Row, arrived_at: int) -> PastEvent:
-    details = _details.decode(row["details"]) if "details" in row else _NOTHING
+def _event(row: Row, arrived_at: int) -> PastEvent | None:
+    """Return the event; None if its properties or its context are no object: the segmenter refuses such an event."""
+    try:
+        details = _details.decode(row["details"]) if "details" in row else _NOTHING
+    except msgspec.DecodeError:
+        return None
     properties, context = details.get("properties", _NOTHING), details.get("context", _NOTHING)
     return PastEvent(row["name"], row["event_time_ms"], properties, context, arrived_at, row["kind"] == MESSAGE_EVENT)

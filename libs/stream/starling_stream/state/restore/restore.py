@@ -307,7 +307,9 @@ def _batches(consumer: Consumer, end: int, stop: Event) -> Iterator[tuple[list[M
     position = 0
     while not stop.is_set():
         messages: list[Message] = []
-        for message in consumer.consume(_BATCH, _BATCH_SECONDS):
+        # `consume` alone waits for a full batch or for the whole timeout, and the records of all users wait for a switch.
+        first = consumer.poll(_BATCH_SECONDS)
+        for message in [] if first is None else [first, *consumer.consume(_BATCH - 1, 0)]:
             error = message.error()
             if error is None:
                 messages.append(message)
