@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from starling_api.definitions.definition import Definition
 from starling_api.definitions.quota import Quota
 from starling_api.settings import ApiSettings
 from starling_segments import CostLimits, DefinitionRefused, Known, cost_of, parse_condition
@@ -124,3 +125,9 @@ def test_shared_cases_and_examples_of_the_documentation_are_within_the_default_l
     for path, condition in found:
         cost = cost_of(condition)
         assert (cost.work <= DEFAULT.work, cost.state_bytes <= DEFAULT.state_bytes) == (True, True), (path, cost.parts)
+
+
+@pytest.mark.parametrize("document", [{}, {"where": None}, {"where": 3}, {"where": {"segment": 1}}])
+def test_a_stored_document_that_this_release_cannot_read_costs_nothing(document: dict[str, Any]) -> None:
+    stored = Definition("segment", "foreign", 1, "ACTIVE", document, 0, 0)
+    Quota(LIMITS, 10, 10_000).check([stored], {"a": segment("a")})

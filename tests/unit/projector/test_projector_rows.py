@@ -111,6 +111,8 @@ def test_a_message_that_no_segment_asked_for_is_in_the_history_too() -> None:
     ("topic", "record", "code"),
     [
         pytest.param("segments.definitions", {**DEFINITION, "action": "MELTED"}, "unknown_action", id="an action of tomorrow"),
+        pytest.param("segments.definitions", {**DEFINITION, "recorded_at": 2**62}, "bad_time", id="a year that no date has"),
+        pytest.param("segments.membership", {**CHANGE, "effective_at": -(2**62)}, "bad_time", id="an instant before the year 1"),
         pytest.param("segments.definitions", {**DEFINITION, "key": ""}, "bad_identifier", id="no key"),
         pytest.param("segments.membership", {**CHANGE, "user_id": ""}, "bad_identifier", id="no user"),
         pytest.param(

@@ -8,6 +8,9 @@ from starling_common.values import EpochMicros, EpochMs
 LATEST_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the latest valid time; a later one is a mistake of its sender."""
 
+EARLIEST_MS = -62_135_596_800_000
+"""0001-01-01T00:00:00Z, the earliest instant that can be written as a date."""
+
 LONGEST_APPEND_MS = 12_000
 """The longest time from `received_at` to the append with which a record is ordered by its `received_at`.
 

@@ -55,7 +55,7 @@ class Quota:
             raise DefinitionRefused(tuple(errors))
 
     def _work_of(self, document: Mapping[str, Any]) -> int:
-        text = json.dumps([document["where"], document.get("timezone")], separators=(",", ":"))
+        text = json.dumps([document.get("where"), document.get("timezone")], separators=(",", ":"))
         digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         known = self._known.get(digest)
         if known is None:

@@ -21,8 +21,13 @@ from starling_common.kafka.topics import (
 from starling_common.outcome import Done, Refused
 from starling_common.records.definitions import UnknownAction, status_after
 from starling_common.records.message_events import event_name, properties_of
+from starling_common.time.instants import EARLIEST_MS, LATEST_MS
 from starling_common.wire import Record
 from starling_projector.projection.incarnations import ordinal
+
+_TIMES: Final = (("event_time", 1), ("effective_at", 1), ("received_at", 1_000), ("recorded_at", 1_000))
+"""The instants of a record, with their units in a millisecond."""
+_objects = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 MAX_IDENTIFIER_BYTES: Final = 16_384
 """Maximum bytes of a part of a row's key. The database accepts 65,535 bytes for all parts together."""
@@ -69,13 +74,16 @@ def rows_of(topic: str, record: Record, position: Position) -> Rows:
 
     Records of a later incarnation of the topic follow all earlier ones.
 
-    Refused: `unknown_topic`, `bad_identifier`, `unknown_action`, `bad_json`.
+    Refused: `unknown_topic`, `bad_identifier`, `bad_time`, `unknown_action`, `bad_json`.
     """
     build = _BUILDERS.get(topic)
     if build is None:
         return Refused("unknown_topic", f"the projector has no read model for {topic}")
     wrong = _bad_identifier(record)
-    return Refused("bad_identifier", wrong) if wrong else build(record, position)
+    if wrong:
+        return Refused("bad_identifier", wrong)
+    wrong = _bad_time(record)
+    return Refused("bad_time", wrong) if wrong else build(record, position)
 
 
 def _bad_identifier(record: Record) -> str | None:
@@ -84,6 +92,15 @@ def _bad_identifier(record: Record) -> str | None:
         value = record.get(name)
         if value is not None and not 0 < len(value.encode()) <= MAX_IDENTIFIER_BYTES:
             return f"{name} must have 1 to {MAX_IDENTIFIER_BYTES} bytes, not {len(value.encode())}"
+    return None
+
+
+def _bad_time(record: Record) -> str | None:
+    """Return what is wrong with an instant that readers cannot write as a date."""
+    for name, per_ms in _TIMES:
+        value = record.get(name)
+        if value is not None and not EARLIEST_MS <= value // per_ms <= LATEST_MS:
+            return f"{name} must be from the year 1 to 9999, not {value}"
     return None
 
 
@@ -128,9 +145,9 @@ def _profile(record: Record, position: Position) -> Rows:
 def _behaviour(record: Record, position: Position) -> Rows:
     details = f'{{"properties":{record["properties"]},"context":{record["context"]}}}'
     try:
-        msgspec.json.decode(details)
+        _objects.decode(details)
     except msgspec.DecodeError as error:
-        return Refused("bad_json", f"properties or context are not JSON: {error}")
+        return Refused("bad_json", f"properties or context are no JSON object: {error}")
     return _event(record, (record["kind"], record["name"], record["message_id"], details), position)
 
 
