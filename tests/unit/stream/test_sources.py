@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 
+from starling_common.kafka import source_watermarks
 from starling_common.kafka.source_watermarks import LONGEST_LEASE_MS
 from starling_common.time.instants import wall_clock_micros, wall_clock_ms
 from starling_common.wire import Codec
@@ -12,7 +13,13 @@ from starling_stream.worker import sources as module
 from starling_stream.worker.sources import SourceFollower, SourceFollowerDependencies, Sources
 
 CODEC = Codec("SourceWatermark", 1, lambda _id: "")
-NOW = wall_clock_micros()
+NOW = wall_clock_micros() - 3_600_000_000
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module may have been imported long before its tests run."""
+    monkeypatch.setattr(source_watermarks, "wall_clock_ms", lambda: NOW // 1000)
 
 
 class Written:
