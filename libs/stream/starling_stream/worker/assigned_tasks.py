@@ -25,6 +25,7 @@ from starling_stream.state.local_store import StoreMemory, TaskStore
 from starling_stream.state.metrics import Gauges
 from starling_stream.state.orphaned import delete, set_aside, stores_in
 from starling_stream.state.restore.lazy_restore import LazyRestore
+from starling_stream.state.restore.range_consumers import RangeConsumers
 from starling_stream.state.restore.restore import Interrupted, Plan, Restored, read_range, restore
 from starling_stream.state.restore.standby import Standbys
 
@@ -102,6 +103,7 @@ class AssignedTasks(Generic[S]):
         """Identifies the last assignment."""
         self._following: asyncio.Task[None] | None = None
         self._closed = False
+        self._history: RangeConsumers | None = None
         self.claim = self._claim()
         """This worker's claim as of the last revocation, for the next join. Read by the consumer's thread."""
         self._threads = ThreadPoolExecutor(_RESTORES, thread_name_prefix="restore")
@@ -132,7 +134,10 @@ class AssignedTasks(Generic[S]):
 
     def task_history(self, task: Task[S]) -> "TaskHistory":
         """Return the history of a task."""
-        return TaskHistory(self._assigned[task.partition])
+        assigned = self._assigned[task.partition]
+        if self._history is None:
+            self._history = RangeConsumers(assigned.plan.brokers)
+        return TaskHistory(assigned, self._history)
 
     def assign(self, partitions: Sequence[int], standbys: Collection[int], generation: int) -> None:
         """Start to restore these partitions and to follow the standbys; close the stores of others. Returns at once."""
@@ -201,6 +206,8 @@ class AssignedTasks(Generic[S]):
         await asyncio.gather(*self._ending.values())
         await asyncio.get_running_loop().run_in_executor(self._threads, self._dependencies.standbys.close)
         self._threads.shutdown(wait=True)
+        if self._history is not None:
+            self._history.close()
 
     def note_fetch(self, batches: Mapping[Any, Sequence[RawRecord]], ends: Mapping[Any, End]) -> None:
         """Pass the counts and ends of a fetch to the tasks; both mappings go by (topic, partition)."""
@@ -281,8 +288,9 @@ async def _reused_store(before: AssignedTask[Any]) -> TaskStore | None:
 class TaskHistory:
     """A task's `History`: reads from the broker, in the calling thread."""
 
-    def __init__(self, assigned: AssignedTask[Any]) -> None:
+    def __init__(self, assigned: AssignedTask[Any], consumers: RangeConsumers) -> None:
         task = assigned.task
+        self._consumers = consumers
         self.partition = task.partition
         self.stream_time_ms = task.committed_meta.stream_time_ms
         self.applied_plan = task.committed_meta.plan
@@ -297,7 +305,7 @@ class TaskHistory:
         end = assigned.task.committed_offset(topic) if until is None else until
         if end <= first:
             return
-        for record in read_range(assigned.plan.brokers, topic, self.partition, (first, end), assigned.stop):
+        for record in read_range(self._consumers, topic, self.partition, (first, end), assigned.stop):
             inbound = decode_record(assigned.task.service, record.topic, record.partition, record)
             if not isinstance(inbound.value, Refused):
                 yield inbound

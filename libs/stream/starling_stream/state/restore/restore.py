@@ -21,6 +21,7 @@ from starling_stream.model.rows import META_KEY, row_of
 from starling_stream.state.flush.unflushed import TailCollector
 from starling_stream.state.local_store import Origin, StoreMemory, TaskStore
 from starling_stream.state.restore.input_offsets import InputRange, misfits
+from starling_stream.state.restore.range_consumers import RangeConsumers
 from starling_stream.state.restore.restore_point import Base, Choice, OnDisk, Span, choose_base
 
 _REQUEST_SECONDS: Final = 30.0
@@ -122,25 +123,22 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
         consumer.close()
 
 
-def read_range(brokers: str, topic: str, partition: int, offsets_range: tuple[int, int], stop: Event) -> Iterator[ReadRecord]:
+def read_range(
+    consumers: RangeConsumers, topic: str, partition: int, offsets_range: tuple[int, int], stop: Event
+) -> Iterator[ReadRecord]:
     """Return the records of a partition from an offset, or the first retained one after it, to another, exclusive.
 
     Raises: Interrupted, KafkaException.
     """
     first, until = offsets_range
     # `topic_range.read_range` cannot end with the assignment of the partition, which `stop` does within one poll.
-    # A partition pauses during its switch, so the end of a topic is awaited briefly.
-    more = {"enable.partition.eof": True, "fetch.wait.max.ms": 50}
-    consumer = Consumer(consumer_config(brokers, f"history-{topic}", **more))
-    try:
+    with consumers.borrowed() as consumer:
         _watermarks(consumer, topic, partition)  # requested first, as in `_replay`
         consumer.assign([TopicPartition(topic, partition, first or OFFSET_BEGINNING)])
-        for messages, position in _batches(consumer, until, stop):
+        for messages, position in _batches(consumer, until, stop, (topic, partition)):
             yield from (_record(message) for message in messages if (message.offset() or 0) < until)
             if position >= until:
-                return
-    finally:
-        consumer.close()
+                break
 
 
 def changelog_records(
@@ -168,7 +166,7 @@ def _check_offsets(plan: Plan, meta: TaskMeta, inputs: Mapping[str, InputRange],
     """Raise OffsetsMisfit if the task would skip records or fold some a second time."""
 
     def has_records(topic: str, first: int, until: int) -> bool:
-        found = read_range(plan.brokers, topic, plan.partition, (first, until), stop)
+        found = read_range(RangeConsumers(plan.brokers), topic, plan.partition, (first, until), stop)
         return next(iter(found), None) is not None
 
     wrong = misfits(meta, inputs, has_records)
@@ -302,8 +300,13 @@ def _replay(
     return count
 
 
-def _batches(consumer: Consumer, end: int, stop: Event) -> Iterator[tuple[list[Message], int]]:
-    """Return messages and the position after them, until stopped or the caller has seen the end."""
+def _batches(
+    consumer: Consumer, end: int, stop: Event, place: tuple[str, int] | None = None
+) -> Iterator[tuple[list[Message], int]]:
+    """Return messages and the position after them, until stopped or the caller has seen the end.
+
+    `place`: the topic and partition of the range, for a consumer that has read others.
+    """
     position = 0
     while not stop.is_set():
         messages: list[Message] = []
@@ -311,10 +314,12 @@ def _batches(consumer: Consumer, end: int, stop: Event) -> Iterator[tuple[list[M
         first = consumer.poll(_BATCH_SECONDS)
         for message in [] if first is None else [first, *consumer.consume(_BATCH - 1, 0)]:
             error = message.error()
+            if place is not None and (message.topic(), message.partition()) != place and (error is None or _is_end(error)):
+                continue
             if error is None:
                 messages.append(message)
                 position = (message.offset() or 0) + 1
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            elif _is_end(error):
                 # The offset of an end includes transaction markers; that of the last record does not.
                 position = max(position, message.offset() or 0)
             elif error.fatal() or not error.retriable():
@@ -322,6 +327,10 @@ def _batches(consumer: Consumer, end: int, stop: Event) -> Iterator[tuple[list[M
         if messages or position >= end:
             yield messages, position
     raise Interrupted
+
+
+def _is_end(error: KafkaError) -> bool:
+    return error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001
 
 
 def apply_messages(
