@@ -93,8 +93,8 @@ class Segmenter:
 
     def after_switch(self, unit: Unit[State]) -> None:
         """Report the definitions that are in force from now on."""
-        self._switcher.after_switch(unit)
         self._progress.report(unit.stream_time_ms, self._switcher.versions, unit)
+        self._switcher.after_switch(unit)
 
     def on_stream_time(self, _partition: int, stream_time_ms: int, unit: Unit[State]) -> None:
         """Report progress at intervals, but not during a switch: the users of the partition have different versions then."""

@@ -1,6 +1,6 @@
 """A record or timer that makes the code raise becomes a dead letter, and everything else is as in a run without it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -364,17 +364,52 @@ def test_an_output_of_a_timer_that_the_broker_refuses_postpones_that_timer() -> 
     assert run.of_users() == {b"default/u0": [b"1", b"quiet since 0"], b"default/u1": [b"1"], b"default/u2": [b"1"]}
 
 
-def test_a_key_that_cannot_be_switched_stays_as_it_is_and_the_others_are_switched() -> None:
-    run = Run(_records(list(range(20)), 0), Poisoned({}), Limits(100, 8, 8)).to_end()
-
+def _raises_for_user_7(run: Run) -> None:
     def switch(key: bytes, state: Counted, unit: Unit[Counted]) -> None:
         if key == b"default/u7":
             raise LookupError(key)
         Counter.switch(run.processor, key, state, unit)
 
-    run.processor.plan = b"v2"
     run.processor.switch = switch  # type: ignore[method-assign]
-    run.batches = Batches(Limits(100, 8, 8), lambda: b"v2")
+
+
+def _cannot_encode_user_7(run: Run) -> None:
+    switched: list[Counted] = []
+
+    def switch(key: bytes, state: Counted, unit: Unit[Counted]) -> None:
+        if key == b"default/u7":
+            switched.append(state)
+        Counter.switch(run.processor, key, state, unit)
+
+    def encode_state(state: Counted) -> bytes:
+        if any(state is one for one in switched):
+            raise OverflowError("the state has no bytes")
+        return Counter.encode_state(run.processor, state)
+
+    run.processor.switch = switch  # type: ignore[method-assign]
+    run.processor.encode_state = encode_state  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("spoil", [_raises_for_user_7, _cannot_encode_user_7])
+@pytest.mark.parametrize("slice_keys", [8, 100])
+def test_a_key_that_cannot_be_switched_stays_as_it_is_and_the_others_are_switched(
+    spoil: Callable[[Run], None], slice_keys: int
+) -> None:
+    run = Run(_records(list(range(20)), 0), Poisoned({}), Limits(100, 8, 8)).to_end()
+    released = False
+
+    def switched_prefixes(_partition: int) -> None:
+        assert not released
+
+    def after_switch(_unit: Unit[Counted]) -> None:
+        nonlocal released
+        released = True
+
+    spoil(run)
+    run.processor.switched_prefixes = switched_prefixes  # type: ignore[method-assign]
+    run.processor.after_switch = after_switch  # type: ignore[method-assign]
+    run.processor.plan = b"v2"
+    run.batches = Batches(Limits(100, slice_keys, 8), lambda: b"v2")
     run.batches.adopt([run.task], 0.0)
     run.task.fold.begin_switch(MemoryHistory(0, run.meta, []))
     for _ in range(100):
@@ -383,6 +418,7 @@ def test_a_key_that_cannot_be_switched_stays_as_it_is_and_the_others_are_switche
         step = run.collect()
         if step is not None:
             run.commit(step)
+    assert released
     states = {key: run.processor.decode_state(row[16:]).plan for key, row in run.rows.stored.items()}
     assert states == {b"default/u%d" % user: "" if user == 7 else "v2" for user in range(20)}
     assert [(letter.record.topic, letter.record.key) for letter in run.refusals] == [("(definition)", b"default/u7")]

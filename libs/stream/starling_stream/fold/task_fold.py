@@ -96,7 +96,7 @@ class TaskFold(Generic[S]):
         if idle_until_ms is not None and idle_until_ms >= unit.stream_time_ms:
             unit.stream_time_ms = self._over_ms = idle_until_ms
         fired, drained, late_ms = self._fire(unit, view, timers)
-        sealed = self._seal(unit, self.meta.plan, fired, drained, bounded=not watched)
+        sealed = self._seal(unit, self.meta.plan, unit.changes(bounded=not watched), fired, drained)
         return sealed._replace(late_ms=late_ms) if fired else sealed
 
     def check(self, view: StateView) -> None:
@@ -148,9 +148,11 @@ class TaskFold(Generic[S]):
             if state is not None:
                 processor.switch(key, state, unit)
         last = len(keys) < limit
+        # First the states are encoded, which may fail: a repeated slice needs what `after_switch` releases.
+        changes = unit.changes(bounded=False)
         if last:
             processor.after_switch(unit)
-        sealed = self._seal(unit, plan if last else self.meta.plan, 0, drained=False, bounded=False)
+        sealed = self._seal(unit, plan if last else self.meta.plan, changes, 0, drained=False)
         self._switched_to = None if last else keys[-1]
         return sealed
 
@@ -224,8 +226,7 @@ class TaskFold(Generic[S]):
     def _fires_until(stream_time_ms: int, over_ms: int) -> int:
         return stream_time_ms if over_ms >= stream_time_ms else stream_time_ms - 1
 
-    def _seal(self, unit: UnitOfWork[S], plan: bytes, fired: int, drained: bool, *, bounded: bool) -> Sealed:
-        changes = unit.changes(bounded=bounded)
+    def _seal(self, unit: UnitOfWork[S], plan: bytes, changes: Mapping[bytes, Changed], fired: int, drained: bool) -> Sealed:
         hook = self.service.on_stream_time
         if hook is not None:
             hook(self.partition, unit.stream_time_ms, unit)

@@ -143,7 +143,10 @@ class Processor(Protocol[S]):
         """Adapt one key's state to the plan in force. Called for every such key of the task; must be safe to repeat."""
 
     def after_switch(self, unit: Unit[S]) -> None:
-        """Complete a switch. Called once in each task, in the unit that switches its last keys."""
+        """Complete a switch. Called once in each task, in the unit that switches its last keys.
+
+        The states of the unit are encoded: the method may emit and refuse, but not put or delete.
+        """
 
 
 class WithoutPlan(Generic[S]):
