@@ -76,6 +76,9 @@ class PerUser:
     def adopt_plan(self) -> bytes:
         return b""
 
+    def has_plan(self, plan: bytes) -> bool:
+        return plan == self.adopt_plan()
+
     def before_switch(self, history: History) -> None: ...
     def switched_prefixes(self, partition: int) -> None: ...
     def switch(self, key: bytes, state: Counts, unit: Unit[Counts]) -> None: ...

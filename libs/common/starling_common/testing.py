@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
+_LOG_CHARS = 8_000
 
 _FIRST_PORT, _PORTS = 10_000, 8_000
 """Below the kernel's range for outgoing connections, which could take a free port before the service listens on it."""
@@ -61,6 +62,8 @@ class Service:
 def running(module: str, environment: Mapping[str, str], log: Path, *, ready: bool = True) -> Iterator[Service]:
     """Run `python -m module` with these settings; yield the service when it is ready (`ready` False: at once).
 
+    An exception of the block prints the end of the log, which pytest shows with the failed test.
+
     Raises: RuntimeError with the end of its log if it does not become ready.
     """
     port = free_port()
@@ -75,6 +78,9 @@ def running(module: str, environment: Mapping[str, str], log: Path, *, ready: bo
         if ready:
             _wait_ready(service)
         yield service
+    except BaseException:
+        print(f"the end of the log of {module}, exit code {process.poll()}:\n{log.read_text(errors='replace')[-_LOG_CHARS:]}")  # noqa: T201
+        raise
     finally:
         if process.poll() is None:
             _end(service)
@@ -124,7 +130,7 @@ def _wait_ready(service: Service) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while not service.is_ready():
         if service.process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the service did not become ready:\n{service.log.read_text()[-4000:]}")
+            raise RuntimeError(f"the service did not become ready:\n{service.log.read_text()[-_LOG_CHARS:]}")
         time.sleep(0.1)
 
 

@@ -6,9 +6,7 @@ from typing import Final
 from starling_common.failpoints import Raising
 from starling_common.kafka.topics import BACKFILL_STATES, BEHAVIOUR, CLOCK, LIST_MEMBERSHIP, PROFILE
 from starling_common.settings import Clock
-from starling_common.values import workspace_of
 from starling_rules.backfills import Stored
-from starling_rules.rules import NO_RULES
 from starling_segmenter.counts import Counts
 from starling_segmenter.emitter import Emitter
 from starling_segmenter.handlers import HANDLERS, build_handlers
@@ -70,7 +68,7 @@ class Segmenter:
         if state is None:
             return
         emitter = self._emitter
-        rules = emitter.rules.get(workspace_of(key), NO_RULES)
+        rules = emitter.rules_of(key, unit)
         emitter.pass_time((key, state, rules), unit.stream_time_ms, unit)
         changes = rules.evaluator.on_timer(state, unit.stream_time_ms)
         emitter.conclude((key, state, rules), changes, TIME, unit)
@@ -78,6 +76,10 @@ class Segmenter:
     def adopt_plan(self) -> bytes:
         """Compile the newest definitions; the name identifies the segments and versions in force."""
         return self._switcher.adopt_plan()
+
+    def has_plan(self, plan: bytes) -> bool:
+        """Return whether these definitions are compiled: the newest ones and the ones before them are."""
+        return plan in self._emitter.plans
 
     def before_switch(self, history: History) -> None:
         """Read the history that the new segments need."""
@@ -93,14 +95,14 @@ class Segmenter:
 
     def after_switch(self, unit: Unit[State]) -> None:
         """Report the definitions that are in force from now on."""
-        self._progress.report(unit.stream_time_ms, self._switcher.versions, unit)
+        self._progress.report(unit.stream_time_ms, self._switcher.versions(unit.plan), unit)
         self._switcher.after_switch(unit)
 
     def on_stream_time(self, _partition: int, stream_time_ms: int, unit: Unit[State]) -> None:
         """Report progress at intervals, but not during a switch: the users of the partition have different versions then."""
         self._counts.publish()
         if not self._switcher.ends_slice(unit):
-            self._progress.report_if_due(stream_time_ms, self._switcher.versions, unit)
+            self._progress.report_if_due(stream_time_ms, self._switcher.versions(unit.plan), unit)
 
 
 def describe(segmenter: Segmenter) -> Service[State]:

@@ -6,8 +6,8 @@ from typing import TypeAlias
 from starling_common.headers import header, record_headers
 from starling_common.kafka.topics import MEMBERSHIP, MEMBERSHIP_STATE
 from starling_common.settings import Clock
-from starling_common.values import split_key
-from starling_rules.rules import Rules
+from starling_common.values import split_key, workspace_of
+from starling_rules.rules import NO_RULES, Rules
 from starling_segmenter.counts import Counts
 from starling_segmenter.records.account_messages import AccountMessages
 from starling_segmenter.records.formats import Formats
@@ -21,15 +21,19 @@ User: TypeAlias = tuple[bytes, UserState, Rules]
 
 
 class Emitter:
-    """Shared by all handlers. `rules`: workspace (as in record keys) -> its segments in force; `Switcher` replaces them."""
+    """Shared by all handlers. `plans`: plan -> workspace (as in record keys) -> its segments; `Switcher` replaces them."""
 
     def __init__(self, formats: Formats, counts: Counts, clock: Clock, now_micros: Callable[[], int]) -> None:
         self.clock = clock
-        self.rules: Mapping[bytes, Rules] = {}
+        self.plans: Mapping[bytes, Mapping[bytes, Rules]] = {}
         self.accounts = AccountMessages(formats, now_micros)
         self._formats = formats
         self._counts = counts
         self._now_micros = now_micros
+
+    def rules_of(self, key: bytes, unit: Unit[State]) -> Rules:
+        """Return the rules of a user: those of the plan that the task was last switched to, which may not be the newest one."""
+        return self.plans[unit.plan].get(workspace_of(key), NO_RULES)
 
     def pass_time(self, user: User, until_ms: int, unit: Unit[State]) -> None:
         """Fire the user's timers before that instant, one instant after the other, if an account receives each change."""

@@ -21,6 +21,7 @@ from starling_segmenter.state.states import State
 from starling_segmenter.switching.definition_log import DefinitionLog, DefinitionsLost
 from starling_segments import LEAVES, Known, compile_plan, encode_state, parse_segment
 from starling_stream.model.processor import Unit
+from starling_stream.testing import MemoryTask
 from tests.unit.segmenter.segmenting import CODECS, NOW_MICROS, FeedEntry, MemorySegmenter
 
 DAY_MS = 86_400_000
@@ -125,6 +126,32 @@ def test_members_of_both_versions_have_no_changes() -> None:
     _bought(segmenter, ("u2", 4000))
     (entered,) = segmenter.records()
     assert (entered["sequence"], entered["segment_version"]) == (3, 2)
+
+
+def test_a_task_that_waits_for_its_switch_keeps_the_rules_before() -> None:
+    segmenter = MemorySegmenter()
+    segmenter.define("keen", BUYERS)
+    waiting = segmenter.task
+    segmenter.task = MemoryTask(waiting.service, 1)
+    definition = json.dumps({"key": "keen", "name": "Keen", "where": TWICE})
+    segmenter.record_definition("keen", definition, version=2, action="REVISED")
+    _bought(segmenter, ("u1", 1000))
+    assert segmenter.changes() == []
+
+    processor = waiting.service.processor
+    assert processor.has_plan(waiting.plan)
+    settle, waiting.settle = waiting.settle, lambda: None  # type: ignore[method-assign]
+    segmenter.task = waiting
+    _bought(segmenter, ("u2", 1000))
+    assert [(record["user_id"], record["status"], record["segment_version"]) for record in segmenter.records()] == [
+        ("u2", "ENTERED", 1)
+    ]
+    assert [record["definitions"] for record in segmenter.records(PROGRESS)][-1] == {"default/keen": 1}
+    settle()
+    assert segmenter.changes() == [FeedEntry("u2", "keen", "EXITED", 2, 1000, "DEFINITION")]
+    segmenter.record_definition("keen", definition, version=3, action="REVISED")
+    processor.adopt_plan()
+    assert [processor.has_plan(plan) for plan in (waiting.plan, processor.adopt_plan(), b"")] == [True, True, False]
 
 
 def test_a_new_name_alone_switches_nothing_and_is_in_the_next_record() -> None:

@@ -35,6 +35,7 @@ class Counter:
         self.out = out
         self.source = source
         self.plan = plan
+        self.plan_before: bytes | None = None
         self.prefixes: Sequence[bytes] | None = None
         self.seen_in_history: list[int] = []
 
@@ -69,6 +70,9 @@ class Counter:
 
     def adopt_plan(self) -> bytes:
         return self.plan
+
+    def has_plan(self, plan: bytes) -> bool:
+        return plan in (self.plan, self.plan_before)
 
     def before_switch(self, history: History) -> None:
         self.seen_in_history = [record.offset for record in history.records(self.source)]

@@ -398,10 +398,10 @@ def test_a_key_that_cannot_be_switched_stays_as_it_is_and_the_others_are_switche
     run = Run(_records(list(range(20)), 0), Poisoned({}), Limits(100, 8, 8)).to_end()
     released = False
 
-    def switched_prefixes(_partition: int) -> None:
+    def switched_prefixes(partition: int) -> None:
         assert not released
 
-    def after_switch(_unit: Unit[Counted]) -> None:
+    def after_switch(unit: Unit[Counted]) -> None:
         nonlocal released
         released = True
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -257,6 +257,7 @@ def test_a_store_that_was_closed_during_a_lazy_restore_keeps_its_unloaded_bucket
 def test_a_switch_waits_until_all_users_are_loaded(tmp_path: Path) -> None:
     async def scenario() -> None:
         partial = PartialTask(tmp_path / "0", MemoryBackingStore(), Never())
+        cast("Counter", partial.task.service.processor).plan = b"v2"
         batches = Batches(Limits(1_000, 100), lambda: b"v2")
         batches.adopt([partial.task], 0.0)
         partial.receive(b"default/u1", NOW_MS)

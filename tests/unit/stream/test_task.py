@@ -336,6 +336,33 @@ def test_tasks_are_switched_one_at_a_time_and_process_no_record_before() -> None
     ]
 
 
+@pytest.mark.parametrize("plan_before", [b"v1", None])
+def test_a_task_processes_records_under_its_own_plan_until_its_switch_if_that_plan_is_known(plan_before: bytes | None) -> None:
+    tasks = []
+    for number in range(2):
+        service = counting()
+        processor = cast("Counter", service.processor)
+        processor.plan, processor.plan_before = b"v2", plan_before
+        task = Task(service, number, 1)
+        task.run(MemoryRows(), TaskFold(service, number, TaskMeta(5, 0, b"v1")), {})
+        task.note_fetch({"in": 1}, {"clock": (0, 0, 0, 0), "in": (2, 2, 2, 0)})
+        records = [ReadRecord("in", number, offset, 0, KEY, event(offset + 1, 1), ()) for offset in range(2)]
+        task.receive("in", records, Arrival(0))
+        tasks.append(task)
+    batches = Batches(Limits(2, 10), lambda: b"v2")
+    batches.adopt(tasks, 0.0)
+
+    def turn() -> set[tuple[int, int, bytes]]:
+        steps = batches.collect(tasks, NOW)
+        return {(step.partition, len(step.records), step.sealed.meta.plan) for step in steps if step.sealed is not None}
+
+    assert turn() == (set() if plan_before is None else {(0, 1, b"v1"), (1, 1, b"v1")})
+    first = batches.next_to_switch(tasks)
+    assert first is tasks[0]
+    first.fold.begin_switch(MemoryHistory(first.partition, first.fold.meta, []))
+    assert turn() == ({(0, 0, b"v2")} if plan_before is None else {(0, 0, b"v2"), (1, 1, b"v1")})
+
+
 def test_a_restart_after_a_record_that_overtook_others_processes_each_once() -> None:
     """The group's offset stays before the records that wait; the task's row names the later ones that were processed."""
     service = replace(counting(Clock.EVENT), sourced=("in",))

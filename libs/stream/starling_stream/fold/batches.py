@@ -44,8 +44,8 @@ class Batches:
     def adopt(self, tasks: Iterable[Task[Any]], now: float) -> None:
         """Adopt a new plan if there is one, once every running task has the last plan. `now`: monotonic seconds.
 
-        Records wait during a switch. A newer plan waits afterwards for as long as the switch took, `MAX_PAUSE_SECONDS` at most:
-        plans that change at every moment, as one workspace can make them, leave half of the time to the records of all.
+        Records of a task wait during its switch. A newer plan waits afterwards for as long as the switch of all tasks took,
+        `MAX_PAUSE_SECONDS` at most: one workspace could change its plan at every moment.
         """
         if self._plan is not None and any(self._is_behind(task) for task in tasks):
             if self._switch_began is None:
@@ -73,7 +73,7 @@ class Batches:
             return []
         self._first = (self._first + 1) % len(running)
         in_turn = running[self._first :] + running[: self._first]
-        ready = {task.partition: task.merge for task in in_turn if not self._is_behind(task)}
+        ready = {task.partition: task.merge for task in in_turn if not self._waits(task)}
         taken = take_fairly(ready, self._limits.records, now)
         # A burst of timers is fired in small slices between the records, so that no record waits for all of them. Where records are
         # many, as many timers keep pace with them.
@@ -99,10 +99,14 @@ class Batches:
         return min((instant for instant in instants if instant is not None), default=None)
 
     def _is_behind(self, task: Task[Any]) -> bool:
-        """Return whether the task has an older plan; it is switched before it processes further records."""
+        """Return whether the task has an older plan."""
         return self._plan is not None and task.fold.meta.plan != self._plan
+
+    def _waits(self, task: Task[Any]) -> bool:
+        """Return whether the task processes no record before it is switched: its switch has begun, or its plan is unknown here."""
+        return self._is_behind(task) and (task.fold.switching or not task.service.processor.has_plan(task.fold.meta.plan))
 
     def _step(self, task: Task[Any], records: Sequence[Inbound], now: int, timers: int) -> Step | None:
         if task.fold.switching and self._plan is not None:
             return task.switch_step(self._plan, self._limits.switch_keys)
-        return None if self._is_behind(task) else task.step(records, now, timers)
+        return None if self._waits(task) else task.step(records, now, timers)

@@ -85,7 +85,7 @@ class TaskFold(Generic[S]):
         watched: Collection[bytes] = (),
     ) -> Sealed:
         """Fold and fire. Records that would make the state of a `watched` key too large are refused. Raises: StatesTooLarge."""
-        unit = self._unit(view)
+        unit = self._unit(view, self.meta.plan)
         if records:
             unit.load([record.key for record in records])
             if watched:
@@ -140,7 +140,7 @@ class TaskFold(Generic[S]):
         """Switch the next keys to the plan in force; the last slice stores the plan's name in the task's meta."""
         if self._switched_to is None:
             raise ProcessorError("a slice was requested outside a switch")
-        processor, unit = self.service.processor, self._unit(view)
+        processor, unit = self.service.processor, self._unit(view, plan)
         keys = self._keys_to_switch(view, limit)
         unit.load(keys)
         for key in keys:
@@ -171,8 +171,8 @@ class TaskFold(Generic[S]):
                 found += [key for key in later if prefix <= key < end]
         return found
 
-    def _unit(self, view: StateView) -> UnitOfWork[S]:
-        return UnitOfWork(self.partition, self.meta.stream_time_ms, self.service.processor, view.rows, self.meta.order)
+    def _unit(self, view: StateView, plan: bytes) -> UnitOfWork[S]:
+        return UnitOfWork(self.partition, plan, self.meta.stream_time_ms, self.service.processor, view.rows, self.meta.order)
 
     def _fold(self, records: Iterable[Inbound], unit: UnitOfWork[S]) -> None:
         # Hot: once for each record.

@@ -41,12 +41,14 @@ class UnitOfWork(Generic[S]):
         "emit",
         "order",
         "partition",
+        "plan",
         "stream_time_ms",
     )
 
     def __init__(
         self,
         partition: int,
+        plan: bytes,
         stream_time_ms: int,
         processor: Processor[S],
         read: Callable[[Sequence[bytes]], list[bytes | None]],
@@ -54,6 +56,7 @@ class UnitOfWork(Generic[S]):
     ) -> None:
         """`read` returns the rows of many keys at once. `order`: the last one of the task."""
         self.partition = partition
+        self.plan = plan
         self.order = order
         self.stream_time_ms = stream_time_ms
         self._processor = processor

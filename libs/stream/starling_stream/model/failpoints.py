@@ -72,6 +72,7 @@ class RaisingProcessor(Generic[S]):
         self.encode_state = processor.encode_state
         self.decode_state = processor.decode_state
         self.adopt_plan = processor.adopt_plan
+        self.has_plan = processor.has_plan
         self.before_switch = processor.before_switch
         self.switched_prefixes = processor.switched_prefixes
         self.after_switch = processor.after_switch

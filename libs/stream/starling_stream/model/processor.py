@@ -65,6 +65,8 @@ class Unit(Protocol[S]):
     """
 
     partition: int
+    plan: bytes
+    """The plan in force during a switch; otherwise the plan of the task's last switch."""
     stream_time_ms: int
     """The task's stream time; in `process`, after the current record has moved it."""
 
@@ -127,8 +129,12 @@ class Processor(Protocol[S]):
         """Take over external changes, such as definitions that another thread reads, and return the name of the plan in force.
 
         Called between units, never within one. Each task stores the name that it was last switched to. When the names differ, the
-        task is switched before it processes further records. b"" when the processor depends on its inputs alone.
+        task is switched; until then it processes records under its own plan, if `has_plan`. b"" when the processor depends on its
+        inputs alone.
         """
+
+    def has_plan(self, plan: bytes) -> bool:
+        """Return whether units of that plan can be processed. The plan in force can, and the plan before it."""
 
     def before_switch(self, history: "History") -> None:
         """Prepare a switch. Called once in each task before its keys are switched; may read the task's past records."""
@@ -155,6 +161,10 @@ class WithoutPlan(Generic[S]):
     def adopt_plan(self) -> bytes:
         """Return the empty name."""
         return b""
+
+    def has_plan(self, plan: bytes) -> bool:
+        """Return whether the name is empty."""
+        return plan == b""
 
     def before_switch(self, history: "History") -> None:
         """Do nothing: a processor without definitions has no plan to switch."""

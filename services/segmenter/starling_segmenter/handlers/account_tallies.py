@@ -1,7 +1,5 @@
 """Edge: `accounts.tallies`, the answers of the other users of an account; processed in the user's partition."""
 
-from starling_common.values import workspace_of
-from starling_rules.rules import NO_RULES
 from starling_segmenter.handlers.handler import Handler
 from starling_segmenter.records.membership import Cause
 from starling_segmenter.state.accounts import Tallied, read_tallied
@@ -25,7 +23,7 @@ class AccountTallyHandler(Handler):
         state = user_state(unit, key)
         if state is None or state.belongs is None or state.belongs.reported_to != tallied.account_id:
             return
-        rules = emitter.rules.get(workspace_of(key), NO_RULES)
+        rules = emitter.rules_of(key, unit)
         others = {condition: (tallied.others, matching) for condition, matching in tallied.matching.items()}
         # The instant of the other user's change, unless stream time of this partition has not reached it.
         now = min(origin.at, unit.stream_time_ms)

@@ -1,8 +1,6 @@
 """Edge: `events.behaviour`, the events of users."""
 
-from starling_common.values import workspace_of
 from starling_rules.events import Behaviour, json_error
-from starling_rules.rules import NO_RULES
 from starling_segmenter.emitter import Emitter, with_user_id
 from starling_segmenter.handlers.handler import Handler
 from starling_segmenter.records.membership import Cause
@@ -26,7 +24,7 @@ def handle_event(record: Inbound, event: Behaviour, unit: Unit[State], emitter: 
     """Fold an event into the state of its user, store the state and emit the changes."""
     # Hot: once for each event.
     key = record.key
-    rules = emitter.rules.get(workspace_of(key), NO_RULES)
+    rules = emitter.rules_of(key, unit)
     error = json_error(event, rules)
     if error is not None:
         unit.refuse(record, "bad_json", error)

@@ -1,9 +1,7 @@
 """Edge: `events.delivery`, the outcomes of messages, which are events of the messages' recipients."""
 
-from starling_common.values import workspace_of
 from starling_rules.events import Reported
 from starling_rules.history import reported_ms
-from starling_rules.rules import NO_RULES
 from starling_segmenter.handlers.behaviour import handle_event
 from starling_segmenter.handlers.handler import Handler
 from starling_segmenter.state.states import State, user_state
@@ -23,7 +21,7 @@ class DeliveryHandler(Handler):
         if reported is None:
             return
         emitter = self._emitter
-        rules = emitter.rules.get(workspace_of(record.key), NO_RULES)
+        rules = emitter.rules_of(record.key, unit)
         if rules.plan.touches(reported.name) or user_state(unit, record.key) is None:
             time_ms = reported_ms(record.received_at, emitter.clock, unit.stream_time_ms)
             handle_event(record, reported.at(time_ms), unit, emitter)

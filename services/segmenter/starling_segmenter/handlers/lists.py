@@ -1,8 +1,6 @@
 """Edge: `lists.membership`, the users that were put on an uploaded list or taken off it."""
 
-from starling_common.values import workspace_of
 from starling_rules.events import Listed
-from starling_rules.rules import NO_RULES
 from starling_segmenter.emitter import with_user_id
 from starling_segmenter.handlers.handler import Handler
 from starling_segmenter.records.membership import Cause
@@ -24,7 +22,7 @@ class ListHandler(Handler):
         found = user_state(unit, key)
         if listed.changes_nothing(found):
             return
-        rules = emitter.rules.get(workspace_of(key), NO_RULES)
+        rules = emitter.rules_of(key, unit)
         state = with_user_id(key, found)
         emitter.pass_time((key, state, rules), unit.stream_time_ms, unit)
         changes = rules.evaluator.on_list(state, listed.list_key, listed.on_list, unit.stream_time_ms)

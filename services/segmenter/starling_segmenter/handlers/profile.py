@@ -1,10 +1,8 @@
 """Edge: `events.profile`, the profiles of users as snapshots after each change."""
 
 from starling_common.outcome import Refused
-from starling_common.values import workspace_of
 from starling_rules.events import Profile, parse_object
 from starling_rules.history import REFUSED_CHANGES
-from starling_rules.rules import NO_RULES
 from starling_segmenter.emitter import with_user_id
 from starling_segmenter.handlers.handler import Handler
 from starling_segmenter.records.membership import Cause
@@ -31,7 +29,7 @@ class ProfileHandler(Handler):
             unit.refuse(record, traits.code, traits.message)
             return
         key, emitter = record.key, self._emitter
-        rules = emitter.rules.get(workspace_of(key), NO_RULES)
+        rules = emitter.rules_of(key, unit)
         state = with_user_id(key, user_state(unit, key))
         emitter.pass_time((key, state, rules), unit.stream_time_ms, unit)
         moved = set_account(state, profile.group_id)

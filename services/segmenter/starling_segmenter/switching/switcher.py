@@ -1,4 +1,4 @@
-"""Edge: changes of definitions. A task is switched to the new plan before it processes another record."""
+"""Edge: changes of definitions. One task after the other is switched to the new plan; until then it keeps the one before."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,31 +29,33 @@ class Switcher:
         self._emitter = emitter
         self._counts = counts
         self._definitions = Definitions()
-        self._last: tuple[bytes, Mapping[bytes, Rules]] = self._definitions.name, {}
-        """The name and the rules of the set before the present one, to which most tasks were switched last."""
+        self._versions: dict[bytes, Mapping[str, int]] = {}
+        """The versions of the plans of the emitter."""
         self._switches: dict[int, Switch] = {}
         self._refused: dict[int, Mapping[Place, tuple[bytes, Refused]]] = {}
         """Partition -> the records that its prepared switch left out of the history, with their keys."""
         self._switched_in: Unit[State] | None = None
 
-    @property
-    def versions(self) -> Mapping[str, int]:
-        """`workspace/key` -> version of the segments in force."""
-        return self._definitions.versions
+    def versions(self, plan: bytes) -> Mapping[str, int]:
+        """Return `workspace/key` -> version of the segments of that plan, which is one of the emitter's."""
+        return self._versions[plan]
 
     def adopt_plan(self) -> bytes:
         """Compile the newest definitions; return the name of the set."""
         definitions = self._log.current()
         if definitions is not self._definitions:
-            self._last = self._definitions.name, self._emitter.rules
-            self._emitter.rules = compile_rules(definitions, self._emitter.rules)
+            before, after, plans = self._definitions.name, definitions.name, self._emitter.plans
+            # The plan before: tasks that are not yet switched have it.
+            kept = {before: plans[before]} if before in plans else {}
+            self._emitter.plans = kept | {after: compile_rules(definitions, kept.get(before, {}))}
+            self._versions = {plan: self._versions[plan] for plan in kept} | {after: definitions.versions}
             self._definitions = definitions
             self._counts.segments(len(definitions.versions))
         return definitions.name
 
     def before_switch(self, history: History) -> None:
         """Fold the history of the task into the new leaves: a new segment counts what happened before its definition."""
-        rules = self._emitter.rules
+        rules = self._emitter.plans[self._definitions.name]
         before = self._rules_of(history.applied_plan)
         fresh = fresh_leaves(before, rules)
         same = before is None or parts_of(history.applied_plan)[1] == parts_of(self._definitions.name)[1]
@@ -66,8 +68,8 @@ class Switcher:
 
     def _rules_of(self, plan: bytes) -> Mapping[bytes, Rules] | None:
         """Return the rules of an applied plan; None if the topic never contained it."""
-        name, rules = self._last
-        if plan == name:
+        rules = self._emitter.plans.get(plan)
+        if rules is not None:
             return rules
         applied = self._log.at(plan)
         return None if applied is None else compile_rules(applied, {})
@@ -85,7 +87,7 @@ class Switcher:
         self._switched_in = unit
         switch, workspace = self._switches[unit.partition], workspace_of(key)
         switch.adopt(key, state)
-        rules = self._emitter.rules.get(workspace, NO_RULES)
+        rules = self._emitter.rules_of(key, unit)
         before = None if switch.before is None else switch.before.get(workspace, NO_RULES).evaluator
         changes = rules.evaluator.on_definition(state, unit.stream_time_ms, before)
         self._emitter.conclude((key, state, rules), changes, Cause("DEFINITION"), unit)
