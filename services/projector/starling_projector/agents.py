@@ -95,7 +95,10 @@ class Projector:
             self._source.start()
             while not self._stopping.is_set():
                 self._step()
-        except _TRANSIENT_ERRORS as error:  # only while stopping; uncommitted records are read again
+        except _TRANSIENT_ERRORS as error:
+            if not self._stopping.is_set():
+                raise
+            # Uncommitted records are read again.
             log(__name__).warning("stopped_with_uncommitted_records", error=str(error))
         except InputLost as error:  # only while stopping
             log(__name__).warning("stopped_without_start", error=str(error))
@@ -199,14 +202,19 @@ class Projector:
         self._source.commit({} if first is None else {(PROGRESS, 0): first})
 
     def _with_retries(self, call: Callable[[], T]) -> T:
-        try:
-            result = retrying(None)(self._is_transient, call)
-        except StatementRefused as cause:
-            if self._problem_of_database() is None:
-                raise RowRefused(f"the database refuses a row of the record: {cause.__cause__}") from cause
-            raise
+        result = retrying(None)(self._is_transient, lambda: self._refusing_rows(call))
         self._store_problem = None
         return result
+
+    def _refusing_rows(self, call: Callable[[], T]) -> T:
+        """Call once. Raises: RowRefused if the database refuses the statement and accepts a valid one."""
+        try:
+            return call()
+        except StatementRefused as cause:
+            problem = self._problem_of_database()
+            if problem is None:
+                raise RowRefused(f"the database refuses a row of the record: {cause.__cause__}") from cause
+            raise StatementRefused(problem) from cause
 
     def _is_transient(self, error: Exception) -> bool:
         self._turns.turned()
@@ -214,10 +222,7 @@ class Projector:
             return not self._stopping.is_set()  # until an operator has changed the offsets
         if not isinstance(error, _TRANSIENT_ERRORS):
             return False
-        problem = self._problem_of_database() if isinstance(error, StatementRefused) else str(error)
-        if problem is None:
-            return False
-        self._store_problem = problem
+        self._store_problem = str(error)
         return not self._stopping.is_set()
 
     def _problem_of_database(self) -> str | None:

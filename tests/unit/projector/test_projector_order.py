@@ -73,8 +73,8 @@ class World:
         self.poison: set[int] = set()
         """Offsets whose rows cannot be written; -1: nothing can be written."""
         self.left = 1_000
-        self.misconfigured = 0
-        """How many checks of the database fail."""
+        self.checks: list[bool] = []
+        """Whether the database passes each of its next checks; it passes all later ones."""
         self.error: Exception = ZeroDivisionError("division by zero")
         self.written: set[int] = set()
         self.buried: list[tuple[int, str]] = []
@@ -114,8 +114,7 @@ class World:
 
     def check(self, _stage: str = "") -> None:
         """Of the source, and of the store: raises if the database has not all tables."""
-        if not _stage and self.misconfigured:
-            self.misconfigured -= 1
+        if not _stage and self.checks and not self.checks.pop(0):
             raise StatementRefused("table does not exist")
 
     def stop_if(self, here: str) -> None:
@@ -251,13 +250,20 @@ def test_a_record_whose_row_the_database_refuses_becomes_a_dead_letter() -> None
 
 def test_a_database_without_a_table_is_waited_for_and_no_record_is_refused() -> None:
     world = World([Read("segments.membership", 0, b"0")])
-    world.poison, world.error, world.left, world.misconfigured = {-1}, StatementRefused("table does not exist"), 2, 2
+    world.poison, world.error, world.left, world.checks = {-1}, StatementRefused("table does not exist"), 2, [False] * 2
     world.projector.run()
     assert (world.buried, world.written) == ([], {0})
 
 
+def test_a_row_that_is_refused_just_before_a_table_is_dropped_does_not_end_the_process() -> None:
+    world = World([Read("segments.membership", offset, b"%d" % offset) for offset in range(3)])
+    world.poison, world.error, world.checks = {1}, StatementRefused("the key is too long"), [True, False, True]
+    world.projector.run()
+    assert (world.buried, world.written) == ([(1, "poison")], {0, 2})
+
+
 def test_asked_to_stop_while_a_table_is_missing_it_refuses_no_record() -> None:
     world = World([Read("segments.membership", 0, b"0")], stop_at="take")
-    world.poison, world.error, world.misconfigured = {-1}, StatementRefused("table does not exist"), 1_000
+    world.poison, world.error, world.checks = {-1}, StatementRefused("table does not exist"), [False] * 1_000
     world.projector.run()
     assert (world.buried, world.journal) == ([], ["closed"])
