@@ -38,7 +38,9 @@ MODULES = {
         "fold/arrivals", "fold/batches", "fold/beyond", "fold/merge", "fold/pending_view", "fold/read_ahead",
         "fold/task", "fold/task_fold", "fold/unit_of_work",
     ),
+    "libs/items/starling_items": ("enrich", "events", "pipeline"),
     "libs/rules/starling_rules": ("events", "inputs"),
+    "services/normalizer/starling_normalizer": ("agents",),
     "services/segmenter/starling_segmenter": (
         "agents", "emitter", "records/account_messages", "records/membership", "records/membership_encoder", "state/states",
         "switching/switcher",

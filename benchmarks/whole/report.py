@@ -16,8 +16,9 @@ def result(
 ) -> dict[str, Any]:
     """Return the result as JSON. `idle`: processor seconds that each service uses in the same time without events.
 
-    Shapes: `cpu_micros`: service -> microseconds an event. `topics`: topic -> records and bytes an event. `writes`: table ->
-            mutations an event. Control records of transactions count as records.
+    Shapes: `cpu_micros`, `idle_micros`: service -> microseconds an event. `threads`: the same by kind of thread.
+            `topics`: topic -> records and bytes an event. `writes`: table -> mutations an event. Control records of
+            transactions count as records.
     """
     events = options["events"]
     used = {name: after.cpu_seconds[name] - before.cpu_seconds.get(name, 0.0) for name in after.cpu_seconds}
@@ -30,6 +31,10 @@ def result(
         for name, use in after.topics.items()
         if name in before.topics and use.records > before.topics[name].records
     }
+    threads = {
+        " ".join(name): round((seconds - before.thread_seconds.get(name, 0.0)) * 1e6 / events, 1)
+        for name, seconds in after.thread_seconds.items()
+    }
     writes = {name: round((count - before.writes.get(name, 0)) / events, 3) for name, count in after.writes.items()}
     return {
         "options": {name: value for name, value in options.items() if name in ("users", "events", "segments", "changes", "scale")},
@@ -40,6 +45,8 @@ def result(
         "edge_events_per_second": round(events / sent_seconds),
         "events_per_second": round(events / seconds),
         "cpu_micros": {name: micros for name, micros in cpu.items() if micros > 0},
+        "idle_micros": {name: round(each * 1e6 / events, 1) for name, each in idle.items() if each > 0},
+        "threads": {name: micros for name, micros in sorted(threads.items(), key=lambda one: -one[1]) if micros >= 1},
         "topics": dict(sorted(topics.items(), key=lambda one: -one[1]["bytes"])),
         "writes": {name: each for name, each in sorted(writes.items(), key=lambda one: -one[1]) if each >= 0.001},
     }
@@ -48,17 +55,20 @@ def result(
 def print_report(found: Mapping[str, Any]) -> None:
     """Print the tables of a result; the largest part comes first."""
     console = Console(width=120)
-    parts = Table("part", "CPU-µs an event", title="Processor time")
+    parts = Table("part", "CPU-µs an event", "without events", title="Processor time")
     for name, micros in found["cpu_micros"].items():
-        parts.add_row(name, f"{micros:,.1f}")
+        parts.add_row(name, f"{micros:,.1f}", f"{found['idle_micros'].get(name, 0.0):,.1f}")
     parts.add_row("all", f"{found['cpu_micros_an_event']:,.1f}", style="bold")
+    threads = Table("part and kind of thread", "CPU-µs an event", title="Threads")
+    for name, micros in found["threads"].items():
+        threads.add_row(name, f"{micros:,.1f}")
     topics = Table("topic", "records an event", "bytes an event", title="Topics")
     for name, use in found["topics"].items():
         topics.add_row(name, f"{use['records']:.3f}", f"{use['bytes']:,}")
     writes = Table("table", "mutations an event", title="Cassandra")
     for name, each in found["writes"].items():
         writes.add_row(name, f"{each:.3f}")
-    for table in (parts, topics, writes):
+    for table in (parts, threads, topics, writes):
         console.print(table)
     console.print(
         f"{found['events_per_second']:,} events/s until all are readable ({found['edge_events_per_second']:,}/s at the edge), "

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from starling_common.headers import Headers, header, record_headers
-from starling_common.kafka.topics import AGGREGATES, INGEST_TOPICS, OUTCOMES, PROFILE
+from starling_common.kafka.topics import AGGREGATES, BEHAVIOUR, INGEST_TOPICS, OUTCOMES, PROFILE
 from starling_common.outcome import Done, Refused, Skipped
 from starling_common.settings import Clock
-from starling_common.wire import Codec, DecodeError
+from starling_common.wire import Codec, DecodeError, RecordReader, RecordWriter
 from starling_items import events
 from starling_items.computed import fold_computed
 from starling_items.pipeline import fold_read, placeless, read_received
@@ -45,7 +45,8 @@ class Normalizer(WithoutPlan[Profile]):
         self, codecs: Mapping[str, Codec], stage_dependencies: StageDependencies, dependencies: NormalizerDependencies
     ) -> None:
         """`codecs` maps every input and output topic to its codec."""
-        self._codecs = codecs
+        self._readers = {topic: RecordReader(codecs[topic]) for topic in INPUTS}
+        self._writers = {topic: RecordWriter(codecs[topic]) for topic in (BEHAVIOUR, PROFILE, OUTCOMES)}
         self._stage_dependencies = stage_dependencies
         self._count = dependencies.count
         self._now_ms = dependencies.now_ms
@@ -53,7 +54,7 @@ class Normalizer(WithoutPlan[Profile]):
 
     def decode(self, topic: str, value: bytes) -> Decoded:
         """Return the decoded record with its order of arrival and event time. Raises: DecodeError."""
-        record = self._codecs[topic].decode(value)
+        record = self._readers[topic](value)
         problem = placeless(record)
         if problem is not None:
             raise DecodeError(problem.code, problem.message)
@@ -112,7 +113,7 @@ class Normalizer(WithoutPlan[Profile]):
         self._emit(unit, record, topic, value, headers)
 
     def _emit(self, unit: Unit[Profile], record: Inbound, topic: str, value: Mapping[str, Any], headers: Headers) -> None:
-        unit.emit(topic, record.key, self._codecs[topic].encode(value), record.received_at, headers)
+        unit.emit(topic, record.key, self._writers[topic](value), record.received_at, headers)
 
     def fire(self, key: bytes, unit: Unit[Profile]) -> None:
         """Do nothing: profiles have no timers."""

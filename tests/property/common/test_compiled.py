@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_common.wire import Codec, DecodeError, FieldReader, Record, UnknownSchema, fields, record_parts
+from starling_common.wire import (
+    Codec,
+    DecodeError,
+    FieldReader,
+    Record,
+    RecordReader,
+    RecordWriter,
+    UnknownSchema,
+    fields,
+    record_parts,
+)  # fmt: skip
 
 TEXT = st.text(max_size=12) | st.sampled_from(["", "x" * 63, "x" * 64, "é" * 4096, "x" * 8191, "x" * 8192, "{}"])
 LONG = (
@@ -157,6 +167,40 @@ def test_the_parts_of_a_record_are_its_bytes(record: Record) -> None:
 def test_parts_cover_the_whole_record_in_order() -> None:
     with pytest.raises(ValueError, match="must be all fields of SegmentMembershipChanged in their order"):
         record_parts(MEMBERSHIP_CODEC, *RUNS[:-1])
+
+
+BEHAVIOUR_WRITER = RecordWriter(BEHAVIOUR_CODEC)
+BEHAVIOUR_READER = RecordReader(BEHAVIOUR_CODEC)
+JUNK = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.binary(max_size=3) | st.text(alphabet="a\ud800", max_size=2)
+    | st.lists(st.none() | st.text(max_size=2) | PRODUCT, max_size=2) | st.dictionaries(st.text(max_size=2), st.text(max_size=2))
+)  # fmt: skip
+
+
+@given(BEHAVIOUR)
+def test_a_written_record_has_the_bytes_of_the_codec_and_is_read_again(record: Record) -> None:
+    data = BEHAVIOUR_WRITER(record)
+    assert data == BEHAVIOUR_CODEC.encode(record)
+    assert BEHAVIOUR_READER(data) == BEHAVIOUR_CODEC.decode(data)
+
+
+@given(BEHAVIOUR, st.sampled_from([str(field["name"]) for field in json.loads(BEHAVIOUR_CODEC.schema)["fields"]]), JUNK)
+def test_a_writer_refuses_what_the_codec_refuses(record: Record, name: str, junk: object) -> None:
+    assert _written(BEHAVIOUR_WRITER, {**record, name: junk}) == _written(BEHAVIOUR_CODEC.encode, {**record, name: junk})
+    without = {field: value for field, value in record.items() if field != name}
+    assert _written(BEHAVIOUR_WRITER, without) == _written(BEHAVIOUR_CODEC.encode, without)
+
+
+def _written(write: Callable[[Record], bytes], record: Record) -> tuple[str, object]:
+    try:
+        return "written", write(record)
+    except Exception as cause:  # noqa: BLE001 - whatever the codec raises
+        return type(cause).__name__, str(cause)
+
+
+def test_a_writer_cannot_be_built_for_a_type_that_only_the_codec_writes() -> None:
+    with pytest.raises(ValueError, match="no writer for"):
+        RecordWriter(EVERYTHING_CODEC)
 
 
 def _plain_fields() -> ModuleType:

@@ -2,7 +2,7 @@
 
 from starling_common.wire.basics import long_bytes, text_bytes
 from starling_common.wire.codec import Codec, DecodeError, Record, UnknownSchema, schema_text, writer_id
-from starling_common.wire.compiled import FieldReader, record_parts
+from starling_common.wire.compiled import FieldReader, RecordReader, RecordWriter, record_parts
 from starling_common.wire.ingest_pb2 import Batch, Item
 from starling_common.wire.messages import (
     PROTOBUF,
@@ -29,6 +29,8 @@ __all__ = [
     "ReceivedEncoder",
     "ReceivedItem",
     "Record",
+    "RecordReader",
+    "RecordWriter",
     "Registry",
     "RegistryUnavailable",
     "SchemaMissing",

@@ -22,6 +22,8 @@ def base128_bytes(rest: int) -> bytes:
 _SMALL: Final = tuple(base128_bytes(number << 1) for number in range(8192))
 _PAIRS: Final = tuple(bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << 14))
 """The two bytes of each 14-bit value within a longer number."""
+_HIGH_END: Final = 1 << 36
+"""A zigzag number of 64 bits has less than this above its lowest 28 bits."""
 
 
 def long_bytes(number: int) -> bytes:
@@ -36,6 +38,8 @@ def long_bytes(number: int) -> bytes:
 @lru_cache(maxsize=1024)
 def _high(bits: int) -> bytes:
     # The cache hits because the upper bits of a time change once in 37 hours (milliseconds) or two minutes (microseconds).
+    if bits >= _HIGH_END:
+        raise OverflowError("the number has more than 64 bits")
     return base128_bytes(bits)
 
 
