@@ -16,7 +16,7 @@ from starling_common.kafka.lost_input import InputLost, lost_range
 from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_ms
-from starling_common.wire import Codec
+from starling_common.wire import Record
 from starling_delivery.outbox import Outbox
 from starling_delivery.poison import tried_twice
 from starling_delivery.policy import Request, requests_for
@@ -62,14 +62,14 @@ class MembershipInput:
     """Membership changes: a request for each webhook that subscribes to the change."""
 
     topics: Sequence[str]
-    codec: Codec
+    decode: Callable[[bytes], Record]
     targets: Targets
     channel: str
 
     def requests(self, message: Message) -> list[Due]:
         """Return the requests of a membership change."""
         now_ms = wall_clock_ms()
-        requests = requests_for(self.codec.decode(message.value() or b""), self.targets, self.channel, now_ms)
+        requests = requests_for(self.decode(message.value() or b""), self.targets, self.channel, now_ms)
         return [Due(request, now_ms, None) for request in requests]
 
 
@@ -82,14 +82,14 @@ class RetryInput:
     """
 
     topics: Sequence[str]
-    codec: Codec
+    decode: Callable[[bytes], Record]
     channel: str
     tiers: Mapping[str, int]
     longest_ms: Callable[[int], int]
 
     def requests(self, message: Message) -> list[Due]:
         """Return the request of a record, if it is of this channel."""
-        request = self.codec.decode(message.value() or b"")
+        request = self.decode(message.value() or b"")
         if request["channel"] != self.channel:
             return []
         tier, due_ms = self.tiers.get(message.topic() or ""), request["not_before"]

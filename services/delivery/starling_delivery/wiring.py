@@ -3,7 +3,7 @@
 import asyncio
 import re
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ from starling_common.records.definitions import definitions_fold
 from starling_common.retries import retrying
 from starling_common.telemetry.health import HealthServer, Turns
 from starling_common.telemetry.metrics import Metrics
-from starling_common.wire import Codec, Registry, RegistryUnavailable
+from starling_common.wire import Record, RecordReader, Registry, RegistryUnavailable
 from starling_delivery.agents import Agent, Input, MembershipInput, RetryInput
 from starling_delivery.channel import Answer, Channel, Message
 from starling_delivery.channels import CHANNELS
@@ -108,11 +108,13 @@ def build(settings: Settings) -> Delivery:
     channel = CHANNELS[settings.channel](settings, targets)
     registry = Registry(settings.registry.url)
     outbox = retrying(_REGISTRY_SECONDS)(RegistryUnavailable, _outbox, settings, registry, targets, metrics)
-    changes = registry.codec(settings.membership_topic, "SegmentMembershipChanged")
-    retries = registry.codec(settings.retry_topic, "DeliveryRequested")
+    # A channel decodes every membership change, for which most workspaces have no target.
+    changes: Callable[[bytes], Record] = RecordReader(registry.codec(settings.membership_topic, "SegmentMembershipChanged"))
+    retries: Callable[[bytes], Record] = registry.codec(settings.retry_topic, "DeliveryRequested").decode
     raising = Raising.of(settings.failpoint)
     if raising is not None:
-        _arm(raising, channel, outbox, (changes, retries))
+        changes, retries = raising.before("decode", changes), raising.before("decode", retries)
+        _arm(raising, channel, outbox)
     dispatcher = _dispatcher(settings, channel, targets, outbox, metrics)
     tiers = {topic: position for position, topic in enumerate(settings.tier_topics.values())}
     consumers = _consumer(settings, settings.group), _consumer(settings, settings.retry_group)
@@ -212,10 +214,8 @@ def _check(consumer: Consumer, stage: str, source: Input) -> None:
     check_input(consumer, stage, topics, _BROKER_SECONDS)
 
 
-def _arm(raising: Raising, channel: Channel, outbox: Outbox, codecs: Iterable[Codec]) -> None:
-    """Let the points decode, send and outcome raise for the records of the failpoint."""
-    for codec in codecs:
-        codec.decode = raising.before("decode", codec.decode)  # type: ignore[method-assign]
+def _arm(raising: Raising, channel: Channel, outbox: Outbox) -> None:
+    """Let the points send and outcome raise for the records of the failpoint."""
     send, record = channel.send, outbox.record
 
     async def raising_send(message: Message) -> Answer:

@@ -274,7 +274,7 @@ def delivery() -> Refuse:
         for target in list(known.of("default")):
             known.apply({**_definition(target.document), "workspace": "acme"})
         outbox = Outbox(settings, cast("Producer", producer), cast("Registry", MemoryRegistry()), known, metrics)
-        source = MembershipInput([MEMBERSHIP], codec_of(MEMBERSHIP), known, "webhook")
+        source = MembershipInput([MEMBERSHIP], codec_of(MEMBERSHIP).decode, known, "webhook")
         asyncio.run(run_agent(source, MemoryConsumer([Inbound(value, headers)]), dispatcher(_Refusing(), known, outbox), outbox))
         [letter] = producer.letters
         return letter

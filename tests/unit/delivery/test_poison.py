@@ -146,7 +146,7 @@ def _deliver(
         _settings(), cast("Producer", producer), cast("Registry", MemoryRegistry()), known, Metrics(CollectorRegistry())
     )
     consumer = MemoryConsumer([Read(value, at) for at, value in enumerate(values)])
-    source = MembershipInput([MEMBERSHIP], codec, known, "webhook")
+    source = MembershipInput([MEMBERSHIP], codec.decode, known, "webhook")
     asyncio.run(run_agent(source, consumer, dispatcher(channel, known, outbox), outbox))
     return channel.sent, [consumer.position]
 

@@ -8,6 +8,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from cassandra.cqltypes import TupleType
+
 Encode: TypeAlias = Callable[[Any], bytes]
 """Encodes one value that is not None. Raises the error of Python for a value of another type."""
 
@@ -40,7 +42,7 @@ def _encoder(kind: Any) -> Encode:
         return _pack_bigint
     if name == "blob":
         return bytes
-    if hasattr(kind, "udt_name") or name == "tuple":
+    if issubclass(kind, TupleType):  # user-defined types too
         return _composite([_encoder(field) for field in kind.subtypes])
     return lambda value: bytes(kind.serialize(value, _PROTOCOL))
 
