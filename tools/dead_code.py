@@ -83,7 +83,6 @@ ALLOWED: Final[Mapping[str, str]] = {
     "enrich.py:brand": "read as a tuple and as a dictionary, with the other fields",
     "manifest.py:made_at_ms": _RECORD,
     "plan.py:begun_at_ms": _RECORD,
-    "topics.py:optional": "states in the catalogue that an installation may omit the stage",
     "models.py:next_cursor": _FIELD,
     "models.py:window_start": _FIELD,
     "models.py:window_end": _FIELD,
@@ -117,7 +116,6 @@ ALLOWED: Final[Mapping[str, str]] = {
     "validation.py:CODES": "the codes of the contract; a test compares them with the language",
     # tests
     "conftest.py:_split_scope": "pytest-xdist calls it",
-    "test_settings_reference.py:retention_days": "read from the model's fields",
     **dict.fromkeys(
         (
             "oracle.py:_segment_holds", "oracle.py:_everyone_holds", "oracle.py:_list_holds", "oracle.py:_bucket_holds",

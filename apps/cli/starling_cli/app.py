@@ -6,6 +6,7 @@ from typing import Final
 
 import typer
 
+from starling_cli.commands.capacity import plan_capacity
 from starling_cli.commands.common import print_error
 from starling_cli.commands.flow import clock_app, settle
 from starling_cli.commands.lifecycle import down, env, status, up
@@ -38,6 +39,7 @@ def build_app() -> typer.Typer:
     for extension in sorted(entry_points(group=EXTENSIONS)):
         app.command(extension.name)(extension.load())
     app.command("import")(import_file)
+    app.command("plan-capacity")(plan_capacity)
     app.add_typer(clock_app, name="clock")
     app.add_typer(dlq_app, name="dlq")
     app.add_typer(segments_app, name="segments")

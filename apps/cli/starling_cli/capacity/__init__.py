@@ -1,0 +1,1 @@
+"""Capacity of an installation from the measured rates of benchmarks/results."""
