@@ -99,8 +99,9 @@ check: setup ## style, types, the direction of imports, retired words and dead c
 settings-reference: setup ## docs/reference/settings.md, generated from the settings models
 	@$(PYTHON) -m tools.settings_reference
 
-capacity: setup ## the rates of starling plan-capacity from benchmarks/results
+capacity: setup ## the rates of starling plan-capacity from benchmarks/results, and the figures of docs/how-to/capacity.md
 	@$(PYTHON) -m tools.capacity_rates
+	@$(PYTHON) -m tools.capacity_guide
 
 proto: setup ## the classes of schemas/proto, after a change there
 	@$(PYTHON) -m grpc_tools.protoc -I schemas/proto --python_out=libs/common/starling_common/wire --pyi_out=libs/common/starling_common/wire schemas/proto/ingest.proto schemas/proto/ingest_envelope.proto
