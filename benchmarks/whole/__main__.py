@@ -2,9 +2,9 @@
 
     python -m benchmarks.whole [--users 50000] [--events 200000] [--segments 20] [--changes 1] [--profile]
 
-Starts an instance of its own with real parts, makes every user known, sends the events through `/v1/batch` as fast as the edge
-accepts them, and waits until `starling settle` returns and the states are flushed. Processor time is that of each part's processes
-and their children, idle time included; the sender is not part of it.
+Starts an instance of its own with real parts, makes every user known, sends events to warm it up, sends the events through
+`/v1/batch` as fast as the edge accepts them, and waits until `starling settle` returns and the states are flushed. Processor time
+is that of each part's processes and their children, idle time included; the sender is not part of it.
 """
 
 import argparse
@@ -82,7 +82,8 @@ def measure(arguments: argparse.Namespace, data_dir: Path) -> dict[str, Any]:
     urls = status["endpoints"]
     define(urls["api"], segments(arguments.segments, arguments.changes))
     load = Load(arguments.users, arguments.changes)
-    for bodies in (load.profiles(), load.first_events(), load.events(arguments.users)):
+    # The JVMs compile what runs often: without further events before, the first ones cost a multiple of the later ones.
+    for bodies in (load.profiles(), load.first_events(), load.events(arguments.warm_up_events)):
         send(urls["ingest"], bodies)
         starling("settle", "--timeout", PATIENCE, *instance)
     meters = Meters(status, data_dir)
@@ -115,6 +116,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--users", type=int, default=50_000)
     parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--warm-up-events", type=int, default=200_000, help="events before the measured ones")
     parser.add_argument("--segments", type=int, default=20)
     parser.add_argument("--changes", type=float, default=1.0, help="membership changes an event by switches, 0 to 3")
     parser.add_argument("--idle-seconds", type=float, default=10.0)
