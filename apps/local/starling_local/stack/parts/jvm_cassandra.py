@@ -24,9 +24,8 @@ commitlog_directory: "{home}/commitlog"
 saved_caches_directory: "{home}/saved_caches"
 hints_directory: "{home}/hints"
 cdc_raw_directory: "{home}/cdc_raw"
-# Every row has a single copy: a write is acknowledged when it is on disk, which takes this long at most. Writes share a flush.
-commitlog_sync: group
-commitlog_sync_group_window: 10ms
+commitlog_sync: periodic
+commitlog_sync_period: 10000ms
 commitlog_segment_size: 16MiB
 commitlog_total_space: 512MiB
 memtable_allocation_type: heap_buffers
