@@ -19,7 +19,7 @@ FUZZ_SECONDS ?= 1200
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py preview.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference chart-schema helm proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander fuzz-short clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference chart-schema dashboards helm proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander fuzz-short clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -102,6 +102,9 @@ check: setup ## style, types, the direction of imports, retired words and dead c
 
 settings-reference: setup ## docs/reference/settings.md, generated from the settings models
 	@$(PYTHON) -m tools.settings_reference
+
+dashboards: setup ## helm/starling/dashboards, generated from tools/dashboards.py
+	@$(PYTHON) -m tools.dashboards
 
 chart-schema: setup ## helm/starling/values.schema.json, generated from values.yaml and the settings models
 	@$(PYTHON) -m tools.chart_schema
