@@ -23,6 +23,7 @@ from starling_spark.jobs.backfill.settings import BackfillSettings
 from starling_spark.jobs.profiles.settings import ProfilesSettings
 from starling_spark.lakehouse.settings import LakeSettings
 from starling_spark.session.stopping import CLOSE_SECONDS
+from tests.helm.kubernetes_types import misfits
 from tests.helm.rendering import (
     CHART,
     CI,
@@ -650,3 +651,32 @@ def test_the_notes_name_commands_for_objects_that_exist(tmp_path: Path) -> None:
         assert named(manifests, "Service", name)["spec"]["ports"][0]["port"] == int(port)
     assert "acknowledgeSingleCopy is true" in notes
     assert notes.count(f"--namespace {NAMESPACE}") == 3
+
+
+KINDS = {
+    "ConfigMap": "V1ConfigMap", "Deployment": "V1Deployment", "HorizontalPodAutoscaler": "V2HorizontalPodAutoscaler",
+    "Ingress": "V1Ingress", "Job": "V1Job", "NetworkPolicy": "V1NetworkPolicy", "PersistentVolumeClaim": "V1PersistentVolumeClaim",
+    "PodDisruptionBudget": "V1PodDisruptionBudget", "Role": "V1Role", "RoleBinding": "V1RoleBinding", "Secret": "V1Secret",
+    "Service": "V1Service", "ServiceAccount": "V1ServiceAccount", "StatefulSet": "V1StatefulSet",
+}  # fmt: skip
+CUSTOM_KINDS = {"HTTPRoute", "PrometheusRule", "ScaledObject", "ServiceMonitor"}
+
+
+@EVERY
+def test_every_field_is_one_of_kubernetes(ci: str) -> None:
+    assert {one["kind"] for one in objects(ci)} <= {*KINDS, *CUSTOM_KINDS}
+    found = [
+        misfit
+        for one in objects(ci)
+        if one["kind"] in KINDS
+        for misfit in misfits(one, KINDS[one["kind"]], f"{one['kind']}/{one['metadata']['name']}")
+    ]
+    assert found == []
+
+
+def test_a_misplaced_field_would_be_found() -> None:
+    [pod] = [pod for pod in workloads(rendered()) if pod.component == "api"]
+    broken = {**pod.manifest, "spec": {**pod.manifest["spec"], "replicas": "two", "podManagementPolicy": "Parallel"}}
+    assert sorted(misfits(broken, "V1Deployment", "api")) == [
+        "api.spec.podManagementPolicy: V1DeploymentSpec has no such field", "api.spec.replicas: int is expected, not 'two'",
+    ]  # fmt: skip
