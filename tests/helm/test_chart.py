@@ -545,7 +545,7 @@ def test_every_value_is_used_by_a_template() -> None:
     text = "".join(path.read_text() for path in (CHART / "templates").iterdir())
     objects_of_kubernetes = {
         "resources", "strategy", "updateStrategy", "behavior", "matches", "podSecurityContext", "containerSecurityContext",
-        "retention", "startupProbe", "livenessProbe", "readinessProbe", "settings",
+        "retention", "labels", "startupProbe", "livenessProbe", "readinessProbe", "settings",
     }  # fmt: skip
     unused = [
         ".".join(path)
