@@ -17,11 +17,11 @@ def misfits(value: Any, kind: str, path: str) -> Iterator[str]:
     if kind in _SCALARS:
         if not isinstance(value, _SCALARS[kind]) or (kind == "int" and isinstance(value, bool)):
             yield f"{path}: {kind} is expected, not {value!r}"
-    elif not isinstance(value, list if listed else Mapping):
-        yield f"{path}: {kind} is expected, not {value!r}"
-    elif listed:
+    elif listed and isinstance(value, list):
         for number, one in enumerate(value):
             yield from misfits(one, listed[1], f"{path}[{number}]")
+    elif listed or not isinstance(value, Mapping):
+        yield f"{path}: {kind} is expected, not {value!r}"
     elif mapped:
         for name, one in value.items():
             yield from misfits(one, mapped[1], f"{path}.{name}")
