@@ -19,7 +19,7 @@ FUZZ_SECONDS ?= 1200
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py preview.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference capacity proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander fuzz-short clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference capacity proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander fuzz-short chart-schema dashboards helm clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -30,8 +30,12 @@ setup: ## the virtual environment and the JVM parts; nothing is left to do when 
 demo: setup ## the main job on real purchases: from tracked events to delivered segment changes
 	@.venv/bin/starling demo
 
-test: setup ## all tests, on real parts
+test: setup helm ## all tests, on real parts
 	@$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+helm: ## Helm 3 and 4, by which the tests render the chart; built from their Go modules into ~/.cache/starling/tools, once
+	@HELM_MAJOR=3 tools/helm.sh version >/dev/null
+	@HELM_MAJOR=4 tools/helm.sh version >/dev/null
 
 # Without --quiet: it would hide the warnings from --strict, which counts them.
 docs: setup ## the documentation as a site in out/site; fails on a broken link and on a page outside the navigation
@@ -102,6 +106,12 @@ settings-reference: setup ## docs/reference/settings.md, generated from the sett
 capacity: setup ## the rates of starling plan-capacity from benchmarks/results, and the figures of docs/how-to/capacity.md
 	@$(PYTHON) -m tools.capacity_rates
 	@$(PYTHON) -m tools.capacity_guide
+
+dashboards: setup ## helm/starling/dashboards, generated from tools/dashboards.py
+	@$(PYTHON) -m tools.dashboards
+
+chart-schema: setup ## helm/starling/values.schema.json, generated from values.yaml and the settings models
+	@$(PYTHON) -m tools.chart_schema
 
 proto: setup ## the classes of schemas/proto, after a change there
 	@$(PYTHON) -m grpc_tools.protoc -I schemas/proto --python_out=libs/common/starling_common/wire --pyi_out=libs/common/starling_common/wire schemas/proto/ingest.proto schemas/proto/ingest_envelope.proto

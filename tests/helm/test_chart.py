@@ -1,0 +1,682 @@
+"""The chart, rendered by the real Helm: its pods parse their environment, its objects fit together, and bad values are refused."""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings
+
+from starling_api.settings import ApiSettings
+from starling_common.deploy import DeploySettings
+from starling_common.settings import Cassandra
+from starling_delivery.network import addresses
+from starling_delivery.settings import Settings as DeliverySettings
+from starling_ingest.settings import Settings as IngestSettings
+from starling_spark.jobs.backfill.settings import BackfillSettings
+from starling_spark.jobs.profiles.settings import ProfilesSettings
+from starling_spark.lakehouse.settings import LakeSettings
+from starling_spark.session.stopping import CLOSE_SECONDS
+from tests.helm.kubernetes_types import misfits
+from tests.helm.rendering import (
+    CHART,
+    CI,
+    NAMESPACE,
+    RELEASE,
+    ROOT,
+    Manifest,
+    Workload,
+    containers,
+    environment,
+    helm,
+    matches,
+    named,
+    of_kind,
+    rendered,
+    template,
+    workloads,
+)
+from tools.chart_schema import MODELS, SCHEMA, document, variables
+
+READS: Mapping[str, type[BaseSettings]] = {**MODELS, "deploy": DeploySettings}
+"""Component -> the settings that its process reads."""
+MODULES = {name: f"starling_{name}" for name in MODELS} | {
+    "deploy": "starling_common.deploy", "profiles": "starling_spark.jobs.profiles", "lake": "starling_spark.jobs.lake",
+}  # fmt: skip
+SECRETS = {
+    "starling-keys": {"write-keys": "key=default"},
+    "starling-tokens": {"tokens": "token=admin:default"},
+    "cassandra-starling": {"username": "starling", "password": "secret"},
+}
+"""The secrets that the files of `ci/` expect to exist."""
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+@cache
+def objects(ci: str) -> tuple[Manifest, ...]:
+    return tuple(rendered(ci=ci))
+
+
+EVERY = pytest.mark.parametrize("ci", CI)
+
+
+@EVERY
+def test_helm_lints_it_strictly(ci: str) -> None:
+    done = helm("lint", "--strict", str(CHART), "--values", str(CHART / f"ci/{ci}-values.yaml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@EVERY
+def test_helm_4_renders_the_same(ci: str) -> None:
+    done = helm("lint", "--strict", str(CHART), "--values", str(CHART / f"ci/{ci}-values.yaml"), major=4)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert rendered(ci=ci, major=4) == list(objects(ci))
+
+
+def test_the_files_for_ci_are_there() -> None:
+    assert set(CI) == {"minimal", "production", "demo", "everything"}
+
+
+@EVERY
+def test_every_object_has_a_unique_name_and_texts_where_kubernetes_requires_them(ci: str) -> None:
+    places = [(one["kind"], one["metadata"]["namespace"], one["metadata"]["name"]) for one in objects(ci)]
+    assert len(places) == len(set(places))
+    for one in objects(ci):
+        metadata = one["metadata"]
+        assert NAME.fullmatch(metadata["name"]), metadata["name"]
+        maps = [metadata["labels"], metadata.get("annotations", {}), one.get("data", {}), one.get("stringData", {})]
+        if one["kind"] in {"Deployment", "StatefulSet", "Job"}:
+            inner = one["spec"]["template"]["metadata"]
+            maps += [inner["labels"], inner.get("annotations", {})]
+        for found in maps:
+            assert {key: value for key, value in found.items() if not isinstance(value, str)} == {}
+        assert all(len(value) <= 63 for value in metadata["labels"].values())
+
+
+def test_a_release_with_the_longest_name_has_names_that_kubernetes_accepts() -> None:
+    for one in rendered({"nameOverride": "n" * 63}, ci="everything"):
+        assert len(one["metadata"]["name"]) <= 63
+
+
+@EVERY
+def test_every_pod_has_the_environment_of_its_process(ci: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = workloads(objects(ci))
+    assert {one.component for one in found} >= set(READS) - {"lake"}
+    for one in found:
+        model = READS[one.component]
+        variables_of_pod = environment(one, objects(ci), SECRETS)
+        known = {name for name, _ in variables(model)}
+        assert {name for name in variables_of_pod if name.startswith("STARLING_")} <= known, one.component
+        with monkeypatch.context() as pod:
+            for name in known:
+                pod.delenv(name, raising=False)
+            for name, value in variables_of_pod.items():
+                pod.setenv(name, value)
+            settings = model()
+        assert one.container["command"] == ["tini", "--", "python", "-m", MODULES[one.component]]
+        if one.component == "deploy":
+            continue
+        assert settings.http.host == "0.0.0.0"  # type: ignore[attr-defined]
+        assert [port["containerPort"] for port in one.container["ports"]] == [settings.http.port]  # type: ignore[attr-defined]
+        assert settings.instance_id.startswith(one.manifest["metadata"]["name"])  # type: ignore[attr-defined]
+
+
+def parsed(component: str, values: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch, ci: str = "minimal") -> BaseSettings:
+    """Return the settings of a component's process under these values."""
+    manifests = rendered(values, ci)
+    [one] = [one for one in workloads(manifests) if one.component == component]
+    with monkeypatch.context() as pod:
+        for name, value in environment(one, manifests, SECRETS).items():
+            pod.setenv(name, value)
+        return READS[component]()
+
+
+def test_values_reach_the_process_with_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"STARLING_STATE_CACHE_BYTES": 1073741824, "STARLING_BACKING_STORE": False, "STARLING_SESSION_TIMEOUT_SECONDS": 45.5}
+    segmenter: Any = parsed("segmenter", {"segmenter": {"settings": settings}}, monkeypatch)
+    assert (segmenter.state_cache_bytes, segmenter.backing_store, segmenter.session_timeout_seconds) == (1073741824, False, 45.5)
+    delivery: Any = parsed("delivery", {"delivery": {"settings": {"STARLING_RETRY_DELAYS_SECONDS": [5, 60]}}}, monkeypatch)
+    assert delivery.retry_delays_seconds == (5, 60)
+    lake: Any = parsed(
+        "lake", {"spark": {"lake": {"enabled": True, "catalog": {"type": "rest", "uri": "https://c.example"}}}}, monkeypatch
+    )
+    assert lake.lake_catalog == {"type": "rest", "uri": "https://c.example"}
+
+
+@pytest.mark.parametrize("component", ["normalizer", "segmenter", "projector", "api", "deploy"])
+def test_credentials_reach_each_process_that_uses_cassandra(component: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    password = "of 100% {{ \"signs\" }}: $(HOME), \\ and 'quotes'"
+    auth: Any = parsed(component, {"cassandra": {"auth": {"username": "ada", "password": password}}}, monkeypatch)
+    assert (auth.cassandra.user, auth.cassandra.password) == ("ada", SecretStr(password))
+    found: Any = parsed(component, {"cassandra": {"auth": {"existingSecret": "cassandra-starling"}}}, monkeypatch)
+    assert (found.cassandra.user, found.cassandra.password) == ("starling", SecretStr("secret"))
+
+
+def test_existing_secrets_win_and_the_chart_creates_none() -> None:
+    secrets = {"ingest": {"writeKeys": {"existingSecret": "starling-keys", "value": "other=shop"}}}
+    assert of_kind(rendered(secrets), "Secret") == []
+
+
+def test_no_secret_is_in_a_config_map_or_in_a_pod() -> None:
+    values = {
+        "cassandra": {"auth": {"username": "ada", "password": "hidden-1"}},
+        "ingest": {"writeKeys": {"existingSecret": "", "value": "hidden-2=default"}},
+        "api": {"tokens": {"existingSecret": "", "value": "hidden-3=admin:default"}},
+    }
+    manifests = rendered(values)
+    assert "hidden-" not in json.dumps([one for one in manifests if one["kind"] != "Secret"])
+    assert {number for number in "123" if f"hidden-{number}" in json.dumps(of_kind(manifests, "Secret"))} == set("123")
+
+
+def test_the_backfills_job_has_the_environment_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    [given] = [
+        one["data"] for one in of_kind(objects("production"), "ConfigMap") if one["metadata"]["name"] == f"{RELEASE}-backfill"
+    ]
+    # The API adds the id and the port.
+    for name, value in {**given, "STARLING_INSTANCE_ID": "backfill", "STARLING_HTTP__PORT": "8080"}.items():
+        monkeypatch.setenv(name, value)
+    assert BackfillSettings().kafka.brokers.startswith("kafka-0.kafka:9092")
+    [binding] = of_kind(objects("production"), "RoleBinding")
+    [api] = [one for one in workloads(objects("production")) if one.component == "api"]
+    assert binding["subjects"][0]["name"] == api.spec["serviceAccountName"]
+
+
+@EVERY
+def test_selectors_find_the_pods_of_one_workload(ci: str) -> None:
+    pods = workloads(objects(ci))
+    for one in of_kind(objects(ci), "Deployment", "StatefulSet"):
+        assert [pod.manifest for pod in pods if matches(one["spec"]["selector"]["matchLabels"], pod.labels)] == [one]
+    for one in of_kind(objects(ci), "Service"):
+        [pod] = [pod for pod in pods if matches(one["spec"]["selector"], pod.labels)]
+        ports = {port["name"] for port in pod.container["ports"]}
+        assert {port["targetPort"] for port in one["spec"]["ports"]} <= ports
+    for one in of_kind(objects(ci), "PodDisruptionBudget"):
+        [pod] = [pod for pod in pods if matches(one["spec"]["selector"]["matchLabels"], pod.labels)]
+        assert pod.manifest["metadata"]["name"] == one["metadata"]["name"]
+        assert sum(key in one["spec"] for key in ("minAvailable", "maxUnavailable")) == 1
+    for one in of_kind(objects(ci), "StatefulSet"):
+        assert named(objects(ci), "Service", one["spec"]["serviceName"])["spec"]["clusterIP"] == "None"
+    for pod in pods:
+        for constraint in pod.spec.get("topologySpreadConstraints", ()):
+            assert matches(constraint.get("labelSelector", {}).get("matchLabels", pod.labels), pod.labels)
+
+
+@EVERY
+def test_every_volume_account_and_claim_of_a_pod_exists(ci: str) -> None:
+    accounts = {one["metadata"]["name"] for one in of_kind(objects(ci), "ServiceAccount")}
+    for pod in workloads(objects(ci)):
+        volumes = {volume["name"]: volume for volume in pod.spec["volumes"]}
+        claims = {claim["metadata"]["name"] for claim in pod.manifest["spec"].get("volumeClaimTemplates", ())}
+        assert {mount["name"] for mount in pod.container["volumeMounts"]} <= {*volumes, *claims}
+        for volume in volumes.values():
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+            assert claim in {None, "checkpoints"} or named(objects(ci), "PersistentVolumeClaim", claim)
+        assert pod.spec["serviceAccountName"] in {*accounts, "api"}
+
+
+def test_proxies_send_requests_to_a_port_of_a_service() -> None:
+    manifests = objects("everything")
+    [ingress], [route] = of_kind(manifests, "Ingress"), of_kind(manifests, "HTTPRoute")
+    for path in ingress["spec"]["rules"][0]["http"]["paths"]:
+        backend = path["backend"]["service"]
+        ports = named(manifests, "Service", backend["name"])["spec"]["ports"]
+        assert backend["port"]["name"] in {port["name"] for port in ports}
+    [backend] = route["spec"]["rules"][0]["backendRefs"]
+    assert backend["port"] in {port["port"] for port in named(manifests, "Service", backend["name"])["spec"]["ports"]}
+
+
+@EVERY
+def test_no_container_is_root_or_can_write_its_root_filesystem(ci: str) -> None:
+    for pod in workloads(objects(ci)):
+        context = pod.spec["securityContext"]
+        assert context["runAsNonRoot"] is True
+        assert context["runAsUser"] > 0
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not any(pod.spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
+        assert not any("hostPath" in volume for volume in pod.spec["volumes"])
+        assert {"name": "tmp", "emptyDir": {}} in pod.spec["volumes"]
+        for container in containers(pod):
+            own = container["securityContext"]
+            assert own["readOnlyRootFilesystem"] is True, container["name"]
+            assert own["allowPrivilegeEscalation"] is False
+            assert own["capabilities"]["drop"] == ["ALL"]
+            assert own.get("runAsUser", 10001) > 0
+            assert own.get("runAsNonRoot", True) is True
+
+
+def test_where_the_cluster_assigns_the_ids_the_chart_sets_none() -> None:
+    manifests = rendered({"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}})
+    for pod in workloads(manifests):
+        assert not {"runAsUser", "runAsGroup", "fsGroup"} & pod.spec["securityContext"].keys()
+        assert pod.spec["securityContext"]["runAsNonRoot"] is True
+
+
+@EVERY
+def test_only_the_api_has_a_token_and_only_where_it_starts_the_backfill(ci: str) -> None:
+    starts = ci in {"production", "everything"}
+    with_token = {pod.component for pod in workloads(objects(ci)) if pod.spec["automountServiceAccountToken"]}
+    assert with_token == ({"api"} if starts else set())
+    assert all(one["automountServiceAccountToken"] is False for one in of_kind(objects(ci), "ServiceAccount"))
+    assert all(pod.spec["enableServiceLinks"] is False for pod in workloads(objects(ci)))
+
+
+@EVERY
+def test_probes_ask_for_the_paths_of_the_processes(ci: str) -> None:
+    for pod in workloads(objects(ci)):
+        if pod.component == "deploy":
+            continue
+        probes = {name: pod.container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+        assert probes == {
+            "startupProbe": {"path": "/healthz", "port": "http"},
+            "livenessProbe": {"path": "/healthz", "port": "http"},
+            "readinessProbe": {"path": "/readyz", "port": "http"},
+        }
+        liveness = pod.container["livenessProbe"]
+        assert liveness["periodSeconds"] * liveness["failureThreshold"] == 30, "as docs/how-to/operator.md states"
+
+
+def test_a_pod_has_more_time_to_stop_than_its_process_needs() -> None:
+    def default(model: type[BaseSettings], name: str) -> float:
+        seconds: float = model.model_fields[name].default
+        return seconds
+
+    needed = {
+        "ingest": VALUES["ingest"]["preStopSeconds"] + default(IngestSettings, "drain_timeout_seconds"),
+        "api": VALUES["api"]["preStopSeconds"] + default(ApiSettings, "body_timeout_seconds"),
+        "delivery": default(DeliverySettings, "timeout_seconds") + default(DeliverySettings, "lookup_timeout_seconds"),
+        "profiles": default(ProfilesSettings, "profiles_stop_seconds") + CLOSE_SECONDS,
+        "lake": default(LakeSettings, "lake_stop_seconds") + CLOSE_SECONDS,
+        # The transaction that is open, and the time after which a worker leaves without an answer of the broker.
+        "normalizer": default(MODELS["normalizer"], "transaction_timeout_seconds") + 10,
+        "segmenter": default(MODELS["segmenter"], "transaction_timeout_seconds") + 10,
+    }
+    given = {pod.component: pod.spec.get("terminationGracePeriodSeconds") for pod in workloads(objects("production"))}
+    assert {name for name, seconds in needed.items() if given[name] <= seconds} == set()
+
+
+def test_workers_are_stateful_sets_whose_pods_are_members_of_the_group() -> None:
+    found = of_kind(objects("production"), "StatefulSet")
+    assert {Workload(one).component for one in found} == {"normalizer", "segmenter"}
+    for one in found:
+        spec = one["spec"]
+        assert spec["podManagementPolicy"] == "Parallel"
+        assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenScaled": "Delete", "whenDeleted": "Retain"}
+        [claim] = spec["volumeClaimTemplates"]
+        assert claim["spec"]["storageClassName"] == "local-nvme"
+        [mount] = [mount for mount in Workload(one).container["volumeMounts"] if mount["name"] == claim["metadata"]["name"]]
+        assert mount["mountPath"] == environment(Workload(one), objects("production"), SECRETS)["STARLING_STATE_DIR"]
+
+
+def test_without_a_volume_the_stores_are_in_the_pod() -> None:
+    [one] = [one for one in of_kind(objects("demo"), "StatefulSet") if Workload(one).component == "segmenter"]
+    assert "volumeClaimTemplates" not in one["spec"]
+    assert {"name": "state", "emptyDir": {"sizeLimit": "4Gi"}} in Workload(one).spec["volumes"]
+
+
+def test_a_spark_job_never_runs_twice() -> None:
+    jobs = [one for one in of_kind(objects("production"), "Deployment") if Workload(one).component in {"profiles", "lake"}]
+    assert [(one["spec"]["replicas"], one["spec"]["strategy"]) for one in jobs] == [(1, {"type": "Recreate"})] * 2
+    for one in jobs:
+        given = environment(Workload(one), objects("production"), SECRETS)
+        [mount] = [mount for mount in Workload(one).container["volumeMounts"] if mount["name"] == "state"]
+        assert given["STARLING_CHECKPOINT_DIR"].startswith(mount["mountPath"])
+
+
+def test_the_jars_are_those_that_the_build_downloads() -> None:
+    maven = ROOT / "apps/local/starling_local/runtime/maven"
+    for bundle, name in (("spark", "jars"), ("iceberg", "icebergJars")):
+        names = [line.split()[1] for line in (maven / bundle / "SHA256SUMS").read_text().splitlines()]
+        assert VALUES["spark"][name] == sorted(names)
+
+
+@pytest.mark.parametrize(("custom", "kind"), [(["keda.sh/v1alpha1"], "ScaledObject"), ([], "HorizontalPodAutoscaler")])
+def test_consumers_are_scaled_by_lag_where_keda_is_installed(custom: Sequence[str], kind: str) -> None:
+    on = {"autoscaling": {"enabled": True}}
+    manifests = rendered({"projector": on, "delivery": on, "ingest": on, "api": on}, custom=custom)
+    names = {f"{RELEASE}-starling-{name}" for name in ("projector", "delivery")}
+    assert {one["metadata"]["name"] for one in of_kind(manifests, kind)} >= names
+    edge = {f"{RELEASE}-starling-{name}" for name in ("ingest", "api")}
+    assert {one["metadata"]["name"] for one in of_kind(manifests, "HorizontalPodAutoscaler")} == edge | (
+        names if not custom else set()
+    )
+    for one in of_kind(manifests, "ScaledObject", "HorizontalPodAutoscaler"):
+        deployment = named(manifests, "Deployment", one["spec"]["scaleTargetRef"]["name"])
+        assert "replicas" not in deployment["spec"], "an upgrade would undo the scaling"
+
+
+def test_keda_reads_the_groups_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for values in ({}, {"settings": {"STARLING_GROUP": "other"}}):
+        for component, ends in (("projector", ("", "-events")), ("delivery", ("", "-retry"))):
+            block = {component: {**values, "autoscaling": {"enabled": True, "kind": "keda"}}}
+            [scaled] = of_kind(rendered(block), "ScaledObject")
+            settings: Any = parsed(component, block, monkeypatch)
+            groups = [trigger["metadata"]["consumerGroup"] for trigger in scaled["spec"]["triggers"]]
+            assert groups == [settings.group + end for end in ends]
+            if component == "delivery":
+                assert groups[1] == settings.retry_group
+            assert all(isinstance(value, str) for trigger in scaled["spec"]["triggers"] for value in trigger["metadata"].values())
+            assert scaled["spec"]["minReplicaCount"] >= 1
+
+
+def test_every_alert_is_rendered_as_it_is_written() -> None:
+    [rule] = of_kind(objects("production"), "PrometheusRule")
+    written = yaml.safe_load((CHART / "rules/alerts.yaml").read_text())["groups"]
+    for one in (one for group in written for one in group["rules"]):
+        one["annotations"]["runbook_url"] = f"https://docs.example/starling/{one['annotations']['runbook']}"
+    assert rule["spec"]["groups"] == written
+
+
+def test_alerts_have_the_labels_of_the_values_and_can_be_left_out() -> None:
+    [rule] = of_kind(objects("everything"), "PrometheusRule")
+    written = yaml.safe_load((CHART / "rules/alerts.yaml").read_text())["groups"]
+    names = {one["alert"] for group in written for one in group["rules"]}
+    found = [one for group in rule["spec"]["groups"] for one in group["rules"]]
+    assert {one["alert"] for one in found} == names - {"StarlingStandbyBehind"}
+    assert all(one["labels"]["team"] == "growth" and one["labels"]["severity"] for one in found)
+
+
+def test_every_process_is_scraped_under_the_name_that_the_alerts_use() -> None:
+    manifests = objects("everything")
+    monitors = of_kind(manifests, "ServiceMonitor")
+    scraped = set()
+    for one in monitors:
+        [service] = [
+            service
+            for service in of_kind(manifests, "Service")
+            if matches(one["spec"]["selector"]["matchLabels"], service["metadata"]["labels"])
+        ]
+        assert service["metadata"]["namespace"] in one["spec"]["namespaceSelector"]["matchNames"]
+        [endpoint] = one["spec"]["endpoints"]
+        assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+        assert endpoint["path"] == "/metrics"
+        [job] = [rule["replacement"] for rule in endpoint["relabelings"] if rule["targetLabel"] == "job"]
+        scraped.add(job)
+    assert scraped == {f"starling-{pod.component}" for pod in workloads(manifests)} - {"starling-deploy"}
+
+
+def _flows(policy: Manifest, direction: str) -> set[tuple[int, str]]:
+    """Return port and protocol of each flow; a range by its first port."""
+    return {
+        (port["port"], port.get("protocol", "TCP")) for rule in policy["spec"].get(direction, ()) for port in rule.get("ports", ())
+    }
+
+
+@pytest.mark.parametrize("ci", ["production", "everything"])
+def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci: str) -> None:
+    manifests = objects(ci)
+    pods = workloads(manifests)
+    policies = {one["metadata"]["name"]: one for one in of_kind(manifests, "NetworkPolicy")}
+    [deny] = [one for name, one in policies.items() if name.endswith("-default-deny")]
+    assert set(deny["spec"]) == {"podSelector", "policyTypes"}
+    assert deny["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert all(matches(deny["spec"]["podSelector"]["matchLabels"], pod.labels) for pod in pods)
+    kafka, registry, cassandra = {"production": ({9092}, 8081, 9042), "everything": ({9092, 9093}, 443, 9142)}[ci]
+    for pod in pods:
+        [policy] = [
+            one for one in policies.values() if one is not deny and matches(one["spec"]["podSelector"]["matchLabels"], pod.labels)
+        ]
+        expected = {(53, "UDP"), (53, "TCP"), (registry, "TCP"), *((port, "TCP") for port in kafka)}
+        if any(name.startswith("STARLING_CASSANDRA__") for name in environment(pod, manifests, SECRETS)):
+            expected.add((cassandra, "TCP"))
+        if pod.component == "delivery":
+            expected |= {(443, "TCP"), (1024, "TCP")}
+        if pod.component == "api":
+            expected |= {(443, "TCP"), (6443, "TCP")}
+        if pod.component == "lake" and ci == "everything":
+            expected.add((443, "TCP"))
+        assert _flows(policy, "egress") == expected, pod.component
+        assert all(rule.get("ports") for rule in policy["spec"]["egress"]), "a rule without ports allows every port"
+        assert _flows(policy, "ingress") == (set() if pod.component == "deploy" else {(8080, "TCP")})
+        open_to_all = [rule for rule in policy["spec"].get("ingress", ()) if not rule.get("from")]
+        assert bool(open_to_all) == (ci == "everything" and pod.component in {"ingest", "api"})
+
+
+def test_the_processes_that_get_the_address_of_cassandra_are_those_that_read_it() -> None:
+    for pod in workloads(objects("production")):
+        given = any(name.startswith("STARLING_CASSANDRA__") for name in environment(pod, objects("production"), SECRETS))
+        annotation = READS[pod.component].model_fields.get("cassandra")
+        assert given == (annotation is not None), f"{pod.component} {Cassandra.__name__}"
+
+
+def test_webhooks_reach_every_address_that_delivery_allows_and_no_other() -> None:
+    refused = [str(network) for network in addresses._SPECIAL if network.version == 4]
+    assert VALUES["networkPolicy"]["webhooksExceptIPv4"] == refused
+    [policy] = [one for one in of_kind(objects("production"), "NetworkPolicy") if one["metadata"]["name"].endswith("-delivery")]
+    [rule] = [rule for rule in policy["spec"]["egress"] if any("ipBlock" in peer for peer in rule.get("to", ()))]
+    assert rule["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": refused}
+    assert rule["ports"] == [{"port": 443}, {"port": 1024, "endPort": 65535}]
+
+
+def test_what_the_deploy_step_needs_exists_before_it() -> None:
+    manifests = objects("everything")
+    hooks = {
+        (one["kind"], one["metadata"]["name"]): int(one["metadata"]["annotations"]["helm.sh/hook-weight"])
+        for one in manifests
+        if "helm.sh/hook" in one["metadata"].get("annotations", {})
+    }
+    [job] = of_kind(manifests, "Job")
+    name = job["metadata"]["name"]
+    assert set(hooks) == {("Job", name), ("ServiceAccount", name), ("Secret", name), ("NetworkPolicy", name)}
+    assert all(weight < hooks["Job", name] for place, weight in hooks.items() if place[0] != "Job")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    assert not any(
+        "configMapRef" in source and not source["configMapRef"].get("optional") for source in Workload(job).container["envFrom"]
+    )
+    for variable in Workload(job).container["env"]:
+        secret = variable.get("valueFrom", {}).get("secretKeyRef", {}).get("name", name)
+        assert secret == name, "a secret of the release does not exist before its first installation"
+
+
+def _checksums(values: Mapping[str, Any]) -> dict[str, str]:
+    pods = [pod for pod in workloads(rendered(values, ci="demo")) if pod.component != "deploy"]
+    return {pod.component: pod.template["metadata"]["annotations"]["checksum/config"] for pod in pods}
+
+
+@pytest.mark.parametrize(
+    ("values", "restarted"),
+    [
+        ({"segmenter": {"settings": {"STARLING_STANDBY_REPLICAS": 1}}}, {"segmenter"}),
+        ({"ingest": {"writeKeys": {"value": "other=default"}}}, {"ingest"}),
+        ({"api": {"tokens": {"value": "other=admin:default"}}}, {"api"}),
+        ({"cassandra": {"auth": {"username": "ada", "password": "one"}}}, {"normalizer", "segmenter", "projector", "api"}),
+        ({"segmenter": {"replicas": 2}}, set()),
+    ],
+)
+def test_a_change_of_the_configuration_restarts_the_pods_that_read_it(values: Mapping[str, Any], restarted: set[str]) -> None:
+    before, after = _checksums({}), _checksums(values)
+    assert {name for name in before if before[name] != after[name]} == restarted
+
+
+def test_a_new_version_of_the_chart_alone_restarts_no_pod(tmp_path: Path) -> None:
+    shutil.copytree(CHART, tmp_path / "starling")
+    metadata = tmp_path / "starling/Chart.yaml"
+    metadata.write_text(re.sub(r"^version: .*$", "version: 99.0.0", metadata.read_text(), flags=re.MULTILINE))
+    new = rendered(chart=tmp_path / "starling")
+    templates = {pod.component: pod.template for pod in workloads(objects("minimal"))}
+    assert {pod.component: pod.template for pod in workloads(new)} == templates
+
+
+def test_images_have_the_registry_the_tag_and_the_digest_of_the_values() -> None:
+    images = {pod.component: pod.container["image"] for pod in workloads(objects("everything"))}
+    assert images["ingest"] == "registry.example/edge@sha256:" + "0" * 64
+    assert images["segmenter"] == "registry.example/starling-segmenter:0.1.0-1"
+    [api] = [pod for pod in workloads(objects("minimal")) if pod.component == "api"]
+    assert api.container["image"] == f"starling-api:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"
+
+
+def test_every_option_of_a_pod_reaches_it() -> None:
+    [pod] = [pod for pod in workloads(objects("everything")) if pod.component == "ingest"]
+    values = yaml.safe_load((CHART / "ci/everything-values.yaml").read_text())["ingest"]
+    for name in ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "priorityClassName", "runtimeClassName"):
+        assert pod.spec[name] == values[name], name
+    assert pod.spec["initContainers"] == values["initContainers"]
+    assert values["extraContainers"][0] in pod.spec["containers"]
+    assert values["extraVolumes"][0] in pod.spec["volumes"]
+    assert values["extraVolumeMounts"][0] in pod.container["volumeMounts"]
+    assert values["extraEnv"][0] in pod.container["env"]
+    assert values["envFrom"][0] in pod.container["envFrom"]
+    assert values["podLabels"].items() <= pod.labels.items()
+    assert values["podAnnotations"].items() <= pod.template["metadata"]["annotations"].items()
+    assert values["annotations"].items() <= pod.manifest["metadata"]["annotations"].items()
+    assert pod.spec["securityContext"]["fsGroup"] == 20001
+    assert pod.container["securityContext"]["runAsUser"] == 20001
+    service = named(objects("everything"), "Service", pod.manifest["metadata"]["name"])
+    for name in ("type", "trafficDistribution", "loadBalancerClass", "loadBalancerSourceRanges", "externalTrafficPolicy"):
+        assert service["spec"][name] == values["service"][name], name
+
+
+def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+    found: set[tuple[str, ...]] = set()
+    for name, value in values.items():
+        found |= (
+            _leaves(value, (*path, name)) if isinstance(value, Mapping) and value and name != "environment" else {(*path, name)}
+        )
+    return found
+
+
+def test_every_value_is_used_by_a_template() -> None:
+    text = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+    objects_of_kubernetes = {
+        "resources", "strategy", "updateStrategy", "behavior", "matches", "podSecurityContext", "containerSecurityContext",
+        "retention", "labels", "startupProbe", "livenessProbe", "readinessProbe", "settings",
+    }  # fmt: skip
+    unused = [
+        ".".join(path)
+        for path in _leaves(VALUES)
+        if not objects_of_kubernetes & set(path) and not re.search(rf'[."]{path[-1]}\b', text)
+    ]
+    assert unused == []
+
+
+def test_the_schema_is_that_of_the_values_and_of_the_settings() -> None:
+    assert SCHEMA.read_text() == document(), "make chart-schema"
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        ({"ingest": {"replica": 3}}, "'/ingest': additional properties 'replica' not allowed"),
+        ({"ingest": {"replicas": "three"}}, "'/ingest/replicas': got string, want integer"),
+        ({"ingest": {"replicas": -1}}, "'/ingest/replicas': minimum"),
+        ({"kafka": {"brokers": "kafka-0"}}, "'/kafka/brokers': 'kafka-0' does not match"),
+        ({"schemaRegistry": {"url": "registry:8081"}}, "'/schemaRegistry/url'"),
+        ({"cassandra": {"port": 70000}}, "'/cassandra/port': maximum"),
+        ({"cassandra": {"keyspace": "Starling"}}, "'/cassandra/keyspace'"),
+        ({"segmenter": {"settings": {"STARLING_STANDBY_REPLICA": 1}}}, "'/segmenter/settings': additional properties"),
+        ({"segmenter": {"settings": {"STARLING_STANDBY_REPLICAS": 9}}}, "'/segmenter/settings/STARLING_STANDBY_REPLICAS': maximum"),
+        (
+            {"ingest": {"settings": {"STARLING_WRITE_KEYS": "a=b"}}},
+            "'/ingest/settings': additional properties 'STARLING_WRITE_KEYS'",
+        ),
+        ({"api": {"settings": {"STARLING_KAFKA__BROKERS": "a:1"}}}, "'/api/settings': additional properties"),
+        ({"clock": "walls"}, "'/clock': value must be one of"),
+        ({"logLevel": "debug"}, "'/logLevel': value must be one of"),
+        ({"profilePartitions": 0}, "'/profilePartitions': minimum"),
+        ({"spark": {"profiles": {"replicas": 2}}}, "'/spark/profiles/replicas'"),
+        ({"spark": {"profiles": {"master": "k8s://https://kubernetes"}}}, "'/spark/profiles/master'"),
+        ({"ingest": {"image": {"digest": "latest"}}}, "'/ingest/image/digest'"),
+        ({"image": {"pullPolicy": "always"}}, "'/image/pullPolicy'"),
+        ({"ingest": {"service": {"type": "External"}}}, "'/ingest/service/type'"),
+        ({"ingest": {"ingress": {"hosts": [{"name": "a"}]}}}, "'/ingest/ingress/hosts/0'"),
+        ({"segmenter": {"persistence": {"size": "fifty"}}}, "'/segmenter/persistence/size'"),
+        ({"commonLabels": {"team": 1}}, "'/commonLabels/team': got number, want string"),
+        ({"ingest": {"autoscaling": {"kind": "keda"}}}, "'/ingest/autoscaling/kind'"),
+        ({"projector": {"autoscaling": {"minReplicas": 0}}}, "'/projector/autoscaling/minReplicas': minimum"),
+        ({"networkpolicy": {"enabled": True}}, "additional properties 'networkpolicy' not allowed"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_path(values: Mapping[str, Any], path: str) -> None:
+    done = template(values)
+    assert done.returncode != 0
+    assert path in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"kafka": {"brokers": ""}}, "kafka.brokers: set the addresses"),
+        ({"schemaRegistry": {"url": ""}}, "schemaRegistry.url: set the root"),
+        ({"cassandra": {"contactPoints": ""}}, "cassandra.contactPoints: set the hosts"),
+        ({"cassandra": {"auth": {"username": "ada"}}}, "cassandra.auth.password: set it"),
+        ({"ingest": {"writeKeys": {"existingSecret": ""}}}, "ingest.writeKeys.existingSecret: set the secret"),
+        ({"api": {"tokens": {"existingSecret": ""}}}, "api.tokens.existingSecret: set the secret"),
+        ({"deploy": {"replicationFactor": 1}}, "deploy.replicationFactor: with 1"),
+        ({"cassandra": {"replicationFactor": 1}}, "cassandra.replicationFactor: with 1"),
+        (
+            {"ingest": {"autoscaling": {"enabled": True, "minReplicas": 20}}},
+            "ingest.autoscaling.minReplicas: 20 is above maxReplicas (12)",
+        ),
+        (
+            {"projector": {"autoscaling": {"enabled": True, "kind": "keda"}}},
+            "projector.autoscaling.kind: the cluster has no keda.sh",
+        ),
+        (
+            {"ingest": {"terminationGracePeriodSeconds": 10}},
+            "ingest.terminationGracePeriodSeconds: must be above preStopSeconds (10)",
+        ),
+        ({"ingest": {"ingress": {"enabled": True}}}, "ingest.ingress.hosts: set at least one host"),
+        ({"api": {"httpRoute": {"enabled": True}}}, "api.httpRoute.enabled: the cluster has no gateway.networking.k8s.io/v1"),
+        ({"api": {"httpRoute": {"enabled": True}}}, "api.httpRoute.parentRefs: set the gateway"),
+        ({"metrics": {"serviceMonitor": {"enabled": True}}}, "metrics.serviceMonitor.enabled: the cluster has no monitoring"),
+        ({"metrics": {"prometheusRule": {"enabled": True}}}, "metrics.prometheusRule.enabled: the cluster has no monitoring"),
+        ({"spark": {"lake": {"enabled": True, "persistence": {"enabled": False}}}}, "spark.lake.warehouse: set a location"),
+        ({"backfill": {"enabled": True}}, "backfill.image: set the image"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused_with_the_cure(values: Mapping[str, Any], message: str) -> None:
+    done = template(values, custom=())
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+def test_the_notes_name_commands_for_objects_that_exist(tmp_path: Path) -> None:
+    shutil.copytree(CHART, tmp_path / "starling")
+    # Without a cluster Helm prints the notes of no chart, so an object contains them.
+    (tmp_path / "starling/templates/notes.yaml").write_text(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: notes}\n"
+        'data:\n  text: {{ include (print .Template.BasePath "/NOTES.txt") . | toJson }}\n'
+    )
+    manifests = rendered(ci="demo", chart=tmp_path / "starling")
+    notes = named(manifests, "ConfigMap", "notes")["data"]["text"]
+    forwarded = re.findall(r"port-forward service/(\S+) \d+:(\d+)", notes)
+    assert len(forwarded) == 2
+    for name, port in forwarded:
+        assert named(manifests, "Service", name)["spec"]["ports"][0]["port"] == int(port)
+    assert "acknowledgeSingleCopy is true" in notes
+    assert notes.count(f"--namespace {NAMESPACE}") == 3
+
+
+KINDS = {
+    "ConfigMap": "V1ConfigMap", "Deployment": "V1Deployment", "HorizontalPodAutoscaler": "V2HorizontalPodAutoscaler",
+    "Ingress": "V1Ingress", "Job": "V1Job", "NetworkPolicy": "V1NetworkPolicy", "PersistentVolumeClaim": "V1PersistentVolumeClaim",
+    "PodDisruptionBudget": "V1PodDisruptionBudget", "Role": "V1Role", "RoleBinding": "V1RoleBinding", "Secret": "V1Secret",
+    "Service": "V1Service", "ServiceAccount": "V1ServiceAccount", "StatefulSet": "V1StatefulSet",
+}  # fmt: skip
+CUSTOM_KINDS = {"HTTPRoute", "PrometheusRule", "ScaledObject", "ServiceMonitor"}
+
+
+@EVERY
+def test_every_field_is_one_of_kubernetes(ci: str) -> None:
+    assert {one["kind"] for one in objects(ci)} <= {*KINDS, *CUSTOM_KINDS}
+    found = [
+        misfit
+        for one in objects(ci)
+        if one["kind"] in KINDS
+        for misfit in misfits(one, KINDS[one["kind"]], f"{one['kind']}/{one['metadata']['name']}")
+    ]
+    assert found == []
+
+
+def test_a_misplaced_field_would_be_found() -> None:
+    [pod] = [pod for pod in workloads(rendered()) if pod.component == "api"]
+    broken = {**pod.manifest, "spec": {**pod.manifest["spec"], "replicas": "two", "podManagementPolicy": "Parallel"}}
+    assert sorted(misfits(broken, "V1Deployment", "api")) == [
+        "api.spec.podManagementPolicy: V1DeploymentSpec has no such field", "api.spec.replicas: int is expected, not 'two'",
+    ]  # fmt: skip
