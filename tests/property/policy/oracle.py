@@ -172,11 +172,12 @@ class Oracle:
         return False
 
     def variant(self, campaign: Doc) -> str | None:
-        at, start = percent(campaign["key"] + ":variant", self.known.user), 0
+        at, start = round(percent(campaign["key"] + ":variant", self.known.user) * 100), 0
         for variant in campaign.get("variants", []):
-            if start <= at * 100 < start + variant["weight"] * 100:
+            weight = round(variant["weight"] * 100)
+            if at in range(start, start + weight):
                 return str(variant["key"])
-            start += variant["weight"] * 100
+            start += weight
         return None
 
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
 
-from tests.property.policy.oracle import Known, Planned, Sent, duration
+from tests.property.policy.oracle import Known, Planned, Sent, duration, percent
 
 Doc = dict[str, Any]
 MINUTE_MS = 60_000
@@ -80,6 +80,12 @@ def on_grid(draw: st.DrawFn, grid_minutes: int, most: int) -> str:
     return f"{grid_minutes * draw(st.integers(1, most))}m"
 
 
+def shares(salt: str, user: str) -> st.SearchStrategy[float]:
+    """Return percentages: the position of the user and a hundredth above it among them, which are the boundaries."""
+    position = percent(salt, user)
+    return st.sampled_from([5, 10, position, round(position + 0.01, 2), 0, 33.33, 100])
+
+
 @st.composite
 def quiet_hours(draw: st.DrawFn, grid_minutes: int, zone: str, base: int) -> Doc:
     """Hours that begin around the local time of `base`, most of them short."""
@@ -90,7 +96,7 @@ def quiet_hours(draw: st.DrawFn, grid_minutes: int, zone: str, base: int) -> Doc
 
 
 @st.composite
-def policies(draw: st.DrawFn, grid_minutes: int, zone: str, base: int) -> Doc:
+def policies(draw: st.DrawFn, grid_minutes: int, zone: str, base: int, user: str) -> Doc:
     policy: Doc = {}
     optional(draw, policy, "timezone", st.sampled_from([zone, "UTC", "Asia/Tokyo"]))
     if not rarely(draw, 3):
@@ -104,13 +110,13 @@ def policies(draw: st.DrawFn, grid_minutes: int, zone: str, base: int) -> Doc:
     if caps:
         policy["caps"] = caps
     policy["consent"] = {channel: draw(st.sampled_from(["opt_out"] * 5 + ["opt_in"])) for channel in CHANNELS}
-    optional(draw, policy, "control_group", st.sampled_from([0, 5, 5, 33.33, 5, 0, 100]).map(lambda share: {"percent": share}))
+    optional(draw, policy, "control_group", shares("control", user).map(lambda share: {"percent": share}))
     optional(draw, policy, "priority_hold", st.just(f"{grid_minutes}m"))
     return policy
 
 
 @st.composite
-def campaigns(draw: st.DrawFn, key: str, grid_minutes: int) -> Doc:
+def campaigns(draw: st.DrawFn, key: str, grid_minutes: int, user: str) -> Doc:
     campaign: Doc = {"key": key, "channel": draw(st.sampled_from(CHANNELS + ["email"] * 4))}
     optional(draw, campaign, "purpose", st.sampled_from(PURPOSES))
     optional(draw, campaign, "priority", st.sampled_from([0, 50, 100]))
@@ -122,9 +128,9 @@ def campaigns(draw: st.DrawFn, key: str, grid_minutes: int) -> Doc:
     if rarely(draw, 8):
         campaign["dedupe_key"] = draw(st.sampled_from(["one", "two"]))
     if rarely(draw, 6):
-        campaign["holdout"] = {"percent": draw(st.sampled_from([10, 50, 0.01, 33.33, 100]))}
-    variants = [{"key": "a", "weight": 33.33}, {"key": "b", "weight": 66.67}]
-    optional(draw, campaign, "variants", st.just(variants))
+        campaign["holdout"] = {"percent": draw(shares(f"{key}:holdout", user))}
+    first = draw(shares(f"{key}:variant", user))
+    optional(draw, campaign, "variants", st.just([{"key": "a", "weight": first}, {"key": "b", "weight": round(100 - first, 2)}]))
     return campaign
 
 
@@ -135,11 +141,12 @@ def stories(draw: st.DrawFn, messages: int) -> Story:
     grid_minutes = draw(st.sampled_from([1, 5, 15]))
     grid_ms = grid_minutes * MINUTE_MS
     base = (change * 1000 // grid_ms + draw(st.integers(-40, 10))) * grid_ms
-    policy = draw(policies(grid_minutes, zone, base))
-    known_campaigns = [draw(campaigns(f"c{number}", grid_minutes)) for number in range(draw(st.integers(1, 3)))]
+    user = f"user-{draw(st.integers(0, 60))}"
+    policy = draw(policies(grid_minutes, zone, base, user))
+    known_campaigns = [draw(campaigns(f"c{number}", grid_minutes, user)) for number in range(draw(st.integers(1, 3)))]
     zone_trait = draw(st.sampled_from([zone, zone, *BAD_ZONES]))
     known = Known(
-        user=f"user-{draw(st.integers(0, 60))}",
+        user=user,
         zone=zone_trait if zone_trait == zone else None,
         reachable={}, suppressed={},
         consent_trait=draw(consent_traits()),
@@ -188,9 +195,9 @@ def suppress(draw: st.DrawFn, known: Known) -> list[tuple[str, str, str]]:
     """Suppress addresses of the person, and of others. Return (channel, address, kind) of each."""
     found = []
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
-        channel = draw(st.sampled_from(["email", "sms", "push"]))
-        kind = draw(st.sampled_from(["hard_bounce", "complaint", "uploaded"]))
-        own = draw(st.booleans())
+        channel = draw(st.sampled_from(["email", "email", "sms", "push"]))
+        kind = draw(st.sampled_from(["complaint", "complaint", "hard_bounce", "uploaded"]))
+        own = not rarely(draw, 3)
         found.append((channel, f" {GOOD[channel].upper()} " if own else "other@example.com", kind))
         if own:
             known.suppressed.setdefault(channel, []).append(kind)
