@@ -88,7 +88,7 @@ oracle: setup ## feed, membership, preview, diff, explain and backfill against t
 	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) $(ORACLE_TESTS)
 
 oracle-delivery: setup ## decisions of the policy and rivals for slots against the brute-force oracle, 20,000 generated stories
-	@STARLING_ORACLE_DELIVERY_CASES=$(ORACLE_DELIVERY_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist load --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) tests/property/policy
+	@STARLING_ORACLE_DELIVERY_CASES=$(ORACLE_DELIVERY_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist worksteal --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) tests/property/policy
 
 extremes: setup ## every operator, measure and window with every extreme operand and value: hours; EXTREMES_EVERY=7 tries each seventh combination
 	@STARLING_EXTREMES_EVERY=$(EXTREMES_EVERY) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist load --timeout 0 -o faulthandler_timeout=0 tests/property/segments/test_segments_extremes.py

@@ -43,8 +43,13 @@ class Progress(NamedTuple):
 
 
 def waiting_message(message: Message, policy: Policy) -> Waiting:
-    """Return a new message with the instant of its first evaluation: due, plus `priority_hold` unless it is transactional."""
-    return Waiting(message, message.due_at + (0 if message.rules.transactional else policy.priority_hold_ms))
+    """Return a new message with the instant of its first evaluation.
+
+    The instant is the due one, for a transactional message; of any other it is `priority_hold` later, but not after the expiry.
+    """
+    if message.rules.transactional:
+        return Waiting(message, message.due_at)
+    return Waiting(message, min(message.due_at + policy.priority_hold_ms, message.expires_at))
 
 
 def decision_order(one: Waiting) -> _Order:

@@ -197,7 +197,7 @@ class Queue:
 
     def add(self, message: Planned) -> None:
         held = 0 if message.campaign.get("purpose") == TRANSACTIONAL else self.hold
-        self.waiting.append((message.due + held, False, message))
+        self.waiting.append((min(message.due + held, message.expires), False, message))
 
     def wake(self, now: int) -> None:
         self.waiting = [(min(at, now) if deferred else at, deferred, one) for at, deferred, one in self.waiting]

@@ -111,7 +111,7 @@ def policies(draw: st.DrawFn, grid_minutes: int, zone: str, base: int, user: str
         policy["caps"] = caps
     policy["consent"] = {channel: draw(st.sampled_from(["opt_out"] * 5 + ["opt_in"])) for channel in CHANNELS}
     optional(draw, policy, "control_group", shares("control", user).map(lambda share: {"percent": share}))
-    optional(draw, policy, "priority_hold", st.just(f"{grid_minutes}m"))
+    optional(draw, policy, "priority_hold", st.sampled_from([1, 4]).map(lambda n: f"{n * grid_minutes}m"))
     return policy
 
 

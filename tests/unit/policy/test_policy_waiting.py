@@ -75,6 +75,11 @@ def test_without_a_hold_an_earlier_message_takes_the_slot_and_with_it_the_rivals
     assert waiting_message(rival("receipt", purpose="transactional"), held).at == NOW
 
 
+def test_a_hold_ends_at_the_expiry_and_expires_no_message() -> None:
+    held = policy(priority_hold="1d")
+    assert keys(run(rival("short", expires_after="1h"), until=NOW + DAY_MS, rules=held)) == [("short", NOW + HOUR_MS)]
+
+
 def test_nothing_is_decided_before_its_instant() -> None:
     progress = run(rival("a"), until=NOW - 1)
     assert (progress.decided, len(progress.waiting)) == ((), 1)
