@@ -33,7 +33,7 @@ from starling_policy import (
 from tests.property.policy.oracle import Oracle, Planned, Queue, Sent
 from tests.property.policy.stories import Story, stories
 
-CASES = int(os.environ.get("STARLING_ORACLE_DELIVERY_CASES", "150"))
+CASES = int(os.environ.get("STARLING_ORACLE_DELIVERY_CASES", "300"))
 GENERATED = settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
 CHANGES_CHECKED = 4
 
