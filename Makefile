@@ -11,6 +11,8 @@ SOURCES := libs services spark apps tests benchmarks tools
 # Generated histories of each of the six tests of the oracle (the seventh, of the backfill: half of them); a seed repeats a run.
 ORACLE_CASES ?= 8000
 ORACLE_SEED ?= random
+# Generated stories of each of the two tests of the oracle of the policy.
+ORACLE_DELIVERY_CASES ?= 10000
 # Generated requests for each operation of the API, and the seconds of the attack on every door; a seed repeats a run.
 FUZZ_EXAMPLES ?= 120
 FUZZ_SEED ?= 1
@@ -19,7 +21,7 @@ FUZZ_SECONDS ?= 1200
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py preview.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference capacity proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander fuzz-short chart-schema dashboards helm clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference capacity proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander fuzz-short chart-schema dashboards helm oracle-delivery clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -88,6 +90,9 @@ faults-spark: setup ## kill -9 of the driver of every streaming job of Spark, 20
 
 oracle: setup ## feed, membership, preview, diff, explain and backfill against the brute-force oracle, 52,000 generated histories
 	@STARLING_ORACLE_CASES=$(ORACLE_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) $(ORACLE_TESTS)
+
+oracle-delivery: setup ## decisions of the policy and rivals for slots against the brute-force oracle, 20,000 generated stories
+	@STARLING_ORACLE_DELIVERY_CASES=$(ORACLE_DELIVERY_CASES) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist worksteal --timeout 0 -o faulthandler_timeout=0 --hypothesis-seed $(ORACLE_SEED) tests/property/policy
 
 extremes: setup ## every operator, measure and window with every extreme operand and value: hours; EXTREMES_EVERY=7 tries each seventh combination
 	@STARLING_EXTREMES_EVERY=$(EXTREMES_EVERY) $(PYTHON) -m pytest $(PYTEST_ARGS) --dist load --timeout 0 -o faulthandler_timeout=0 tests/property/segments/test_segments_extremes.py

@@ -95,8 +95,8 @@ ALLOWED: Final[Mapping[str, str]] = {
     "models.py:disabled_because": _FIELD,
     "models.py:segment_name": _FIELD,
     "models.py:took_ms": _FIELD,
-    "models.py:next_change_at": _FIELD,
     "models.py:exact": _FIELD,
+    "models.py:verdict": _FIELD,  # vocabulary: verdict: a field of the contract
     "models.py:enter": _FIELD,
     "stages.py:side_by_side": "a field of a result, which is written as JSON",
     "stages.py:executors": "a field of a result, which is written as JSON",

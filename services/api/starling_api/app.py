@@ -20,6 +20,7 @@ from starling_api.http.problems import answer_errors
 from starling_api.http.system import Checks, system_routes
 from starling_api.http.telemetry import Telemetry
 from starling_api.lists.routes import list_router
+from starling_api.policy.routes import policy_router
 from starling_api.preview.routes import preview_router
 from starling_api.reports.routes import report_router
 from starling_api.reports.view_routes import view_router
@@ -86,6 +87,7 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         preview_router,
         export_router,
         backfill_router,
+        policy_router,
         planned_routes(),
     )
 

@@ -26,10 +26,12 @@ POST /v1/webhooks · GET /v1/webhooks · GET /v1/webhooks/{key} · PUT /v1/webho
 POST /v1/campaigns · GET /v1/campaigns · GET /v1/campaigns/{key} · PUT /v1/campaigns/{key} · DELETE /v1/campaigns/{key}
 DELETE /v1/users/{user_id} · GET /v1/users/{user_id}/export
 GET /v1/views/{name} · GET /v1/reports/audience · GET /v1/backfills · POST /v1/backfills/{run}/{action}
-GET /v1/lists · POST /v1/segments:batch
+GET /v1/lists · POST /v1/segments:batch · POST /v1/policy/check
 """
 
 RETURN_RATE = {"key": "r", "measure": {"ratio": {"of": {"event": "Return"}, "to": {"event": "Buy"}}}, "calendar": "last_month"}
+
+POLICY_CHECK = {"user": "ada", "channel": "email", "policy": {"quiet_hours": {"from": "21:00", "to": "08:00"}}, "traits": {}}
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +92,9 @@ def test_responses_match_their_schemas(client: Client, openapi: dict[str, Any]) 
         ("POST", "/v1/segments", "/v1/segments", segment, 422),
         ("GET", "/v1/segments/{key}", "/v1/segments/unknown", None, 404),
         ("GET", "/v1/views/{name}", "/v1/views/nothing", None, 404),
+        ("POST", "/v1/policy/check", "/v1/policy/check", {**POLICY_CHECK, "at": "2100-01-01T00:00:00Z"}, 200),
+        ("POST", "/v1/policy/check", "/v1/policy/check", {"user": "ada", "policy": {}}, 422),
+        ("POST", "/v1/policy/check", "/v1/policy/check", {"user": "ada", "channel": "email"}, 501),
         ("PUT", "/v1/lists/{key}", "/v1/lists/fair-2026", {}, 201),
         ("PUT", "/v1/lists/{key}", "/v1/lists/fair-2026", {}, 200),
     ]

@@ -19,7 +19,7 @@ from tests.unit.api.memory import World
 TOKENS = Tokens("one=marketer:acme,two=admin:acme,three=admin:other")
 SLOW = 0.001
 PLENTY = Rate.of(1e6)
-READS_WITH_A_BODY = {"look_up_memberships", "preview_segment", "diff_segment"}
+READS_WITH_A_BODY = {"look_up_memberships", "preview_segment", "diff_segment", "check_policy"}
 MARKETER = "one"
 ORIGIN = "https://console.example"
 

@@ -147,9 +147,7 @@ def _refused(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, DefinitionRefused)  # noqa: S101 - registered for nothing else
     errors_found = [asdict(fault) for fault in error.errors]
     if error.not_yet:
-        return problem_response(
-            501, "not_yet", f"this part of the segment language is not available yet: {error}", errors=errors_found
-        )
+        return problem_response(501, "not_yet", f"this is not available yet: {error}", errors=errors_found)
     return problem_response(422, "invalid_definition", str(error), errors=errors_found)
 
 

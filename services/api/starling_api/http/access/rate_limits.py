@@ -24,7 +24,7 @@ from starling_common.telemetry.metrics import Metrics
 _MOST_SENDERS: Final = 10_000
 """Most buckets of each kind; the addresses of a flood have no other bound."""
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_READING_POST: Final = re.compile(r"/v1/(?:memberships/lookup|segments/preview|segments/[^/]+/diff)")
+_READING_POST: Final = re.compile(r"/v1/(?:memberships/lookup|policy/check|segments/preview|segments/[^/]+/diff)")
 """These operations have a body and change nothing: the role viewer may call them."""
 
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from starling_api.definitions.kinds import READ_ONLY
 from starling_api.lists.uploads import MAX_IDS
+from starling_api.policy.schema import policy_schemas
 from starling_common.cassandra.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 from starling_segments import json_schema
 from starling_segments.parse.document import KEY_PATTERN, MAX_NAME_CHARACTERS
@@ -82,6 +83,7 @@ def body_schemas() -> dict[str, Schema]:
         "WebhookUpdate": _body("A changed webhook", _WEBHOOK | read_only(), ["url"]),
         "ListUpdate": _body("A new or a changed list", _LIST | read_only(), []),
         "LookupRequest": _body("The users, and the segments, of a look-up", _LOOKUP, ["users"]),
+        **policy_schemas(),
         "UserIds": _body("User ids", {"users": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_IDS}}, ["users"]),
     }
     return {name: _with_components(schema, names) for name, schema in found.items()}

@@ -28,6 +28,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "backfills": "Spark jobs that gather the history of new segments",
     "views": "Materialised views",
     "reports": "Reports that Spark computes",
+    "policy": "Whether, when and why a message to a user would be sent",
     "campaigns": "Messages on entry and exit; not available yet",
 }
 _HEADERS: Final[Mapping[str, Document]] = {

@@ -52,6 +52,17 @@ _RUN: Final[Document] = {
     "records_done": 400_000, "records_total": 1_000_000, "records_refused": 0, "started_at": _INSTANT, "estimated_end": _INSTANT,
     "message": None,
 }  # fmt: skip
+_DECISION: Final[Document] = {
+    "verdict": "defer",  # vocabulary: verdict: a field of the contract
+    "until": "2026-03-02T08:00:00.000Z", "reason": "capped", "reasons": ["capped"], "variant": None,
+    "next_change_at": "2026-03-02T08:00:00.000Z", "at": _INSTANT, "as_of": _INSTANT,
+    "checks": [
+        {
+            "check": "caps", "outcome": "failed", "reason": "capped", "next_change_at": "2026-03-02T08:00:00.000Z",
+            "observed": {"caps": [{"cap": 0, "limit": 1, "count": 1, "slot_at": "2026-03-02T08:00:00.000Z"}]},
+        },
+    ],
+}  # fmt: skip
 
 
 def _page(*items: Document, **more: Any) -> Document:
@@ -145,6 +156,14 @@ EXAMPLES: Final[dict[str, Example]] = {
             {"segment": "repeat-buyers", "day": "2026-03-01", "size": 2, "entries": 3, "exits": 1},
             report="audience", show="days", timezone="UTC", records_missing=0, records_unreadable=0,
         ),
+    ),
+    "check_policy": Example(
+        {
+            "user": "ada", "channel": "email", "at": _INSTANT, "policy": {"caps": [{"limit": 1, "per": "1d"}]},
+            "traits": {"email": "ada@example.com", "consent": {"email": True}},
+            "messages": [{"at": "2026-03-01T08:00:00.000Z", "channel": "email", "campaign": "welcome"}],
+        },
+        _DECISION,
     ),
     "list_backfills": Example(None, {"items": [_RUN]}),
     "control_backfill": Example(None, {**_RUN, "asked": "paused"}),

@@ -1,0 +1,117 @@
+"""Pure core: the person and the message of a decision, and the person's history."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from starling_policy.bounds import MAX_CANCELLATIONS, MAX_CONSENT_CHANGES, MAX_DEVICES, MAX_MESSAGES, MAX_SUPPRESSIONS
+from starling_policy.campaign import MessageRules
+
+HARD_BOUNCE: Final = "hard_bounce"
+COMPLAINT: Final = "complaint"
+UPLOADED: Final = "uploaded"
+SUPPRESSION_KINDS: Final = (HARD_BOUNCE, COMPLAINT, UPLOADED)
+
+
+class PastMessage(NamedTuple):
+    """A message that was requested or held out, once however many devices it had. `at`: that instant, epoch ms.
+
+    `slot_returned`: its outcome (failed, suppressed or bounced) gives the slots of caps back.
+    """
+
+    at: int
+    channel: str
+    purpose: str
+    campaign: str | None = None
+    dedupe_key: str | None = None
+    held_out: bool = False
+    slot_returned: bool = False
+
+
+class ConsentChange(NamedTuple):
+    """An explicit change of consent. `purpose` None: every purpose of the channel. `at`: epoch ms."""
+
+    channel: str
+    purpose: str | None
+    granted: bool
+    at: int
+
+
+class Suppression(NamedTuple):
+    """A suppressed address. `digest`: `address_digest` of it; `kind`: one of `SUPPRESSION_KINDS`."""
+
+    channel: str
+    digest: str
+    kind: str
+
+
+class History:
+    """The past messages of a person, at most `MAX_MESSAGES`. Raises: ValueError for more."""
+
+    __slots__ = ("_messages",)
+
+    def __init__(self, messages: Iterable[PastMessage] = ()) -> None:
+        self._messages = tuple(sorted(messages, key=lambda message: message.at))
+        _at_most(MAX_MESSAGES, "past messages", self._messages)
+
+    def newest_first(self) -> Iterator[PastMessage]:
+        """Return an iterator over the messages, the newest first."""
+        return reversed(self._messages)
+
+    def with_message(self, message: PastMessage) -> "History":
+        """Return the history with one more message. A full history loses its oldest message."""
+        return History((*self._messages[-(MAX_MESSAGES - 1) :], message))
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """The person that a message is for. `devices`: channel -> addresses. Raises: ValueError for more than the bounds allow."""
+
+    user_id: str
+    traits: Mapping[str, Any] = field(default_factory=dict)
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    consent_changes: tuple[ConsentChange, ...] = ()
+    suppressions: tuple[Suppression, ...] = ()
+    history: History = field(default_factory=History)
+
+    def __post_init__(self) -> None:
+        _at_most(MAX_CONSENT_CHANGES, "changes of consent", self.consent_changes)
+        _at_most(MAX_SUPPRESSIONS, "suppressions", self.suppressions)
+        for channel, addresses in self.devices.items():
+            _at_most(MAX_DEVICES, f"devices of {channel}", addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message to decide about. `due_at`: epoch ms. `instance`: the trigger's; two messages of a campaign differ in it.
+
+    `exits`, `cancel_events`: the instants of exits and of events that cancel the message after `triggered_at`, epoch ms. None of
+    them counts without `triggered_at`. Raises: ValueError for more than the bounds allow.
+    """
+
+    rules: MessageRules
+    due_at: int
+    instance: str = ""
+    triggered_at: int | None = None
+    exits: tuple[int, ...] = ()
+    cancel_events: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        _at_most(MAX_CANCELLATIONS, "exits", self.exits)
+        _at_most(MAX_CANCELLATIONS, "cancelling events", self.cancel_events)
+
+    @property
+    def expires_at(self) -> int:
+        """Return the last instant at which the message may be requested, epoch ms."""
+        return self.due_at + self.rules.expires_after_ms
+
+
+def address_digest(address: str) -> str:
+    """Return the digest under which an address is suppressed: SHA-256 of the trimmed, lower-cased text, in hexadecimal."""
+    return hashlib.sha256(address.strip().lower().encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _at_most(most: int, what: str, values: tuple[object, ...]) -> None:
+    if len(values) > most:
+        raise ValueError(f"there are {len(values)} {what}: at most {most}")

@@ -1,0 +1,1 @@
+"""The check of the policy for one message to one user."""

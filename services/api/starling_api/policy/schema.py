@@ -1,0 +1,158 @@
+"""Pure core: the JSON Schemas of the body of a policy check, generated from the bounds of the policy."""
+
+from typing import Any, Final
+
+from starling_api.policy.request import HELD_OUT, MAX_ADDRESS_CHARACTERS, REQUESTED
+from starling_policy import SUPPRESSION_KINDS
+from starling_policy.bounds import (
+    MAX_CAP_LIMIT,
+    MAX_CAPS,
+    MAX_CONSENT_CHANGES,
+    MAX_DEDUPE_KEY_CHARACTERS,
+    MAX_DEVICES,
+    MAX_MESSAGES,
+    MAX_NAMES,
+    MAX_PRIORITY,
+    MAX_SUPPRESSIONS,
+    MAX_VARIANTS,
+)
+from starling_policy.campaign import MODES, OTHER_FIELDS_OF_CAMPAIGN
+from starling_policy.document import OPT_IN, OPT_OUT, TIME_PATTERN
+from starling_segments.language.durations import DURATION_PATTERN
+from starling_segments.parse.document import KEY_PATTERN
+
+Schema = dict[str, Any]
+
+_KEY: Final[Schema] = {"type": "string", "pattern": KEY_PATTERN}
+_DURATION: Final[Schema] = {"type": "string", "pattern": DURATION_PATTERN}
+_INSTANT: Final[Schema] = {"type": "string", "format": "date-time"}
+_PERCENT: Final[Schema] = {"type": "number", "minimum": 0, "maximum": 100, "description": "At most two decimals"}
+_PRIORITY: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": MAX_PRIORITY}
+_KEYS: Final[Schema] = {"type": "array", "items": _KEY, "minItems": 1, "maxItems": MAX_NAMES}
+_DEDUPE_KEY: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_DEDUPE_KEY_CHARACTERS}
+_COMPONENTS: Final = "#/components/schemas/"
+
+
+def policy_schemas() -> dict[str, Schema]:
+    """Return the components of the body of a policy check, by name."""
+    return {
+        "PolicyDocument": _object(
+            "The policy of a workspace",
+            {
+                "timezone": {"type": "string", "description": "IANA name; default: the time zone of the workspace"},
+                "quiet_hours": _of({name: {"type": "string", "pattern": TIME_PATTERN} for name in ("from", "to")}, "from", "to"),
+                "caps": _array(
+                    _of(
+                        {
+                            "limit": {"type": "integer", "minimum": 0, "maximum": MAX_CAP_LIMIT},
+                            "per": _DURATION,
+                            "channels": _KEYS,
+                            "purposes": _KEYS,
+                        },
+                        "limit",
+                        "per",
+                    ),
+                    MAX_CAPS,
+                ),
+                "consent": {
+                    "type": "object",
+                    "propertyNames": {"pattern": KEY_PATTERN},
+                    "additionalProperties": {"enum": [OPT_IN, OPT_OUT]},
+                    "maxProperties": MAX_NAMES,
+                },
+                "control_group": _of({"percent": _PERCENT}, "percent"),
+                "priority_hold": _DURATION,
+            },
+        ),
+        "CampaignRules": _object(
+            "The fields of a campaign that the policy reads. The other fields are accepted and have no effect.",
+            {
+                "key": _KEY,
+                "channel": _KEY,
+                "purpose": _KEY,
+                "priority": _PRIORITY,
+                "expires_after": _DURATION,
+                "quiet": {"enum": [*MODES]},
+                "caps": {"enum": [*MODES]},
+                "reentry": {"anyOf": [{"enum": ["always", "once"]}, _of({"after": _DURATION}, "after")]},
+                "dedupe_key": _DEDUPE_KEY,
+                "holdout": _of({"percent": _PERCENT}, "percent"),
+                "variants": _array(
+                    _of({"key": _KEY, "weight": _PERCENT, "content": {}, "locales": {}}, "key", "weight"), MAX_VARIANTS
+                ),
+                **{name: {} for name in sorted(OTHER_FIELDS_OF_CAMPAIGN)},
+            },
+            "key",
+            "channel",
+        ),
+        "PolicyCheck": _object(
+            "A message to a user, with either `campaign` or `channel`, and what is known of the user",
+            {
+                "user": {"type": "string", "minLength": 1, "maxLength": 512},
+                "campaign": {"$ref": f"{_COMPONENTS}CampaignRules"},
+                "channel": _KEY,
+                "purpose": {**_KEY, "description": "Default: marketing"},
+                "priority": _PRIORITY,
+                "at": {**_INSTANT, "description": "Due instant, not before `as_of`; default: `as_of`"},
+                "policy": {"$ref": f"{_COMPONENTS}PolicyDocument"},
+                "traits": {"type": "object", "description": "Default: the traits of the profile"},
+                "devices": {
+                    "type": "object",
+                    "additionalProperties": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_DEVICES},
+                    "maxProperties": MAX_NAMES,
+                    "description": "Channel -> devices",
+                },
+                "consent": _array(
+                    _of(
+                        {"channel": _KEY, "purpose": _KEY, "granted": {"type": "boolean"}, "at": _INSTANT},
+                        "channel",
+                        "granted",
+                        "at",
+                    ),
+                    MAX_CONSENT_CHANGES,
+                ),
+                "suppressions": _array(
+                    _of(
+                        {
+                            "channel": _KEY,
+                            "address": {"type": "string", "minLength": 1, "maxLength": MAX_ADDRESS_CHARACTERS},
+                            "reason": {"enum": [*SUPPRESSION_KINDS]},
+                        },
+                        "channel",
+                        "address",
+                    ),
+                    MAX_SUPPRESSIONS,
+                ),
+                "messages": _array(
+                    _of(
+                        {
+                            "at": _INSTANT,
+                            "channel": _KEY,
+                            "purpose": _KEY,
+                            "campaign": _KEY,
+                            "dedupe_key": _DEDUPE_KEY,
+                            "status": {"enum": [REQUESTED, HELD_OUT]},
+                            "slot_returned": {"type": "boolean", "description": "The message failed, was suppressed or bounced"},
+                        },
+                        "at",
+                        "channel",
+                    ),
+                    MAX_MESSAGES,
+                ),
+            },
+            "user",
+            "policy",
+        ),
+    }
+
+
+def _of(properties: dict[str, Schema], *required: str) -> Schema:
+    return {"type": "object", "properties": properties, "required": [*required], "additionalProperties": False}
+
+
+def _object(description: str, properties: dict[str, Schema], *required: str) -> Schema:
+    return {"description": description, **_of(properties, *required)}
+
+
+def _array(items: Schema, most: int) -> Schema:
+    return {"type": "array", "items": items, "maxItems": most}
