@@ -38,7 +38,7 @@ MODULES = {
         "fold/arrivals", "fold/batches", "fold/beyond", "fold/merge", "fold/pending_view", "fold/read_ahead",
         "fold/task", "fold/task_fold", "fold/unit_of_work",
     ),
-    "libs/items/starling_items": ("enrich", "events", "pipeline"),
+    "libs/items/starling_items": ("enrich", "events"),
     "libs/rules/starling_rules": ("events", "inputs"),
     "services/normalizer/starling_normalizer": ("agents",),
     "services/segmenter/starling_segmenter": (
@@ -48,7 +48,9 @@ MODULES = {
         "handlers/delivery", "handlers/handler", "handlers/lists", "handlers/profile",
     ),
 }  # fmt: skip
-"""Package -> modules of the hot path. mypyc cannot compile msgspec structs, exceptions and enumerations."""
+"""Package -> modules of the hot path. mypyc cannot compile msgspec structs, exceptions and enumerations. Its dataclasses cannot be
+pickled, as Spark does with those of `starling_items.pipeline`.
+"""
 
 _BUILD = """
 from mypyc.build import mypycify
