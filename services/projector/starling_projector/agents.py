@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Message
 
-from starling_common.cassandra.sessions import DatabaseUnavailable, StatementRefused
+from starling_common.cassandra.sessions import ConnectionsLost, DatabaseUnavailable, StatementRefused
 from starling_common.failures import is_of_installation, poison, stack_digest
 from starling_common.headers import headers_of
 from starling_common.kafka.clients import BrokerUnavailable
@@ -79,6 +79,8 @@ class Projector:
         self._tallies: dict[TallyKey, Tally] = {}
         self._topics = Topics({}, 0)
         self._store_problem: str | None = None
+        self._lost_connections = False
+        """Whether the database may have lost rows that it had acknowledged."""
         self._turns = Turns("the loop of batches", _MOST_TURN_SECONDS)
         self._rows_total = parts.metrics.counter("starling_projector_rows_total")
         self._batch_seconds = parts.metrics.histogram("starling_projector_batch_seconds")
@@ -129,10 +131,20 @@ class Projector:
             started = time.monotonic()
             self._project(polled.messages)
             self._batch_seconds.observe(time.monotonic() - started)
+        if self._lost_connections:
+            self._rewind()
+            return
         self._commit()
         if self._pending:
             self._with_retries(self._write_progress)
             self._commit()
+
+    def _rewind(self) -> None:
+        """Write the records since the last commit again. Writes are safe to repeat."""
+        self._with_retries(self._source.rewind)
+        self._lost_connections = False
+        self._pending, self._tallies = {}, {}
+        log(__name__).warning("rewound_after_lost_connections")
 
     def _project(self, messages: list[Message]) -> None:
         """Write a batch. If it fails twice for another reason than the installation, its failing records become dead letters."""
@@ -223,6 +235,7 @@ class Projector:
         if not isinstance(error, _TRANSIENT_ERRORS):
             return False
         self._store_problem = str(error)
+        self._lost_connections |= isinstance(error, ConnectionsLost)
         return not self._stopping.is_set()
 
     def _problem_of_database(self) -> str | None:

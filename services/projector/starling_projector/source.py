@@ -1,11 +1,12 @@
 """Adapter: reads the topics in batches and commits offsets, including the control records of transactions at the end."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from starling_common.failures import InstallationFailure
 from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets, topic_ids
@@ -27,6 +28,11 @@ _BUSY_RECORDS = 50
 
 _SESSION_TIMEOUT_MS = 10_000
 """Delay after a crash before the group reassigns the partitions; a restart of the process takes about as long."""
+
+DURABLE_SECONDS = 0.25
+"""The time from a write to the commit of its record. A database with a single copy that is killed loses what it acknowledged in the
+last 0.1 s, the distance between two marks of its commit log; the records of these writes must be read again.
+"""
 
 
 class ClientFailed(InstallationFailure):
@@ -61,6 +67,8 @@ class Source:
         self._unanswered_since: float | None = None
         self._topics = list(topics)
         self._positions: dict[Partition, int] = {}
+        self._written: deque[tuple[float, Mapping[Partition, int]]] = deque()
+        """When the records before these positions were written, oldest first."""
         self._committed: dict[Partition, int] = {}
         self._reassigned = False
         self._starvation = Starvation(self._config, client_failure_seconds)
@@ -118,11 +126,32 @@ class Source:
         return polled
 
     def commit(self, limits: Mapping[Partition, int]) -> None:
-        """Commit the positions of all polled records, but at most `limits` (partition -> offset).
+        """Commit the positions of all polled records `DURABLE_SECONDS` after this call, but at most `limits` (partition -> offset).
 
         The next commit includes a failed one. Repeated records have no effect.
         """
-        wanted = {part: min(offset, limits.get(part, offset)) for part, offset in self._positions.items()}
+        now = time.monotonic()
+        self._written.append((now, {part: min(offset, limits.get(part, offset)) for part, offset in self._positions.items()}))
+        while len(self._written) > 1 and self._written[1][0] <= now - DURABLE_SECONDS:
+            self._written.popleft()
+        written_at, positions = self._written[0]
+        if written_at <= now - DURABLE_SECONDS:
+            self._commit(positions)
+
+    def rewind(self) -> None:
+        """Read again from the committed positions on. Raises: BrokerUnavailable."""
+        try:
+            parts = committed(self._consumer, self._consumer.assignment(), _TIMEOUT_SECONDS)
+            for part in parts:
+                if part.offset < 0:
+                    part.offset = OFFSET_BEGINNING
+                self._consumer.seek(part)
+        except KafkaException as cause:
+            raise BrokerUnavailable(str(cause)) from cause
+        self._positions.clear()
+        self._written.clear()
+
+    def _commit(self, wanted: Mapping[Partition, int]) -> None:
         moved = {part: offset for part, offset in wanted.items() if offset > self._committed.get(part, -1)}
         if not moved:
             return
@@ -157,7 +186,11 @@ class Source:
         return self.client_failure or self._starvation.problem
 
     def close(self) -> None:
-        """Leave the group. The next consumer of a partition reads its uncommitted records again."""
+        """Commit what was written, and leave the group. The next consumer of a partition reads its uncommitted records again."""
+        if self._written:
+            written_at, positions = self._written[-1]
+            time.sleep(max(0.0, written_at + DURABLE_SECONDS - time.monotonic()))
+            self._commit(positions)
         self._consumer.close()
         self._uncommitted.close()
 
@@ -216,5 +249,6 @@ class Source:
 
     def _forget(self, _consumer: Consumer, _parts: list[TopicPartition]) -> None:
         self._positions.clear()
+        self._written.clear()
         self._committed.clear()
         self._reassigned = True

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from starling_common.cassandra.database import Database
-from starling_common.cassandra.read_models import MEMBER_BUCKETS, user_partition
+from starling_common.cassandra.read_models import user_partition
 from starling_common.cassandra.sessions import create_tables, open_session
 from starling_common.kafka.clients import consumer_config, offsets, producer_config
 from starling_common.kafka.topics import LIST_DEFINITIONS, MEMBERSHIP, PROGRESS, load_catalogue
@@ -23,9 +23,8 @@ from tests.conftest import Stack
 from tests.integration.projector.conftest import Start
 from tests.integration.projector.feed import Log
 from tests.integration.projector.gate import Gate
+from tests.integration.projector.members import COUNTS, members, totals
 
-MEMBERS = "SELECT user_id, sequence FROM {ks}.segment_members WHERE workspace = ? AND segment_key = ? AND bucket = ?"
-COUNTS = "SELECT source_partition, entered, exited, counted_offset FROM {ks}.segment_counts WHERE workspace = ? AND segment_key = ?"
 DAYS = "SELECT day, entered, exited FROM {ks}.segment_days WHERE workspace = ? AND segment_key = ?"
 DEFINITIONS = "SELECT * FROM {ks}.definitions WHERE workspace = ? AND kind = 'segment'"
 VERSIONS = "SELECT * FROM {ks}.definition_versions WHERE workspace = ? AND kind = 'segment' AND key = 'vip'"
@@ -52,16 +51,6 @@ PARTITIONS = load_catalogue().profile_partitions
 def ada(log: Log) -> tuple[object, ...]:
     """The key of the user's rows."""
     return (*user_partition(log.workspace, "ada", PARTITIONS), "ada")
-
-
-def members(tables: Database, log: Log, segment: str) -> dict[str, int]:
-    each = [(log.workspace, segment, bucket) for bucket in range(MEMBER_BUCKETS)]
-    return {row["user_id"]: row["sequence"] for rows in tables.read_each(MEMBERS, each) for row in rows}
-
-
-def totals(tables: Database, log: Log, segment: str) -> tuple[int, int]:
-    rows = tables.read(COUNTS, (log.workspace, segment))
-    return sum(row["entered"] for row in rows), sum(row["exited"] for row in rows)
 
 
 def by_day(tables: Database, log: Log, segment: str) -> dict[int, tuple[int, int]]:

@@ -26,6 +26,9 @@ class Client:
     def __init__(self, answered: bool) -> None:
         self.answered = answered
         self.closed = False
+        self.messages: list[Message] = []
+        self.commits: list[dict[int, int]] = []
+        self.sought: list[tuple[int, int]] = []
 
     def subscribe(self, *_: Any, **__: Any) -> None:
         pass
@@ -35,6 +38,21 @@ class Client:
 
     def offsets_for_times(self, wanted: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         return self._answer(wanted, 9)
+
+    def poll(self, _wait_seconds: float) -> Message | None:
+        return self.messages.pop(0) if self.messages else None
+
+    def consume(self, _most: int, _wait_seconds: float) -> list[Message]:
+        return []
+
+    def commit(self, offsets: list[TopicPartition], **_: Any) -> None:
+        self.commits.append({place.partition: place.offset for place in offsets})
+
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition("segments.membership", number) for number in range(2)]
+
+    def seek(self, place: TopicPartition) -> None:
+        self.sought.append((place.partition, place.offset))
 
     def close(self) -> None:
         self.closed = True
@@ -54,12 +72,16 @@ class World:
         self.answers_new = True
         monkeypatch.setattr(source, "Consumer", self._open)
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "sleep", self._sleep)
         self.source = Source("broker:1", "group", ["segments.membership"], LIMIT_SECONDS)
         self.source.start()
 
     def fail(self) -> None:
         for client in self.opened[:2]:
             client.answered = False
+
+    def _sleep(self, seconds: float) -> None:
+        self.now += seconds
 
     def _open(self, _config: dict[str, Any]) -> Client:
         self.opened.append(Client(self.answers_new))
@@ -156,3 +178,39 @@ def test_an_offset_that_goes_back_ends_the_process_because_the_topic_is_another_
     assert source._is_record(cast("Message", _At(9)))
     with pytest.raises(TopicCreatedAgain, match=r"segments.membership 0: offset 2 follows 10"):
         source._is_record(cast("Message", _At(2)))
+
+
+def test_positions_are_committed_once_the_database_has_had_the_time_to_keep_the_rows(world: World) -> None:
+    client = world.opened[0]
+    client.messages = [cast("Message", _At(7))]
+    world.source.poll(0.0, 1)
+    world.source.commit({})
+    world.now += source.DURABLE_SECONDS / 2
+    world.source.commit({})
+    assert client.commits == []
+    world.now += source.DURABLE_SECONDS / 2
+    world.source.commit({})
+    assert client.commits == [{0: 8}]
+
+
+def test_a_closed_source_has_committed_what_was_written_and_nothing_else(world: World) -> None:
+    client = world.opened[0]
+    client.messages = [cast("Message", _At(7)), cast("Message", _At(8))]
+    world.source.poll(0.0, 1)
+    world.source.commit({})
+    world.source.poll(0.0, 1)
+    world.source.close()
+    assert (client.commits, world.now) == ([{0: 8}], source.DURABLE_SECONDS)
+
+
+def test_a_rewound_source_reads_again_from_the_committed_positions(world: World) -> None:
+    client = world.opened[0]
+    client.messages = [cast("Message", _At(7)), cast("Message", _At(5))]
+    world.source.poll(0.0, 1)
+    world.source.commit({})
+    world.source.rewind()
+    assert client.sought == [(0, 5), (1, 5)]
+    world.source.poll(0.0, 1)  # no sign of a topic that was created again
+    world.now += 2 * source.DURABLE_SECONDS
+    world.source.commit({})
+    assert client.commits == []

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Message
 from prometheus_client import CollectorRegistry
 
-from starling_common.cassandra.sessions import DatabaseUnavailable, StatementRefused
+from starling_common.cassandra.sessions import ConnectionsLost, DatabaseUnavailable, StatementRefused
 from starling_common.kafka.topics import load_catalogue
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import DecodeError, Record
@@ -65,6 +65,7 @@ class World:
         self.journal: list[str] = []
         self.messages = [cast("Message", message) for message in messages]
         self.away = list(away)
+        self.outage: type[DatabaseUnavailable] = DatabaseUnavailable
         self.stop_at = stop_at
         self.was_away = ""
         self.client_failed = False
@@ -94,7 +95,7 @@ class World:
         if what in self.away:
             self.away.remove(what)
             self.was_away = what
-            raise DatabaseUnavailable(f"{what} does not answer")
+            raise self.outage(f"{what} does not answer")
         self.journal.append(what)
 
     def start(self) -> None:
@@ -129,6 +130,9 @@ class World:
         self.happens(f"committed{sorted(limits.values()) or ''}")
         self.problems.append(self.projector.problems()["stores"])
         self.stop_if("commit")
+
+    def rewind(self) -> None:
+        self.happens("rewound")
 
     def committed(self, _topic: str, numbers: Sequence[int]) -> dict[int, int]:
         return dict.fromkeys(numbers, 0)
@@ -185,6 +189,15 @@ def test_what_is_away_is_waited_for_and_nothing_is_counted_twice(away: str) -> N
     world.projector.run()
     assert world.journal == ["rows 2", "counts [1, 1]", "buried 0", "committed", "closed"]
     assert world.problems == [f"{away} does not answer", None]
+
+
+@pytest.mark.parametrize("away", ["rows 2", "counts [1, 1]"])
+def test_after_lost_connections_the_records_since_the_last_commit_are_written_again(away: str) -> None:
+    world = World([Read("segments.membership", 0, b"!")], away=[away])
+    world.outage = ConnectionsLost
+    world.projector.run()
+    written = ["rows 2", "counts [1, 1]", "buried 0"]
+    assert world.journal == [*written, "rewound", *written, "committed", "closed"]
 
 
 def test_asked_to_stop_while_a_store_is_away_it_leaves_without_committing() -> None:

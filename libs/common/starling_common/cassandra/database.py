@@ -13,7 +13,7 @@ from cassandra.protocol import ErrorMessage
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, Statement
 
 from starling_common.cassandra.encoding import row_encoder
-from starling_common.cassandra.sessions import DatabaseFailed, DatabaseUnavailable, StatementRefused, open_session
+from starling_common.cassandra.sessions import ConnectionsLost, DatabaseFailed, DatabaseUnavailable, StatementRefused, open_session
 from starling_common.settings import Cassandra
 
 Row: TypeAlias = dict[str, Any]
@@ -188,7 +188,9 @@ def _release(future: ResponseFuture) -> None:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except (NoHostAvailable, OperationTimedOut, RequestExecutionException, ConnectionException) as cause:
+    except (NoHostAvailable, ConnectionException) as cause:
+        raise ConnectionsLost(f"Cassandra does not respond: {cause}") from cause
+    except (OperationTimedOut, RequestExecutionException) as cause:
         raise DatabaseUnavailable(f"Cassandra does not respond: {cause}") from cause
     except InvalidRequest as cause:
         if _FULL_DISK in str(cause):

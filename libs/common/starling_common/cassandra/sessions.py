@@ -20,6 +20,10 @@ class DatabaseUnavailable(InstallationFailure):
     """Cassandra did not respond. The same call can succeed later."""
 
 
+class ConnectionsLost(DatabaseUnavailable):
+    """No node has a connection. A node that was killed may have lost writes that it acknowledged just before."""
+
+
 class StatementRefused(DatabaseUnavailable):
     """Cassandra refuses the statement as invalid: a table or a column is missing, or its values do not fit, such as a long key.
 
