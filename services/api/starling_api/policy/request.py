@@ -31,7 +31,7 @@ from starling_policy.bounds import (
     MAX_SUPPRESSIONS,
 )
 from starling_policy.campaign import DEFAULT_PRIORITY
-from starling_policy.fields import read_key, read_whole
+from starling_policy.fields import read_choice, read_key, read_whole
 from starling_segments import NOT_YET, DefinitionRefused, FieldError, Known
 from starling_segments.language.validation import Location, Validation, finish, refuse_unknown_fields
 from starling_segments.parse.groups import read_object
@@ -208,7 +208,7 @@ def _read_suppression(fields: Fields, location: Location) -> Suppression:
     if not isinstance(address, str) or not 0 < len(address) <= MAX_ADDRESS_CHARACTERS:
         location.at("address").refuse("wrong_type", "the value is not an address", expected)
         address = ""
-    reason = _read_one_of(fields, "reason", location, SUPPRESSION_KINDS)
+    reason = read_choice(fields, "reason", location, SUPPRESSION_KINDS)
     return Suppression(read_key(fields, "channel", location), address_digest(address), reason)
 
 
@@ -225,7 +225,7 @@ def _read_message(fields: Fields, location: Location) -> PastMessage:
         purpose=read_key(fields, "purpose", location, MARKETING),
         campaign=None if fields.get("campaign") is None else read_key(fields, "campaign", location),
         dedupe_key=dedupe_key,
-        held_out=_read_one_of(fields, "status", location, (REQUESTED, HELD_OUT)) == HELD_OUT,
+        held_out=read_choice(fields, "status", location, (REQUESTED, HELD_OUT)) == HELD_OUT,
         slot_returned=bool(_read_flag(fields, "slot_returned", location)),
     )
 
@@ -236,14 +236,3 @@ def _read_flag(fields: Fields, name: str, location: Location) -> bool | None:
         return value
     location.at(name).refuse("wrong_type", "the value is not true or false", "true or false")
     return False
-
-
-def _read_one_of(fields: Fields, name: str, location: Location, choices: tuple[str, ...]) -> str:
-    """Read one of the texts; the first one is the default."""
-    value = fields.get(name)
-    if value is None:
-        return choices[0]
-    if not isinstance(value, str) or value not in choices:
-        location.at(name).refuse("wrong_type", "the value is not one of the choices", "one of " + ", ".join(choices))
-        return choices[0]
-    return value
