@@ -1,7 +1,7 @@
 """Adapter: definitions, claims and stored responses in Cassandra. Every method may raise DatabaseUnavailable."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -160,10 +160,16 @@ def stored_document(text: str) -> dict[str, Any] | None:
         return None
 
 
+def _belongs(document: Mapping[str, Any], key: str) -> bool:
+    """Return whether the document belongs to the key and its labels can be searched. A foreign producer can write others."""
+    labels = isinstance(document.get("name", ""), str) and isinstance(document.get("tags"), list | None)
+    return labels and document.get("key") == key
+
+
 def _definition(row: Row) -> Definition | None:
     # The cells have separate timestamps: after a crash of the projector a row may have only its creation time.
     document = None if row["document"] is None else stored_document(row["document"])
-    if document is None:
+    if document is None or not _belongs(document, row["key"]):
         return None
     recorded_at = row["recorded_at_micros"]
     created_at = row["created_at_micros"] or recorded_at
