@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
+from typing import Final
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from starling_common.failures import InstallationFailure
 from starling_common.wire.codec import Codec, UnknownSchema, schema_text
+
+_UNKNOWN_SECONDS: Final = 300.0
+_MOST_UNKNOWN: Final = 10_000
 
 
 class RegistryUnavailable(InstallationFailure):
@@ -19,11 +24,16 @@ class SchemaMissing(InstallationFailure, LookupError):
 
 
 class Registry:
-    """A client of the schema registry. It keeps no connection open between calls."""
+    """A client of the schema registry. It keeps no connection open between calls.
+
+    An id that the registry does not know is looked up again after five minutes: each record of a broken producer would cost a
+    request.
+    """
 
     def __init__(self, url: str) -> None:
         """Create the client; `url` is the Confluent-compatible root, such as `http://host:8081/apis/ccompat/v7`."""
         self._url = url
+        self._unknown_until: dict[int, float] = {}
 
     def codec(self, topic: str, name: str) -> Codec:
         """Return a codec for the values of a topic.
@@ -44,12 +54,15 @@ class Registry:
 
     def schema(self, schema_id: int) -> str:
         """Return the schema with that id as JSON. Raises: UnknownSchema, RegistryUnavailable."""
+        if monotonic() < self._unknown_until.get(schema_id, 0.0):
+            raise UnknownSchema(schema_id)
         with self._client() as client:
             try:
                 text = client.get_schema(schema_id).schema_str
             except SchemaRegistryError as error:
                 if error.http_status_code != 404:
                     raise
+                self._note_unknown(schema_id)
                 raise UnknownSchema(schema_id) from error
         if text is None:
             raise UnknownSchema(schema_id)
@@ -86,6 +99,11 @@ class Registry:
                 else:
                     raise
                 raise ValueError(f"{subject}: schema {name} {problem}: {error}") from error
+
+    def _note_unknown(self, schema_id: int) -> None:
+        if len(self._unknown_until) >= _MOST_UNKNOWN:
+            self._unknown_until.clear()
+        self._unknown_until[schema_id] = monotonic() + _UNKNOWN_SECONDS
 
     @contextmanager
     def _client(self) -> Iterator[SchemaRegistryClient]:
