@@ -17,7 +17,7 @@ ORACLE_DELIVERY_CASES ?= 10000
 FUZZ_EXAMPLES ?= 120
 FUZZ_SEED ?= 1
 FUZZ_LEAST ?= 5000
-FUZZ_SECONDS ?= 1200
+FUZZ_SECONDS ?= 600
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py preview.py backfill.py)
 

@@ -27,7 +27,7 @@ from tests.faults.provenance import Provenance
 from tests.fuzz.probe import Sample
 from tests.fuzz.records import Records
 from tests.fuzz.run import changed
-from tests.fuzz.tally import dice_of
+from tests.fuzz.tally import dice_of, lower_priority
 from tests.fuzz.world import Bystander, World, running
 
 RATE: Final = 10.0
@@ -258,6 +258,7 @@ def attacking(attack: Attack, world: World, failures: list[str]) -> Iterator[Non
     over = threading.Event()
 
     def run() -> None:
+        lower_priority()
         try:
             attack(world, over)
         except Exception as cause:  # noqa: BLE001 - an attack that ends early proves nothing

@@ -70,6 +70,12 @@ class Tally:
     notes: dict[str, int] = field(default_factory=dict)
 
 
+def lower_priority() -> None:
+    """Give way to the platform in this thread and those that it starts: an attacker has a machine of its own."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), ATTACK_NICE)
+
+
 def dice_of(seed: int, door: str, number: int) -> random.Random:
     """Return the dice of one input: seed, door and number repeat it."""
     return random.Random(f"{seed} {door} {number}")
@@ -85,9 +91,8 @@ class Attack:
         self._directory = directory
 
     def run(self, until: float, most: int | None = None) -> None:
-        """Send inputs until that time (monotonic), or that many, at a low priority: an attacker has a machine of its own."""
-        if sys.platform == "linux":
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), ATTACK_NICE)  # of this thread alone
+        """Send inputs until that time (monotonic), or that many."""
+        lower_priority()
         began, tally = time.monotonic(), self.tally
         while (now := time.monotonic()) < until and (most is None or tally.inputs < most):
             ahead = began + tally.inputs / self.door.pace - now

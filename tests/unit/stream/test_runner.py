@@ -10,6 +10,8 @@ import pytest
 
 from starling_stream.fold.task import Step
 from starling_stream.kafka.transport import Membership
+from starling_stream.state.restore.restore import Interrupted
+from starling_stream.worker.processor_lock import ProcessorLock
 from starling_stream.worker.runner import Runner, RunnerDependencies
 
 
@@ -120,3 +122,92 @@ def test_a_small_batch_is_folded_once_the_last_one_is_committed(are_small: bool,
         return meanwhile, batches.folded
 
     assert asyncio.run(lived()) == (folded, 3)
+
+
+class _Switched(_Few):
+    """Of two tasks, the first has to be switched; lists the tasks of each batch."""
+
+    def __init__(self) -> None:
+        super().__init__(are_small=False, count=4)
+        self.collected: list[list[int]] = []
+
+    def next_to_switch(self, tasks: Sequence[Any]) -> Any:
+        return next((task for task in tasks if task.partition == 0 and not task.fold.switching), None)
+
+    def collect(self, tasks: Sequence[Any], now: int) -> list[Step]:
+        self.collected.append([task.partition for task in tasks])
+        if self.folded == self.count:
+            self.all_folded.set()
+            return []
+        self.folded += 1
+        return [Step(1, None, (), {})]
+
+
+class _Past:
+    """The fold of the first task: its past is read until `read` is set or its partition is revoked."""
+
+    def __init__(self) -> None:
+        self.switching = False
+        self.begun, self.read, self.interrupted = Event(), Event(), Event()
+
+    def begin_switch(self, past: ProcessorLock) -> None:
+        self.begun.set()
+        while not self.read.is_set():
+            with past.released():
+                self.read.wait(0.001)
+            if self.interrupted.is_set():
+                raise Interrupted
+        self.switching = True
+
+
+def _switching(past: _Past, batches: _Switched) -> RunnerDependencies:
+    calls = {"submitted": lambda _: None, "committed": lambda _: None}
+    tasks: Any = [
+        SimpleNamespace(partition=0, fold=past, **calls),
+        SimpleNamespace(partition=1, fold=SimpleNamespace(switching=False), **calls),
+    ]
+    assigned = SimpleNamespace(
+        running=lambda: tasks, tasks=lambda: tasks, assign=lambda *_: None, interrupt=past.interrupted.set, revoke=tasks.clear,
+        task_history=lambda _, processor: processor,
+    )  # fmt: skip
+    broker = _Slow()
+    broker.done.set()
+    metrics = SimpleNamespace(committed=lambda *_: None, passed=lambda _: None)
+    return RunnerDependencies(*cast("Any", (assigned, batches, broker, SimpleNamespace(pressure=lambda: 0.0), metrics, metrics)))
+
+
+def test_the_other_tasks_go_on_while_the_past_of_one_is_read() -> None:
+    past, batches = _Past(), _Switched()
+
+    async def lived() -> None:
+        runner = Runner(_switching(past, batches), lambda: None, 1.0)
+        await runner.assigned([0, 1], (), Membership("g", 1, "m", None))
+        running = asyncio.create_task(runner.run())
+        await asyncio.to_thread(past.begun.wait, 30)
+        await batches.all_folded.wait()
+        assert {tuple(tasks) for tasks in batches.collected} == {(1,)}
+        past.read.set()
+        while batches.collected[-1] != [0, 1]:
+            await asyncio.sleep(0.001)
+        await runner.stop()
+        await running
+
+    asyncio.run(asyncio.wait_for(lived(), 60))
+    assert past.switching
+
+
+def test_a_revoked_partition_ends_the_reading_of_its_past() -> None:
+    past, batches = _Past(), _Switched()
+
+    async def lived() -> None:
+        runner = Runner(_switching(past, batches), lambda: None, 1.0)
+        await runner.assigned([0, 1], (), Membership("g", 1, "m", None))
+        running = asyncio.create_task(runner.run())
+        await asyncio.to_thread(past.begun.wait, 30)
+        await runner.revoked()
+        assert past.interrupted.is_set()
+        await runner.stop()
+        await running
+
+    asyncio.run(asyncio.wait_for(lived(), 60))
+    assert not past.switching

@@ -274,6 +274,8 @@ def test_a_switch_is_no_small_batch() -> None:
     batches = Batches(Limits(100, 10), lambda: b"v2")
     assert batches.is_small([task])
     batches.adopt([task], 0.0)
+    assert batches.is_small([task])  # the past of the task is to be read first, in another thread
+    task.fold.begin_switch(MemoryHistory(0, TaskMeta(), []))
     assert not batches.is_small([task])
 
 

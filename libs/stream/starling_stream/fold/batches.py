@@ -89,7 +89,7 @@ class Batches:
     def is_small(self, tasks: Sequence[Task[Any]]) -> bool:
         """Return whether little work waits: few records, no due timer, no switch."""
         running = [task for task in tasks if task.phase is Phase.RUNNING]
-        if any(not task.drained or task.fold.switching or self._is_behind(task) for task in running):
+        if any(not task.drained or task.fold.switching for task in running):
             return False
         return sum(task.merge.size(topic) for task in running for topic in task.topics) < min(SMALL_RECORDS, self._limits.records)
 

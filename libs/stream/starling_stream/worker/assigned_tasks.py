@@ -19,7 +19,7 @@ from starling_stream.model.failpoints import AFTER_RESTORE, Failpoints
 from starling_stream.model.phase import Phase
 from starling_stream.model.ports import StateFlusher
 from starling_stream.model.processor import Inbound, S, Service
-from starling_stream.model.records import RawRecord
+from starling_stream.model.records import RawRecord, ReadRecord
 from starling_stream.state.failures import StoredFailures
 from starling_stream.state.local_store import StoreMemory, TaskStore
 from starling_stream.state.metrics import Gauges
@@ -28,6 +28,7 @@ from starling_stream.state.restore.lazy_restore import LazyRestore
 from starling_stream.state.restore.range_consumers import RangeConsumers
 from starling_stream.state.restore.restore import Interrupted, Plan, Restored, read_range, restore
 from starling_stream.state.restore.standby import Standbys
+from starling_stream.worker.processor_lock import ProcessorLock
 
 _RESTORES: Final = 4
 """Concurrent restores: a short one mostly waits for the broker."""
@@ -132,12 +133,12 @@ class AssignedTasks(Generic[S]):
             raise RuntimeError(f"partition {partition} has no store here")
         return assigned.store
 
-    def task_history(self, task: Task[S]) -> "TaskHistory":
-        """Return the history of a task."""
+    def task_history(self, task: Task[S], processor: ProcessorLock) -> "TaskHistory":
+        """Return the history of a task, for a thread that holds the lock."""
         assigned = self._assigned[task.partition]
         if self._history is None:
             self._history = RangeConsumers(assigned.plan.brokers)
-        return TaskHistory(assigned, self._history)
+        return TaskHistory(assigned, self._history, processor)
 
     def assign(self, partitions: Sequence[int], standbys: Collection[int], generation: int) -> None:
         """Start to restore these partitions and to follow the standbys; close the stores of others. Returns at once."""
@@ -286,15 +287,19 @@ async def _reused_store(before: AssignedTask[Any]) -> TaskStore | None:
 
 
 class TaskHistory:
-    """A task's `History`: reads from the broker, in the calling thread."""
+    """A task's `History`: reads from the broker, in the calling thread, which holds the lock of the processor.
 
-    def __init__(self, assigned: AssignedTask[Any], consumers: RangeConsumers) -> None:
+    The lock is released while the thread waits for the broker, and now and then between two records.
+    """
+
+    def __init__(self, assigned: AssignedTask[Any], consumers: RangeConsumers, processor: ProcessorLock) -> None:
         task = assigned.task
         self._consumers = consumers
         self.partition = task.partition
         self.stream_time_ms = task.committed_meta.stream_time_ms
         self.applied_plan = task.committed_meta.plan
         self._assigned = assigned
+        self._processor = processor
 
     def records(self, topic: str, first: int = 0, until: int | None = None) -> Iterator[Inbound]:
         """Yield the records of a topic from an offset on. Records that could not be decoded are omitted.
@@ -305,7 +310,16 @@ class TaskHistory:
         end = assigned.task.committed_offset(topic) if until is None else until
         if end <= first:
             return
-        for record in read_range(self._consumers, topic, self.partition, (first, end), assigned.stop):
-            inbound = decode_record(assigned.task.service, record.topic, record.partition, record)
-            if not isinstance(inbound.value, Refused):
-                yield inbound
+        batches = read_range(self._consumers, topic, self.partition, (first, end), assigned.stop)
+        while (batch := self._next(batches)) is not None:
+            for record in batch:
+                self._processor.give_way()
+                if assigned.stop.is_set():
+                    raise Interrupted
+                inbound = decode_record(assigned.task.service, record.topic, record.partition, record)
+                if not isinstance(inbound.value, Refused):
+                    yield inbound
+
+    def _next(self, batches: Iterator[list[ReadRecord]]) -> list[ReadRecord] | None:
+        with self._processor.released():
+            return next(batches, None)

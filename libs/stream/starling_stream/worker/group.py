@@ -89,7 +89,7 @@ class Group:
         """Pass a fetch to its task, unless its assignment is over; waits for the registry if decoding needs it."""
         while True:
             try:
-                async with self._runner.processor_free:
+                async with self._runner.processor:
                     task = self._assigned_tasks.task(partition)
                     if task is not None and fetched.assignment is self._assignment:
                         task.receive(topic, fetched.records, Arrival(wall_clock_micros(), fetched.answered_ms), fetched.after)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -16,9 +17,11 @@ from starling_stream.kafka.transactions import Aborted, NotOwner, Offset, Output
 from starling_stream.kafka.transport import Membership
 from starling_stream.model.failpoints import AFTER_FOLD, AFTER_SLICE, AFTER_STORE, AFTER_TIMERS, Failpoints
 from starling_stream.model.ports import Sealed, StateFlusher
+from starling_stream.model.processor import History
 from starling_stream.state.metrics import Gauges
 from starling_stream.state.restore.restore import Interrupted
 from starling_stream.worker.assigned_tasks import AssignedTasks
+from starling_stream.worker.processor_lock import ProcessorLock
 
 _IDLE_SECONDS: Final = 0.05
 """The longest sleep of an idle loop: plans and the wall clock change without any record."""
@@ -62,6 +65,13 @@ class _InFlight(NamedTuple):
     began: float
 
 
+class _Preparation(NamedTuple):
+    """A task whose past is read in another thread, before it is switched to a new plan."""
+
+    task: Task[Any]
+    done: "asyncio.Future[None]"
+
+
 class Runner:
     """One loop a worker. `flow` is called between batches: it pauses and resumes the reading ahead."""
 
@@ -75,8 +85,9 @@ class Runner:
         self._stopping = False
         self._wake = asyncio.Event()
         self._turn_lock = asyncio.Lock()
-        self.processor_free = asyncio.Lock()
-        """Held while another thread calls the processor; decoding acquires it too."""
+        self._preparation: _Preparation | None = None
+        self.processor = ProcessorLock()
+        """Held by every caller of the processor, decoding included."""
         self.last_turn = monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
 
@@ -106,6 +117,7 @@ class Runner:
         self.wake()
         async with self._turn_lock:
             await self._await_commit(())
+            await self._end_preparation()
         self._thread.shutdown(wait=True)
 
     async def assigned(self, partitions: Sequence[int], standbys: Collection[int], membership: Membership) -> None:
@@ -122,6 +134,7 @@ class Runner:
         self._dependencies.assigned_tasks.interrupt()
         async with self._turn_lock:
             await self._await_commit(())
+            await self._end_preparation()
             self._dependencies.assigned_tasks.revoke()
 
     async def _turn(self) -> bool:
@@ -134,13 +147,16 @@ class Runner:
         if behind_seconds > 0:
             await asyncio.sleep(behind_seconds)
         tasks = dependencies.assigned_tasks.running()
-        if not await self._begin_switch(tasks):
+        if not await self._prepare_switch(tasks):
             return True
+        if self._preparation is not None:
+            tasks = [task for task in tasks if task is not self._preparation.task]
         if self._is_committing() and dependencies.batches.is_small(tasks):
             return False
         began = monotonic()
         switching = any(task.fold.switching for task in tasks)
-        steps = dependencies.batches.collect(tasks, wall_clock_micros())
+        async with self.processor:
+            steps = dependencies.batches.collect(tasks, wall_clock_micros())
         if not steps:
             if not self._is_committing():
                 await self._await_commit(())
@@ -153,22 +169,40 @@ class Runner:
     def _is_committing(self) -> bool:
         return self._in_flight is not None and not self._in_flight.done.done()
 
-    async def _begin_switch(self, tasks: Sequence[Task[Any]]) -> bool:
-        """Let the next task prepare its switch; return False if the batch must start over."""
+    async def _prepare_switch(self, tasks: Sequence[Task[Any]]) -> bool:
+        """Let the next task read its past in another thread, while the others go on; return False if the batch must start over."""
         dependencies = self._dependencies
-        dependencies.batches.adopt(tasks, monotonic())
+        if self._preparation is not None:
+            if not self._preparation.done.done():
+                return True
+            done, self._preparation = self._preparation.done, None
+            with suppress(Interrupted):
+                done.result()
+        async with self.processor:
+            dependencies.batches.adopt(tasks, monotonic())
         task = dependencies.batches.next_to_switch(tasks)
         if task is None:
             return True
         if not await self._await_commit(()):
             return False
-        try:
-            async with self.processor_free:
-                past = dependencies.assigned_tasks.task_history(task)
-                await asyncio.get_running_loop().run_in_executor(None, task.fold.begin_switch, past)
-        except Interrupted:
-            return False
+        past = dependencies.assigned_tasks.task_history(task, self.processor)
+        done = asyncio.get_running_loop().run_in_executor(None, self._read_past, task, past)
+        done.add_done_callback(lambda _: self._wake.set())
+        self._preparation = _Preparation(task, done)
         return True
+
+    def _read_past(self, task: Task[Any], past: History) -> None:
+        with self.processor.held():
+            task.fold.begin_switch(past)
+
+    async def _end_preparation(self) -> None:
+        """Wait for the thread that reads a task's past, which was interrupted. The next owner of the partition reads it again."""
+        preparation, self._preparation = self._preparation, None
+        if preparation is not None:
+            await asyncio.wait((preparation.done,))
+            error = preparation.done.exception()
+            if error is not None and not isinstance(error, Interrupted):
+                log(__name__).warning("switch_not_prepared", partition=preparation.task.partition, error=repr(error))
 
     def _start_commit(self, steps: Sequence[Step], began: float) -> None:
         membership = self._membership

@@ -125,10 +125,10 @@ def restore(plan: Plan, memory: StoreMemory, stop: Event, opened: TaskStore | No
 
 def read_range(
     consumers: RangeConsumers, topic: str, partition: int, offsets_range: tuple[int, int], stop: Event
-) -> Iterator[ReadRecord]:
-    """Return the records of a partition from an offset, or the first retained one after it, to another, exclusive.
+) -> Iterator[list[ReadRecord]]:
+    """Yield the records of a partition from an offset, or the first retained one after it, to another, exclusive, in batches.
 
-    Raises: Interrupted, KafkaException.
+    A batch may be empty. Raises: Interrupted, KafkaException.
     """
     first, until = offsets_range
     # `topic_range.read_range` cannot end with the assignment of the partition, which `stop` does within one poll.
@@ -136,7 +136,7 @@ def read_range(
         _watermarks(consumer, topic, partition)  # requested first, as in `_replay`
         consumer.assign([TopicPartition(topic, partition, first or OFFSET_BEGINNING)])
         for messages, position in _batches(consumer, until, stop, (topic, partition)):
-            yield from (_record(message) for message in messages if (message.offset() or 0) < until)
+            yield [_record(message) for message in messages if (message.offset() or 0) < until]
             if position >= until:
                 break
 
@@ -167,7 +167,7 @@ def _check_offsets(plan: Plan, meta: TaskMeta, inputs: Mapping[str, InputRange],
 
     def has_records(topic: str, first: int, until: int) -> bool:
         found = read_range(RangeConsumers(plan.brokers), topic, plan.partition, (first, until), stop)
-        return next(iter(found), None) is not None
+        return any(found)
 
     wrong = misfits(meta, inputs, has_records)
     if wrong:
