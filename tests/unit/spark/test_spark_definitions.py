@@ -7,7 +7,7 @@ import pytest
 
 from starling_segments import Measure
 from starling_segments.language.tree import Calendar
-from starling_spark.jobs.profiles.definitions.in_force import Definition, Definitions, fingerprint, read_definitions
+from starling_spark.jobs.profiles.definitions.in_force import Definition, Definitions, computable, fingerprint, read_definitions
 from starling_spark.jobs.profiles.definitions.plans import compile_traits
 from starling_spark.jobs.profiles.fold.matches import BadEvent, Event
 from starling_spark.kafka.groups import end_offsets
@@ -60,6 +60,16 @@ def test_a_definition_that_cannot_be_computed_is_named_and_keeps_its_place() -> 
     assert [trait.measure is None for trait in compiled] == [True, False]
     assert len(problems) == 1
     assert "w/bad" in problems[0]
+
+
+def test_a_definition_without_a_value_and_without_a_valid_earlier_version_is_not_computable() -> None:
+    wrong = {"event": "A", "measure": {"median": "x"}}
+    never = Definition("w", "never", 1, json.dumps(wrong), ())
+    revised = defined("revised", A, wrong)
+    archived = Definition("w", "archived", 2, None, (json.dumps(wrong),))
+    found, problems = computable([never, defined("good", A), revised, archived])
+    assert [definition.key for definition in found] == ["good", "revised"]
+    assert [problem.split(":")[0] for problem in problems] == ["w/never", "w/revised", "w/archived"]
 
 
 def test_every_difference_of_meaning_gives_another_name() -> None:

@@ -17,7 +17,7 @@ from starling_common.telemetry.logs import log
 from starling_common.telemetry.metrics import Metrics
 from starling_common.time.instants import wall_clock_ms
 from starling_spark.jobs.profiles.definitions.catalogue import TraitCatalogue
-from starling_spark.jobs.profiles.definitions.in_force import Definition, read_definitions
+from starling_spark.jobs.profiles.definitions.in_force import Definition
 from starling_spark.jobs.profiles.query.positions import GroupPositions
 from starling_spark.jobs.profiles.query.published import Published
 from starling_spark.jobs.profiles.query.queries import Batch, Observers, QueryOptions, TraitQuery
@@ -100,8 +100,6 @@ class ProfilesJob:
 
     def _stream(self, definitions: tuple[Definition, ...], stopping: Event, stop_seconds: float) -> None:
         self._turns.rest()  # a query begins with the values of the topic, whose number is unknown
-        for problem in read_definitions(definitions)[1]:
-            log(__name__).error("definition_not_computed", problem=problem)
         history = self._dependencies.positions.ends(self._inputs)
         observers = Observers(self._count, QueryMetrics(self._dependencies.metrics, _QUERY))
         published = self._dependencies.published.without_events()

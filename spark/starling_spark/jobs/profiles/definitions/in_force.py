@@ -94,6 +94,16 @@ def read_definitions(definitions: Sequence[Definition]) -> tuple[tuple[Trait, ..
     return tuple(trait(definition) for definition in definitions), tuple(problems)
 
 
+def computable(definitions: Sequence[Definition]) -> tuple[tuple[Definition, ...], tuple[str, ...]]:
+    """Return the definitions from which a value follows or followed, and what is wrong with those that cannot be computed.
+
+    The others change nothing: for one that was never valid, the events of all workspaces need not be read again.
+    """
+    traits, problems = read_definitions(definitions)
+    pairs = zip(definitions, traits, strict=True)
+    return tuple(definition for definition, trait in pairs if trait.measure is not None or trait.former), problems
+
+
 def _selectors(measure: Measure | Ratio | None) -> tuple[EventSelector, ...]:
     if measure is None:
         return ()
