@@ -94,11 +94,12 @@ def test_a_user_id_with_a_slash_stays_one_part_of_the_path() -> None:
 
 def test_a_file_holds_one_segment_or_a_list() -> None:
     assert definitions('{"key": "a"}') == [{"key": "a"}]
+    assert definitions('{"key": "ä"}'.encode()) == [{"key": "ä"}]
     assert definitions('[{"key": "a"}, {"key": "b"}]') == [{"key": "a"}, {"key": "b"}]
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '"a"'])
-def test_another_file_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["{", "[1]", '"a"', b'{"key": "\xff"}', b"\x80", "[" * 100_000])
+def test_another_file_is_refused(text: str | bytes) -> None:
     with pytest.raises(NotPossible):
         definitions(text)
 

@@ -3,6 +3,8 @@
 import asyncio
 from threading import Event
 
+import pytest
+
 from starling_stream.worker.processor_lock import ProcessorLock
 
 
@@ -56,8 +58,6 @@ def test_an_error_releases_the_lock() -> None:
             return True
 
     lock = ProcessorLock()
-    try:
-        with lock.held(), lock.released():
-            raise ValueError
-    except ValueError:
-        assert asyncio.run(asyncio.wait_for(acquired(lock), 60))
+    with pytest.raises(ZeroDivisionError), lock.held(), lock.released():
+        _ = 1 / 0
+    assert asyncio.run(asyncio.wait_for(acquired(lock), 60))

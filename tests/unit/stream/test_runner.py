@@ -130,12 +130,15 @@ class _Switched(_Few):
     def __init__(self) -> None:
         super().__init__(are_small=False, count=4)
         self.collected: list[list[int]] = []
+        self.both = asyncio.Event()
 
     def next_to_switch(self, tasks: Sequence[Any]) -> Any:
         return next((task for task in tasks if task.partition == 0 and not task.fold.switching), None)
 
     def collect(self, tasks: Sequence[Any], now: int) -> list[Step]:
         self.collected.append([task.partition for task in tasks])
+        if len(tasks) == 2:
+            self.both.set()
         if self.folded == self.count:
             self.all_folded.set()
             return []
@@ -187,8 +190,7 @@ def test_the_other_tasks_go_on_while_the_past_of_one_is_read() -> None:
         await batches.all_folded.wait()
         assert {tuple(tasks) for tasks in batches.collected} == {(1,)}
         past.read.set()
-        while batches.collected[-1] != [0, 1]:
-            await asyncio.sleep(0.001)
+        await batches.both.wait()
         await runner.stop()
         await running
 

@@ -43,7 +43,7 @@ def apply_segments(
 ) -> None:
     """Create the segments of a JSON file (one or a list); an existing segment gets a new version."""
     api = api_at(data_dir)
-    for definition in definitions(file.read_text(encoding="utf-8")):
+    for definition in definitions(file.read_bytes()):
         made = api.apply(definition)
         print_line(f"{made.get('key', definition.get('key'))} is at version {made.get('version', '?')}, {made.get('status', '?')}")
 
@@ -108,11 +108,11 @@ def _change_backfill(run: str, action: str, data_dir: Path | None) -> None:
     print_line(f"{run} is {changed['state']}, requested: {changed['asked']}")
 
 
-def definitions(text: str) -> list[dict[str, Any]]:
+def definitions(text: str | bytes) -> list[dict[str, Any]]:
     """Return the segments of a file, which contains one JSON object or a list of them. Raises NotPossible."""
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are a ValueError
         raise NotPossible(f"the file is not JSON: {error}") from error
     listed = found if isinstance(found, list) else [found]
     if not all(isinstance(one, dict) for one in listed):
