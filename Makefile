@@ -21,7 +21,7 @@ FUZZ_SECONDS ?= 600
 EXTREMES_EVERY ?= 1
 ORACLE_TESTS := $(addprefix tests/property/segments/test_segments_,oracle.py preview.py backfill.py)
 
-.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference capacity proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander fuzz-short chart-schema dashboards helm oracle-delivery clean
+.PHONY: help setup demo test guides docs fuzz-api api-clients clients faults faults-spark oracle extremes check coverage settings-reference capacity proto format bench bench-ingest bench-segments bench-stream bench-segmenter bench-latency bench-preview bench-spark bench-backfill bench-lists bench-worst-cost bench-platform faults-order faults-platform fuzz bystander chart-schema dashboards helm oracle-delivery clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -61,13 +61,10 @@ faults-order: setup ## the order of arrival under delays, stalls, a busy machine
 	@$(PYTHON) -m tests.faults.order $(FAULTS_ORDER)
 faults-platform: setup ## every process of the whole platform killed, slowed, stopped for 75 s and hung, under load through HTTP: 175 faults, about an hour; FAULTS_PLATFORM="--seed 7"
 	@$(PYTHON) -m tests.faults_platform.run $(FAULTS_PLATFORM)
-fuzz: setup ## more than 100,000 hostile inputs at every door of a platform of its own, beside a bystander, then fuzz-api: half an hour
+fuzz: setup ## more than 100,000 hostile inputs at every door of a platform of its own, beside a bystander, then fuzz-api: a quarter of an hour
 	@tests/fuzz/setup.sh
 	@$(PYTHON) -m tests.fuzz.run --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) $(FUZZ_ARGS)
 	@$(MAKE) --no-print-directory fuzz-api FUZZ_EXAMPLES=20 FUZZ_LEAST=1000
-
-fuzz-short: setup ## 20 s of fuzz, and the bystander test under three attacks, on one platform
-	@$(PYTHON) -m pytest -n0 tests/fuzz/short.py
 
 bystander: setup ## the latency of a workspace that behaves well while each attack runs in another: ten minutes (ARGS="--attacks burst": one)
 	@$(PYTHON) -m tests.fuzz.bystander $(ARGS)

@@ -222,8 +222,6 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     expanded_batch, long_ids, hostile_definitions, definition_flood, burst, slow_bodies, slow_headers, preview_flood, feed_streams,
     poison_records,
 )  # fmt: skip
-SHORT: Final[tuple[Attack, ...]] = (expanded_batch, slow_bodies, poison_records)
-"""The attacks of the short form."""
 
 
 @dataclass(frozen=True)
