@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -44,7 +45,7 @@ class Injected:
 
     The cause of a part ends with the last fault of the wave that hit it, or a part that it depends on. `others_seconds`: parts that
     were not hit and not ready either; they are with the host of the wave. `restarts`: of each part hit, by its supervisor, with the
-    reason of the last one. `never`: parts that did not come back before the harness killed them.
+    reasons: a part that was restarted before its broker may end again. `never`: parts that did not come back before the harness killed them.
     """
 
     fault: Fault
@@ -64,6 +65,11 @@ class Finding:
     what: str
     at_seconds: float
     evidence: str = ""
+
+
+def restart_reasons(log: str, name: str) -> list[str]:
+    """Return why a part was restarted, in order, from lines of the supervisor's log."""
+    return re.findall(rf"^\S+ {re.escape(name)}: (.*); starts again in ", log, re.MULTILINE)
 
 
 class Processes:
@@ -91,7 +97,7 @@ class Processes:
 
         Parts that stay away for longer than the patience are findings. The harness kills them, so that the run goes on.
         """
-        before = self._reports()
+        before, log_bytes = self._reports(), self._log_bytes()
         host = Injected(wave.host, number, round(time.monotonic() - began, 1))
         thread = threading.Thread(target=self._cause, args=(host, before), name="host", daemon=True)
         thread.start()
@@ -105,12 +111,20 @@ class Processes:
                 self._await_guest(guest, wave.host, thread)
         thread.join()
         self._await_ready(injected, began)
-        after = self._reports()
+        after, log = self._reports(), self._log(log_bytes)
         for one in injected:
             for name in one.fault.parts:
                 if after[name].restarts > before[name].restarts:
-                    one.restarts[name] = after[name].last_end
+                    one.restarts[name] = ", then ".join(restart_reasons(log, name)) or after[name].last_end
         return injected
+
+    def _log_bytes(self) -> int:
+        log = self._instance.log_file("supervisor")
+        return log.stat().st_size if log.exists() else 0
+
+    def _log(self, since: int) -> str:
+        log = self._instance.log_file("supervisor")
+        return log.read_bytes()[since:].decode(errors="replace") if log.exists() else ""
 
     def revive(self, away: Iterable[str]) -> list[str]:
         """Kill these parts, which their supervisor starts again; return those that are not ready after the patience."""

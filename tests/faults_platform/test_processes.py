@@ -10,7 +10,7 @@ import pytest
 
 from starling_local.instance import Instance, Options, PartReport
 from starling_local.stack.parts.part import Part
-from tests.faults_platform.processes import Durations, Processes
+from tests.faults_platform.processes import Durations, Processes, restart_reasons
 from tests.faults_platform.schedule import Fault, Wave
 
 
@@ -40,6 +40,16 @@ class Fake(Processes):
         found = sorted(away)
         self.away -= set() if self._lost else set(found)
         return found if self._lost else []
+
+
+def test_every_reason_of_a_restart_is_known() -> None:
+    log = (
+        "2026-11-25T03:24:03.595+00:00 api: answered no liveness check for 31 s; starts again in 0.5 s\n"
+        "2026-11-25T03:24:04.100+00:00 api: is ready\n"
+        "2026-11-25T03:24:05.000+00:00 api-2: failed 3 checks; starts again in 0.5 s\n"
+        "2026-11-25T03:24:06.000+00:00 api: ended with exit code 1; starts again in 1 s\n"
+    )
+    assert restart_reasons(log, "api") == ["answered no liveness check for 31 s", "ended with exit code 1"]
 
 
 WAVE = Wave(Fault("kill", ("api",)))
