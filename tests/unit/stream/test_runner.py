@@ -186,11 +186,14 @@ def test_the_other_tasks_go_on_while_the_past_of_one_is_read() -> None:
         runner = Runner(_switching(past, batches), lambda: None, 1.0)
         await runner.assigned([0, 1], (), Membership("g", 1, "m", None))
         running = asyncio.create_task(runner.run())
+        assert runner.silent_history() == (-1, 0.0)
         await asyncio.to_thread(past.begun.wait, 30)
         await batches.all_folded.wait()
         assert {tuple(tasks) for tasks in batches.collected} == {(1,)}
+        assert runner.silent_history()[0] == 0
         past.read.set()
         await batches.both.wait()
+        assert runner.silent_history() == (-1, 0.0)
         await runner.stop()
         await running
 

@@ -27,6 +27,8 @@ class ProcessorLock:
         self._held_since = 0.0
         self._slice_seconds = _LEAST_SECONDS
         self._release_at = 0.0
+        self.acquired_at = 0.0
+        """When a thread last acquired the lock, in monotonic seconds: it does so for each batch of records."""
 
     async def __aenter__(self) -> None:
         """Acquire the lock; other coroutines run meanwhile."""
@@ -72,4 +74,5 @@ class ProcessorLock:
         while self._waiting:
             sleep(_PAUSE_SECONDS)  # sleep: a lock is not fair, and the loop comes first
         self._lock.acquire()
-        self._release_at = monotonic() + self._slice_seconds
+        self.acquired_at = monotonic()
+        self._release_at = self.acquired_at + self._slice_seconds

@@ -70,6 +70,7 @@ class _Preparation(NamedTuple):
 
     task: Task[Any]
     done: "asyncio.Future[None]"
+    began: float
 
 
 class Runner:
@@ -95,6 +96,13 @@ class Runner:
     def fenced(self) -> bool:
         """Return whether the group removed this worker, which has not rejoined."""
         return self._lost_at is not None
+
+    def silent_history(self) -> tuple[int, float]:
+        """Return the partition whose past is read, and the seconds since its last records; (-1, 0) if none is read."""
+        preparation = self._preparation
+        if preparation is None or preparation.done.done():
+            return -1, 0.0
+        return preparation.task.partition, monotonic() - max(preparation.began, self.processor.acquired_at)
 
     def wake(self) -> None:
         """Run the loop again: there may be work."""
@@ -188,7 +196,7 @@ class Runner:
         past = dependencies.assigned_tasks.task_history(task, self.processor)
         done = asyncio.get_running_loop().run_in_executor(None, self._read_past, task, past)
         done.add_done_callback(lambda _: self._wake.set())
-        self._preparation = _Preparation(task, done)
+        self._preparation = _Preparation(task, done, monotonic())
         return True
 
     def _read_past(self, task: Task[Any], past: History) -> None:
