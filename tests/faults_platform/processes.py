@@ -45,7 +45,8 @@ class Injected:
 
     The cause of a part ends with the last fault of the wave that hit it, or a part that it depends on. `others_seconds`: parts that
     were not hit and not ready either; they are with the host of the wave. `restarts`: of each part hit, by its supervisor, with the
-    reasons: a part that was restarted before its broker may end again. `never`: parts that did not come back before the harness killed them.
+    reasons: a part that was restarted before its broker may end again. `never`: parts that did not come back before the harness
+    killed them.
     """
 
     fault: Fault

@@ -1,4 +1,4 @@
-"""A minute of `make fuzz`: every input is accounted for, and no process ends. Only `make fuzz`, which runs alone, looks for stalls."""
+"""A minute of `make fuzz`: every input is accounted for, and no process ends. Only the whole run looks for stalls."""
 
 from pathlib import Path
 

@@ -263,10 +263,10 @@ class _Worker:
         # While a transaction waits for the broker its calls return and are repeated.
         last = None if working is None else max(working.runner.last_turn, working.transactions.returned_at)
         silent = 0.0 if last is None else monotonic() - last
-        partition, history_silent = (-1, 0.0) if working is None else working.runner.silent_history()
+        partition, waited = (-1, 0.0) if working is None else working.runner.silent_history()
         return {
             "batches": f"none for {silent:.0f} s" if silent > _SILENT_SECONDS else None,
-            "history": f"partition {partition}: no records for {history_silent:.0f} s" if history_silent > _SILENT_SECONDS else None,
+            "history": None if waited < _SILENT_SECONDS else f"partition {partition}: no records for {waited:.0f} s",
             "group": None if self._group_requests is None else self._group_requests.problem,
         }
 
