@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import httpx
+
 from starling_cli.commands.common import pipeline_of
 from starling_cli.settle.settle import NotSettled, settle
 from starling_local.instance import Instance
@@ -87,7 +89,17 @@ def running(data_dir: Path, *, with_spark: bool) -> Iterator[World]:
     shutil.rmtree(data_dir, ignore_errors=True)  # the hostile records of the last run would be met again
     parts = PARTS | ({"spark"} if with_spark else set())
     with embedded(parts, data_dir, clock="wall", workspaces=(ATTACKER, BYSTANDER), timeout_seconds=600) as at:
-        yield World(at, with_spark)
+        world = World(at, with_spark)
+        if with_spark:
+            _define_trait(world)
+        yield world
+
+
+def _define_trait(world: World) -> None:
+    """Define a computed trait in the attacker's workspace: without one, the job skips all events."""
+    trait = {"key": "fuzz_revenue", "name": "fuzz", "event": "Order Completed", "measure": {"sum": "revenue"}}
+    with httpx.Client(base_url=world.at.api_url, headers={"Authorization": f"Bearer {world.token}"}, trust_env=False) as api:
+        api.post("/v1/computed-traits", json=trait, timeout=60).raise_for_status()
 
 
 class Bystander:

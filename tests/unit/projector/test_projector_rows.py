@@ -128,6 +128,10 @@ def test_a_message_that_no_segment_asked_for_is_in_the_history_too() -> None:
             id="longer than a row's key",
         ),
         pytest.param(
+            "events.profile", {"workspace": "a", "user_id": "b", "traits": '{"a": 1, "b"}'}, "bad_json", id="broken traits"
+        ),
+        pytest.param("events.profile", {"workspace": "a", "user_id": "b", "traits": "[]"}, "bad_json", id="traits in a list"),
+        pytest.param(
             "events.behaviour", {"workspace": "a", "user_id": "b", "properties": "{", "context": "{}"}, "bad_json", id="broken JSON"
         ),
         pytest.param("stream.clock", {}, "unknown_topic", id="a topic without a read model"),

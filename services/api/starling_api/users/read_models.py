@@ -107,7 +107,7 @@ class CassandraAudience:
         if not rows:
             return None
         found = rows[0]["profile"]
-        traits = msgspec.json.decode(found.traits or "{}")
+        traits = stored_document(found.traits or "{}") or {}
         return Profile(user_id, list(found.anonymous_ids or ()), traits, found.group_id, found.event_time_ms)
 
     def events(self, workspace: str, user_id: str, before: tuple[int, str], most: int) -> Sequence[EventRow]:

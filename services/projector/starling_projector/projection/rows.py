@@ -27,6 +27,7 @@ from starling_projector.projection.incarnations import ordinal
 
 _TIMES: Final = (("event_time", 1), ("effective_at", 1), ("received_at", 1_000), ("recorded_at", 1_000))
 """The instants of a record, with their units in a millisecond."""
+_object = msgspec.json.Decoder(dict[str, Any])
 _objects = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 MAX_IDENTIFIER_BYTES: Final = 16_384
@@ -138,6 +139,10 @@ def _membership(record: Record, position: Position) -> Rows:
 
 
 def _profile(record: Record, position: Position) -> Rows:
+    try:
+        _object.decode(record["traits"])
+    except msgspec.DecodeError as error:
+        return Refused("bad_json", f"traits are no JSON object: {error}")
     profile = (record["anonymous_ids"], record["traits"], record["group_id"], record["event_time"], record["received_at"])
     return Done((Row(Destination.USER_PROFILE, _user_key(record, position), (profile,), _written(position)),))
 
