@@ -1,7 +1,7 @@
 """The loop of batches shares its event loop with the fetches."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
@@ -179,40 +179,39 @@ def _switching(past: _Past, batches: _Switched) -> RunnerDependencies:
     return RunnerDependencies(*cast("Any", (assigned, batches, broker, SimpleNamespace(pressure=lambda: 0.0), metrics, metrics)))
 
 
+async def _with_reading(past: _Past, batches: _Switched, act: Callable[[Runner], Awaitable[None]]) -> None:
+    """Run a worker with two tasks; act once the past of the first is being read."""
+    runner = Runner(_switching(past, batches), lambda: None, 1.0)
+    await runner.assigned([0, 1], (), Membership("g", 1, "m", None))
+    assert runner.silent_history() == (-1, 0.0)
+    running = asyncio.create_task(runner.run())
+    await asyncio.to_thread(past.begun.wait, 30)
+    await act(runner)
+    await runner.stop()
+    await running
+
+
 def test_the_other_tasks_go_on_while_the_past_of_one_is_read() -> None:
     past, batches = _Past(), _Switched()
 
-    async def lived() -> None:
-        runner = Runner(_switching(past, batches), lambda: None, 1.0)
-        await runner.assigned([0, 1], (), Membership("g", 1, "m", None))
-        running = asyncio.create_task(runner.run())
-        assert runner.silent_history() == (-1, 0.0)
-        await asyncio.to_thread(past.begun.wait, 30)
+    async def read_on(runner: Runner) -> None:
         await batches.all_folded.wait()
         assert {tuple(tasks) for tasks in batches.collected} == {(1,)}
         assert runner.silent_history()[0] == 0
         past.read.set()
         await batches.both.wait()
         assert runner.silent_history() == (-1, 0.0)
-        await runner.stop()
-        await running
 
-    asyncio.run(asyncio.wait_for(lived(), 60))
+    asyncio.run(asyncio.wait_for(_with_reading(past, batches, read_on), 60))
     assert past.switching
 
 
 def test_a_revoked_partition_ends_the_reading_of_its_past() -> None:
-    past, batches = _Past(), _Switched()
+    past = _Past()
 
-    async def lived() -> None:
-        runner = Runner(_switching(past, batches), lambda: None, 1.0)
-        await runner.assigned([0, 1], (), Membership("g", 1, "m", None))
-        running = asyncio.create_task(runner.run())
-        await asyncio.to_thread(past.begun.wait, 30)
+    async def revoke(runner: Runner) -> None:
         await runner.revoked()
         assert past.interrupted.is_set()
-        await runner.stop()
-        await running
 
-    asyncio.run(asyncio.wait_for(lived(), 60))
+    asyncio.run(asyncio.wait_for(_with_reading(past, _Switched(), revoke), 60))
     assert not past.switching

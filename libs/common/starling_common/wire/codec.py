@@ -33,7 +33,8 @@ class UnknownSchema(DecodeError):
 
     def __init__(self, schema_id: int) -> None:
         super().__init__(
-            "unknown_schema", f"schema id {schema_id} is not in the registry: register the writer's schema, then replay"
+            "unknown_schema",
+            f"schema id {schema_id} is not in the registry: register the writer's schema, and replay the record after five minutes",
         )
 
 

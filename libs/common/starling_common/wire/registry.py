@@ -12,6 +12,7 @@ from starling_common.failures import InstallationFailure
 from starling_common.wire.codec import Codec, UnknownSchema, schema_text
 
 _UNKNOWN_SECONDS: Final = 300.0
+"""`UnknownSchema` names this time: a record that is replayed before is refused again."""
 _MOST_UNKNOWN: Final = 10_000
 
 

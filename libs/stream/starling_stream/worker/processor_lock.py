@@ -23,7 +23,8 @@ class ProcessorLock:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._waiting = False
+        self._waiting = 0
+        """Coroutines that wait: a fetch and a batch may at the same time."""
         self._held_since = 0.0
         self._slice_seconds = _LEAST_SECONDS
         self._release_at = 0.0
@@ -32,12 +33,12 @@ class ProcessorLock:
 
     async def __aenter__(self) -> None:
         """Acquire the lock; other coroutines run meanwhile."""
-        self._waiting = True
+        self._waiting += 1
         try:
             while not self._lock.acquire(blocking=False):  # noqa: ASYNC110 - the other side is a thread, and holds it for 1 ms
                 await asyncio.sleep(_PAUSE_SECONDS)
         finally:
-            self._waiting = False
+            self._waiting -= 1
         self._held_since = monotonic()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
