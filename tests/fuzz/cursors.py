@@ -50,8 +50,8 @@ class Cursors:
     name = "cursors and filters"
     pace = 40.0
 
-    def __init__(self, url: str, token: str) -> None:
-        self._client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60, trust_env=False)
+    def __init__(self, api: httpx.Client) -> None:
+        self._client = api
         document = self._client.get("/openapi.json").raise_for_status().json()
         shared = document["components"].get("parameters", {})
         self._routes = []

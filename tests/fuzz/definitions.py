@@ -134,8 +134,8 @@ class Definitions:
     name = "definitions"
     pace = 15.0
 
-    def __init__(self, url: str, token: str) -> None:
-        self._client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60, trust_env=False)
+    def __init__(self, api: httpx.Client) -> None:
+        self._client = api
         self._kept: list[str] = []
 
     def make(self, dice: random.Random) -> Input:

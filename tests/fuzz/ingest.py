@@ -66,9 +66,9 @@ class Ingest:
     name = "ingest bodies"
     pace = 120.0
 
-    def __init__(self, url: str, write_key: str, mark: str, letters: Letters) -> None:
+    def __init__(self, client: httpx.Client, write_key: str, mark: str, letters: Letters) -> None:
         """`mark` begins the correlation ids of this attack."""
-        self._client = httpx.Client(base_url=url, timeout=30, trust_env=False)
+        self._client = client
         self._key = write_key
         self._mark = f"{mark}-body-"
         self._letters = letters

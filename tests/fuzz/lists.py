@@ -25,8 +25,8 @@ class Lists:
     name = "list uploads"
     pace = 12.0
 
-    def __init__(self, url: str, token: str) -> None:
-        self._client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60, trust_env=False)
+    def __init__(self, api: httpx.Client) -> None:
+        self._client = api
         for name in LISTS:
             checked(self._client.put(f"/v1/lists/{name}", json={"name": name}), EXPECTED)
 

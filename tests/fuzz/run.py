@@ -12,10 +12,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import httpx
 
 from starling_cli.settle.settle import NotSettled
 from tests.conftest import ROOT
@@ -60,19 +63,25 @@ class Report:
         return "\n".join(lines)
 
 
-def doors(world: World, mark: str) -> list[Door]:
-    """Return the doors of a running platform. `mark` begins the correlation ids of this run."""
+@contextmanager
+def doors(world: World, seed: int) -> Iterator[list[Door]]:
+    """Yield the doors of a running platform, and close their connections afterwards."""
     at, letters = world.at, world.letters()
+    mark = f"fz-{seed}-{time.time_ns():x}-"
     stages = [name for name in TOPICS if name != "profiles" or world.with_spark]
-    return [
-        Ingest(at.ingest_url, world.write_key, mark, letters),
-        *(Records(name, at.kafka, at.registry_url, letters, world.stages()) for name in stages),
-        Definitions(at.api_url, world.token),
-        Lists(at.api_url, world.token),
-        Cursors(at.api_url, world.token),
-        Headers((at.ingest_url, at.api_url), (world.write_key, world.token, "unknown")),
-        Files(at.data_dir),
-    ]
+    with (
+        httpx.Client(base_url=at.ingest_url, timeout=30, trust_env=False) as ingest,
+        httpx.Client(base_url=at.api_url, headers={"Authorization": f"Bearer {world.token}"}, timeout=60, trust_env=False) as api,
+    ):
+        yield [
+            Ingest(ingest, world.write_key, mark, letters),
+            *(Records(name, at.kafka, at.registry_url, letters, world.stages()) for name in stages),
+            Definitions(api),
+            Lists(api),
+            Cursors(api),
+            Headers((at.ingest_url, at.api_url), (world.write_key, world.token, "unknown")),
+            Files(at.data_dir),
+        ]
 
 
 def attack_all(
@@ -83,8 +92,26 @@ def attack_all(
     before = world.processes()
     bystander = Bystander(world, rate=1.0)
     bystander.wait_started()
-    attacks = [Attack(door, seed, directory) for door in doors(world, f"fz-{seed}-{time.time_ns():x}-")]
-    inside = _start_inside(in_process, seed, seconds, directory)
+    with doors(world, seed) as opened:
+        attacks = [Attack(door, seed, directory) for door in opened]
+        inside = _start_inside(in_process, seed, seconds, directory)
+        _run(attacks, seconds, report)
+        report.tallies += [attack.tally for attack in attacks] + _end_inside(inside, report)
+        try:
+            world.drain(SETTLE_SECONDS, _IN_TRANSIT)
+        except NotSettled as error:
+            report.wrong.append(f"the pipeline is stuck: {error}")
+        report.wrong += bystander.stop(stalls=stalls)
+        _close(world, attacks, report)
+    times = sorted(sample.ms for sample in bystander.samples if sample.ms is not None)
+    if times:
+        report.bystander_ms = {"events": len(times), "p50": round(times[len(times) // 2]), "max": round(times[-1])}
+    report.wrong += changed(before, world.processes())
+    return report
+
+
+def _run(attacks: Sequence[Attack], seconds: float, report: Report) -> None:
+    """Return when the time is up and the broker has every record."""
     until = time.monotonic() + seconds
     threads = [threading.Thread(target=attack.run, args=(until,), name=attack.door.name, daemon=True) for attack in attacks]
     for thread in threads:
@@ -93,21 +120,9 @@ def attack_all(
         thread.join(seconds + SETTLE_SECONDS)
         if thread.is_alive():
             report.wrong.append(f"{thread.name}: an input has no answer after {SETTLE_SECONDS:g} s")
-    report.tallies += [attack.tally for attack in attacks] + _end_inside(inside, report)
     for attack in attacks:
         if isinstance(attack.door, Records):
             attack.door.flush()
-    try:
-        world.drain(SETTLE_SECONDS, _IN_TRANSIT)
-    except NotSettled as error:
-        report.wrong.append(f"the pipeline is stuck: {error}")
-    report.wrong += bystander.stop(stalls=stalls)
-    _close(world, attacks, report)
-    times = sorted(sample.ms for sample in bystander.samples if sample.ms is not None)
-    if times:
-        report.bystander_ms = {"events": len(times), "p50": round(times[len(times) // 2]), "max": round(times[-1])}
-    report.wrong += changed(before, world.processes())
-    return report
 
 
 def _close(world: World, attacks: Sequence[Attack], report: Report) -> None:
@@ -160,14 +175,15 @@ def _end_inside(started: Mapping[Path, "subprocess.Popen[bytes]"], report: Repor
 
 def again(world: World, seed: int, name: str, number: int) -> Report:
     """Send one input again."""
-    [door] = [door for door in doors(world, f"fz-{seed}-{time.time_ns():x}-") if door.name == name]
-    attack, report = Attack(door, seed, OUT), Report(seed, 0, [])
-    before = world.processes()
-    attack.once(number)
-    if isinstance(door, Records):
-        door.flush()
-    report.tallies.append(attack.tally)
-    _close(world, [attack], report)
+    with doors(world, seed) as opened:
+        [door] = [door for door in opened if door.name == name]
+        attack, report = Attack(door, seed, OUT), Report(seed, 0, [])
+        before = world.processes()
+        attack.once(number)
+        if isinstance(door, Records):
+            door.flush()
+        report.tallies.append(attack.tally)
+        _close(world, [attack], report)
     report.wrong += changed(before, world.processes())
     return report
 

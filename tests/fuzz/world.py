@@ -139,10 +139,11 @@ class Bystander:
 
         A delay of the machine itself is no stall of the platform: it is subtracted.
         """
-        assert self._process.stdin is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         code = self._process.wait(180)
         self._thread.join(10)
+        self._process.stdout.close()
         wrong = [] if code == 0 else [f"the well-behaved workspace ended with {code}"]
         for sample in self.samples:
             if sample.ms is None:
