@@ -158,7 +158,10 @@ def deployed(stack: Stack) -> Stack:
     """The same, with topics, schemas and tables in place."""
     deploy(
         DeploySettings(
-            kafka=Kafka(brokers=stack.brokers), registry=SchemaRegistry(url=stack.registry_url), cassandra=stack.cassandra
+            kafka=Kafka(brokers=stack.brokers),
+            registry=SchemaRegistry(url=stack.registry_url),
+            cassandra=stack.cassandra,
+            acknowledge_single_copy=True,
         )
     )
     return stack

@@ -4,12 +4,13 @@ Run it as `python -m starling_common.deploy` with the settings of the services. 
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._metadata import TopicMetadata
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 from pydantic import Field
@@ -25,6 +26,7 @@ from starling_common.wire import Registry, RegistryUnavailable
 
 _TIMESTAMPS, _APPENDED = "message.timestamp.type", "LogAppendTime"
 _AHEAD = "message.timestamp.after.max.ms"
+_IN_SYNC = "min.insync.replicas"
 
 
 class DeployFailed(Exception):
@@ -40,6 +42,9 @@ class DeploySettings(BaseSettings):
     registry: SchemaRegistry
     cassandra: Cassandra
     replication_factor: int = Field(default=1, ge=1, le=7, description="replication factor of new topics")
+    acknowledge_single_copy: bool = Field(
+        default=False, description="accept replication factor 1, with which the loss of a node loses data; for development"
+    )
     profile_partitions: int | None = Field(
         default=None, ge=1, le=10_000, description="number of partitions of profile-keyed topics; overrides topics.yaml"
     )
@@ -50,6 +55,7 @@ def deploy(settings: DeploySettings) -> None:
 
     Raises: DeployFailed, RegistryUnavailable, DatabaseUnavailable.
     """
+    _check_copies(settings)
     catalogue = load_catalogue(settings.profile_partitions)
     topics = list(catalogue.topics.values())
     create_topics(AdminClient({"bootstrap.servers": settings.kafka.brokers}), topics, settings.replication_factor)
@@ -68,9 +74,33 @@ def deploy(settings: DeploySettings) -> None:
         log(__name__).info("table_moved", table=table, rows=rows)
 
 
+def _check_copies(settings: DeploySettings) -> None:
+    """Raise DeployFailed if the loss of one node loses data, unless that is acknowledged."""
+    factors = {
+        "STARLING_REPLICATION_FACTOR": (settings.replication_factor, "broker", "records"),
+        "STARLING_CASSANDRA__REPLICATION_FACTOR": (settings.cassandra.replication_factor, "Cassandra node", "rows"),
+    }
+    wrong = [f"{name} is 1: the loss of a {node} loses {lost}" for name, (factor, node, lost) in factors.items() if factor == 1]
+    if wrong and not settings.acknowledge_single_copy:
+        raise DeployFailed("; ".join(wrong) + ". Set 3, or STARLING_ACKNOWLEDGE_SINGLE_COPY=true for development")
+
+
+def in_sync_replicas(replication_factor: int) -> int:
+    """Return `min.insync.replicas` of a topic: an acknowledged record is on two brokers if there are two copies."""
+    return min(2, replication_factor)
+
+
 def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_factor: int) -> None:
-    """Create the missing topics. Raises: DeployFailed if a topic has another number of partitions, because users would move."""
+    """Create the missing topics, and update the others.
+
+    Raises: DeployFailed if a topic has another number of partitions, because users would move; or fewer replicas.
+    """
     existing = admin.list_topics(timeout=30).topics
+    copies = {topic.name: _copies(existing[topic.name]) for topic in topics if topic.name in existing}
+    few = [f"{name} has {count} replicas, not {replication_factor}" for name, count in copies.items() if count < replication_factor]
+    if few:
+        cure = "add replicas with kafka-reassign-partitions, or deploy with the present STARLING_REPLICATION_FACTOR"
+        raise DeployFailed(f"{'; '.join(few)}: {cure}")
     wrong = [
         f"{topic.name} has {len(existing[topic.name].partitions)} partitions, not {topic.partitions}"
         for topic in topics
@@ -81,12 +111,19 @@ def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_facto
     missing = [_new_topic(topic, replication_factor) for topic in topics if topic.name not in existing]
     if missing:
         _wait(admin.create_topics(missing, operation_timeout=30).items())
-    updated = [topic for topic in topics if topic.max_record_bytes or topic.broker_timestamps or topic.ahead_ms is not None]
-    _update(admin, [topic for topic in updated if topic.name in existing])
+    _update(admin, [topic for topic in topics if topic.name in existing], copies)
 
 
-def _update(admin: AdminClient, topics: Sequence[Topic]) -> None:
-    """Update topics that an older release created: raise the record limit, unless an operator set a higher one; timestamps."""
+def _copies(topic: TopicMetadata) -> int:
+    """Return the number of replicas of the partition with the fewest."""
+    return min(len(partition.replicas) for partition in topic.partitions.values())
+
+
+def _update(admin: AdminClient, topics: Sequence[Topic], copies: Mapping[str, int]) -> None:
+    """Update topics that an older release created: raise limits, unless an operator set higher ones; timestamps.
+
+    `copies`: topic -> its number of replicas.
+    """
     places = {topic.name: ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics}
     if not places:
         return
@@ -100,6 +137,8 @@ def _update(admin: AdminClient, topics: Sequence[Topic]) -> None:
             wanted[_TIMESTAMPS] = _APPENDED
         if topic.ahead_ms is not None and int(known[topic.name][_AHEAD].value or 0) > topic.ahead_ms:
             wanted[_AHEAD] = str(topic.ahead_ms)
+        if int(known[topic.name][_IN_SYNC].value or 0) < in_sync_replicas(copies[topic.name]):
+            wanted[_IN_SYNC] = str(in_sync_replicas(copies[topic.name]))
         for name, value in wanted.items():
             places[topic.name].add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
         if wanted:
@@ -122,7 +161,7 @@ def register_schemas(registry: Registry, topics: Iterable[Topic]) -> None:
 
 
 def _new_topic(topic: Topic, replication_factor: int) -> NewTopic:
-    config = {"cleanup.policy": topic.cleanup}
+    config = {"cleanup.policy": topic.cleanup, _IN_SYNC: str(in_sync_replicas(replication_factor))}
     if topic.cleanup == "delete":
         config["retention.ms"] = str(topic.retention_ms)
     else:

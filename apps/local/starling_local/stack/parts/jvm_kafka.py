@@ -35,7 +35,7 @@ num.io.threads=4
 log.cleaner.dedupe.buffer.size=16777216
 """
 
-_FIXED_CLUSTER_ID = "c3RhcmxpbmctbG9jYWwtMQ"
+CLUSTER_ID = "c3RhcmxpbmctbG9jYWwtMQ"
 """22 characters of base64. All instances share the id, because each has its own data directory."""
 
 
@@ -58,7 +58,7 @@ def kafka_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
         files={config: render_properties(home / "data", ports)},
         directories=(home / "data",),
         prepare=Preparation(
-            (*storage_tool, "format", "-t", _FIXED_CLUSTER_ID, "-c", str(config)), home / "data" / "meta.properties"
+            (*storage_tool, "format", "-t", CLUSTER_ID, "-c", str(config)), home / "data" / "meta.properties"
         ),
         grace_seconds=30.0,
     )

@@ -77,6 +77,8 @@ def shared_env(options: Options) -> dict[str, str]:
         "STARLING_API_URL": f"http://{ports.address('api')}",
         # A webhook receiver under development runs on this machine as well.
         "STARLING_ALLOW_PRIVATE_ADDRESSES": "true",
+        # One broker and one node of Cassandra.
+        "STARLING_ACKNOWLEDGE_SINGLE_COPY": "true",
     }
 
 
