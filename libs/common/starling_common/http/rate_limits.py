@@ -84,8 +84,8 @@ def quota_of(buckets: tuple[Bucket, ...], now_seconds: float) -> Quota:
         if (units := bucket.left(now_seconds)) < left:
             least, left = bucket, units
     rate = least.rate
-    remaining = int(left + _ROUNDING_SECONDS * rate.per_second)  # rounded as `wait` does
-    return Quota(int(rate.burst), max(remaining, 0), max(math.ceil(least.empty_seconds(now_seconds)), 0))
+    rounding = _ROUNDING_SECONDS * rate.per_second  # as in `wait`
+    return Quota(int(rate.burst + rounding), max(int(left + rounding), 0), max(math.ceil(least.empty_seconds(now_seconds)), 0))
 
 
 class Buckets:
