@@ -127,7 +127,7 @@ def _matches_work(pattern: str) -> float:
     """RE2 takes a step for each character, and for each instruction where it cannot cache the states of the automaton."""
     if _LITERALS.fullmatch(pattern):
         return 1 + 0.02 * MAX_TEXT
-    return 1 + (0.14 + 0.007 * int(compile_pattern(pattern).programsize)) * MAX_TEXT
+    return 1 + (0.18 + 0.01 * int(compile_pattern(pattern).programsize)) * MAX_TEXT
 
 
 def _version(compare: Callable[[Any, Any], bool]) -> Callable[[Any, ZoneInfo], Test]:
