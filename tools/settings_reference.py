@@ -14,6 +14,7 @@ from starling_api.settings import ApiSettings
 from starling_common.deploy import DeploySettings
 from starling_common.http.server import PublicHttp
 from starling_common.settings import Cassandra, Http, Kafka, SchemaRegistry, ServiceSettings
+from starling_common.verify import VerifySettings
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_normalizer.settings import Settings as NormalizerSettings
@@ -94,6 +95,9 @@ SECTIONS: Final = (
     Section("Replay", f"`python -m starling_spark.jobs.replay`. {_LAKE}", ReplaySettings, (LakeSettings,)),
     Section("Reprocessing", f"`python -m starling_spark.jobs.reprocess`. {_LAKE}", ReprocessSettings, (LakeSettings,)),
     Section("Deploy step", "`python -m starling_common.deploy`.", DeploySettings, ()),
+    Section(
+        "Check of an installation", "`python -m starling_common.verify`, which `helm test` runs.", VerifySettings, (DeploySettings,)
+    ),
     Section("State operations", "`starling state` and `python -m starling_stream.inspect.operations`.", OperationSettings, ()),
     Section("Lost input of a Spark job", "`starling stage` and `python -m starling_spark.lost_input`.", LostInputSettings, ()),
 )

@@ -139,7 +139,8 @@ class Bystander:
 
         A delay of the machine itself is no stall of the platform: it is subtracted.
         """
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         code = self._process.wait(180)
         self._thread.join(10)

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from pydantic import SecretStr
@@ -16,6 +17,7 @@ from pydantic_settings import BaseSettings
 from starling_api.settings import ApiSettings
 from starling_common.deploy import DeploySettings
 from starling_common.settings import Cassandra
+from starling_common.verify import VerifySettings
 from starling_delivery.network import addresses
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
@@ -44,11 +46,14 @@ from tests.helm.rendering import (
 )
 from tools.chart_schema import MODELS, SCHEMA, document, variables
 
-READS: Mapping[str, type[BaseSettings]] = {**MODELS, "deploy": DeploySettings}
+READS: Mapping[str, type[BaseSettings]] = {**MODELS, "deploy": DeploySettings, "test": VerifySettings}
 """Component -> the settings that its process reads."""
 MODULES = {name: f"starling_{name}" for name in MODELS} | {
-    "deploy": "starling_common.deploy", "profiles": "starling_spark.jobs.profiles", "lake": "starling_spark.jobs.lake",
+    "deploy": "starling_common.deploy", "test": "starling_common.verify",
+    "profiles": "starling_spark.jobs.profiles", "lake": "starling_spark.jobs.lake",
 }  # fmt: skip
+ONCE = frozenset({"deploy", "test"})
+"""Components that run once: they have no port."""
 SECRETS = {
     "starling-keys": {"write-keys": "key=default"},
     "starling-tokens": {"tokens": "token=admin:default"},
@@ -121,7 +126,7 @@ def test_every_pod_has_the_environment_of_its_process(ci: str, monkeypatch: pyte
                 pod.setenv(name, value)
             settings = model()
         assert one.container["command"] == ["tini", "--", "python", "-m", MODULES[one.component]]
-        if one.component == "deploy":
+        if one.component in ONCE:
             continue
         assert settings.http.host == "0.0.0.0"  # type: ignore[attr-defined]
         assert [port["containerPort"] for port in one.container["ports"]] == [settings.http.port]  # type: ignore[attr-defined]
@@ -150,7 +155,7 @@ def test_values_reach_the_process_with_their_types(monkeypatch: pytest.MonkeyPat
     assert lake.lake_catalog == {"type": "rest", "uri": "https://c.example"}
 
 
-@pytest.mark.parametrize("component", ["normalizer", "segmenter", "projector", "api", "deploy"])
+@pytest.mark.parametrize("component", ["normalizer", "segmenter", "projector", "api", "deploy", "test"])
 def test_credentials_reach_each_process_that_uses_cassandra(component: str, monkeypatch: pytest.MonkeyPatch) -> None:
     password = "of 100% {{ \"signs\" }}: $(HOME), \\ and 'quotes'"
     auth: Any = parsed(component, {"cassandra": {"auth": {"username": "ada", "password": password}}}, monkeypatch)
@@ -270,7 +275,7 @@ def test_only_the_api_has_a_token_and_only_where_it_starts_the_backfill(ci: str)
 @EVERY
 def test_probes_ask_for_the_paths_of_the_processes(ci: str) -> None:
     for pod in workloads(objects(ci)):
-        if pod.component == "deploy":
+        if pod.component in ONCE:
             continue
         probes = {name: pod.container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
         assert probes == {
@@ -398,7 +403,7 @@ def test_every_process_is_scraped_under_the_name_that_the_alerts_use() -> None:
         assert endpoint["path"] == "/metrics"
         [job] = [rule["replacement"] for rule in endpoint["relabelings"] if rule["targetLabel"] == "job"]
         scraped.add(job)
-    assert scraped == {f"starling-{pod.component}" for pod in workloads(manifests)} - {"starling-deploy"}
+    assert scraped == {f"starling-{pod.component}" for pod in workloads(manifests) if pod.component not in ONCE}
 
 
 def _flows(policy: Manifest, direction: str) -> set[tuple[int, str]]:
@@ -431,9 +436,11 @@ def test_network_policies_allow_what_the_settings_connect_to_and_nothing_else(ci
             expected |= {(443, "TCP"), (6443, "TCP")}
         if pod.component == "lake" and ci == "everything":
             expected.add((443, "TCP"))
+        if pod.component == "test":
+            expected.add((8080, "TCP"))
         assert _flows(policy, "egress") == expected, pod.component
         assert all(rule.get("ports") for rule in policy["spec"]["egress"]), "a rule without ports allows every port"
-        assert _flows(policy, "ingress") == (set() if pod.component == "deploy" else {(8080, "TCP")})
+        assert _flows(policy, "ingress") == (set() if pod.component in ONCE else {(8080, "TCP")})
         open_to_all = [rule for rule in policy["spec"].get("ingress", ()) if not rule.get("from")]
         assert bool(open_to_all) == (ci == "everything" and pod.component in {"ingest", "api"})
 
@@ -459,9 +466,9 @@ def test_what_the_deploy_step_needs_exists_before_it() -> None:
     hooks = {
         (one["kind"], one["metadata"]["name"]): int(one["metadata"]["annotations"]["helm.sh/hook-weight"])
         for one in manifests
-        if "helm.sh/hook" in one["metadata"].get("annotations", {})
+        if one["metadata"].get("annotations", {}).get("helm.sh/hook", "test") != "test"
     }
-    [job] = of_kind(manifests, "Job")
+    [job] = [one for one in of_kind(manifests, "Job") if Workload(one).component == "deploy"]
     name = job["metadata"]["name"]
     assert set(hooks) == {("Job", name), ("ServiceAccount", name), ("Secret", name), ("NetworkPolicy", name)}
     assert all(weight < hooks["Job", name] for place, weight in hooks.items() if place[0] != "Job")
@@ -474,8 +481,35 @@ def test_what_the_deploy_step_needs_exists_before_it() -> None:
         assert secret == name, "a secret of the release does not exist before its first installation"
 
 
+@EVERY
+def test_helm_test_asks_the_services_of_the_release(ci: str) -> None:
+    manifests = objects(ci)
+    [job] = [one for one in workloads(manifests) if one.component == "test"]
+    assert job.manifest["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    urls = environment(job, manifests, SECRETS)["STARLING_VERIFY_URLS"].split(",")
+    asked = {(url.host, url.port or 80) for url in map(httpx.URL, urls) if url.path == "/readyz"}
+    services = {
+        (one["metadata"]["name"], port["port"])
+        for one in of_kind(manifests, "Service")
+        if one["metadata"]["labels"]["app.kubernetes.io/component"] in {"ingest", "api"}
+        for port in one["spec"]["ports"]
+        if port["name"] == "http"
+    }
+    assert len(asked) == len(urls)
+    assert asked == services
+
+
+def test_closed_services_let_helm_test_in() -> None:
+    manifests = objects("production")
+    [test] = [pod for pod in workloads(manifests) if pod.component == "test"]
+    for name in ("ingest", "api"):
+        [policy] = [one for one in of_kind(manifests, "NetworkPolicy") if one["metadata"]["name"].endswith(f"-{name}")]
+        peers = [peer for rule in policy["spec"]["ingress"] for peer in rule.get("from", ())]
+        assert any(matches(peer["podSelector"]["matchLabels"], test.labels) for peer in peers if set(peer) == {"podSelector"})
+
+
 def _checksums(values: Mapping[str, Any]) -> dict[str, str]:
-    pods = [pod for pod in workloads(rendered(values, ci="demo")) if pod.component != "deploy"]
+    pods = [pod for pod in workloads(rendered(values, ci="demo")) if pod.component not in ONCE]
     return {pod.component: pod.template["metadata"]["annotations"]["checksum/config"] for pod in pods}
 
 
@@ -650,7 +684,7 @@ def test_the_notes_name_commands_for_objects_that_exist(tmp_path: Path) -> None:
     for name, port in forwarded:
         assert named(manifests, "Service", name)["spec"]["ports"][0]["port"] == int(port)
     assert "acknowledgeSingleCopy is true" in notes
-    assert notes.count(f"--namespace {NAMESPACE}") == 3
+    assert notes.count(f"--namespace {NAMESPACE}") == 4
 
 
 KINDS = {

@@ -1,6 +1,7 @@
 """Adapter: Cassandra sessions, and the creation of the tables."""
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
@@ -10,6 +11,8 @@ from cassandra.query import dict_factory
 from starling_common.failures import InstallationFailure
 from starling_common.schemas import schema_directory
 from starling_common.settings import Cassandra
+
+_TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+)")
 
 
 class DatabaseFailed(InstallationFailure):
@@ -73,6 +76,11 @@ def table_statements() -> list[str]:
     text = (schema_directory() / "tables.cql").read_text()
     lines = [line for line in text.splitlines() if not line.strip().startswith("--")]
     return [statement.strip() for statement in "\n".join(lines).split(";") if statement.strip()]
+
+
+def table_names() -> list[str]:
+    """Return the names of the tables of `schemas/avro/tables.cql`."""
+    return [found[1] for statement in table_statements() if (found := _TABLE.match(statement))]
 
 
 def _credentials(settings: Cassandra) -> Any:

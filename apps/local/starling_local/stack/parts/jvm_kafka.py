@@ -57,9 +57,7 @@ def kafka_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
         ports={"kafka": ports.fixed("kafka"), "kafka-controller": ports.fixed("kafka-controller")},
         files={config: render_properties(home / "data", ports)},
         directories=(home / "data",),
-        prepare=Preparation(
-            (*storage_tool, "format", "-t", CLUSTER_ID, "-c", str(config)), home / "data" / "meta.properties"
-        ),
+        prepare=Preparation((*storage_tool, "format", "-t", CLUSTER_ID, "-c", str(config)), home / "data" / "meta.properties"),
         grace_seconds=30.0,
     )
 
