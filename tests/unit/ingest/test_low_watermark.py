@@ -71,3 +71,18 @@ def test_a_process_does_not_follow_a_watermark_that_no_process_publishes(low_sec
 
 def test_a_process_joins_beside_bytes_that_are_no_watermark() -> None:
     assert plausible_low(CODEC, b"broken") == 0
+
+
+def test_a_request_ends_the_pause_of_an_idle_publisher() -> None:
+    async def scenario() -> None:
+        publisher = Publisher("127.0.0.1:1", ack_timeout_ms=8_000, high_water_records=10, high_water_bytes=10_000)
+        publisher._producer = cast("Any", Silent())
+        pause = asyncio.create_task(publisher.begun(60))
+        await asyncio.sleep(0)
+        assert not pause.done()
+        publisher.publish("w", [Outgoing("t", b"k", b"v", 0)], HEADERS, START)
+        publisher.publish("w", [Outgoing("t", b"k", b"v", 0)], HEADERS, START + 1)
+        await asyncio.wait_for(pause, 30)
+        await publisher.begun(0.001)
+
+    asyncio.run(scenario())

@@ -61,6 +61,8 @@ class Publisher:
         self._shares = Shares(high_water_records, high_water_bytes)
         self._open: dict[_Request, int] = {}
         """The requests with unacknowledged records, in the order of their first `received_at`, which is the value."""
+        self._begun: asyncio.Future[None] | None = None
+        """Completed by the next request, if something waits for it."""
         self._in_doubt: list[int] = []
         """The first `received_at` of the requests whose records the broker may still append, ascending."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,6 +81,12 @@ class Publisher:
         if self._in_doubt:
             self._in_doubt = [one for one in self._in_doubt if one > wall_clock_micros() - _DOUBT_MICROS]
         return min([*self._in_doubt[:1], *islice(self._open.values(), 1)], default=None)
+
+    async def begun(self, timeout_seconds: float) -> None:
+        """Return when a request is published, or after the timeout."""
+        self._begun = asyncio.get_running_loop().create_future()
+        await asyncio.wait((self._begun,), timeout=timeout_seconds)
+        self._begun = None
 
     def topics(self, timeout_seconds: float) -> set[str]:
         """Return the names of all topics. Blocks. Raises: BrokerUnavailable."""
@@ -104,6 +112,8 @@ class Publisher:
         loop = self._loop = self._loop or asyncio.get_running_loop()
         request = _Request(self, loop.create_future(), share, count, size)
         self._open[request] = received_at
+        if self._begun is not None and not self._begun.done():
+            self._begun.set_result(None)
         produce = self._producer.produce
         delivered = request.delivered
         try:

@@ -1,8 +1,8 @@
 """Adapter: publishes the low watermark of this process, so that normalizers release records in the order of arrival.
 
-One watermark is in flight at a time: every 10 ms while records are unacknowledged, every 20 ms otherwise. An idle process must
-publish too, for the records of all others wait for it. The producer is its own, so that a watermark waits neither for batches to
-fill nor behind them.
+One watermark is in flight at a time: every 10 ms while records are unacknowledged, every 50 ms otherwise. An idle process must
+publish too, for the records of all others wait for it. A request ends its pause, so that its own records do not wait for it. The
+producer is its own, so that a watermark waits neither for batches to fill nor behind them.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from starling_ingest.publishing.intake import ArrivalClock
 from starling_ingest.publishing.publish import Publisher
 
 _WORK_SECONDS: Final = 0.01
-_IDLE_SECONDS: Final = 0.02
+_IDLE_SECONDS: Final = 0.05
 _MARGIN_MS: Final = 5_000
 """The difference between the lease and the time after which the producer gives a record up."""
 _CLOCKS_MS: Final = 1_000
@@ -115,7 +115,9 @@ class Watermarks:
             self._producer.poll(0)
             if self._joined is not None:
                 await self._renew(self._joined)
-            await asyncio.sleep(_IDLE_SECONDS if self._publisher.oldest() is None else _WORK_SECONDS)
+            if self._publisher.oldest() is None:
+                await self._publisher.begun(_IDLE_SECONDS)
+            await asyncio.sleep(_WORK_SECONDS)
 
     def retire(self) -> None:
         """Publish the final watermark: normalizers stop to wait for this process. Blocks for two seconds at most.
