@@ -31,10 +31,14 @@ _LOG_BYTES: Final = 200_000
 
 @dataclass(frozen=True)
 class Durations:
-    """Seconds of the faults. `patience_seconds`: until a part counts as one that stays away. `gap_seconds`: between two guests."""
+    """Seconds of the faults. `gap_seconds`: between two guests.
+
+    `ready_seconds`: until a part counts as late. `patience_seconds`: until it counts as one that stays away.
+    """
 
     stop_seconds: float = 75.0
     slow_seconds: float = 10.0
+    ready_seconds: float = 60.0
     patience_seconds: float = 240.0
     gap_seconds: tuple[float, float] = (1.0, 4.0)
 
@@ -163,11 +167,12 @@ class Processes:
     def _await_ready(self, injected: Sequence[Injected], began: float) -> None:
         away = self._await_all(injected)
         if not away:
+            self._keep_late(injected)
             return
         for one in injected:
             one.never = [name for name in away if name in one.fault.parts]
         reports = self._reports()
-        places = {name: self._keep(name, reports[name], len(self.findings)) for name in away}
+        places = {name: self._keep(name, reports[name]) for name in away}
         again = self.revive(away)
         self._gone |= set(again)
         faults, at_seconds = " and ".join(str(one.fault) for one in injected), round(time.monotonic() - began, 1)
@@ -198,9 +203,18 @@ class Processes:
         ends = [one.ended_at for one in injected if {name, *self._needs[name]} & set(one.fault.parts)]
         return max(ends, default=max(one.ended_at for one in injected))
 
-    def _keep(self, name: str, report: PartReport, number: int) -> str:
-        """Store what is known of a part that stays away; return the directory."""
-        place = self._evidence / f"{number:02}-{name}"
+    def _keep_late(self, injected: Sequence[Injected]) -> None:
+        """Store what is known of the parts that were ready only after the bound."""
+        seconds = [(name, taken) for one in injected for name, taken in {**one.recovery_seconds, **one.others_seconds}.items()]
+        late = sorted({name for name, taken in seconds if taken > self._durations.ready_seconds})
+        if late:
+            reports = self._reports()
+            for name in late:
+                self._keep(name, reports[name])
+
+    def _keep(self, name: str, report: PartReport) -> str:
+        """Store what is known of a part that stays away or came late; return the directory."""
+        place = self._evidence / f"{len(list(self._evidence.glob('*'))):02}-{name}"
         place.mkdir(parents=True, exist_ok=True)
         for source in (name, "supervisor"):
             with suppress(OSError), self._instance.log_file(source).open("rb") as log:

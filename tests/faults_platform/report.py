@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from tests.faults.findings import Findings
 from tests.faults.provenance import Provenance
-from tests.faults_platform.processes import Finding, Injected, as_record, from_record
+from tests.faults_platform.processes import Durations, Finding, Injected, as_record, from_record
 
-READY_SECONDS: Final = 60.0
+READY_SECONDS: Final = Durations().ready_seconds
 """The bound on the time until a part is ready again, from the end of its cause."""
 
 

@@ -17,12 +17,14 @@ from tests.faults_platform.schedule import Fault, Wave
 class Fake(Processes):
     """The api is a child of the test; `away`: parts that do not become ready, `lost`: not even after a restart."""
 
-    def __init__(self, directory: Path, *, lost: bool = False) -> None:
+    def __init__(self, directory: Path, *, lost: bool = False, ready_seconds: float = 60.0) -> None:
         instance = Instance(directory)
         instance.logs.mkdir(parents=True)
         instance.save_options(Options(instance_id="fake", port_base=20_000, spark=False, only=("api", "ingest")))
         instance.log_file("api").write_text("the last words")
-        super().__init__(instance, Durations(patience_seconds=0.5, gap_seconds=(0, 0)), directory / "evidence")
+        super().__init__(
+            instance, Durations(patience_seconds=0.5, gap_seconds=(0, 0), ready_seconds=ready_seconds), directory / "evidence"
+        )
         self.child = subprocess.Popen(["sleep", "600"])
         self._started_at = psutil.Process(self.child.pid).create_time()
         self.away = {"api"}
@@ -70,3 +72,14 @@ def test_a_part_that_stays_away_is_a_finding_and_the_waves_go_on(tmp_path: Path,
     [second] = processes.inject(Wave(Fault("kill", ("ingest",))), 2, time.monotonic())
     assert (second.never, sorted(second.recovery_seconds)) == ([], ["ingest"])
     assert len(processes.findings) == 1
+
+
+@pytest.mark.parametrize(("ready_seconds", "kept"), [(-1.0, ["00-api"]), (60.0, [])])
+def test_the_log_of_a_late_part_is_kept(tmp_path: Path, ready_seconds: float, kept: list[str]) -> None:
+    processes = Fake(tmp_path, ready_seconds=ready_seconds)
+    processes.away.clear()
+    [injected] = processes.inject(WAVE, 1, time.monotonic())
+    assert processes.child.wait(5) == -9
+    assert injected.never == []
+    assert [place.name for place in (tmp_path / "evidence").glob("*")] == kept
+    assert processes.findings == []
