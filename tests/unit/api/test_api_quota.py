@@ -18,7 +18,7 @@ from tests.unit.api.memory import World
 
 CHEAP: dict[str, Any] = {"everyone": True}
 DEAR: dict[str, Any] = {"event": "Buy", "measure": {"most_frequent": "sku"}, "op": "eq", "value": "x", "within": "30d"}
-"""401 points."""
+"""481 points."""
 LIMITS = CostLimits(work=600, state_bytes=1 << 30)
 
 
@@ -38,7 +38,7 @@ def errors(answer: Any) -> list[tuple[str, str]]:
 def test_a_definition_above_the_limit_is_refused_at_its_place() -> None:
     answer = call(world(), "POST", "/v1/segments", json=segment("a", {"any": [DEAR, {**DEAR, "within": "60d"}]}))
     assert errors(answer) == [("/where/any/0", "too_costly")]
-    assert "an event can cost 80" in answer.json()["errors"][0]["message"]
+    assert "an event can cost 96" in answer.json()["errors"][0]["message"]
 
 
 @pytest.mark.parametrize("path", ["/v1/segments/preview", "/v1/segments/a/diff"])
@@ -69,7 +69,7 @@ def test_the_summed_cost_is_limited_when_segments_are_created_changed_batched_an
     for query in ("", "?dry_run=true"):
         answer = call(here, "POST", "/v1/segments" + query, json=segment("b", DEAR))
         assert errors(answer) == [("/where", "too_costly")]
-        assert "401 of 600 points of work an event and would cost 802" in answer.json()["errors"][0]["message"]
+        assert "481 of 600 points of work an event and would cost 962" in answer.json()["errors"][0]["message"]
     assert call(here, "POST", "/v1/segments", json=segment("b")).status_code == 201
     assert errors(call(here, "PUT", "/v1/segments/b", json=segment("b", DEAR))) == [("/where", "too_costly")]
     assert errors(call(here, "POST", "/v1/segments:batch", json={"segments": [segment("b", DEAR)]})) == [("/where", "too_costly")]
