@@ -548,3 +548,75 @@ spec:
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/*
+The pods of a Job with the image of the deploy step. Input: root, name, values, and
+
+  module        the Python module that the container runs
+  environment   variables with fixed values, beside the connections
+  secret        the secret with the login of Cassandra
+*/}}
+{{- define "starling.once.podTemplate" -}}
+{{- $connections := merge (include "starling.connectionEnvironment" .root | fromYaml) (include "starling.cassandraEnvironment" .root | fromYaml) -}}
+metadata:
+  labels: {{- include "starling.component.podLabels" . | nindent 4 }}
+  {{- with merge (dict) .values.podAnnotations .root.Values.commonAnnotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  restartPolicy: Never
+  serviceAccountName: {{ include "starling.component.serviceAccountName" (dict "root" .root "name" "deploy" "values" .values) }}
+  automountServiceAccountToken: false
+  enableServiceLinks: false
+  {{- with .root.Values.image.pullSecrets }}
+  imagePullSecrets: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  securityContext: {{- include "starling.component.podSecurityContext" . | nindent 4 }}
+  {{- with .values.nodeSelector }}
+  nodeSelector: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .values.affinity }}
+  affinity: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .values.tolerations }}
+  tolerations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  containers:
+    - name: {{ .name }}
+      image: {{ include "starling.component.image" . | quote }}
+      imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+      command: [tini, --, python, -m, {{ .module }}]
+      securityContext: {{- include "starling.component.securityContext" . | nindent 8 }}
+      env:
+        {{- range $variable, $value := include "starling.environment" (merge .environment $connections) | fromYaml }}
+        - name: {{ $variable }}
+          value: {{ $value | quote }}
+        {{- end }}
+        {{- if include "starling.cassandra.secured" .root }}
+        {{- include "starling.cassandra.credentials" (dict "root" .root "secret" .secret) | nindent 8 }}
+        {{- end }}
+        {{- with .values.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- with .values.envFrom }}
+      envFrom: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .values.resources }}
+      resources: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      volumeMounts:
+        - name: tmp
+          mountPath: /tmp
+        {{- with .values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: tmp
+      emptyDir: {}
+    {{- with .values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end }}

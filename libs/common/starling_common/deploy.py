@@ -96,7 +96,7 @@ def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_facto
     Raises: DeployFailed if a topic has another number of partitions, because users would move; or fewer replicas.
     """
     existing = admin.list_topics(timeout=30).topics
-    copies = {topic.name: _copies(existing[topic.name]) for topic in topics if topic.name in existing}
+    copies = {topic.name: copies_of(existing[topic.name]) for topic in topics if topic.name in existing}
     few = [f"{name} has {count} replicas, not {replication_factor}" for name, count in copies.items() if count < replication_factor]
     if few:
         cure = "add replicas with kafka-reassign-partitions, or deploy with the present STARLING_REPLICATION_FACTOR"
@@ -114,7 +114,7 @@ def create_topics(admin: AdminClient, topics: Sequence[Topic], replication_facto
     _update(admin, [topic for topic in topics if topic.name in existing], copies)
 
 
-def _copies(topic: TopicMetadata) -> int:
+def copies_of(topic: TopicMetadata) -> int:
     """Return the number of replicas of the partition with the fewest."""
     return min(len(partition.replicas) for partition in topic.partitions.values())
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from pydantic import Field
 
 from starling_common.cassandra.sessions import DatabaseUnavailable, open_session, table_names
-from starling_common.deploy import DeploySettings
+from starling_common.deploy import DeploySettings, copies_of
 from starling_common.kafka.topics import Topic, load_catalogue
 from starling_common.settings import Cassandra
 from starling_common.wire import Registry, RegistryUnavailable, SchemaMissing
@@ -39,7 +39,7 @@ def verify(settings: VerifySettings) -> dict[str, list[str]]:
     """Return what is wrong, by part; an empty list for a part that is right."""
     topics = list(load_catalogue(settings.profile_partitions).topics.values())
     checks: Mapping[str, Callable[[], list[str]]] = {
-        f"broker {settings.kafka.brokers}": lambda: wrong_topics(settings.kafka.brokers, topics),
+        f"broker {settings.kafka.brokers}": lambda: wrong_topics(settings.kafka.brokers, topics, settings.replication_factor),
         f"registry {settings.registry.url}": lambda: wrong_schemas(Registry(settings.registry.url), topics),
         f"Cassandra {settings.cassandra.contact_points}": lambda: wrong_tables(settings.cassandra),
         **{url: partial(_wrong_answer, url) for url in filter(None, map(str.strip, settings.verify_urls.split(",")))},
@@ -47,8 +47,8 @@ def verify(settings: VerifySettings) -> dict[str, list[str]]:
     return {part: _problems(check) for part, check in checks.items()}
 
 
-def wrong_topics(brokers: str, topics: Sequence[Topic]) -> list[str]:
-    """Return what is wrong with the topics. Raises: KafkaException."""
+def wrong_topics(brokers: str, topics: Sequence[Topic], replication_factor: int = 1) -> list[str]:
+    """Return what is wrong with the topics. `replication_factor`: the least number of replicas. Raises: KafkaException."""
     existing = AdminClient({"bootstrap.servers": brokers}).list_topics(timeout=_TIMEOUT_SECONDS).topics
     wrong = []
     for topic in topics:
@@ -56,6 +56,10 @@ def wrong_topics(brokers: str, topics: Sequence[Topic]) -> list[str]:
             wrong.append(f"topic {topic.name} is missing: {_DEPLOY}")
         elif (count := len(existing[topic.name].partitions)) != topic.partitions:
             wrong.append(f"topic {topic.name} has {count} partitions, not {topic.partitions}: set STARLING_PROFILE_PARTITIONS")
+        elif (copies := copies_of(existing[topic.name])) < replication_factor:
+            wrong.append(
+                f"topic {topic.name} has {copies} replicas, not {replication_factor}: add some with kafka-reassign-partitions"
+            )
         elif leaderless := sorted(number for number, one in existing[topic.name].partitions.items() if one.leader < 0):
             wrong.append(f"topic {topic.name}: the partitions {leaderless} have no leader: check the brokers")
     return wrong

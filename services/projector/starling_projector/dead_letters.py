@@ -17,7 +17,7 @@ from starling_projector.settings import STAGE
 TOPIC = f"{STAGE}.dlq"
 
 _MOST_REMEMBERED = 100_000
-"""Published letters that are not published again, about 20 MB. A repeated batch has fewer records since the last commit."""
+"""Published letters that are not published again, about 15 MB. A repeated batch has fewer records since the last commit."""
 
 
 class DeadLetters:

@@ -36,7 +36,7 @@ def topic(name: str) -> Topic:
 
 
 @contextmanager
-def second_broker(home: Path, controller: int) -> Iterator[int]:
+def second_broker(home: Path, controller: int) -> Iterator[None]:
     home.mkdir()
     config, port = home / "server.properties", free_port()
     config.write_text(_PROPERTIES.format(controller=controller, port=port, logs=home / "data"))
@@ -47,10 +47,14 @@ def second_broker(home: Path, controller: int) -> Iterator[int]:
     with (home / "log").open("wb") as log:
         process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=log, stderr=log)
     try:
-        yield port
+        yield
     finally:
         process.terminate()
-        process.wait(60)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def in_sync(admin: AdminClient, name: str) -> str | None:

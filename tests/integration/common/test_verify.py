@@ -5,10 +5,9 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from starling_common.cassandra.sessions import open_session, table_names
-from starling_common.kafka.topics import load_catalogue
+from starling_common.kafka.topics import Topic, load_catalogue
 from starling_common.settings import Kafka, SchemaRegistry
 from starling_common.testing import free_port
 from starling_common.verify import VerifySettings, main, verify, wrong_schemas, wrong_tables, wrong_topics
@@ -81,16 +80,20 @@ def test_the_command_prints_each_part_and_fails(
 
 def test_a_missing_topic_and_another_number_of_partitions_are_named(stack: Stack) -> None:
     topics = list(load_catalogue(16).topics.values())
-    missing = load_catalogue().topics["events.behaviour"].__class__("not.there", "ClockAdvanced", 1, False, "delete", 1, "FULL")
+    missing = Topic("not.there", "ClockAdvanced", 1, False, "delete", 1, "FULL")
     wrong = wrong_topics(stack.brokers, [*topics, missing])
     assert "topic events.behaviour has 8 partitions, not 16: set STARLING_PROFILE_PARTITIONS" in wrong
     assert wrong[-1].startswith("topic not.there is missing: run `python -m starling_common.deploy`")
-    assert len(AdminClient({"bootstrap.servers": stack.brokers}).list_topics(timeout=30).topics) > 40
+
+
+def test_a_topic_with_fewer_replicas_than_the_setting_is_named(stack: Stack) -> None:
+    [wrong] = wrong_topics(stack.brokers, [load_catalogue().topics["events.behaviour"]], 3)
+    assert wrong.startswith("topic events.behaviour has 1 replicas, not 3: ")
 
 
 def test_a_missing_schema_and_a_missing_table_are_named(stack: Stack) -> None:
     topic = load_catalogue().topics["events.behaviour"]
-    missing = topic.__class__("not.there", topic.schema, 1, False, "delete", 1, "FULL")
+    missing = Topic("not.there", topic.schema, 1, False, "delete", 1, "FULL")
     [wrong] = wrong_schemas(Registry(stack.registry_url), [topic, missing])
     assert "not.there-value" in wrong
     assert "starling_common.deploy" in wrong
