@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from starling_stream.model.failpoints import AFTER_FOLD, AFTER_RESTORE, AFTER_SLICE, AFTER_TIMERS, FAILPOINTS
+from starling_stream.model.failpoints import AFTER_FAILURE, AFTER_FOLD, AFTER_RESTORE, AFTER_SLICE, AFTER_TIMERS, FAILPOINTS
 from tests.faults import outages
 from tests.faults.workers import SESSION_SECONDS, Slot
 from tests.faults.world import NotInjected, World
 
 _REACHED_SECONDS = 25.0
 
-_MOST_PASSAGES = {AFTER_SLICE: 1, AFTER_TIMERS: 3, AFTER_RESTORE: 2}
+_MOST_PASSAGES = {AFTER_SLICE: 1, AFTER_TIMERS: 3, AFTER_RESTORE: 2, AFTER_FAILURE: 1}
 """A worker passes these places rarely; the others up to five times before the fault."""
+_ON_EACH_WORKER = 16
+"""So many records of random users: a worker without one of them is improbable."""
 
 
 Inject = Callable[[World, Random], str]
@@ -43,6 +45,8 @@ def kill_at(place: str) -> Inject:
         before = _armed(world, slot, f"{place}:{passage}")
         if place == AFTER_SLICE:
             outages.other_definition(world, dice)
+        if place == AFTER_FAILURE:
+            outages.raise_in_fold(world, _ON_EACH_WORKER)
         if not world.within(lambda: len(slot.exits) > before, _REACHED_SECONDS):
             slot.kill()  # it is still armed, and a graceful stop would end it at that place
             raise NotInjected(f"{slot.name} did not come by {place} {passage} times")

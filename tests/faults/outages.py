@@ -130,6 +130,16 @@ def raising_record(world: World, dice: Random) -> str:
     return f"in {', '.join(points)}"
 
 
+def raise_in_fold(world: World, records: int) -> None:
+    """Write that many records with which the code raises in its fold."""
+
+    def write(load: Load) -> None:
+        for _ in range(records):
+            load.write(load.maker.raising("process"))
+
+    world.load.ask(write)
+
+
 def other_definition(world: World, dice: Random) -> str:
     """One more definition changes the plan, to which every task switches all of its users."""
     world.load.ask(lambda load: load.write(load.maker.other_definition()))

@@ -41,12 +41,12 @@ def test_other_records_of_the_user_and_of_all_others_are_folded_exactly_once(rig
 
 def test_a_worker_killed_between_the_failures_ends_the_search_after_its_restart(rig: Rig) -> None:
     sent = send_events(rig, 600)
-    poisoned = {"STARLING_FAILPOINT": f"raise_in_process:{TEXT}", **LONG}
-    for _ in range(2):
-        victim = rig.start(**poisoned)
-        wait_until(lambda log=victim.log: b'"batch_failed' in log.read_bytes(), "the batch to fail")  # type: ignore[misc]
-        victim.kill()
-    rig.wait_settled([rig.start(**poisoned)])
+    raising = f"raise_in_process:{TEXT}"
+    for logged in (b'"batch_failed"', b'"batch_failed_again"'):
+        victim = rig.start(STARLING_FAILPOINT=f"{raising};after_failure", **LONG)
+        wait_until(lambda w=victim: is_dead(w), "the worker to end")  # type: ignore[misc]
+        assert logged in victim.log.read_bytes()
+    rig.wait_settled([rig.start(STARLING_FAILPOINT=raising, **LONG)])
     assert counts_by_key(rig) == _without_poison(sent)
     assert [letter["value"] for letter in _letters(rig)] == [sent[POISON][2]]
 

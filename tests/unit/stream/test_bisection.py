@@ -19,6 +19,7 @@ from starling_stream.fold.merge import Arrival
 from starling_stream.fold.task import Step, Task
 from starling_stream.fold.task_fold import POSTPONED_MS, TaskFold
 from starling_stream.model.errors import StateUnreadable
+from starling_stream.model.failpoints import Failpoints
 from starling_stream.model.meta import TaskMeta
 from starling_stream.model.ports import Refusal
 from starling_stream.model.processor import Decoded, Inbound, Service, Unit
@@ -427,9 +428,9 @@ def test_a_key_that_cannot_be_switched_stays_as_it_is_and_the_others_are_switche
 def test_a_store_remembers_the_position_of_the_last_failure(tmp_path: Path) -> None:
     memory = store_memory(8 << 20, 8 << 20)
     store = TaskStore(tmp_path / "0", memory)
-    assert StoredFailures(0, store).failed_at() is None
-    StoredFailures(0, store).failed(7, ValueError("once"))
+    assert StoredFailures(0, store, Failpoints(None)).failed_at() is None
+    StoredFailures(0, store, Failpoints(None)).failed(7, ValueError("once"))
     store.close()
     reopened = TaskStore(tmp_path / "0", memory)
-    assert StoredFailures(0, reopened).failed_at() == 7
+    assert StoredFailures(0, reopened, Failpoints(None)).failed_at() == 7
     reopened.close()

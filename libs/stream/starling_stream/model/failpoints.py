@@ -19,6 +19,8 @@ AFTER_SLICE: Final = "after_slice"
 """After the fold of a batch with a slice of a switch."""
 AFTER_RESTORE: Final = "after_restore"
 """After a task was restored, or its standby promoted, before it runs."""
+AFTER_FAILURE: Final = "after_failure"
+"""After the position of a batch that failed was stored."""
 FAILPOINTS: Final = (
     AFTER_FOLD,
     AFTER_TIMERS,
@@ -29,6 +31,7 @@ FAILPOINTS: Final = (
     MID_FLUSH,
     AFTER_FLUSH,
     AFTER_RESTORE,
+    AFTER_FAILURE,
 )
 
 _TOO_LARGE_BYTES: Final = 3 * 1024 * 1024

@@ -3,15 +3,17 @@
 from starling_common.failures import stack_digest
 from starling_common.outcome import Refused
 from starling_common.telemetry.logs import log
+from starling_stream.model.failpoints import AFTER_FAILURE, Failpoints
 from starling_stream.state.local_store import TaskStore
 
 
 class StoredFailures:
     """The failures of a running task. Two failures at the same position start the search for the record that causes them."""
 
-    def __init__(self, partition: int, store: TaskStore) -> None:
+    def __init__(self, partition: int, store: TaskStore, failpoints: Failpoints) -> None:
         self._partition = partition
         self._store = store
+        self._failpoints = failpoints
 
     def failed_at(self) -> int | None:
         """Return the number of committed units at the last failure; None if there was none."""
@@ -29,6 +31,7 @@ class StoredFailures:
         )
         if not is_second:
             self._store.set_failed_at(units)
+        self._failpoints.passed(AFTER_FAILURE)
 
     def found(self, origin: str, why: Refused) -> None:
         """Log the record or timer that the search found."""

@@ -248,7 +248,7 @@ class AssignedTasks(Generic[S]):
     def _ready(self, assigned: AssignedTask[S], found: Restored) -> None:
         task, dependencies = assigned.task, self._dependencies
         fold = TaskFold(self._service, task.partition, found.meta)
-        failures = StoredFailures(task.partition, found.store)
+        failures = StoredFailures(task.partition, found.store, dependencies.failpoints)
         if found.store.unloaded():
             assigned.lazy_restore = dependencies.lazy_restore(task.partition, found, lambda: self._all_loaded(assigned))
             task.run(assigned.lazy_restore, fold, found.offsets, failures)
