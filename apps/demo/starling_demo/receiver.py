@@ -1,6 +1,7 @@
 """Adapter: a local webhook endpoint that verifies signatures with the published library and stores the messages."""
 
 import json
+import sys
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,8 +22,7 @@ class Receiver:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="webhook-receiver", daemon=True)
         self._thread.start()
 
@@ -52,6 +52,15 @@ class Receiver:
             if all(known["id"] != message["id"] for known in self.calls[-50:]):
                 self.calls.append(message)
         return 204
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print the error, unless the sender was killed."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:

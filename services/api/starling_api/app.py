@@ -8,7 +8,7 @@ from fastapi.middleware.cors import CORSMiddleware
 
 from starling_api.backfills.routes import backfill_router
 from starling_api.definitions.kinds import SEGMENTS, TRAITS, WEBHOOKS
-from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes
+from starling_api.definitions.routes import batch_routes, definition_routes, lifecycle_routes, webhook_routes
 from starling_api.feed.routes import feed_router
 from starling_api.http.access.auth import Role
 from starling_api.http.access.rate_limits import RateLimiting
@@ -78,6 +78,7 @@ def _routers(metrics: Metrics, alive: Checks, ready: Checks) -> Sequence[APIRout
         definition_routes(TRAITS, "/v1/computed-traits", Role.MARKETER),
         # A webhook sends personal data to an external address, so it needs an admin.
         definition_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
+        webhook_routes(WEBHOOKS, "/v1/webhooks", Role.ADMIN),
         segment_router,
         user_router,
         feed_router,

@@ -1,14 +1,14 @@
 """Pure core: the messages of a membership change, and the step after each attempt."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from starling_common.records.membership_json import membership_json
 from starling_common.values import deterministic_id
 from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible, Message
-from starling_delivery.targets import Target, Targets
+from starling_delivery.targets import SEGMENT_IDENTIFY, SEGMENT_TRACK, STANDARD, Target, Targets
 
 Request: TypeAlias = Mapping[str, Any]
 """A DeliveryRequested record."""
@@ -18,8 +18,8 @@ def requests_for(change: Mapping[str, Any], targets: Targets, channel: str, now_
     """Return one DeliveryRequested for each webhook that subscribes to this SegmentMembershipChanged."""
     event = "entered" if change["status"] == "ENTERED" else "exited"
     wanting = [target for target in targets.of(change["workspace"]) if target.wants(change["segment_key"], event)]
-    body = webhook_body(change, event) if wanting else ""
-    return [_request(change, target, body, channel, now_ms) for target in wanting]
+    bodies = {name: _text(BODIES[name](membership_json(change))) for name in {target.format for target in wanting}}
+    return [_request(change, target, bodies[target.format], channel, now_ms) for target in wanting]
 
 
 def _request(change: Mapping[str, Any], target: Target, body: str, channel: str, now_ms: int) -> dict[str, Any]:
@@ -46,10 +46,46 @@ def delivery_id(event_id: str, target_key: str) -> str:
     return deterministic_id("delivery", event_id, target_key)
 
 
-def webhook_body(change: Mapping[str, Any], event: str) -> str:
-    """Return `{"type", "timestamp", "data"}`: the membership record as JSON, instants in ISO 8601, traits as an object."""
-    data = membership_json(change)
-    body = {"type": f"segment.{event}", "timestamp": data["effective_at"], "data": data}
+def standard_body(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `{"type", "timestamp", "data"}` with the membership change as `membership_json` returns it."""
+    event = "entered" if data["status"] == "ENTERED" else "exited"
+    return {"type": f"segment.{event}", "timestamp": data["effective_at"], "data": data}
+
+
+def track_body(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a `track` call of the Segment specification: "Audience Entered" or "Audience Exited"."""
+    properties = ("segment_name", "segment_version", "sequence", "memberships")
+    return {
+        "type": "track",
+        "event": "Audience Entered" if data["status"] == "ENTERED" else "Audience Exited",
+        "properties": {"audience_key": data["segment_key"], **{name: data[name] for name in properties}},
+        **_common(data),
+    }
+
+
+def identify_body(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an `identify` call of the Segment specification: a trait with the segment's key that is true for a member."""
+    return {"type": "identify", "traits": {data["segment_key"]: data["status"] == "ENTERED"}, **_common(data)}
+
+
+def _common(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "messageId": data["event_id"],
+        "userId": data["user_id"],
+        "timestamp": data["effective_at"],
+        "context": {"traits": data["traits"], "library": {"name": "starling-webhooks", "version": "1"}},
+    }
+
+
+BODIES: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    STANDARD: standard_body,
+    SEGMENT_TRACK: track_body,
+    SEGMENT_IDENTIFY: identify_body,
+}
+"""Format -> function that returns the body of a membership change."""
+
+
+def _text(body: Mapping[str, Any]) -> str:
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -59,12 +95,17 @@ def message_of(request: Request) -> Message:
         workspace=request["workspace"],
         user_id=request["user_id"],
         delivery_id=request["delivery_id"],
-        message_id=json.loads(request["payload"])["data"]["event_id"],
+        message_id=_message_id(json.loads(request["payload"])),
         target_key=request["target_key"],
         address=request["address"],
         payload=request["payload"],
         attempt=request["attempt"],
     )
+
+
+def _message_id(body: Mapping[str, Any]) -> str:
+    text: str = body["messageId"] if "messageId" in body else body["data"]["event_id"]
+    return text
 
 
 _POSTPONED: Final = "postponed: "

@@ -2,16 +2,25 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from starling_common.outcome import Done, Outcome, Refused
 from starling_common.wire import Record
 
+STANDARD: Final = "standard"
+SEGMENT_TRACK: Final = "segment-track"
+SEGMENT_IDENTIFY: Final = "segment-identify"
+_FORMATS: Final = frozenset({STANDARD, SEGMENT_TRACK, SEGMENT_IDENTIFY})
+"""The formats of a message: the membership change itself, or a call of the Segment specification."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One webhook. `segments` empty means every segment; `events` holds `entered` and/or `exited`."""
+    """One webhook. `segments` empty means every segment; `events` holds `entered` and/or `exited`.
+
+    `previous_secret` is the one before the last rotation; it signs too until `previous_until_ms`.
+    """
 
     workspace: str
     key: str
@@ -22,6 +31,16 @@ class Target:
     events: frozenset[str]
     disabled: bool
     document: Mapping[str, Any]
+    format: str = STANDARD
+    headers: Mapping[str, str] = field(default_factory=dict)
+    previous_secret: str | None = None
+    previous_until_ms: int = 0
+
+    def secrets(self, now_ms: int) -> tuple[str, ...]:
+        """Return the secrets that sign a message at that time, the newest first."""
+        if self.previous_secret is None or now_ms >= self.previous_until_ms:
+            return (self.secret,)
+        return (self.secret, self.previous_secret)
 
     def wants(self, segment_key: str, event: str) -> bool:
         """Return whether the webhook receives such changes of the segment."""
@@ -64,6 +83,8 @@ def fold_target(targets: Targets, record: Record) -> Outcome[Targets]:
 def parse_target(record: Mapping[str, Any]) -> Target:
     """Return the target of a definition record. Raises: ValueError with the missing field."""
     document = json.loads(record["document"])
+    if document.get("format", STANDARD) not in _FORMATS:
+        raise ValueError(f"webhook {record['workspace']}/{record['key']}: the format {document['format']!r} is unknown")
     try:
         return Target(
             workspace=record["workspace"],
@@ -75,6 +96,10 @@ def parse_target(record: Mapping[str, Any]) -> Target:
             events=frozenset(document.get("events") or ("entered", "exited")),
             disabled=bool(document.get("disabled", False)) or record["action"] == "DISABLED",
             document=document,
+            format=document.get("format", STANDARD),
+            headers=dict(document.get("headers") or {}),
+            previous_secret=document.get("previous_secret"),
+            previous_until_ms=int(document.get("previous_secret_until_ms", 0)),
         )
     except (KeyError, TypeError) as cause:
         raise ValueError(f"webhook {record['workspace']}/{record['key']}: {cause} is missing or of the wrong type") from cause

@@ -326,6 +326,13 @@ def test_the_life_of_a_webhook(client: Client, stack: Stack) -> None:
     assert client.call("PUT", "/v1/webhooks/shop", sent_back).json()["version"] == 2
     records = published(stack, "webhooks.definitions", client.workspace)
     assert [json.loads(record["document"])["secret"] for record in records] == [secret, secret]
+    rotated = client.call("POST", "/v1/webhooks/shop/rotate-secret").json()
+    assert rotated["secret"] not in {None, secret}
+    assert rotated["previous_secret_expires_at"] > rotated["updated_at"]
+    enabled = client.call("POST", "/v1/webhooks/shop/enable")
+    assert (enabled.status_code, "secret" in enabled.json()) == (200, False)
+    assert is_problem(client.call("POST", "/v1/webhooks/shop/rotate-secret", role="marketer"), 403, "forbidden")
+    assert is_problem(client.call("POST", "/v1/webhooks/none/enable"), 404, "unknown_webhook")
     refused = client.call("POST", "/v1/webhooks", {"key": "b", "url": "https://a..b/"})
     assert refused.status_code == 422
     assert faults(refused) == {("/url", "wrong_type")}

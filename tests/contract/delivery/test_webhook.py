@@ -11,12 +11,16 @@ from typing import ClassVar
 
 import pytest
 
+from starling_common.time.instants import wall_clock_ms
 from starling_delivery.channel import Again, Answer, Channel, Delivered, Gone, Impossible, Message
 from starling_delivery.channels.webhook import WebhookChannel
 from starling_delivery.network.connections import guarded_client
+from starling_delivery.targets import Targets
 from starling_demo.receiver import Receiver
 from tests.contract.delivery.channel_contract import ChannelContract
 from tests.unit.delivery.making import SECRET, definition, targets
+
+OTHER_SECRET = "whsec_" + "WFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhY"
 
 
 class TestWebhook(ChannelContract):
@@ -29,8 +33,11 @@ class TestWebhook(ChannelContract):
         self.receiver.close()
 
     def open(self, *, allow_private: bool = True) -> Channel:
+        return self.open_with(targets(definition()), allow_private=allow_private)
+
+    def open_with(self, known: Targets, *, allow_private: bool = True) -> Channel:
         client = guarded_client(timeout_seconds=5, lookup_seconds=5, connections=8, allow_private=allow_private)
-        return WebhookChannel(client, targets(definition()), allow_private=allow_private)
+        return WebhookChannel(client, known, allow_private=allow_private)
 
     def open_broken(self) -> Channel:
         self.receiver.close()
@@ -49,10 +56,22 @@ class TestWebhook(ChannelContract):
         assert self.receiver.calls[0]["data"] == {"name": "Zoë"}
 
     def test_a_wrong_secret_would_be_noticed(self) -> None:
-        self.receiver.secret = "whsec_" + "WFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhY"
+        self.receiver.secret = OTHER_SECRET
         [answer] = self.send(self.open, self.message())
         assert isinstance(answer, Again)
         assert (self.receiver.forged, answer.status_code) == (1, 401)
+
+    @pytest.mark.parametrize("secret", [SECRET, OTHER_SECRET])
+    def test_a_message_is_genuine_by_either_secret_after_a_rotation(self, secret: str) -> None:
+        self.receiver.secret = secret
+        known = targets(definition(secret=OTHER_SECRET, previous_secret=SECRET, previous_secret_until_ms=wall_clock_ms() + 60_000))
+        assert self.send(lambda: self.open_with(known), self.message()) == [Delivered(204)]
+        assert self.receiver.forged == 0
+
+    def test_the_previous_secret_ends(self) -> None:
+        known = targets(definition(secret=OTHER_SECRET, previous_secret=SECRET, previous_secret_until_ms=wall_clock_ms()))
+        self.send(lambda: self.open_with(known), self.message())
+        assert self.receiver.forged == 1
 
     def test_a_private_address_is_refused_before_anything_is_sent(self) -> None:
         message = replace(self.message(), address=self.receiver.url.replace("http:", "https:"))
@@ -111,6 +130,27 @@ def test_what_each_status_means(status: int, headers: dict[str, str], answer: An
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_a_webhook_sends_its_own_headers_and_starlings() -> None:
+    received: list[dict[str, str]] = []
+
+    class Handler(_Answering):
+        def do_POST(self) -> None:
+            received.append({name.lower(): value for name, value in self.headers.items()})
+            super().do_POST()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        contract, known = TestWebhook(), targets(definition(headers={"Authorization": "Bearer t", "X-Team": "a b"}))
+        message = Message("default", "ada", "d", "m", "hook", f"http://127.0.0.1:{server.server_port}/hook", "{}", 1)
+        assert contract.send(lambda: contract.open_with(known), message) == [Delivered(200)]
+    finally:
+        server.shutdown()
+        server.server_close()
+    [headers] = received
+    assert (headers["authorization"], headers["x-team"], headers["webhook-id"]) == ("Bearer t", "a b", "m")
 
 
 def _drip_headers(handler: BaseHTTPRequestHandler) -> None:

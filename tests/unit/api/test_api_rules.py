@@ -90,6 +90,21 @@ WEBHOOK = {"key": "shop", "url": "https://shop.example/hook", "secret": SECRET}
         pytest.param({"events": ["opened"]}, "/events", "wrong_type", id="an event that does not exist"),
         pytest.param({"events": []}, "/events", "wrong_type", id="no event"),
         pytest.param({"events": [["entered"]]}, "/events", "wrong_type", id="a list of lists"),
+        pytest.param({"format": "xml"}, "/format", "wrong_type", id="a format that does not exist"),
+        pytest.param({"format": ["standard"]}, "/format", "wrong_type", id="a list of formats"),
+        pytest.param({"headers": ["X-Team"]}, "/headers", "wrong_type", id="a list of headers"),
+        pytest.param({"headers": {f"X-{n}": "a" for n in range(11)}}, "/headers", "wrong_type", id="too many headers"),
+        pytest.param({"headers": {"X-A": "a", "x-a": "b"}}, "/headers", "wrong_type", id="a header twice"),
+        pytest.param({"headers": {"X A/B": "a"}}, "/headers/X A~1B", "wrong_type", id="no name of a header"),
+        pytest.param({"headers": {"": "a"}}, "/headers/", "wrong_type", id="an empty name"),
+        pytest.param({"headers": {"Content-Length": "1"}}, "/headers/Content-Length", "wrong_type", id="the connection's header"),
+        pytest.param({"headers": {"Webhook-Id": "1"}}, "/headers/Webhook-Id", "wrong_type", id="the channel's header"),
+        pytest.param({"headers": {"X-A": "a\r\nB: c"}}, "/headers/X-A", "wrong_type", id="a line break"),
+        pytest.param({"headers": {"X-A": "é"}}, "/headers/X-A", "wrong_type", id="no ASCII"),
+        pytest.param({"headers": {"X-A": " a"}}, "/headers/X-A", "wrong_type", id="a space at the start"),
+        pytest.param({"headers": {"X-A": "a" * 1001}}, "/headers/X-A", "wrong_type", id="a value that is too long"),
+        pytest.param({"headers": {"X-A": 5}}, "/headers/X-A", "wrong_type", id="a number as a value"),
+        pytest.param({"headers": {"X-A": "***"}}, "/headers/X-A", "wrong_type", id="the mask of no stored value"),
         pytest.param({"a/b~c": 1}, "/a~1b~0c", "unknown_field", id="a field of another product"),
     ],
 )
@@ -115,7 +130,9 @@ def test_valid_hosts_are_stored_unchanged(url: str) -> None:
 
 
 def test_a_webhook_has_defaults() -> None:
-    assert read_webhook(WEBHOOK, KNOWN) == {**WEBHOOK, "segments": None, "events": ["entered", "exited"]}
+    expected = {**WEBHOOK, "segments": None, "events": ["entered", "exited"]}
+    assert read_webhook(WEBHOOK, KNOWN) == expected
+    assert read_webhook({**WEBHOOK, "format": "standard", "headers": {}}, KNOWN) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,18 @@
 """What one can do with definitions, and what two who do it at once get."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from starling_api.definitions.commands import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS
-from starling_api.definitions.definition import archived, revised
+from starling_api.definitions.commands import ABANDONED_MICROS, READ_YOUR_WRITES_SECONDS, Commands
+from starling_api.definitions.definition import Definition, archived, revised
 from starling_api.definitions.kinds import LISTS, SEGMENTS, TRAITS, WEBHOOKS
 from starling_api.http.errors import Archived, InUse, NotFound, ReadOnly, ResourceBusy, VersionConflict
 from starling_api.ports import ReportedProgress
 from starling_common.kafka.clients import BrokerUnavailable
+from starling_common.time.instants import format_instant
 from starling_common.time.timezones import Timezones
 from starling_segments import DefinitionRefused
 from tests.unit.api.memory import AUTHOR, World
@@ -332,6 +334,67 @@ def test_a_revised_webhook_keeps_its_secret_and_is_enabled_again() -> None:
     again = world.commands.revise(WEBHOOKS, AUTHOR, "shop", webhook, None)
     assert again.document == made.document
     assert [change.action for change in world.published] == ["DEFINED", "REVISED"]
+
+
+def _shown(world: World) -> dict[str, Any]:
+    read: dict[str, Any] = world.queries.definition(WEBHOOKS, "acme", "shop")[1]
+    return read
+
+
+def test_header_values_are_masked_and_kept_when_the_response_is_sent_back() -> None:
+    world = World()
+    webhook = {"key": "shop", "url": "https://shop.example/hook", "headers": {"Authorization": "Bearer t"}}
+    world.commands.define(WEBHOOKS, AUTHOR, webhook)
+    read = _shown(world)
+    assert (read["headers"], read["format"]) == ({"Authorization": "***"}, "standard")
+    assert world.commands.revise(WEBHOOKS, AUTHOR, "shop", read, None).version == 1
+    more = {**read, "format": "segment-track", "headers": {**read["headers"], "X-Team": "a"}}
+    changed = world.commands.revise(WEBHOOKS, AUTHOR, "shop", more, None)
+    assert (changed.version, changed.document["format"]) == (2, "segment-track")
+    assert changed.document["headers"] == {"Authorization": "Bearer t", "X-Team": "a"}
+    with pytest.raises(DefinitionRefused) as refused:
+        world.commands.revise(WEBHOOKS, AUTHOR, "shop", {**_shown(world), "headers": {"X-New": "***"}}, None)
+    assert [one.pointer for one in refused.value.errors] == ["/headers/X-New"]
+
+
+def test_a_rotated_secret_leaves_the_previous_one_valid_for_a_day() -> None:
+    world = World()
+    made = world.commands.define(WEBHOOKS, AUTHOR, {"key": "shop", "url": "https://shop.example/hook"})
+    rotated = world.commands.rotate_secret(WEBHOOKS, AUTHOR, "shop", made.revision)
+    assert rotated.document["secret"] not in {made.document["secret"], None}
+    assert rotated.document["previous_secret"] == made.document["secret"]
+    read = _shown(world)
+    until_ms = rotated.document["previous_secret_until_ms"]
+    assert until_ms - rotated.recorded_at_micros // 1000 in range(86_399_000, 86_400_001)
+    assert read["previous_secret_expires_at"] == format_instant(until_ms)
+    assert not {"secret", "previous_secret", "previous_secret_until_ms"} & read.keys()
+    kept = world.commands.revise(WEBHOOKS, AUTHOR, "shop", {**read, "events": ["entered"]}, None)
+    assert (kept.document["previous_secret"], kept.document["previous_secret_until_ms"]) == (made.document["secret"], until_ms)
+    own = world.commands.revise(WEBHOOKS, AUTHOR, "shop", {**_shown(world), "secret": made.document["secret"]}, None)
+    assert (own.document["secret"], own.document["previous_secret"]) == (made.document["secret"], rotated.document["secret"])
+
+
+def test_a_rotation_does_not_enable_a_disabled_webhook() -> None:
+    world = World()
+    made = world.commands.define(WEBHOOKS, AUTHOR, {"key": "shop", "url": "https://shop.example/hook"})
+    gone = {**made.document, "disabled": True, "disabled_because": "410"}
+    later = made.recorded_at_micros + 60_000_000
+    world.reader.shown["acme", "webhook", "shop"] = replace(made, status="disabled", document=gone, recorded_at_micros=later)
+    rotated = world.commands.rotate_secret(WEBHOOKS, AUTHOR, "shop", None)
+    assert (rotated.status, rotated.document["disabled"], world.published[-1].action) == ("disabled", True, "DISABLED")
+    enabled = world.commands.enable(WEBHOOKS, AUTHOR, "shop", None)
+    assert (enabled.status, enabled.document["secret"]) == ("defined", rotated.document["secret"])
+    assert not {"disabled", "disabled_because"} & enabled.document.keys()
+    assert world.commands.enable(WEBHOOKS, AUTHOR, "shop", None) == enabled
+
+
+@pytest.mark.parametrize("act", [Commands.rotate_secret, Commands.enable])
+def test_an_archived_webhook_is_neither_rotated_nor_enabled(act: Callable[..., Definition]) -> None:
+    world = World()
+    world.commands.define(WEBHOOKS, AUTHOR, {"key": "shop", "url": "https://shop.example/hook"})
+    world.commands.archive(WEBHOOKS, AUTHOR, "shop", None)
+    with pytest.raises(Archived):
+        act(world.commands, WEBHOOKS, AUTHOR, "shop", None)
 
 
 def test_records_of_one_key_stay_in_order_when_clocks_differ() -> None:

@@ -3,9 +3,9 @@
 import json
 
 from starling_api.feed.changes import FeedRequest, read_page
-from starling_delivery.policy import webhook_body
+from starling_delivery.policy import requests_for
 from tests.unit.api.memory import MemoryFeed
-from tests.unit.delivery.making import change
+from tests.unit.delivery.making import change, targets
 
 EXPECTED = (
     '{"event_id":"event-of-ada-vip-ENTERED","workspace":"default","user_id":"ada","anonymous_ids":[],"segment_key":"vip",'
@@ -16,8 +16,8 @@ EXPECTED = (
 
 
 def test_the_data_of_a_webhook_has_these_bytes() -> None:
-    body = webhook_body(change(), "entered")
-    assert body == f'{{"type":"segment.entered","timestamp":"1970-01-01T00:00:01.000Z","data":{EXPECTED}}}'
+    [request] = requests_for(change(), targets(), "webhook", 0)
+    assert request["payload"] == f'{{"type":"segment.entered","timestamp":"1970-01-01T00:00:01.000Z","data":{EXPECTED}}}'
 
 
 def test_the_feed_of_the_api_has_the_same() -> None:

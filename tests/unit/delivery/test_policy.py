@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from starling_delivery.channel import Again, Delivered, Gone, Impossible
 from starling_delivery.policy import Schedule, after, delayed, message_of, postponed, requests_for
 from tests.unit.delivery.making import change, definition, request, targets
+from tests.unit.ingest.rig import Edge
 
 SCHEDULE = Schedule((5.0, 300.0, 1800.0), 86_400.0)
 
@@ -45,6 +46,39 @@ def test_a_message_is_whole_and_the_same_at_every_attempt() -> None:
     assert message_of(made).message_id == change(status="EXITED")["event_id"]
     [again] = requests_for(change(status="EXITED"), targets(), "webhook", 99)
     assert (again["delivery_id"], again["payload"]) == (made["delivery_id"], made["payload"])
+
+
+def test_a_webhook_gets_calls_of_the_segment_specification_in_their_formats() -> None:
+    known = targets(definition("a", format="segment-track"), definition("b", format="segment-identify"), definition("c"))
+    made = {one["target_key"]: one for one in requests_for(change(status="EXITED"), known, "webhook", 0)}
+    common = {
+        "messageId": "event-of-ada-vip-EXITED",
+        "userId": "ada",
+        "timestamp": "1970-01-01T00:00:01.000Z",
+        "context": {"traits": {"plan": "pro"}, "library": {"name": "starling-webhooks", "version": "1"}},
+    }
+    assert json.loads(made["a"]["payload"]) == common | {
+        "type": "track",
+        "event": "Audience Exited",
+        "properties": {"audience_key": "vip", "segment_name": "VIP", "segment_version": 1, "sequence": 2, "memberships": ["vip"]},
+    }
+    assert json.loads(made["b"]["payload"]) == common | {"type": "identify", "traits": {"vip": False}}
+    assert {message_of(one).message_id for one in made.values()} == {"event-of-ada-vip-EXITED"}
+
+
+@pytest.mark.parametrize(("name", "path"), [("segment-track", "track"), ("segment-identify", "identify")])
+@pytest.mark.parametrize("status", ["ENTERED", "EXITED"])
+def test_the_edge_accepts_the_calls_of_the_segment_specification(name: str, path: str, status: str) -> None:
+    [made] = requests_for(change(status=status), targets(definition(format=name)), "webhook", 0)
+    edge = Edge().open()
+    assert edge.ask("POST", f"/v1/{path}", json.loads(made["payload"])).status == 200
+    [received] = edge.received()
+    assert (received["kind"], received["user_id"], received["message_id"]) == (path, "ada", change(status=status)["event_id"])
+
+
+def test_a_webhook_with_a_format_of_a_later_release_is_refused() -> None:
+    with pytest.raises(ValueError, match="webhook default/hook: the format 'xml' is unknown"):
+        targets(definition(format="xml"))
 
 
 def test_two_webhooks_get_two_messages_with_ids_of_their_own() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from starling_api.definitions.batches import INTENT, Step, batch_in, batch_of, claim_all, publish_all, resolve, withdraw
 from starling_api.definitions.definition import (
+    DISABLED_ACTION,
     PAUSED_ACTION,
     USES,
     Author,
@@ -37,6 +38,8 @@ READ_YOUR_WRITES_SECONDS: Final = 3.0
 
 ABANDONED_MICROS: Final = 15_000_000
 """Age at which an unpublished claim counts as abandoned. The publisher's time-out is well below it (publisher.py)."""
+
+_DISABLED_FIELDS: Final = frozenset({"disabled", "disabled_because"})
 
 _POLL_SECONDS: Final = 0.02
 _ATTEMPTS: Final = 5
@@ -85,6 +88,7 @@ class Commands:
             refuse_read_only(document, current)
             known = _without_limits(self._known(kind, author, except_key=key), document, before)
             kept = _read(kind, _with_secret(kind, _with_key(document, key), before), known)
+            kept = kind.followed(kept, before.document, self.now_micros() // 1000)
             if is_same(kept, before.document) and is_same(kept, current.document):
                 return current
             if before.action != PAUSED_ACTION:
@@ -172,6 +176,46 @@ class Commands:
     def resume(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
         """Resume a paused segment. Raises: NotFound, Archived, VersionConflict, ResourceBusy."""
         return self._set_paused(kind, author, key, if_match, to_pause=False)
+
+    def rotate_secret(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
+        """Give a definition a new secret. The previous one stays valid for a day. A disabled definition stays disabled.
+
+        Raises: NotFound, Archived, VersionConflict, ResourceBusy.
+        """
+        secret = _new_secret()
+
+        def rotated(current: Definition) -> Mapping[str, Any]:
+            return kind.followed({**current.document, "secret": secret}, current.document, self.now_micros() // 1000)
+
+        return self._change(kind, author, key, if_match, rotated)
+
+    def enable(self, kind: Kind, author: Author, key: str, if_match: int | None) -> Definition:
+        """Enable a disabled definition again. An enabled one stays as it is.
+
+        Raises: NotFound, Archived, VersionConflict, ResourceBusy.
+        """
+
+        def enabled(current: Definition) -> Mapping[str, Any]:
+            return {field: value for field, value in current.document.items() if field not in _DISABLED_FIELDS}
+
+        return self._change(kind, author, key, if_match, enabled)
+
+    def _change(
+        self, kind: Kind, author: Author, key: str, if_match: int | None, alter: Callable[[Definition], Mapping[str, Any]]
+    ) -> Definition:
+        for _ in range(_ATTEMPTS):
+            before, current = self._newest(kind, author, key, if_match)
+            if before.action == "ARCHIVED":
+                raise Archived(f"{key!r} is archived: create a {kind.title} with another key")
+            document = alter(current)
+            if is_same(document, current.document):
+                return current
+            change = after(current, revised(before, author, document, kind.meaning, self.now_micros()))
+            if document.get("disabled"):
+                change = replace(change, action=DISABLED_ACTION)
+            if self._claim(change, before):
+                return self._carry_out(change, author)
+        raise ResourceBusy(f"other requests keep changing {key!r}: send the request again")
 
     def archive(self, kind: Kind, author: Author, key: str, if_match: int | None) -> None:
         """Archive a definition. A repetition has no effect. Raises: NotFound, VersionConflict, InUse, ResourceBusy."""
@@ -337,11 +381,17 @@ def _with_key(document: object, key: str) -> object:
 
 
 def _with_secret(kind: Kind, document: object, before: Change | None) -> object:
-    """Return the document with a secret. A kind with secrets keeps its previous one, or gets a new one."""
-    if kind.hidden is None or not isinstance(document, Mapping) or document.get(kind.hidden) is not None:
+    """Return the document with what responses do not show. A kind with secrets keeps its previous one, or gets a new one."""
+    if kind.hidden is None or not isinstance(document, Mapping):
         return document
-    kept: Any = new_secret(secrets.token_bytes(32)) if before is None else before.document[kind.hidden]
-    return {**document, kind.hidden: kept}
+    completed = kind.completed(document, None if before is None else before.document)
+    if completed.get(kind.hidden) is None:
+        completed[kind.hidden] = _new_secret() if before is None else before.document[kind.hidden]
+    return completed
+
+
+def _new_secret() -> str:
+    return new_secret(secrets.token_bytes(32))
 
 
 def _repeats(found: Change, change: Change, kind: Kind) -> bool:

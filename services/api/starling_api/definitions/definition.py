@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from starling_api.definitions.webhook_fields import previous_secret_expires_at
 from starling_api.http.errors import ReadOnly
 from starling_common.cassandra.read_models import ARCHIVED, COMPUTED_TRAIT, DEFINED, LIST, SEGMENT
 from starling_common.records.definitions import status_after
@@ -14,6 +15,7 @@ from starling_common.wire import Record
 from starling_segments import FieldError
 
 PAUSED_ACTION: Final = "PAUSED"
+DISABLED_ACTION: Final = "DISABLED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ def refuse_read_only(document: object, current: Definition) -> None:
         "updated_at": format_instant(current.recorded_at_micros // 1000),
         "disabled": bool(current.document.get("disabled", False)),
         "disabled_because": current.document.get("disabled_because"),
+        "previous_secret_expires_at": previous_secret_expires_at(current.document),
     }
     status = document.get("status")
     same_status = status in _IN_FORCE if current.status == DEFINED else status == current.status

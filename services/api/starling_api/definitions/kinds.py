@@ -7,6 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from starling_api.definitions.webhook_fields import (
+    format_errors,
+    header_errors,
+    shown_webhook,
+    stored_fields,
+    unmasked,
+    with_previous_secret,
+)
 from starling_common.cassandra.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
 from starling_common.http.web_address import parse_web_address
 from starling_common.kafka.topics import LIST_DEFINITIONS, SEGMENT_DEFINITIONS, TRAIT_DEFINITIONS, WEBHOOK_DEFINITIONS
@@ -19,11 +27,12 @@ Document = dict[str, Any]
 
 READ_ONLY: Final = frozenset({
     "version", "revision", "status", "created_at", "updated_at", "used_by", "as_of", "size", "backfill",
-    "disabled", "disabled_because",
+    "disabled", "disabled_because", "previous_secret_expires_at",
 })  # fmt: skip
 """Response fields that only the server writes. They are removed from a body after `refuse_read_only` has compared them."""
 
 WEBHOOK_EVENTS: Final = ("entered", "exited")
+_WEBHOOK_FIELDS: Final = frozenset({"key", "url", "secret", "segments", "events", "format", "headers"})
 MAX_URL_CHARACTERS: Final = 2000
 _SECRET_MARK: Final = "whsec_"  # noqa: S105 - the public prefix of every secret
 _KEY = re.compile(KEY_PATTERN[:-1] + r"\Z")
@@ -33,6 +42,9 @@ _KEY = re.compile(KEY_PATTERN[:-1] + r"\Z")
 class Kind:
     """One kind of definition. `meaning`: the fields whose change makes a new version. `hidden`: the field that only the response
     to the creation contains. `read` returns the document to store and raises DefinitionRefused with all errors.
+
+    `completed` adds to a body what the stored document has and responses do not show. `followed` adds to a document what it keeps
+    of the one before (document, the one before, time in ms). `shown` returns the document of a response.
     """
 
     name: str
@@ -41,6 +53,9 @@ class Kind:
     meaning: frozenset[str]
     read: Callable[[object, Known], Document]
     hidden: str | None = None
+    completed: Callable[[Mapping[str, Any], Mapping[str, Any] | None], Document] = lambda document, _before: dict(document)
+    followed: Callable[[Document, Mapping[str, Any], int], Document] = lambda document, _before, _now_ms: document
+    shown: Callable[[Mapping[str, Any]], Document] = dict
 
 
 def read_segment(document: object, known: Known) -> Document:
@@ -87,14 +102,14 @@ def read_trait(document: object, known: Known) -> Document:
 
 
 def read_webhook(document: object, known: Known) -> Document:
-    """Return the document of a webhook: `{key, url, secret, segments?, events?}`. The caller has added a missing secret.
+    """Return the document of a webhook: `{key, url, secret, segments?, events?, format?, headers?}`.
 
-    Raises: DefinitionRefused.
+    The caller has added a missing secret. Raises: DefinitionRefused.
     """
     given = _object(document)
     errors = _key_errors(given, known) + _url_errors(given) + _secret_errors(given) + _segments_errors(given, known)
-    errors += _events_errors(given)
-    errors += _unknown_field_errors(given, WEBHOOKS.title, frozenset({"key", "url", "secret", "segments", "events"}) | LABELS)
+    errors += _events_errors(given) + format_errors(given) + header_errors(given)
+    errors += _unknown_field_errors(given, WEBHOOKS.title, _WEBHOOK_FIELDS | LABELS)
     errors += _label_errors(given)
     _finish(errors)
     return {
@@ -103,6 +118,7 @@ def read_webhook(document: object, known: Known) -> Document:
         "secret": given["secret"],
         "segments": given.get("segments"),
         "events": given.get("events") or list(WEBHOOK_EVENTS),
+        **stored_fields(given),
         **_labels(given),
     }
 
@@ -135,7 +151,15 @@ TRAITS: Final = Kind(
     read_trait,
 )
 WEBHOOKS: Final = Kind(
-    WEBHOOK, "webhook", WEBHOOK_DEFINITIONS, frozenset({"url", "secret", "segments", "events"}), read_webhook, hidden="secret"
+    WEBHOOK,
+    "webhook",
+    WEBHOOK_DEFINITIONS,
+    _WEBHOOK_FIELDS - {"key"},
+    read_webhook,
+    hidden="secret",
+    completed=unmasked,
+    followed=with_previous_secret,
+    shown=shown_webhook,
 )
 
 LISTS: Final = Kind(LIST, "list", LIST_DEFINITIONS, frozenset(), read_list)

@@ -129,6 +129,31 @@ def lifecycle_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
     return router
 
 
+def webhook_routes(kind: Kind, path: str, writer: Role) -> APIRouter:
+    """Return the routes that rotate a secret and enable a disabled webhook."""
+    router = APIRouter(prefix=path, tags=[kind.title + "s"], responses=problems(*COMMON, 404, 409, 412, 422))
+    router.add_api_route(
+        "/{key}/rotate-secret",
+        _rotate(kind, writer),
+        methods=["POST"],
+        summary="Rotate the secret of a webhook",
+        description="The response has the new secret. For 24 hours each message has two signatures, of the new and of the previous "
+        "secret. A webhook that is disabled stays disabled.",
+        operation_id="rotate_webhook_secret",
+        responses={200: {"model": MODELS[kind.name]}},
+    )
+    router.add_api_route(
+        "/{key}/enable",
+        _lifecycle(kind, writer, Commands.enable),
+        methods=["POST"],
+        summary="Enable a webhook again",
+        description="A webhook is disabled after its endpoint has answered 410. The changes of the meantime are not sent.",
+        operation_id="enable_webhook",
+        responses={200: {"model": MODELS[kind.name]}},
+    )
+    return router
+
+
 def batch_routes(writer: Role) -> APIRouter:
     """Return the route that writes many segments."""
     router = APIRouter(tags=["segments"], responses=problems(*COMMON, 409, 413, 422, 501))
@@ -179,14 +204,22 @@ def _lifecycle(kind: Kind, writer: Role, operation: Callable[[Commands, Kind, Au
     return act_on
 
 
+def _rotate(kind: Kind, writer: Role) -> Endpoint:
+    def rotate(key: str, services: UsedServices, write: Annotated[Write, Depends(write_by(writer))]) -> Response:
+        def act() -> Stored:
+            definition = commands_for(services, write).rotate_secret(kind, write.author, key, write.if_match)
+            return Stored(200, to_json(_document_with_secret(services, kind, write, definition)), etag(definition))
+
+        return answered(services, write, act)
+
+    return rotate
+
+
 def _define(kind: Kind, writer: Role) -> Endpoint:
     def define(services: UsedServices, write: Annotated[Write, Depends(unversioned_write_with_body(writer))]) -> Response:
         def act() -> Stored:
             definition = commands_for(services, write).define(kind, write.author, write.document)
-            shown = _document(services, kind, write, definition)
-            if kind.hidden is not None and not write.dry_run:
-                shown[kind.hidden] = definition.document[kind.hidden]
-            return Stored(201, to_json(shown), etag(definition))
+            return Stored(201, to_json(_document_with_secret(services, kind, write, definition)), etag(definition))
 
         return answered(services, write, act)
 
@@ -232,6 +265,13 @@ def _archive(kind: Kind, writer: Role) -> Endpoint:
 
 def _document(services: Services, kind: Kind, write: Write, definition: Definition) -> dict[str, Any]:
     return services.queries.document(kind, write.author.workspace, definition)
+
+
+def _document_with_secret(services: Services, kind: Kind, write: Write, definition: Definition) -> dict[str, Any]:
+    shown = _document(services, kind, write, definition)
+    if kind.hidden is not None and not write.dry_run:
+        shown[kind.hidden] = definition.document[kind.hidden]
+    return shown
 
 
 def commands_for(services: Services, write: Write) -> Commands:

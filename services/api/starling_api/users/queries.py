@@ -257,7 +257,7 @@ def _with_status(
 
 
 def _public(kind: Kind, document: Mapping[str, Any]) -> Document:
-    return {field: value for field, value in document.items() if field != kind.hidden}
+    return kind.shown(document)
 
 
 def _page(items: list[Document], cursor: str | None, progress: Mapping[int, ReportedProgress]) -> Document:

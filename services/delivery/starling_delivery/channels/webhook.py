@@ -13,7 +13,7 @@ from starling_delivery.channel import Again, Answer, Delivered, Gone, Impossible
 from starling_delivery.network.addresses import AddressRefused, checked_url
 from starling_delivery.network.connections import WORKSPACE, guarded_client
 from starling_delivery.settings import Settings
-from starling_delivery.targets import Targets
+from starling_delivery.targets import Target, Targets
 
 MAX_RESPONSE_BYTES = 65_536
 """Bytes of a response that are read, so that its connection can be used again. A longer one ends its connection."""
@@ -55,7 +55,7 @@ class WebhookChannel:
             return Impossible("the webhook is archived")
         try:
             async with asyncio.timeout(self._deadline_seconds):
-                return await self._attempt(target.secret, message)
+                return await self._attempt(target, message)
         except TimeoutError:
             return Again(f"the endpoint did not answer within {self._deadline_seconds:g} s")
         except AddressRefused as refused:
@@ -63,10 +63,10 @@ class WebhookChannel:
         except (httpx.HTTPError, OSError) as error:
             return Again(f"{type(error).__name__}: {error}")
 
-    async def _attempt(self, secret: str, message: Message) -> Answer:
+    async def _attempt(self, target: Target, message: Message) -> Answer:
         url = checked_url(message.address, allow_private=self._allow_private)
         WORKSPACE.set(message.workspace)
-        headers = signed_headers(secret, message)
+        headers = {**target.headers, **signed_headers(target, message, wall_clock_ms())}
         async with self._client.stream("POST", url, content=message.payload.encode(), headers=headers) as response:
             # The status decides. The body is read only for the sake of its connection, and never for long.
             with suppress(httpx.HTTPError, TimeoutError):
@@ -88,17 +88,18 @@ async def _discard(response: httpx.Response) -> None:
             return
 
 
-def signed_headers(secret: str, message: Message) -> dict[str, str]:
-    """Return the headers of one attempt, with the time of the attempt and the id of the membership change."""
-    now_seconds = wall_clock_ms() // 1000
-    signature = Webhook(secret).sign(message.message_id, datetime.fromtimestamp(now_seconds, UTC), message.payload)
+def signed_headers(target: Target, message: Message, now_ms: int) -> dict[str, str]:
+    """Return the headers of one attempt, with its time, the id of the membership change and a signature for each valid secret."""
+    now_seconds = now_ms // 1000
+    at = datetime.fromtimestamp(now_seconds, UTC)
+    signatures = [Webhook(secret).sign(message.message_id, at, message.payload) for secret in target.secrets(now_ms)]
     return {
         "content-type": "application/json",
         "user-agent": "Starling-Webhooks/1",
         "accept-encoding": "identity",
         "webhook-id": message.message_id,
         "webhook-timestamp": str(now_seconds),
-        "webhook-signature": signature,
+        "webhook-signature": " ".join(signatures),
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from starling_api.definitions.kinds import READ_ONLY
+from starling_api.definitions.webhook_fields import FORMATS, MASK, MAX_HEADER_CHARACTERS, MAX_HEADERS
 from starling_api.lists.uploads import MAX_IDS
 from starling_api.policy.schema import policy_schemas
 from starling_common.cassandra.read_models import COMPUTED_TRAIT, LIST, SEGMENT, WEBHOOK
@@ -108,6 +109,16 @@ _WEBHOOK: Final[dict[str, Schema]] = {
         "description": "Keys of the segments to send; null sends every segment",
     },
     "events": {"type": ["array", "null"], "items": {"enum": ["entered", "exited"]}, "minItems": 1},
+    "format": {
+        "enum": [*FORMATS, None],
+        "description": "`standard` sends the membership change. `segment-track` and `segment-identify` send a call of the Segment "
+        "specification, which any compatible endpoint accepts. Null is `standard`.",
+    },
+    "headers": {
+        "type": ["object", "null"], "maxProperties": MAX_HEADERS,
+        "additionalProperties": {"type": "string", "minLength": 1, "maxLength": MAX_HEADER_CHARACTERS},
+        "description": f"Headers of each request, such as `Authorization`. `{MASK}` keeps the stored value of a header.",
+    },
     **label_schemas(),
 }  # fmt: skip
 _LIST: Final[dict[str, Schema]] = {"key": _KEY, "name": _NAME, "description": {"type": ["string", "null"]}, **label_schemas()}

@@ -24,7 +24,10 @@ _SEGMENT: Final[Document] = {**_SEGMENT_BODY, "description": "", "timezone": "UT
 _TRAIT_BODY: Final[Document] = {"key": "ltv", "event": "Order Completed", "measure": {"sum": "revenue"}, "within": "365d"}
 _TRAIT: Final[Document] = {**_TRAIT_BODY, "name": "ltv", **_SERVER}
 _WEBHOOK_BODY: Final[Document] = {"key": "shop", "url": "https://shop.example/hook", "segments": ["repeat-buyers"]}
-_WEBHOOK: Final[Document] = {**_WEBHOOK_BODY, "events": ["entered", "exited"], **_SERVER}
+_WEBHOOK: Final[Document] = {
+    **_WEBHOOK_BODY, "events": ["entered", "exited"], "format": "standard", "headers": {}, "previous_secret_expires_at": None,
+    **_SERVER,
+}  # fmt: skip
 _LIST: Final[Document] = {"key": "fair-2026", "name": "Spring fair 2026", "description": "", **_SERVER}
 _USERS: Final[Document] = {"users": ["ada", "grace"]}
 _UPLOAD: Final[Document] = {"key": "fair-2026", "users": 2}
@@ -87,6 +90,11 @@ EXAMPLES: Final[dict[str, Example]] = {
     **_definitions("segment", "segments", (_SEGMENT_BODY, {**_SEGMENT_BODY, "name": "Loyal buyers"}), _SEGMENT),
     **_definitions("computed_trait", "computed_traits", (_TRAIT_BODY, _without_key(_TRAIT_BODY)), _TRAIT),
     **_definitions("webhook", "webhooks", (_WEBHOOK_BODY, _without_key(_WEBHOOK_BODY)), _WEBHOOK),
+    "rotate_webhook_secret": Example(
+        None,
+        {**_WEBHOOK, "secret": "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY", "previous_secret_expires_at": _INSTANT},
+    ),
+    "enable_webhook": Example(None, _WEBHOOK),
     "apply_segments": Example({"segments": [_SEGMENT_BODY]}, {"items": [_SEGMENT]}),
     "pause_segment": Example(None, {**_SEGMENT, "status": "paused"}),
     "resume_segment": Example(None, {**_SEGMENT, "status": "backfilling"}),

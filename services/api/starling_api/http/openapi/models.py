@@ -190,9 +190,16 @@ class WebhookModel(DefinitionModel):
     """A webhook."""
 
     url: str
-    secret: str | None = Field(default=None, description="Signing secret; only in the answer that creates the webhook")
+    secret: str | None = Field(
+        default=None, description="Signing secret; only in the answers that create the webhook and that rotate its secret"
+    )
     segments: list[str] | None = Field(description="Keys of the segments to send; null sends every segment")
     events: list[Literal["entered", "exited"]]
+    format: Literal["standard", "segment-track", "segment-identify"]
+    headers: dict[str, str] = Field(description="Headers of each request; every value is shown as `***`")
+    previous_secret_expires_at: str | None = Field(
+        description="Instant until which messages are also signed with the previous secret; null if the secret was never rotated"
+    )
     disabled: bool | None = Field(default=None, description="True after the receiver has answered 410")
     disabled_because: str | None = Field(default=None, description="Reason why the webhook is disabled")
     status: Literal["active", "disabled", "archived"]
