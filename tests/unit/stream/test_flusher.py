@@ -38,12 +38,12 @@ def _until(condition: Callable[[], bool]) -> None:
 class FlushedStore:
     """A store and its flusher, as in a worker; `commit` does the work of the commit thread."""
 
-    def __init__(self, path: Path, memory: StoreMemory, backing_store: MemoryBackingStore) -> None:
+    def __init__(self, path: Path, memory: StoreMemory, backing_store: MemoryBackingStore, flush_seconds: float = 0.01) -> None:
         self.backing_store = backing_store
         self.store = TaskStore(path, memory)
         self.crashes: list[BaseException] = []
         dependencies = FlusherDependencies(BackingStoreGauges(Metrics(CollectorRegistry())), Failpoints(None), self.crashes.append)
-        self.flusher = Flusher(backing_store, LAYOUT, LOG, FlushSettings(0.01, 10_000, share=1.0), dependencies)
+        self.flusher = Flusher(backing_store, LAYOUT, LOG, FlushSettings(flush_seconds, 10_000, share=1.0), dependencies)
         self.position = 0
 
     def begin(self, *, whole: bool = True, rows: Mapping[bytes, bytes] | None = None, known: int | None = None) -> None:
@@ -81,6 +81,34 @@ def flushed(tmp_path: Path, memory: StoreMemory) -> Iterator[FlushedStore]:
     yield made
     made.flusher.close(10)
     made.store.close()
+
+
+@pytest.fixture
+def seldom_flushed(tmp_path: Path, memory: StoreMemory) -> Iterator[FlushedStore]:
+    """A flusher whose time for a flush does not come in a test."""
+    made = FlushedStore(tmp_path / "0", memory, MemoryBackingStore(), flush_seconds=1_000)
+    yield made
+    made.flusher.close(10)
+    made.store.close()
+
+
+def test_a_flush_comes_early_when_a_quarter_of_the_bound_is_unflushed(seldom_flushed: FlushedStore) -> None:
+    seldom_flushed.begin()
+    seldom_flushed.commit({b"%d" % number: _row(1) for number in range(5)})
+    time.sleep(0.1)  # sleep: nothing is to happen, which has no sign
+    assert not seldom_flushed.flushed_offset()
+    seldom_flushed.commit({b"%d" % number: _row(1) for number in range(20)})
+    _until(seldom_flushed.caught_up)
+
+
+def test_a_flush_that_failed_is_repeated_soon(seldom_flushed: FlushedStore) -> None:
+    seldom_flushed.backing_store.unavailable = True
+    seldom_flushed.begin()
+    refused = seldom_flushed.backing_store.refused
+    seldom_flushed.commit({b"%d" % number: _row(1) for number in range(20)})
+    _until(lambda: seldom_flushed.backing_store.refused > refused)
+    seldom_flushed.backing_store.unavailable = False
+    _until(seldom_flushed.caught_up)
 
 
 def test_the_flushed_offset_follows_the_commits_with_the_tasks_own_row(flushed: FlushedStore) -> None:

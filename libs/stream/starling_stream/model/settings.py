@@ -76,8 +76,14 @@ class StreamSettings(ServiceSettings):
         int, Field(ge=1, le=4_096, description="Cassandra partitions of the users of one Kafka partition; can never change")
     ] = 32
     backing_store_flush_seconds: Annotated[
-        float, Field(ge=0.1, le=300, description="time between two flushes of committed states to the backing store")
-    ] = 5.0
+        float,
+        Field(
+            ge=0.1,
+            le=300,
+            description="time between two flushes of committed states to the backing store; a flush comes earlier when the "
+            "unflushed states reach a quarter of their bound",
+        ),
+    ] = 30.0
     backing_store_unflushed_bytes: Annotated[
         int,
         Field(

@@ -34,6 +34,10 @@ _SLICE: Final = 1_000
 _CHECK_SECONDS: Final = 10.0
 """The interval in which the thread checks whether an operator created an incarnation."""
 _RETRY_SECONDS: Final = 1.0
+_FILL_SECONDS: Final = 5.0
+"""How long a partition is filled before the others get their turn."""
+_EARLY: Final = 0.25
+"""The unflushed bytes, as a fraction of their limit, from which a flush does not wait for its time."""
 _FIRST: Final = Checkpoint(0, None, b"", 0)
 
 
@@ -150,7 +154,7 @@ class Flusher:
             bound, size = self._settings.unflushed_bytes, self._size()
             if size > 2 * bound:
                 self._drop_unflushed()
-        if size > bound // 2:
+        if size > bound * _EARLY:
             self._flush_now.set()
 
     def release(self, partition: int) -> None:
@@ -182,14 +186,25 @@ class Flusher:
 
     def _run(self) -> None:
         try:
+            pause = self._settings.flush_seconds
             while not self._stopping.is_set():
-                self._flush_now.wait(self._settings.flush_seconds)
+                self._flush_now.wait(pause)
                 self._flush_now.clear()
-                if not self._flush_all() and not self._stopping.is_set():
+                ok = self._flush_all()
+                if not ok and not self._stopping.is_set():
                     self._stopping.wait(_RETRY_SECONDS)
+                pause = self._pause_seconds(ok)
             self._flush_all()
         except Exception as cause:  # noqa: BLE001 - the worker must not continue without this thread
             self._dependencies.crash(cause)
+
+    def _pause_seconds(self, ok: bool) -> float:
+        """Return the time until the next flush, unless it comes early: shorter after a failure, and while a partition is filled."""
+        if not ok:
+            return min(self._settings.flush_seconds, _RETRY_SECONDS)
+        with self._lock:
+            filling_one = any(tracked.filled_to is not None for tracked in self._tracked.values())
+        return min(self._settings.flush_seconds, _FILL_SECONDS) if filling_one else self._settings.flush_seconds
 
     def _flush_all(self) -> bool:
         """Flush every partition once; return False if the backing store did not respond."""
@@ -290,7 +305,7 @@ class Flusher:
 
     def _fill(self, tracked: TrackedPartition) -> bool:
         """Write some of the store's rows; return True with the last one."""
-        deadline = time.monotonic() + self._settings.flush_seconds
+        deadline = time.monotonic() + min(self._settings.flush_seconds, _FILL_SECONDS)
         while tracked.filled_to is not None and tracked.copy is not None and time.monotonic() < deadline:
             with tracked.lock:
                 if tracked.store is None or tracked.store.unloaded():
