@@ -86,3 +86,23 @@ def test_a_request_ends_the_pause_of_an_idle_publisher() -> None:
         await publisher.begun(0.001)
 
     asyncio.run(scenario())
+
+
+def test_a_publisher_is_finished_when_the_last_request_is_acknowledged() -> None:
+    async def scenario() -> None:
+        publisher = Publisher("127.0.0.1:1", ack_timeout_ms=8_000, high_water_records=10, high_water_bytes=10_000)
+        silent = Silent()
+        publisher._producer = cast("Any", silent)
+        await publisher.finished(60)
+        for number in range(2):
+            publisher.publish("w", [Outgoing("t", b"k", b"v", 0)], HEADERS, START + number)
+        await publisher.finished(0.001)
+        waiting = asyncio.create_task(publisher.finished(60))
+        await asyncio.sleep(0)
+        silent.reports[1](None, None)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        silent.reports[0](None, None)
+        await asyncio.wait_for(waiting, 30)
+
+    asyncio.run(scenario())

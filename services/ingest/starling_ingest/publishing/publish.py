@@ -63,6 +63,8 @@ class Publisher:
         """The requests with unacknowledged records, in the order of their first `received_at`, which is the value."""
         self._begun: asyncio.Future[None] | None = None
         """Completed by the next request, if something waits for it."""
+        self._finished: asyncio.Future[None] | None = None
+        """Completed when no request has an unacknowledged record, if something waits for it."""
         self._in_doubt: list[int] = []
         """The first `received_at` of the requests whose records the broker may still append, ascending."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -87,6 +89,14 @@ class Publisher:
         self._begun = asyncio.get_running_loop().create_future()
         await asyncio.wait((self._begun,), timeout=timeout_seconds)
         self._begun = None
+
+    async def finished(self, timeout_seconds: float) -> None:
+        """Return when no request has an unacknowledged record, or after the timeout."""
+        if not self._open:
+            return
+        self._finished = asyncio.get_running_loop().create_future()
+        await asyncio.wait((self._finished,), timeout=timeout_seconds)
+        self._finished = None
 
     def topics(self, timeout_seconds: float) -> set[str]:
         """Return the names of all topics. Blocks. Raises: BrokerUnavailable."""
@@ -132,6 +142,8 @@ class Publisher:
         if request.error is not None and request.error.code() in _IN_DOUBT:
             insort(self._in_doubt, received_at)
         self._shares.give_back(share, count, size)
+        if self._finished is not None and not self._open and not self._finished.done():
+            self._finished.set_result(None)
         if self._drained is not None and not self._shares.records:
             self._drained.set()
 

@@ -1,8 +1,8 @@
 """Adapter: publishes the low watermark of this process, so that normalizers release records in the order of arrival.
 
-One watermark is in flight at a time: every 10 ms while records are unacknowledged, every 50 ms otherwise. An idle process must
-publish too, for the records of all others wait for it. A request ends its pause, so that its own records do not wait for it. The
-producer is its own, so that a watermark waits neither for batches to fill nor behind them.
+One watermark is in flight at a time: when all records are acknowledged, at most every 10 ms; every 20 ms while more requests come;
+every 50 ms otherwise. An idle process must publish too, for the records of all others wait for it. A request ends its pause, so its
+own records do not wait for it. The producer is its own, so a watermark waits neither for batches to fill nor behind them.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ from starling_common.wire import Codec, DecodeError, RegistryUnavailable
 from starling_ingest.publishing.intake import ArrivalClock
 from starling_ingest.publishing.publish import Publisher
 
-_WORK_SECONDS: Final = 0.01
+_LEAST_SECONDS: Final = 0.01
+_WORK_SECONDS: Final = 0.02
 _IDLE_SECONDS: Final = 0.05
 _MARGIN_MS: Final = 5_000
 """The difference between the lease and the time after which the producer gives a record up."""
@@ -113,11 +114,13 @@ class Watermarks:
         """Publish until cancelled. After a lapse the process joins again."""
         while True:
             self._producer.poll(0)
+            began, due = monotonic(), True
             if self._joined is not None:
-                await self._renew(self._joined)
-            if self._publisher.oldest() is None:
+                due = await self._renew(self._joined)
+            if due and self._publisher.oldest() is None:
                 await self._publisher.begun(_IDLE_SECONDS)
-            await asyncio.sleep(_WORK_SECONDS)
+            await self._publisher.finished(_WORK_SECONDS)
+            await asyncio.sleep(max(0.0, began + _LEAST_SECONDS - monotonic()))
 
     def retire(self) -> None:
         """Publish the final watermark: normalizers stop to wait for this process. Blocks for two seconds at most.
@@ -128,7 +131,8 @@ class Watermarks:
             self._producer.produce(WATERMARKS, None, self._key, headers=self._headers)
             self._producer.flush(2)
 
-    async def _renew(self, codec: Codec) -> None:
+    async def _renew(self, codec: Codec) -> bool:
+        """Publish a watermark. Return False if it has to wait because one is in flight."""
         if self._has_lapsed():
             try:
                 await self.join(codec)
@@ -137,8 +141,11 @@ class Watermarks:
                 await asyncio.to_thread(self._compare_with_new_client, self._encode(codec))
             else:
                 log(__name__).info("group_rejoined")
-        elif not self._in_flight:
+        elif self._in_flight:
+            return False
+        else:
             self._publish(codec)
+        return True
 
     def _compare_with_new_client(self, value: bytes) -> None:
         silent_seconds = monotonic() - self._lapsed_at
