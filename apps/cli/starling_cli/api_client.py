@@ -19,7 +19,14 @@ _LEAST_WAIT_SECONDS: Final = 1.0
 
 
 class ApiRefused(UserError):
-    """The API answered with an error or did not answer. The text is the API's own message."""
+    """The API answered with an error or did not answer. The text is the API's own message.
+
+    `errors`: code and message of each error of the document.
+    """
+
+    def __init__(self, text: str, errors: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__(text)
+        self.errors = [(str(error.get("code")), str(error.get("message"))) for error in errors]
 
 
 class ApiClient:
@@ -84,11 +91,36 @@ class ApiClient:
 
     def apply(self, definition: Mapping[str, Any]) -> Mapping[str, Any]:
         """Create the segment, or a new version if the segment exists."""
-        path = f"/v1/segments/{quote(str(definition.get('key', '')), safe='')}"
-        current = self._send("GET", path) if definition.get("key") else None
-        if current is None or current.status_code == httpx.codes.NOT_FOUND:
-            return self._call("POST", "/v1/segments", json=definition)
-        return self._call("PUT", path, json=definition, headers={"If-Match": current.headers.get("etag", "*")})
+        return self.put("/v1/segments", definition)
+
+    def put(self, path: str, document: Mapping[str, Any], *, put_creates: bool = False, dry_run: bool = False) -> Mapping[str, Any]:
+        """Create the definition, or change it if it exists. `put_creates`: PUT creates one of this path, else POST does."""
+        params = {"dry_run": "true"} if dry_run else {}
+        own = f"{path}/{quote(str(document.get('key', '')), safe='')}"
+        current = self._send("GET", own) if document.get("key") else None
+        if current is not None and current.status_code != httpx.codes.NOT_FOUND:
+            headers = {"If-Match": current.headers.get("etag", "*")}
+            return self._call("PUT", own, json=document, params=params, headers=headers)
+        if put_creates:
+            return self._call("PUT", own, json=document, params=params)
+        return self._call("POST", path, json=document, params=params)
+
+    def definitions(self, path: str) -> Iterator[Mapping[str, Any]]:
+        """Yield every definition under the path that is not archived; reads page by page."""
+        return self._pages(path)
+
+    def definition(self, path: str, key: str) -> Mapping[str, Any] | None:
+        """Return one definition; None if the key was never used."""
+        answer = self._send("GET", f"{path}/{quote(key, safe='')}")
+        return None if answer.status_code == httpx.codes.NOT_FOUND else _document(answer)
+
+    def preview(self, definition: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the estimated size of a segment that does not exist yet."""
+        return self._call("POST", "/v1/segments/preview", json=definition)
+
+    def diff(self, key: str, definition: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the estimated numbers of people who enter, leave and stay if a segment is changed."""
+        return self._call("POST", f"/v1/segments/{quote(key, safe='')}/diff", json=definition)
 
     def _pages(self, path: str, **filters: str) -> Iterator[Mapping[str, Any]]:
         cursor: str | None = None
@@ -101,11 +133,7 @@ class ApiClient:
                 return
 
     def _call(self, method: str, path: str, **more: Any) -> Mapping[str, Any]:
-        answer = self._send(method, path, **more)
-        if answer.is_success:
-            found: Mapping[str, Any] = answer.json()
-            return found
-        raise ApiRefused(refusal(answer))
+        return _document(self._send(method, path, **more))
 
     def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
         """Return the answer. A request that is refused with 429 waits as long as the API asks for, and is repeated."""
@@ -133,6 +161,23 @@ class ApiClient:
             ) from error
 
 
+def _document(answer: httpx.Response) -> Mapping[str, Any]:
+    """Return the document of an answer. Raises: ApiRefused for an error."""
+    if answer.is_success:
+        found: Mapping[str, Any] = answer.json()
+        return found
+    raise ApiRefused(refusal(answer), _errors(answer))
+
+
+def _errors(answer: httpx.Response) -> list[Mapping[str, Any]]:
+    try:
+        problem = answer.json()
+    except ValueError:
+        return []
+    errors = problem.get("errors", ()) if isinstance(problem, dict) else ()
+    return [error for error in errors if isinstance(error, dict)]
+
+
 def retry_after_seconds(answer: httpx.Response) -> float | None:
     """Return the pause that the answer asks for; None if it names none."""
     seconds = answer.headers.get("retry-after", "")
@@ -148,7 +193,7 @@ def refusal(answer: httpx.Response) -> str:
     if not isinstance(problem, dict):
         return f"HTTP {answer.status_code} from {answer.request.url}"
     head = str(problem.get("message") or problem.get("detail") or problem.get("title") or answer.reason_phrase)
-    errors = [_error_text(error) for error in problem.get("errors", ()) if isinstance(error, dict)]
+    errors = [_error_text(error) for error in _errors(answer)]
     return "\n  ".join([f"{head} (HTTP {answer.status_code}, {problem.get('code', 'no code')})", *errors])
 
 

@@ -8,6 +8,7 @@ import typer
 
 from starling_cli.commands.capacity import plan_capacity
 from starling_cli.commands.common import print_error
+from starling_cli.commands.definitions import definitions_app
 from starling_cli.commands.flow import clock_app, settle
 from starling_cli.commands.lifecycle import down, env, status, up
 from starling_cli.commands.load import catalog_app, import_file
@@ -43,6 +44,7 @@ def build_app() -> typer.Typer:
     app.add_typer(clock_app, name="clock")
     app.add_typer(dlq_app, name="dlq")
     app.add_typer(segments_app, name="segments")
+    app.add_typer(definitions_app, name="definitions")
     app.add_typer(catalog_app, name="catalog")
     app.add_typer(state_app, name="state")
     app.add_typer(stage_app, name="stage")

@@ -1,0 +1,131 @@
+"""Pure core: the definitions of an installation as lines of JSON, in an order in which they can be created."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from starling_local.errors import NotPossible
+
+Document = Mapping[str, Any]
+
+
+class Kind(NamedTuple):
+    """One kind of definition. `name` as in the lines; `path` of the API; `put_creates`: whether PUT creates one, else POST."""
+
+    name: str
+    path: str
+    put_creates: bool = False
+
+
+SEGMENT: Final = Kind("segment", "/v1/segments")
+WEBHOOK: Final = Kind("webhook", "/v1/webhooks")
+KINDS: Final = (Kind("list", "/v1/lists", put_creates=True), Kind("computed-trait", "/v1/computed-traits"), SEGMENT, WEBHOOK)
+"""Every kind; a definition refers to those of earlier kinds only, and a segment to other segments too."""
+
+SERVER_FIELDS: Final = frozenset({
+    "version", "revision", "status", "created_at", "updated_at", "used_by", "as_of", "size", "backfill", "disabled",
+    "disabled_because", "previous_secret_expires_at", "secret",
+})  # fmt: skip
+"""Fields of responses that belong to an installation."""
+
+
+class Definition(NamedTuple):
+    """One definition. `paused`: whether its segment is paused."""
+
+    kind: Kind
+    document: Document
+    paused: bool = False
+
+    @property
+    def title(self) -> str:
+        """Return kind and key."""
+        return f"{self.kind.name} {self.document.get('key')}"
+
+
+def portable(document: Document) -> dict[str, Any]:
+    """Return the document without the fields that belong to an installation."""
+    return {field: value for field, value in document.items() if field not in SERVER_FIELDS}
+
+
+def exported(kind: Kind, document: Document) -> Definition:
+    """Return the definition of a response of the API."""
+    return Definition(kind, portable(document), document.get("status") == "paused")
+
+
+def ordered(definitions: Iterable[Definition]) -> list[Definition]:
+    """Return the definitions by kind and key, and each segment after those that it uses."""
+    by_key = sorted(definitions, key=lambda one: (KINDS.index(one.kind), str(one.document.get("key"))))
+    segments = {str(one.document.get("key")): one for one in by_key if one.kind is SEGMENT}
+    placed: dict[str, Definition] = {}
+    for key in segments:
+        _place(key, segments, placed, frozenset())
+    return [
+        *(one for one in by_key if KINDS.index(one.kind) < KINDS.index(SEGMENT)),
+        *placed.values(),
+        *(one for one in by_key if KINDS.index(one.kind) > KINDS.index(SEGMENT)),
+    ]
+
+
+def _place(key: str, segments: Mapping[str, Definition], placed: dict[str, Definition], above: frozenset[str]) -> None:
+    if key in placed or key in above or key not in segments:
+        return
+    for used in sorted(_used_segments(segments[key].document.get("where"))):
+        _place(used, segments, placed, above | {key})
+    placed[key] = segments[key]
+
+
+def _used_segments(where: object) -> set[str]:
+    found: set[str] = set()
+    parts = [where]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Mapping):
+            if isinstance(part.get("segment"), str):
+                found.add(part["segment"])
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
+    return found
+
+
+def lines(definitions: Iterable[Definition]) -> Iterator[str]:
+    """Return one line of JSON a definition, equal for equal definitions."""
+    for one in definitions:
+        line = {"kind": one.kind.name, "document": one.document, **({"paused": True} if one.paused else {})}
+        yield json.dumps(line, ensure_ascii=False, sort_keys=True)
+
+
+def read_lines(text: str) -> list[Definition]:
+    """Return the definitions of such lines, ordered. Raises: NotPossible with the number of the first line that is none."""
+    found = [_definition(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    seen: dict[str, Definition] = {}
+    for one in found:
+        if one.title in seen:
+            raise NotPossible(f"{one.title} is in the file twice")
+        seen[one.title] = one
+    return ordered(found)
+
+
+def _definition(number: int, line: str) -> Definition:
+    try:
+        parsed = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise NotPossible(f"line {number} is not JSON: {error}") from error
+    kinds = {kind.name: kind for kind in KINDS}
+    if not isinstance(parsed, dict) or parsed.get("kind") not in kinds:
+        raise NotPossible(f'line {number}: "kind" must be one of {", ".join(kinds)}')
+    document = parsed.get("document")
+    if not isinstance(document, dict) or not isinstance(document.get("key"), str):
+        raise NotPossible(f'line {number}: "document" must be an object with a key')
+    unknown = sorted(parsed.keys() - {"kind", "document", "paused"})
+    if unknown:
+        raise NotPossible(f"line {number}: {unknown[0]!r} is unknown; the fields are kind, document and paused")
+    if not isinstance(parsed.get("paused", False), bool):
+        raise NotPossible(f'line {number}: "paused" must be true or false')
+    return Definition(kinds[parsed["kind"]], document, parsed.get("paused", False))
+
+
+def needs_new(errors: Sequence[tuple[str, str]], new: Iterable[str]) -> bool:
+    """Return whether each error (code and message) is a reference to a definition with a new key."""
+    keys = [repr(name) for key in new for name in (key, f"computed.{key}")]
+    return bool(errors) and all(code.startswith("unknown_") and any(key in text for key in keys) for code, text in errors)

@@ -1,0 +1,160 @@
+"""Definitions in a file: exported, planned and applied, against the API with stores in memory."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+from typer.testing import CliRunner, Result
+
+from starling_api.definitions.kinds import READ_ONLY
+from starling_cli.api_client import ApiClient
+from starling_cli.app import build_app
+from starling_cli.commands import definitions as commands
+from starling_cli.definitions import KINDS, SERVER_FIELDS, Definition, needs_new, ordered, read_lines
+from starling_local.errors import NotPossible, UserError
+from tests.unit.api.calls import call
+from tests.unit.api.memory import World
+
+LIST = {"key": "fair", "name": "Fair", "description": ""}
+TRAIT = {"key": "spent", "event": "Buy", "measure": {"sum": "revenue"}}
+VIP = {"key": "a-vip", "name": "VIP", "where": {"all": [{"segment": "buyers"}, {"list": "fair"}]}}
+BUYERS = {"key": "buyers", "name": "Buyers", "where": {"trait": "computed.spent", "op": "gt", "value": 10}}
+HOOK = {"key": "crm", "url": "https://crm.example/hook", "segments": ["buyers"]}
+PATHS = {"/v1/computed-traits": TRAIT, "/v1/segments": BUYERS, "/v1/webhooks": HOOK}
+
+
+def client(world: World) -> ApiClient:
+    def answer(request: httpx.Request) -> httpx.Response:
+        headers = {name: request.headers[name] for name in ("content-type", "if-match") if name in request.headers}
+        with capture_logs():  # they would be part of the output
+            found = call(world, request.method, request.url.raw_path.decode(), headers=headers, content=request.content)
+        kept = {name: found.headers[name] for name in ("content-type", "etag") if name in found.headers}
+        return httpx.Response(found.status_code, headers=kept, content=found.content, request=request)
+
+    return ApiClient("http://api", "rule", httpx.Client(transport=httpx.MockTransport(answer)))
+
+
+def filled() -> World:
+    world = World()
+    assert call(world, "PUT", "/v1/lists/fair", json=LIST).status_code == 201
+    for path, document in (*PATHS.items(), ("/v1/segments", VIP)):
+        assert call(world, "POST", path, json=document).status_code == 201
+    return world
+
+
+def run(monkeypatch: pytest.MonkeyPatch, world: World, *words: str) -> Result:
+    monkeypatch.setattr(commands, "api_at", lambda _data_dir: client(world))
+    return CliRunner().invoke(build_app(), ["definitions", *words])
+
+
+def exported(monkeypatch: pytest.MonkeyPatch, world: World) -> str:
+    done = run(monkeypatch, world, "export")
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "definitions.jsonl"
+    path.write_text(exported(monkeypatch, filled()))
+    return path
+
+
+def rows(done: Result) -> list[list[str]]:
+    return [[cell.strip() for cell in row.split("  ") if cell.strip()] for row in done.stdout.splitlines()[1:]]
+
+
+def test_an_export_is_ordered_by_what_refers_to_what(file: Path) -> None:
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(line["kind"], line["document"]["key"]) for line in found] == [
+        ("list", "fair"), ("computed-trait", "spent"), ("segment", "buyers"), ("segment", "a-vip"), ("webhook", "crm"),
+    ]  # fmt: skip
+    assert all(not line["document"].keys() & SERVER_FIELDS for line in found)
+
+
+def test_an_import_into_another_installation_is_identical(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = World()
+    done = run(monkeypatch, other, "apply", str(file))
+    assert done.exit_code == 0, done.output
+    assert [line.partition(":")[2].split(",")[0].strip() for line in done.stdout.splitlines()] == ["created"] * 5
+    assert exported(monkeypatch, other) == file.read_text()
+    again = run(monkeypatch, other, "apply", str(file))
+    assert [line.partition(":")[2].strip() for line in again.stdout.splitlines()] == ["unchanged"] * 5
+
+
+def test_a_paused_segment_is_paused_in_the_other_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    world, other = filled(), filled()
+    assert call(world, "POST", "/v1/segments/buyers/pause").status_code == 200
+    path = tmp_path / "paused.jsonl"
+    path.write_text(exported(monkeypatch, world))
+    assert ["segment buyers", "paused"] in rows(run(monkeypatch, other, "plan", str(path)))
+    assert "segment buyers: paused\n" in run(monkeypatch, other, "apply", str(path)).stdout
+    assert exported(monkeypatch, other) == path.read_text()
+    resumed = path.with_name("resumed.jsonl")
+    resumed.write_text(path.read_text().replace(', "paused": true', ""))
+    assert "segment buyers: resumed\n" in run(monkeypatch, other, "apply", str(resumed)).stdout
+
+
+def test_a_plan_names_each_change_and_changes_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = World()
+    assert rows(run(monkeypatch, other, "plan", str(file))) == [
+        ["list fair", "new"], ["computed-trait spent", "new"], ["segment buyers", "new, uses new definitions", "?"],
+        ["segment a-vip", "new, uses new definitions", "?"], ["webhook crm", "new, uses new definitions"],
+    ]  # fmt: skip
+    assert other.published == []
+    world = filled()
+    file.write_text(file.read_text().replace('"value": 10', '"value": 20').replace('"name": "VIP"', '"name": "Stars"'))
+    changes = {row[0]: row[1] for row in rows(run(monkeypatch, world, "plan", str(file)))}
+    assert changes == {
+        "list fair": "unchanged", "computed-trait spent": "unchanged", "segment buyers": "changed", "segment a-vip": "changed",
+        "webhook crm": "unchanged",
+    }  # fmt: skip
+
+
+def test_a_refused_definition_does_not_stop_the_others(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text(file.read_text().replace('"revenue"}', '"revenue", "max": "x"}'))
+    for command in ("plan", "apply"):
+        done = run(monkeypatch, World(), command, str(file))
+        assert isinstance(done.exception, UserError)
+        assert "computed-trait spent: " in str(done.exception)
+        assert "/measure" in str(done.exception)
+        assert "list fair" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "line 1 is not JSON"),
+        ("\n[]", "line 2: .kind. must be one of list, computed-trait, segment, webhook"),
+        ('{"kind": "campaign"}', "must be one of"),
+        ('{"kind": "list", "document": {"name": "x"}}', "line 1: .document. must be an object with a key"),
+        ('{"kind": "list", "document": {"key": "a"}, "pause": true}', "'pause' is unknown"),
+        ('{"kind": "list", "document": {"key": "a"}, "paused": 1}', ".paused. must be true or false"),
+        ('{"kind": "list", "document": {"key": "a"}}\n' * 2, "list a is in the file twice"),
+    ],
+)
+def test_a_line_that_is_no_definition_is_named(text: str, message: str) -> None:
+    with pytest.raises(NotPossible, match=message):
+        read_lines(text)
+
+
+def test_segments_that_use_one_another_keep_an_order() -> None:
+    """The API refuses a cycle; the file may contain one."""
+    segment = KINDS[2]
+    found: list[Any] = [Definition(segment, {"key": key, "where": {"segment": used}}) for key, used in (("a", "b"), ("b", "a"))]
+    assert {one.document["key"] for one in ordered(found)} == {"a", "b"}
+
+
+def test_only_references_to_new_keys_are_expected() -> None:
+    assert needs_new([("unknown_segment", "unknown segment 'a'")], {"a"})
+    assert needs_new([("unknown_trait", "unknown computed trait 'computed.a'")], {"a"})
+    assert not needs_new([("unknown_segment", "unknown segment 'b'")], {"a"})
+    assert not needs_new([("wrong_type", "'a' is no number")], {"a"})
+    assert not needs_new([], {"a"})
+
+
+def test_the_fields_of_an_installation_are_those_that_the_api_writes() -> None:
+    assert READ_ONLY | {"as_of", "secret"} == SERVER_FIELDS
