@@ -1,10 +1,14 @@
 """What one event costs the whole platform, from the edge to the readable membership. Prints tables and writes JSON.
 
-    python -m benchmarks.whole [--users 50000] [--events 200000] [--segments 20] [--changes 1] [--profile]
+    python -m benchmarks.whole [--users 50000] [--events 200000] [--segments 20] [--changes 1] [--profile] [--freshness] [--matrix]
 
 Starts an instance of its own with real parts, makes every user known, sends events to warm it up, sends the events through
 `/v1/batch` as fast as the edge accepts them, and waits until `starling settle` returns and the states are flushed. Processor time
-is that of each part's processes and their children, idle time included; the sender is not part of it.
+is that of each part's processes and their children, idle time included; the sender is not part of it. While the last states are
+flushed nothing else happens: of that time only what exceeds an idle instance counts.
+
+`--freshness` sends events at a quarter, half and three quarters of the measured rate, and measures how long after the edge's answer
+a change is in the feed and in the read model. `--matrix` measures other numbers of segments, changes and workers, in turn.
 """
 
 import argparse
@@ -22,6 +26,7 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from whole.freshness import SHARES, Site, freshness
 from whole.load import Load, segments
 from whole.meters import Meters, Reading
 from whole.profiles import profiles
@@ -31,6 +36,16 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "platform.json"
 WRITE_KEY, TOKEN = "local-write-key", "local-admin-token"
 PATIENCE = "900s"
+TWO_OF_EACH = [f"{service}=2" for service in ("normalizer", "segmenter", "projector", "delivery")]
+MATRIX: tuple[Mapping[str, Any], ...] = (
+    {"segments": 20, "changes": 1.0, "freshness": True},
+    {"segments": 20, "changes": 0.2},
+    {"segments": 20, "changes": 3.0},
+    {"segments": 100, "changes": 1.0},
+    {"segments": 1_000, "changes": 1.0},
+    {"segments": 20, "changes": 1.0, "scale": TWO_OF_EACH},
+)
+"""The cases of the table. Two workers of each stage are the most that two cores can show."""
 
 
 def starling(*words: str, check: bool = True) -> str:
@@ -87,6 +102,7 @@ def measure(arguments: argparse.Namespace, data_dir: Path) -> dict[str, Any]:
         send(urls["ingest"], bodies)
         starling("settle", "--timeout", PATIENCE, *instance)
     meters = Meters(status, data_dir)
+    time.sleep(arguments.flush_seconds)
     idle = _idle(meters, arguments.idle_seconds)
     before, began = meters.read(), time.monotonic()
     with profiles(meters, ROOT / "out" / "platform-profiles", enabled=arguments.profile):
@@ -98,13 +114,23 @@ def measure(arguments: argparse.Namespace, data_dir: Path) -> dict[str, Any]:
         time.sleep(arguments.flush_seconds)  # the last flush to the backing store belongs to the events
     after, meted = meters.read(), time.monotonic()
     meters.close()
-    idle_share = {name: used * (meted - began) for name, used in idle.items()}
-    return result(vars(arguments), before, after, idle_share, sent_seconds=sent_at - began, seconds=ended - began)
+    after = _without(after, {name: used * (meted - ended) for name, used in idle.items()})
+    idle_share = {name: used * (ended - began) for name, used in idle.items()}
+    found = result(vars(arguments), before, after, idle_share, sent_seconds=sent_at - began, seconds=ended - began)
+    if arguments.freshness:
+        with Site(urls, WRITE_KEY, TOKEN) as site:
+            rates = [share * found["events_per_second"] for share in SHARES]
+            found["freshness"] = freshness(site, load, rates, arguments.freshness_seconds)
+    return found
+
+
+def _without(reading: Reading, idle: Mapping[str, float]) -> Reading:
+    """Return the reading without what an idle instance used."""
+    return reading._replace(cpu_seconds={name: used - idle.get(name, 0.0) for name, used in reading.cpu_seconds.items()})
 
 
 def _idle(meters: Meters, seconds: float) -> dict[str, float]:
     """Return the processor seconds that each service uses in a second without events."""
-    time.sleep(10)
     first: Reading = meters.read()
     time.sleep(seconds)
     second = meters.read()
@@ -120,7 +146,10 @@ def main() -> int:
     parser.add_argument("--segments", type=int, default=20)
     parser.add_argument("--changes", type=float, default=1.0, help="membership changes an event by switches, 0 to 3")
     parser.add_argument("--idle-seconds", type=float, default=10.0)
-    parser.add_argument("--flush-seconds", type=float, default=15.0)
+    parser.add_argument("--flush-seconds", type=float, default=40.0, help="the wait for the last flush of the states")
+    parser.add_argument("--freshness", action="store_true", help="measure latency under load too: three minutes more")
+    parser.add_argument("--freshness-seconds", type=float, default=40.0, help="for each rate")
+    parser.add_argument("--matrix", action="store_true", help="measure every case of the table: an hour")
     parser.add_argument("--scale", action="append", default=[], help="SERVICE=N, as `starling up --scale`")
     parser.add_argument("--port-base", type=int, default=26_000)
     parser.add_argument("--data-dir", type=Path, default=ROOT / "out" / "platform")
@@ -130,6 +159,13 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true", help=f"keep the result in {RESULTS.relative_to(ROOT)}")
     arguments = parser.parse_args()
+    for case in MATRIX if arguments.matrix else ({},):
+        _run(argparse.Namespace(**{**vars(arguments), **case}))
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    """Measure one case in an instance of its own; print its tables, and keep the result if asked."""
     data_dir = arguments.data_dir
     shutil.rmtree(data_dir, ignore_errors=True)
     scale = [word for one in arguments.scale for word in ("--scale", one)]
@@ -144,9 +180,8 @@ def main() -> int:
     print_report(found)
     if arguments.write:
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        name = f"{arguments.segments}-segments-{arguments.changes:g}-switches"
+        name = "-".join([f"{arguments.segments}-segments-{arguments.changes:g}-switches", *arguments.scale])
         RESULTS.write_text(json.dumps(known | {name: found}, indent=2) + "\n")
-    return 0
 
 
 if __name__ == "__main__":

@@ -68,7 +68,11 @@ def print_report(found: Mapping[str, Any]) -> None:
     writes = Table("table", "mutations an event", title="Cassandra")
     for name, each in found["writes"].items():
         writes.add_row(name, f"{each:.3f}")
-    for table in (parts, threads, topics, writes):
+    fresh = Table("events/s", "feed p50", "feed p99", "read model p50", "read model p99", title="Milliseconds after the answer")
+    for row in found.get("freshness", ()):
+        columns = ("feed_p50_ms", "feed_p99_ms", "read_model_p50_ms", "read_model_p99_ms")
+        fresh.add_row(f"{row['events_per_second']:,}", *(f"{row[column]:,.0f}" for column in columns))
+    for table in (parts, threads, topics, writes, *([fresh] if fresh.row_count else [])):
         console.print(table)
     console.print(
         f"{found['events_per_second']:,} events/s until all are readable ({found['edge_events_per_second']:,}/s at the edge), "
