@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic_settings import BaseSettings
 
 from starling_api.settings import ApiSettings
+from starling_common.settings import SaslMechanism, SecurityProtocol
 from starling_delivery.settings import Settings as DeliverySettings
 from starling_ingest.settings import Settings as IngestSettings
 from starling_normalizer.settings import Settings as NormalizerSettings
@@ -150,6 +151,8 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
     "keyspace": {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,47}$"},
     "replicationFactor": {"type": "integer", "minimum": 1, "maximum": 7},
     "profilePartitions": {"type": "integer", "minimum": 1, "maximum": 10000},
+    "protocol": {"enum": [one.value for one in SecurityProtocol]},
+    "mechanism": {"enum": [one.value for one in SaslMechanism]},
     "clock": {"enum": ["wall", "event"]},
     "logLevel": {"enum": ["DEBUG", "INFO", "WARNING", "ERROR"]},
     "targetCPUUtilizationPercentage": {"type": ["integer", "null"], "minimum": 1, "maximum": 1000},

@@ -95,9 +95,10 @@ ALLOWED: Final[Mapping[str, str]] = {
     "models.py:disabled_because": _FIELD,
     "models.py:segment_name": _FIELD,
     "models.py:took_ms": _FIELD,
-    "models.py:exact": _FIELD,
+    "settings.py:SASL_PLAINTEXT": "a value of a setting",
+    "settings.py:SASL_SSL": "a value of a setting",
+    "settings.py:SSL": "a value of a setting",
     "models.py:verdict": _FIELD,  # vocabulary: verdict: a field of the contract
-    "models.py:enter": _FIELD,
     "stages.py:side_by_side": "a field of a result, which is written as JSON",
     "stages.py:executors": "a field of a result, which is written as JSON",
     "stages.py:task_seconds": "a field of a result, which is written as JSON",

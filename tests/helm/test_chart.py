@@ -58,6 +58,8 @@ SECRETS = {
     "starling-keys": {"write-keys": "key=default"},
     "starling-tokens": {"tokens": "token=admin:default"},
     "cassandra-starling": {"username": "starling", "password": "secret"},
+    "kafka-starling": {"secret": "of kafka"},
+    "registry-starling": {"user": "ada", "word": "of the registry"},
 }
 """The secrets that the files of `ci/` expect to exist."""
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -153,6 +155,42 @@ def test_values_reach_the_process_with_their_types(monkeypatch: pytest.MonkeyPat
         "lake", {"spark": {"lake": {"enabled": True, "catalog": {"type": "rest", "uri": "https://c.example"}}}}, monkeypatch
     )
     assert lake.lake_catalog == {"type": "rest", "uri": "https://c.example"}
+
+
+def mounted_files(component: str, connection: Any, name: str) -> None:
+    """Compare the files of the connection's certificates with the volumes of the component's pod."""
+    [pod] = [one for one in workloads(objects("everything")) if one.component == component]
+    mounted = {mount["mountPath"]: mount["name"] for mount in pod.container["volumeMounts"]}
+    volumes = {volume["name"]: volume.get("secret") for volume in pod.manifest["spec"]["template"]["spec"]["volumes"]}
+    files = (connection.ssl_ca_file, connection.ssl_certificate_file, connection.ssl_key_file)
+    certificate = {"secretName": f"{name}-certificate"}
+    assert {file: volumes[mounted[file.rpartition("/")[0]]] for file in files} == {
+        f"/etc/starling/{name}/ca/ca.crt": {"secretName": f"{name}-ca", "items": [{"key": "ca.pem", "path": "ca.crt"}]},
+        f"/etc/starling/{name}/certificate/tls.crt": certificate,
+        f"/etc/starling/{name}/certificate/tls.key": certificate,
+    }
+
+
+@pytest.mark.parametrize("component", sorted(READS))
+def test_every_process_connects_to_a_secured_broker(component: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = parsed(component, {}, monkeypatch, ci="everything").kafka  # type: ignore[attr-defined]
+    assert (kafka.security_protocol, kafka.sasl_mechanism, kafka.sasl_username) == ("SASL_SSL", "SCRAM-SHA-256", "starling")
+    assert (kafka.sasl_password, kafka.ssl_check_hostname) == (SecretStr("of kafka"), False)
+    mounted_files(component, kafka, "kafka")
+
+
+@pytest.mark.parametrize("component", sorted(READS))
+def test_every_process_connects_to_a_secured_registry(component: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = parsed(component, {}, monkeypatch, ci="everything").registry  # type: ignore[attr-defined]
+    assert (registry.username, registry.password) == ("ada", SecretStr("of the registry"))
+    mounted_files(component, registry, "registry")
+
+
+@pytest.mark.parametrize("component", ["normalizer", "segmenter", "projector", "api", "deploy", "test"])
+def test_every_process_that_uses_cassandra_connects_with_tls(component: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cassandra = parsed(component, {}, monkeypatch, ci="everything").cassandra  # type: ignore[attr-defined]
+    assert (cassandra.ssl, cassandra.ssl_check_hostname) == (True, False)
+    mounted_files(component, cassandra, "cassandra")
 
 
 @pytest.mark.parametrize("component", ["normalizer", "segmenter", "projector", "api", "deploy", "test"])
@@ -476,9 +514,10 @@ def test_what_the_deploy_step_needs_exists_before_it() -> None:
     assert not any(
         "configMapRef" in source and not source["configMapRef"].get("optional") for source in Workload(job).container["envFrom"]
     )
+    of_release = {one["metadata"]["name"] for one in of_kind(manifests, "Secret")} - {name}
     for variable in Workload(job).container["env"]:
         secret = variable.get("valueFrom", {}).get("secretKeyRef", {}).get("name", name)
-        assert secret == name, "a secret of the release does not exist before its first installation"
+        assert secret not in of_release, "a secret of the release does not exist before its first installation"
 
 
 @EVERY
@@ -600,6 +639,8 @@ def test_the_schema_is_that_of_the_values_and_of_the_settings() -> None:
         ({"ingest": {"replicas": "three"}}, "'/ingest/replicas': got string, want integer"),
         ({"ingest": {"replicas": -1}}, "'/ingest/replicas': minimum"),
         ({"kafka": {"brokers": "kafka-0"}}, "'/kafka/brokers': 'kafka-0' does not match"),
+        ({"kafka": {"security": {"protocol": "TLS"}}}, "'/kafka/security/protocol': value must be one of"),
+        ({"kafka": {"security": {"mechanism": "GSSAPI"}}}, "'/kafka/security/mechanism': value must be one of"),
         ({"schemaRegistry": {"url": "registry:8081"}}, "'/schemaRegistry/url'"),
         ({"cassandra": {"port": 70000}}, "'/cassandra/port': maximum"),
         ({"cassandra": {"keyspace": "Starling"}}, "'/cassandra/keyspace'"),
@@ -636,6 +677,9 @@ def test_a_bad_value_is_refused_with_its_path(values: Mapping[str, Any], path: s
     ("values", "message"),
     [
         ({"kafka": {"brokers": ""}}, "kafka.brokers: set the addresses"),
+        ({"kafka": {"security": {"protocol": "SASL_SSL"}}}, "kafka.security: SASL_SSL needs username and existingSecret"),
+        ({"kafka": {"security": {"caSecret": "ca"}}}, "kafka.security.protocol: PLAINTEXT uses no certificates"),
+        ({"cassandra": {"security": {"caSecret": "ca"}}}, "cassandra.security.ssl: the other values have no effect"),
         ({"schemaRegistry": {"url": ""}}, "schemaRegistry.url: set the root"),
         ({"cassandra": {"contactPoints": ""}}, "cassandra.contactPoints: set the hosts"),
         ({"cassandra": {"auth": {"username": "ada"}}}, "cassandra.auth.password: set it"),

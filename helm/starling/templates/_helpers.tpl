@@ -88,13 +88,126 @@ annotations: {{- toYaml . | nindent 2 }}
 {{/* The connections as environment variables. Credentials are in secrets. */}}
 {{- define "starling.connectionEnvironment" -}}
 STARLING_KAFKA__BROKERS: {{ .Values.kafka.brokers | quote }}
+{{- with .Values.kafka.security }}
+{{- if ne .protocol "PLAINTEXT" }}
+STARLING_KAFKA__SECURITY_PROTOCOL: {{ .protocol | quote }}
+{{- end }}
+{{- if hasPrefix "SASL" .protocol }}
+STARLING_KAFKA__SASL_MECHANISM: {{ .mechanism | quote }}
+STARLING_KAFKA__SASL_USERNAME: {{ .username | quote }}
+{{- end }}
+{{- if .caSecret }}
+STARLING_KAFKA__SSL_CA_FILE: /etc/starling/kafka/ca/ca.crt
+{{- end }}
+{{- if .certificateSecret }}
+STARLING_KAFKA__SSL_CERTIFICATE_FILE: /etc/starling/kafka/certificate/tls.crt
+STARLING_KAFKA__SSL_KEY_FILE: /etc/starling/kafka/certificate/tls.key
+{{- end }}
+{{- if not .checkHostname }}
+STARLING_KAFKA__SSL_CHECK_HOSTNAME: "false"
+{{- end }}
+{{- end }}
 STARLING_REGISTRY__URL: {{ .Values.schemaRegistry.url | quote }}
+{{- with .Values.schemaRegistry.security }}
+{{- if .caSecret }}
+STARLING_REGISTRY__SSL_CA_FILE: /etc/starling/registry/ca/ca.crt
+{{- end }}
+{{- if .certificateSecret }}
+STARLING_REGISTRY__SSL_CERTIFICATE_FILE: /etc/starling/registry/certificate/tls.crt
+STARLING_REGISTRY__SSL_KEY_FILE: /etc/starling/registry/certificate/tls.key
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The credentials for the broker and the registry, as variables of a container. */}}
+{{- define "starling.connectionCredentials" -}}
+{{- with .Values.kafka.security }}
+{{- if hasPrefix "SASL" .protocol }}
+- name: STARLING_KAFKA__SASL_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .passwordKey }}
+{{- end }}
+{{- end }}
+{{- with .Values.schemaRegistry.security }}
+{{- if .existingSecret }}
+- name: STARLING_REGISTRY__USERNAME
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .usernameKey }}
+- name: STARLING_REGISTRY__PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .passwordKey }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/*
+The certificates for a server, as mounts of a container and as volumes of its pod. Input: name, which is also the directory, and
+security with caSecret, caKey and certificateSecret.
+*/}}
+{{- define "starling.certificates.mounts" -}}
+{{- if .security.caSecret }}
+- name: {{ .name }}-ca
+  mountPath: /etc/starling/{{ .name }}/ca
+  readOnly: true
+{{- end }}
+{{- if .security.certificateSecret }}
+- name: {{ .name }}-certificate
+  mountPath: /etc/starling/{{ .name }}/certificate
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "starling.certificates.volumes" -}}
+{{- if .security.caSecret }}
+- name: {{ .name }}-ca
+  secret:
+    secretName: {{ .security.caSecret }}
+    items:
+      - key: {{ .security.caKey }}
+        path: ca.crt
+{{- end }}
+{{- if .security.certificateSecret }}
+- name: {{ .name }}-certificate
+  secret:
+    secretName: {{ .security.certificateSecret }}
+{{- end }}
+{{- end }}
+
+{{/* Input: kind (mounts or volumes), root, and cassandra: whether the pod connects to it. */}}
+{{- define "starling.certificates" -}}
+{{- $template := printf "starling.certificates.%s" .kind }}
+{{- include $template (dict "name" "kafka" "security" .root.Values.kafka.security) }}
+{{- include $template (dict "name" "registry" "security" .root.Values.schemaRegistry.security) }}
+{{- if .cassandra }}
+{{- include $template (dict "name" "cassandra" "security" .root.Values.cassandra.security) }}
+{{- end }}
 {{- end }}
 
 {{- define "starling.cassandraEnvironment" -}}
 STARLING_CASSANDRA__CONTACT_POINTS: {{ .Values.cassandra.contactPoints | quote }}
 STARLING_CASSANDRA__PORT: {{ .Values.cassandra.port | int | quote }}
 STARLING_CASSANDRA__KEYSPACE: {{ .Values.cassandra.keyspace | quote }}
+{{- with .Values.cassandra.security }}
+{{- if .ssl }}
+STARLING_CASSANDRA__SSL: "true"
+{{- if .caSecret }}
+STARLING_CASSANDRA__SSL_CA_FILE: /etc/starling/cassandra/ca/ca.crt
+{{- end }}
+{{- if .certificateSecret }}
+STARLING_CASSANDRA__SSL_CERTIFICATE_FILE: /etc/starling/cassandra/certificate/tls.crt
+STARLING_CASSANDRA__SSL_KEY_FILE: /etc/starling/cassandra/certificate/tls.key
+{{- end }}
+{{- if not .checkHostname }}
+STARLING_CASSANDRA__SSL_CHECK_HOSTNAME: "false"
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Whether Cassandra needs a login. */}}

@@ -150,6 +150,9 @@ containers:
             name: {{ .secret }}
             key: {{ .key }}
       {{- end }}
+      {{- with include "starling.connectionCredentials" .root | trim }}
+      {{- . | nindent 6 }}
+      {{- end }}
       {{- if and .cassandra (include "starling.cassandra.secured" .root) }}
       {{- include "starling.cassandra.credentials" (dict "root" .root "secret" (include "starling.cassandra.secretName" .root)) | nindent 6 }}
       {{- end }}
@@ -190,6 +193,9 @@ containers:
     volumeMounts:
       - name: tmp
         mountPath: /tmp
+      {{- with include "starling.certificates" (dict "kind" "mounts" "root" .root "cassandra" .cassandra) | trim }}
+      {{- . | nindent 6 }}
+      {{- end }}
       {{- with .mounts }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
@@ -202,6 +208,9 @@ containers:
 volumes:
   - name: tmp
     emptyDir: {}
+  {{- with include "starling.certificates" (dict "kind" "volumes" "root" .root "cassandra" .cassandra) | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
   {{- with .volumes }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -595,6 +604,9 @@ spec:
         - name: {{ $variable }}
           value: {{ $value | quote }}
         {{- end }}
+        {{- with include "starling.connectionCredentials" .root | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
         {{- if include "starling.cassandra.secured" .root }}
         {{- include "starling.cassandra.credentials" (dict "root" .root "secret" .secret) | nindent 8 }}
         {{- end }}
@@ -610,12 +622,18 @@ spec:
       volumeMounts:
         - name: tmp
           mountPath: /tmp
+        {{- with include "starling.certificates" (dict "kind" "mounts" "root" .root "cassandra" true) | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
         {{- with .values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
   volumes:
     - name: tmp
       emptyDir: {}
+    {{- with include "starling.certificates" (dict "kind" "volumes" "root" .root "cassandra" true) | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- with .values.extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

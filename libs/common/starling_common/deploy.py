@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from starling_common.cassandra.database import Database
 from starling_common.cassandra.migrations import move_user_tables
 from starling_common.cassandra.sessions import DatabaseUnavailable, create_tables, open_session
+from starling_common.kafka.security import connection_config
 from starling_common.kafka.topics import Topic, load_catalogue
 from starling_common.settings import Cassandra, Kafka, SchemaRegistry
 from starling_common.telemetry.logs import log
@@ -58,7 +59,7 @@ def deploy(settings: DeploySettings) -> None:
     _check_copies(settings)
     catalogue = load_catalogue(settings.profile_partitions)
     topics = list(catalogue.topics.values())
-    create_topics(AdminClient({"bootstrap.servers": settings.kafka.brokers}), topics, settings.replication_factor)
+    create_topics(AdminClient(connection_config(settings.kafka.brokers)), topics, settings.replication_factor)
     register_schemas(Registry(settings.registry.url), topics)
     session = open_session(settings.cassandra)
     try:

@@ -4,9 +4,9 @@ They are read from the environment: `STARLING_KAFKA__BROKERS`, `STARLING_REGISTR
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -34,7 +34,79 @@ GroupFailureSeconds = Annotated[
 """Read by every process that belongs to a consumer group."""
 
 
-class Kafka(BaseModel):
+class SecurityProtocol(StrEnum):
+    """How connections to the broker are secured: TLS, a password, both, or neither."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_password(self) -> bool:
+        """Return whether the client sends a user name and a password."""
+        return self.value.startswith("SASL")
+
+    @property
+    def has_tls(self) -> bool:
+        """Return whether the connection is encrypted."""
+        return self.value.endswith("SSL")
+
+
+class SaslMechanism(StrEnum):
+    """How a client proves that it has the password."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+
+
+class KafkaSecurity(BaseModel):
+    """The security of connections to the broker. Files are in PEM format."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    security_protocol: Annotated[SecurityProtocol, Field(description="security of the connections")] = SecurityProtocol.PLAINTEXT
+    sasl_mechanism: Annotated[SaslMechanism | None, Field(description="required with SASL_PLAINTEXT and SASL_SSL")] = None
+    sasl_username: Annotated[str | None, Field(description="user name of this service; required with SASL")] = None
+    sasl_password: Annotated[SecretStr | None, Field(description="its password; required with SASL")] = None
+    ssl_ca_file: Annotated[
+        str | None, Field(description="certificates of the authorities that sign those of the brokers; unset: those of the system")
+    ] = None
+    ssl_certificate_file: Annotated[str | None, Field(description="certificate of this service, for brokers that require one")] = (
+        None
+    )
+    ssl_key_file: Annotated[str | None, Field(description="private key of the certificate, in PKCS 8")] = None
+    ssl_key_password: Annotated[SecretStr | None, Field(description="password of the private key")] = None
+    ssl_check_hostname: Annotated[bool, Field(description="compare the host name with the certificate of the broker")] = True
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        protocol = self.security_protocol
+        password = {
+            "sasl_mechanism": self.sasl_mechanism,
+            "sasl_username": self.sasl_username,
+            "sasl_password": self.sasl_password,
+        }
+        tls = {
+            "ssl_ca_file": self.ssl_ca_file,
+            "ssl_certificate_file": self.ssl_certificate_file,
+            "ssl_key_file": self.ssl_key_file,
+        }
+        for name, value in password.items():
+            if protocol.has_password and value is None:
+                raise ValueError(f"{protocol} needs {name}")
+            if not protocol.has_password and value is not None:
+                raise ValueError(f"{name} has no effect with {protocol}: set security_protocol to SASL_SSL")
+        for name, value in tls.items():
+            if not protocol.has_tls and value is not None:
+                raise ValueError(f"{name} has no effect with {protocol}: set security_protocol to SASL_SSL or SSL")
+        if (self.ssl_certificate_file is None) != (self.ssl_key_file is None):
+            raise ValueError("ssl_certificate_file and ssl_key_file belong together: set both or neither")
+        return self
+
+
+class Kafka(KafkaSecurity):
     """The connection to the broker."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,7 +114,31 @@ class Kafka(BaseModel):
     brokers: Annotated[str, Field(description="host:port, comma separated", examples=["kafka-0:9092,kafka-1:9092"])]
 
 
-class SchemaRegistry(BaseModel):
+class RegistrySecurity(BaseModel):
+    """The security of connections to the schema registry. The scheme of its URL decides about TLS."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    username: Annotated[str | None, Field(description="user name for basic authentication")] = None
+    password: Annotated[SecretStr | None, Field(description="password of the user")] = None
+    ssl_ca_file: Annotated[
+        str | None, Field(description="certificates of the authorities that sign that of the registry; unset: those of the system")
+    ] = None
+    ssl_certificate_file: Annotated[
+        str | None, Field(description="certificate of this service, for a registry that requires one")
+    ] = None
+    ssl_key_file: Annotated[str | None, Field(description="private key of the certificate")] = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("username and password belong together: set both or neither")
+        if (self.ssl_certificate_file is None) != (self.ssl_key_file is None):
+            raise ValueError("ssl_certificate_file and ssl_key_file belong together: set both or neither")
+        return self
+
+
+class SchemaRegistry(RegistrySecurity):
     """The connection to the schema registry."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,6 +159,28 @@ class Cassandra(BaseModel):
     replication_factor: Annotated[int, Field(ge=1, le=7, description="used only when the deploy step creates the keyspace")] = 1
     user: Annotated[str | None, Field(description="user name; unset: no authentication")] = None
     password: Annotated[SecretStr | None, Field(description="password of the user")] = None
+    ssl: Annotated[bool, Field(description="use TLS")] = False
+    ssl_ca_file: Annotated[
+        str | None, Field(description="certificates of the authorities that sign those of the nodes; unset: those of the system")
+    ] = None
+    ssl_certificate_file: Annotated[str | None, Field(description="certificate of this service, for nodes that require one")] = None
+    ssl_key_file: Annotated[str | None, Field(description="private key of the certificate")] = None
+    ssl_key_password: Annotated[SecretStr | None, Field(description="password of the private key")] = None
+    ssl_check_hostname: Annotated[bool, Field(description="compare the address of a node with its certificate")] = True
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        files = {
+            "ssl_ca_file": self.ssl_ca_file,
+            "ssl_certificate_file": self.ssl_certificate_file,
+            "ssl_key_file": self.ssl_key_file,
+        }
+        for name, value in files.items():
+            if value is not None and not self.ssl:
+                raise ValueError(f"{name} has no effect without ssl: set it to true")
+        if (self.ssl_certificate_file is None) != (self.ssl_key_file is None):
+            raise ValueError("ssl_certificate_file and ssl_key_file belong together: set both or neither")
+        return self
 
 
 class Http(BaseModel):

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from starling_common.cassandra.sessions import DatabaseUnavailable, open_session, table_names
 from starling_common.deploy import DeploySettings, copies_of
+from starling_common.kafka.security import connection_config
 from starling_common.kafka.topics import Topic, load_catalogue
 from starling_common.settings import Cassandra
 from starling_common.wire import Registry, RegistryUnavailable, SchemaMissing
@@ -49,7 +50,7 @@ def verify(settings: VerifySettings) -> dict[str, list[str]]:
 
 def wrong_topics(brokers: str, topics: Sequence[Topic], replication_factor: int = 1) -> list[str]:
     """Return what is wrong with the topics. `replication_factor`: the least number of replicas. Raises: KafkaException."""
-    existing = AdminClient({"bootstrap.servers": brokers}).list_topics(timeout=_TIMEOUT_SECONDS).topics
+    existing = AdminClient(connection_config(brokers)).list_topics(timeout=_TIMEOUT_SECONDS).topics
     wrong = []
     for topic in topics:
         if topic.name not in existing:

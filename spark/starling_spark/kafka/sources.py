@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions, types
 
+from starling_common.kafka.security import jvm_security, kafka_security
+
 RECORDS = types.StructType(
     [
         types.StructField("topic", types.StringType()),
@@ -48,7 +50,7 @@ def kafka_records(
     limit = {} if max_records is None else {"maxOffsetsPerTrigger": str(max_records)}
     stream = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", brokers)
+        .options(**_connection(brokers))
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", "earliest")
@@ -68,7 +70,7 @@ def kafka_past(spark: SparkSession, brokers: str, topics: Sequence[str], starts:
     """
     found = (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", brokers)
+        .options(**_connection(brokers))
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", starts)
@@ -89,7 +91,7 @@ def kafka_spans(spark: SparkSession, brokers: str, spans: Mapping[tuple[str, int
     )
     found = (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", brokers)
+        .options(**_connection(brokers))
         .option("kafka.isolation.level", "read_committed")
         .option("assign", json.dumps(numbers))
         .option("startingOffsets", json.dumps(firsts))
@@ -98,6 +100,11 @@ def kafka_spans(spark: SparkSession, brokers: str, spans: Mapping[tuple[str, int
         .load()
     )
     return found.select(*_columns())
+
+
+def _connection(brokers: str) -> dict[str, str]:
+    security = {f"kafka.{name}": value for name, value in jvm_security(kafka_security()).items()}
+    return {"kafka.bootstrap.servers": brokers, **security}
 
 
 def _columns(*, headers: bool = True) -> list[str | Column]:

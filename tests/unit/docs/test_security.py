@@ -32,4 +32,13 @@ def test_every_door_has_its_threats() -> None:
     doors = {
         section.partition("\n")[0].partition(":")[0] for section in PAGE.read_text().split("\n## ")[1:] if "| threat |" in section
     }
-    assert doors == {"Ingest", "Segment API", "Webhooks", "Records", "Processes", "Command line", "All doors at once"}
+    assert doors == {
+        "Ingest",
+        "Segment API",
+        "Webhooks",
+        "Records",
+        "Processes",
+        "Connections",
+        "Command line",
+        "All doors at once",
+    }

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from starling_cli.settle.progress import Offsets, Partition
 from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets
+from starling_common.kafka.security import connection_config
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -21,7 +22,7 @@ class Offsetter:
 
     def __init__(self, brokers: str) -> None:
         """Opens no connection before the first question."""
-        self._admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
+        self._admin = AdminClient({**connection_config(brokers), "log_level": 0})
         self._brokers = brokers
         self._consumer = self._member(_PROBE_GROUP)
         self._sees_open = self._member(_PROBE_GROUP, **{"isolation.level": "read_uncommitted"})

@@ -1,6 +1,7 @@
 """Adapter: Cassandra sessions, and the creation of the tables."""
 
 import re
+import ssl
 from typing import Any, Final
 
 from cassandra.auth import PlainTextAuthProvider
@@ -11,6 +12,7 @@ from cassandra.query import dict_factory
 from starling_common.failures import InstallationFailure
 from starling_common.schemas import schema_directory
 from starling_common.settings import Cassandra
+from starling_common.tls import tls_context
 
 _TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+)")
 
@@ -47,6 +49,7 @@ def open_session(settings: Cassandra, *, keyspace: str | None = None) -> Session
         port=settings.port,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         auth_provider=_credentials(settings),
+        ssl_context=_tls(settings),
         # The driver's default policy waits up to ten minutes between attempts to reconnect.
         reconnection_policy=ExponentialReconnectionPolicy(0.5, 10.0),
         # A busy node needs more than the driver's default of two seconds to return the schema.
@@ -81,6 +84,14 @@ def table_statements() -> list[str]:
 def table_names() -> list[str]:
     """Return the names of the tables of `schemas/avro/tables.cql`."""
     return [found[1] for statement in table_statements() if (found := _TABLE.match(statement))]
+
+
+def _tls(settings: Cassandra) -> ssl.SSLContext | None:
+    if not settings.ssl:
+        return None
+    own = settings.ssl_certificate_file
+    certificate = None if own is None else (own, settings.ssl_key_file, settings.ssl_key_password)
+    return tls_context(settings.ssl_ca_file, certificate, check_hostname=settings.ssl_check_hostname)
 
 
 def _credentials(settings: Cassandra) -> Any:

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from starling_common.failures import InstallationFailure
 from starling_common.headers import Headers
+from starling_common.kafka.security import connection_config
 from starling_common.kafka.topics import MAX_RECORD_BYTES
 from starling_common.retries import retrying
 from starling_common.telemetry.logs import log
@@ -66,7 +67,7 @@ def producer_config(brokers: str, **more: Any) -> dict[str, Any]:
     The topic limits the size of a record; a batch of several records stays below a megabyte.
     """
     return {
-        "bootstrap.servers": brokers,
+        **connection_config(brokers),
         "acks": "all",
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
@@ -80,7 +81,7 @@ def producer_config(brokers: str, **more: Any) -> dict[str, Any]:
 def consumer_config(brokers: str, group: str, **more: Any) -> dict[str, Any]:
     """Return the configuration: read committed, from the earliest offset if the group is new, without automatic commits."""
     return {
-        "bootstrap.servers": brokers,
+        **connection_config(brokers),
         "group.id": group,
         "isolation.level": "read_committed",
         "enable.auto.commit": False,
@@ -166,7 +167,7 @@ def partitions_of(consumer: Consumer, topic: str, timeout_seconds: float) -> lis
 
 def topic_ids(brokers: str, topics: Sequence[str]) -> Mapping[str, tuple[str, int]]:
     """Return topic -> (the broker's id, number of partitions). Raises: KafkaException."""
-    admin = AdminClient({"bootstrap.servers": brokers, "log_level": 4})
+    admin = AdminClient({**connection_config(brokers), "log_level": 4})
     found = admin.describe_topics(TopicCollection(list(topics)), request_timeout=30)
     described = {name: future.result() for name, future in found.items()}
     return {name: (str(topic.topic_id), len(topic.partitions)) for name, topic in described.items()}

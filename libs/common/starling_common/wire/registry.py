@@ -2,18 +2,46 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from time import monotonic
 from typing import Final
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from starling_common.failures import InstallationFailure
+from starling_common.settings import RegistrySecurity
 from starling_common.wire.codec import Codec, UnknownSchema, schema_text
 
 _UNKNOWN_SECONDS: Final = 300.0
 """`UnknownSchema` names this time: a record that is replayed before is refused again."""
 _MOST_UNKNOWN: Final = 10_000
+
+
+class _Environment(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="STARLING_", env_nested_delimiter="__", frozen=True, extra="ignore")
+
+    registry: RegistrySecurity = RegistrySecurity()
+
+
+@lru_cache(maxsize=1)
+def registry_security() -> RegistrySecurity:
+    """Return the security of this process's connections, from its environment. Raises: ValidationError."""
+    return _Environment().registry
+
+
+def _security() -> dict[str, str]:
+    security = registry_security()
+    found = {
+        "basic.auth.user.info": None
+        if security.password is None
+        else f"{security.username}:{security.password.get_secret_value()}",
+        "ssl.ca.location": security.ssl_ca_file,
+        "ssl.certificate.location": security.ssl_certificate_file,
+        "ssl.key.location": security.ssl_key_file,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 class RegistryUnavailable(InstallationFailure):
@@ -110,7 +138,7 @@ class Registry:
     def _client(self) -> Iterator[SchemaRegistryClient]:
         # One client per call: calls are rare because codecs cache schemas, and no connection stays open between them.
         try:
-            with SchemaRegistryClient({"url": self._url, "max.retries": 2, "timeout": 10}) as client:
+            with SchemaRegistryClient({"url": self._url, "max.retries": 2, "timeout": 10, **_security()}) as client:
                 yield client
         except (SchemaMissing, UnknownSchema, ValueError):
             raise

@@ -18,6 +18,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 from mode.threads import WorkerThread
 
+from starling_common.kafka.security import aiokafka_security, kafka_security
 from starling_stream.kafka.assignor import StickyAssignor
 from starling_stream.model.records import ClientRecord, RawRecord
 
@@ -147,6 +148,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             check_crcs=conf.broker_check_crcs,
             metadata_max_age_ms=conf.consumer_metadata_max_age_ms,
             connections_max_idle_ms=conf.consumer_connections_max_idle_ms,
+            **aiokafka_security(kafka_security()),
         )
 
     def fetch(self, active: frozenset[TP], timeout_seconds: float) -> "Future[Fetch]":

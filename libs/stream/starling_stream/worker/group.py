@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import faust
+from faust.auth import SASLCredentials, SSLCredentials
 from faust.types import TP, StreamT
 from yarl import URL
 
+from starling_common.kafka.security import aiokafka_security, kafka_security
 from starling_common.telemetry.logs import log
 from starling_common.time.instants import wall_clock_micros
 from starling_common.wire import RegistryUnavailable
@@ -145,4 +147,18 @@ def faust_app(group: str, settings: StreamSettings) -> faust.App:
         broker_rebalance_timeout=settings.rebalance_timeout_seconds,
         broker_heartbeat_interval=settings.heartbeat_interval_seconds,
         datadir=str(settings.state_dir / "faust"),
+        broker_credentials=_credentials(),  # of the clients that the framework creates itself
     )
+
+
+def _credentials() -> SASLCredentials | SSLCredentials | None:
+    security = aiokafka_security(kafka_security())
+    context = security.get("ssl_context")
+    if "sasl_mechanism" in security:
+        return SASLCredentials(
+            username=security["sasl_plain_username"],
+            password=security["sasl_plain_password"],
+            mechanism=security["sasl_mechanism"],
+            ssl_context=context,
+        )
+    return None if context is None else SSLCredentials(context)

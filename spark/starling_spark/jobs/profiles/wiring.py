@@ -7,6 +7,7 @@ from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
+from starling_common.kafka.security import connection_config
 from starling_common.telemetry.health import HealthServer
 from starling_common.telemetry.metrics import Metrics
 from starling_common.wire import Registry
@@ -84,7 +85,7 @@ def _job(settings: ProfilesSettings, registry: Registry) -> Job:
 
 def _query_options(settings: ProfilesSettings) -> QueryOptions:
     topic = settings.profiles_events_topic
-    admin = AdminClient({"bootstrap.servers": settings.kafka.brokers})
+    admin = AdminClient(connection_config(settings.kafka.brokers))
     partitions = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
     return QueryOptions(
         brokers=settings.kafka.brokers,

@@ -1,0 +1,140 @@
+"""A real broker with TLS, passwords, certificates of clients and access control, beside an open door for the test itself."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from starling_common.testing import eventually, free_port
+from starling_local.java import find_java
+from starling_local.runtime.fetching import runtime_jars
+from starling_local.stack.parts.jvm_kafka import CLUSTER_ID
+from tests.certificates import Authority
+
+PASSWORD = 'se"cr\\et'
+"""With the characters that need escaping in a JAAS configuration."""
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=OPEN://{host}:{opened},PASSWORD://{host}:{password},CERTIFICATE://{host}:{certificate},CONTROLLER://{host}:{controller}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,OPEN:PLAINTEXT,PASSWORD:SASL_SSL,CERTIFICATE:SSL
+inter.broker.listener.name=OPEN
+log.dirs={logs}
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=2
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=2
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
+listener.name.password.plain.sasl.jaas.config={plain} required user_starling={quoted} user_stranger="other";
+listener.name.password.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+ssl.keystore.type=PEM
+ssl.keystore.location={broker}
+ssl.truststore.type=PEM
+ssl.truststore.location={authority}
+listener.name.certificate.ssl.client.auth=required
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS;User:starling;User:CN=starling
+"""
+
+
+@dataclass(frozen=True)
+class Secured:
+    """Addresses, and the files of a client that the broker accepts."""
+
+    opened: str
+    password: str
+    certificate: str
+    authority: Path
+    client_certificate: Path
+    client_key: Path
+    foreign_authority: Path
+
+    def with_password(self, mechanism: str = "SCRAM-SHA-512", **more: str) -> dict[str, str]:
+        """Return the environment of a service that sends its password."""
+        return {
+            "STARLING_KAFKA__BROKERS": self.password,
+            "STARLING_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+            "STARLING_KAFKA__SASL_MECHANISM": mechanism,
+            "STARLING_KAFKA__SASL_USERNAME": "starling",
+            "STARLING_KAFKA__SASL_PASSWORD": PASSWORD,
+            "STARLING_KAFKA__SSL_CA_FILE": str(self.authority),
+        } | more
+
+    def with_certificate(self) -> dict[str, str]:
+        """Return the environment of a service that shows its certificate."""
+        return {
+            "STARLING_KAFKA__BROKERS": self.certificate,
+            "STARLING_KAFKA__SECURITY_PROTOCOL": "SSL",
+            "STARLING_KAFKA__SSL_CA_FILE": str(self.authority),
+            "STARLING_KAFKA__SSL_CERTIFICATE_FILE": str(self.client_certificate),
+            "STARLING_KAFKA__SSL_KEY_FILE": str(self.client_key),
+        }
+
+
+@contextmanager
+def secured_broker(home: Path) -> Iterator[Secured]:
+    """Run the broker. Its users are `starling`, who may do all, and `stranger`, who may do nothing."""
+    home.mkdir()
+    authority, foreign = Authority("Starling tests"), Authority("Another authority")
+    paths = {name: home / f"{name}.pem" for name in ("authority", "foreign", "broker", "client", "client-key")}
+    paths["authority"].write_bytes(authority.certificate)
+    paths["foreign"].write_bytes(foreign.certificate)
+    paths["broker"].write_bytes(b"".join(reversed(authority.issue("broker"))))
+    certificate, key = authority.issue("starling")
+    paths["client"].write_bytes(certificate)
+    paths["client-key"].write_bytes(key)
+    ports = {name: free_port() for name in ("controller", "opened", "password", "certificate")}
+    config = home / "server.properties"
+    quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+    config.write_text(
+        _PROPERTIES.format(
+            # In a properties file a backslash needs another one.
+            **ports, host="127.0.0.1", logs=home / "data", broker=paths["broker"], authority=paths["authority"],
+            plain="org.apache.kafka.common.security.plain.PlainLoginModule", quoted=f'"{quoted}"'.replace("\\", "\\\\"),
+        )
+    )  # fmt: skip
+    java = [find_java().command, "-Xmx256m", "-cp", f"{runtime_jars('kafka')[0].parent}/*"]
+    formatting = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
+    subprocess.run(formatting, check=True, stdout=subprocess.DEVNULL)
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=log, stderr=log)
+    found = Secured(
+        opened=f"127.0.0.1:{ports['opened']}",
+        password=f"127.0.0.1:{ports['password']}",
+        certificate=f"127.0.0.1:{ports['certificate']}",
+        authority=paths["authority"],
+        client_certificate=paths["client"],
+        client_key=paths["client-key"],
+        foreign_authority=paths["foreign"],
+    )
+    try:
+        admin = AdminClient({"bootstrap.servers": found.opened, "log_level": 0})
+        eventually(lambda: _answers(admin), 60)
+        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        alteration = UserScramCredentialUpsertion("starling", credential, PASSWORD.encode())
+        for done in admin.alter_user_scram_credentials([alteration]).values():
+            done.result()
+        yield found
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _answers(admin: AdminClient) -> bool:
+    try:
+        return bool(admin.list_topics(timeout=2).brokers)
+    except Exception:  # noqa: BLE001 - it has not started yet
+        return False
