@@ -14,6 +14,7 @@ from starling_local.java import find_java
 from starling_local.runtime.fetching import runtime_jars
 from starling_local.stack.parts.jvm_kafka import CLUSTER_ID
 from tests.certificates import Authority
+from tests.processes import end
 
 PASSWORD = 'se"cr\\et'
 """With the characters that need escaping in a JAAS configuration."""
@@ -125,12 +126,7 @@ def secured_broker(home: Path) -> Iterator[Secured]:
             done.result()
         yield found
     finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
 
 
 def _answers(admin: AdminClient) -> bool:

@@ -19,6 +19,7 @@ from starling_local.java import find_java
 from starling_local.runtime.fetching import runtime_jars
 from starling_local.stack.parts.jvm_kafka import CLUSTER_ID
 from starling_local.testing import embedded
+from tests.processes import end
 
 _PROPERTIES = """\
 process.roles=broker
@@ -49,12 +50,7 @@ def second_broker(home: Path, controller: int) -> Iterator[None]:
     try:
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
 
 
 def in_sync(admin: AdminClient, name: str) -> str | None:

@@ -18,6 +18,7 @@ from starling_local.runtime.fetching import runtime_jars
 from starling_local.stack.parts.jvm_cassandra import cassandra_part
 from starling_local.testing import free_base
 from tests.certificates import Authority
+from tests.processes import end
 
 _SECURED = """\
 authenticator:
@@ -64,12 +65,7 @@ def _running(home: Path) -> Iterator[Node]:
         try:
             yield Node(settings, str(home / "foreign.pem"))
         finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
 
 
 @pytest.fixture(scope="module")
