@@ -57,14 +57,14 @@ def plan_definitions(file: File, data_dir: DataDir = None) -> None:
     new: set[str] = set()
     refused = []
     for one in definitions:
-        current = api.definition(one.kind.path, str(one.document["key"]))
         try:
+            current = api.definition(one.kind.path, str(one.document["key"]))
+            if current is None:
+                new.add(str(one.document["key"]))
             change, enter, leave = _planned(api, one, current, new)
         except ApiRefused as cause:
             refused.append(f"{one.title}: {cause}")
             change, enter, leave = "refused", "", ""
-        if current is None:
-            new.add(str(one.document["key"]))
         table.add_row(one.title, change, enter, leave)
     print_table(table)
     _fail(refused, len(definitions))

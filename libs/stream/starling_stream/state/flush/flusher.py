@@ -32,7 +32,7 @@ from starling_stream.state.metrics import BackingStoreGauges
 _SLICE: Final = 1_000
 """Rows written before the thread checks whether to stop or rest."""
 _CHECK_SECONDS: Final = 10.0
-"""The interval in which the thread checks whether an operator created an incarnation."""
+"""The least time between two checks of whether an operator created an incarnation; they belong to flushes."""
 _RETRY_SECONDS: Final = 1.0
 _FILL_SECONDS: Final = 5.0
 """How long a partition is filled before the others get their turn."""
