@@ -1,11 +1,12 @@
 """Pure core: the rate limits of each write key and workspace in this process. Callers pass the time in seconds."""
 
-import msgspec
+from dataclasses import dataclass
 
 from starling_common.http.rate_limits import Bucket, Quota, Rate, quota_of
 
 
-class Rates(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Rates:
     """The limits of one write key or of one workspace."""
 
     requests: Rate
@@ -14,7 +15,8 @@ class Rates(msgspec.Struct, frozen=True):
     """None: only the workspace limits items."""
 
 
-class OverRate(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class OverRate:
     """A request beyond a rate limit; it passes after `wait_seconds`. `limit` names the bucket, for the metrics."""
 
     limit: str

@@ -5,9 +5,8 @@ fields are those of draft-ietf-httpapi-ratelimit-headers-06, which clients read.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Final
-
-import msgspec
 
 _BURST_SECONDS: Final = 2.0
 _ROUNDING_SECONDS: Final = 1e-6
@@ -20,7 +19,8 @@ EXPOSED: Final = ("Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "Rate
 """The fields that browsers must be allowed to read."""
 
 
-class Rate(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Rate:
     """Units per second, and the most units at once."""
 
     per_second: float
@@ -64,7 +64,8 @@ class Bucket:
         return rate.burst - max(self._full_at - now_seconds, 0.0) * rate.per_second
 
 
-class Quota(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Quota:
     """The state of a bucket as a response reports it. `reset_seconds`: until the bucket is full."""
 
     limit: int

@@ -5,10 +5,11 @@ Thresholds for Shared-Memory Packet Switches", 1998): a workspace may use as muc
 gets half of the queue, two get a third each, and so on; some of the queue is always free for a workspace that begins to send.
 """
 
-import msgspec
+from dataclasses import dataclass
 
 
-class Share(msgspec.Struct):
+@dataclass
+class Share:
     """The unacknowledged records and bytes of one workspace."""
 
     records: int = 0
