@@ -22,7 +22,9 @@ SHARED = ROOT / "libs" / "common"
 """Directory of the code that all compiled modules share: the lowest library, which every package imports."""
 STAMP = ROOT / "libs" / ".compiled"
 MODULES = {
-    "libs/common/starling_common": ("headers", "values", "http/rate_limits", "wire/basics", "wire/fields"),
+    "libs/common/starling_common": (
+        "headers", "values", "cassandra/encoding", "cassandra/read_models", "http/rate_limits", "wire/basics", "wire/fields",
+    ),
     "libs/segments/starling_segments": (
         "language/dates", "language/paths", "language/periods",
         "language/operators/__init__", "language/operators/arrays", "language/operators/moments", "language/operators/operands",
@@ -44,6 +46,9 @@ MODULES = {
         "limits", "publishing/publish", "publishing/shares", "requests/identifiers", "requests/request",
     ),
     "services/normalizer/starling_normalizer": ("agents",),
+    "services/projector/starling_projector": (
+        "projection/batch", "projection/incarnations", "projection/rows", "projection/tallies", "projection/writes",
+    ),
     "services/segmenter/starling_segmenter": (
         "agents", "emitter", "records/account_messages", "records/membership", "records/membership_encoder", "state/states",
         "switching/switcher",

@@ -1,15 +1,17 @@
 """Adapter: writes rows, tallies and progress to Cassandra. Every write has an explicit timestamp and is idempotent."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from starling_common.cassandra.database import Database, Write
+from starling_common.cassandra.database import Database
 from starling_common.telemetry.logs import log
+from starling_projector.projection.destinations import TABLES, Destination
 from starling_projector.projection.incarnations import next_incarnation, ordinal
 from starling_projector.projection.progress import Progress
-from starling_projector.projection.rows import TABLES, Destination, Row
+from starling_projector.projection.rows import Row
 from starling_projector.projection.tallies import Tally, TallyKey
+from starling_projector.projection.writes import by_partition, newest, phases
 
 
 def _insert(table: str, columns: str) -> str:
@@ -32,11 +34,6 @@ _STATEMENTS: Final[Mapping[Destination, str]] = {
     Destination.DEFINITION_CREATED: _insert("definitions", "workspace, kind, key, created_at_micros"),
     Destination.DEFINITION: _insert("definitions", "workspace, kind, key, version, status, document, actor, recorded_at_micros"),
 }
-_PARTITION_COLUMNS: Final = {"definitions": 2}
-"""Columns of a table's partition key; three where the table is not listed."""
-
-_FIRST: Final = frozenset({Destination.DEFINITION_VERSION})
-_LAST: Final = frozenset({Destination.DEFINITION})
 _READ_COUNT: Final = (
     "SELECT entered, exited, counted_offset FROM {ks}.segment_counts "
     "WHERE workspace = ? AND segment_key = ? AND source_partition = ?"
@@ -57,9 +54,6 @@ _ALL_STATEMENTS: Final = (
 )
 _VALID_WRITE: Final = (_STATEMENTS[Destination.MEMBER_GONE], (1, "(check)", "(check)", 0, "(check)"))
 """A write that a database with the tables accepts. It deletes a row that nothing else writes, so it has no effect."""
-
-_BATCH_ROWS: Final = 100
-"""Rows of one batch. An event has at most 32 KiB; the database accepts mutations of half a segment of its commit log, 8 MiB."""
 
 
 class Store:
@@ -90,14 +84,10 @@ class Store:
 
     def write_rows(self, rows: Sequence[Row]) -> Counter[str]:
         """Write the newest of the rows with each key, in the order of `Destination`. Return the number of rows by table."""
-        newest = _newest(rows)
-        for phase in (
-            [row for row in newest if row.destination in _FIRST],
-            [row for row in newest if row.destination not in _FIRST | _LAST],
-            [row for row in newest if row.destination in _LAST],
-        ):
-            self._database.write_batches(_by_partition(phase))
-        return Counter(TABLES[row.destination] for row in newest)
+        written = newest(rows)
+        for phase in phases(written):
+            self._database.write_batches(by_partition(phase, _STATEMENTS))
+        return Counter([TABLES[row.destination] for row in written])
 
     def tallies(self, keys: Sequence[TallyKey]) -> dict[TallyKey, Tally]:
         """Return the stored tallies. A missing one is a tally of zeros."""
@@ -126,29 +116,6 @@ class Store:
             for one in progress
         ]
         self._database.write_each(_WRITE_PROGRESS, rows)
-
-
-def _newest(rows: Iterable[Row]) -> list[Row]:
-    newest: dict[tuple[Any, ...], Row] = {}
-    for row in rows:
-        # An entry and an exit are two states of one row. The creation of a definition has a column of its own.
-        gone = row.destination is Destination.MEMBER_GONE
-        place = (Destination.MEMBER if gone else row.destination, row.key)
-        known = newest.get(place)
-        if known is None or row.written >= known.written:
-            newest[place] = row
-    return list(newest.values())
-
-
-def _by_partition(rows: Iterable[Row]) -> list[list[Write]]:
-    """Return unlogged batches of one Cassandra partition each: 20 rows in one mutation cost a fifth of 20 mutations."""
-    partitions: dict[tuple[Any, ...], list[Write]] = defaultdict(list)
-    for destination, key, columns, written in rows:
-        table = TABLES[destination]
-        gone = destination is Destination.MEMBER_GONE
-        values = (written, *key) if gone else (*key, *columns, written)
-        partitions[table, *key[: _PARTITION_COLUMNS.get(table, 3)]].append((_STATEMENTS[destination], values))
-    return [writes[start : start + _BATCH_ROWS] for writes in partitions.values() for start in range(0, len(writes), _BATCH_ROWS)]
 
 
 def _split(keys: Iterable[TallyKey]) -> tuple[list[TallyKey], list[TallyKey]]:

@@ -14,7 +14,7 @@ from starling_common.wire import DecodeError, Record
 from starling_projector.agents import Limits, Parts, Projector
 from starling_projector.dead_letters import DeadLetters
 from starling_projector.decoder import Decoder
-from starling_projector.projection.rows import Destination
+from starling_projector.projection.destinations import Destination
 from starling_projector.projection.tallies import Tally, TallyKey
 from starling_projector.source import ClientFailed, Polled, Source
 from starling_projector.store import Store

@@ -7,7 +7,8 @@ import pytest
 
 from starling_common.cassandra.read_models import member_bucket, user_bucket
 from starling_common.outcome import Done, Refused
-from starling_projector.projection.rows import MAX_IDENTIFIER_BYTES, Destination, Position, Row, rows_of
+from starling_projector.projection.destinations import Destination
+from starling_projector.projection.rows import MAX_IDENTIFIER_BYTES, Position, Row, rows_of
 
 CHANGE: dict[str, Any] = {
     "workspace": "acme",

@@ -8,7 +8,8 @@ import pytest
 from starling_common.kafka.topics import DELIVERY, load_catalogue
 from starling_common.records.message_events import EVENT_NAMES
 from starling_common.wire import Codec
-from starling_projector.projection.rows import Destination, Position, rows_of
+from starling_projector.projection.destinations import Destination
+from starling_projector.projection.rows import Position, rows_of
 from starling_rules.events import Reported
 from starling_rules.inputs import build_past_formats
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -23,6 +22,7 @@ from starling_common.records.definitions import UnknownAction, status_after
 from starling_common.records.message_events import event_name, properties_of
 from starling_common.time.instants import EARLIEST_MS, LATEST_MS
 from starling_common.wire import Record
+from starling_projector.projection.destinations import Destination
 from starling_projector.projection.incarnations import ordinal
 
 _TIMES: Final = (("event_time", 1), ("effective_at", 1), ("received_at", 1_000), ("recorded_at", 1_000))
@@ -32,22 +32,6 @@ _objects = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 MAX_IDENTIFIER_BYTES: Final = 16_384
 """Maximum bytes of a part of a row's key. The database accepts 65,535 bytes for all parts together."""
-
-
-class Destination(Enum):
-    """The tables in the order of writing. A definition is written after its version, so that readers find the version."""
-
-    DEFINITION_VERSION = "definition_versions"
-    MEMBER = "segment_members"
-    MEMBER_GONE = "segment_members (deleted)"
-    USER_MEMBERSHIP = "user_memberships"
-    USER_PROFILE = "user_profiles"
-    USER_EVENT = "user_history"
-    DEFINITION_CREATED = "definitions (created)"
-    DEFINITION = "definitions"
-
-
-TABLES: Final[Mapping[Destination, str]] = {destination: destination.value.partition(" ")[0] for destination in Destination}
 
 
 class Row(NamedTuple):

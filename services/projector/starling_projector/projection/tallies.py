@@ -40,8 +40,8 @@ Count: TypeAlias = Callable[[Mapping[TallyKey, Tally], Iterable[Change]], Mappin
 
 def keys_of(change: Change) -> tuple[TallyKey, TallyKey]:
     """Return the counters of a change: all time, and its day."""
-    everything = TallyKey(change.workspace, change.segment_key, change.source_partition, None)
-    return everything, everything._replace(day=change.effective_at_ms // DAY_MS)
+    workspace, segment, partition, _, _, effective_at_ms = change
+    return TallyKey(workspace, segment, partition, None), TallyKey(workspace, segment, partition, effective_at_ms // DAY_MS)
 
 
 def count(tallies: Mapping[TallyKey, Tally], changes: Iterable[Change]) -> dict[TallyKey, Tally]:
