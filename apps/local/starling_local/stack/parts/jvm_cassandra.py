@@ -28,7 +28,7 @@ commitlog_sync: periodic
 commitlog_sync_period: 10000ms
 commitlog_segment_size: 16MiB
 commitlog_total_space: 512MiB
-memtable_allocation_type: heap_buffers
+memtable_allocation_type: offheap_objects
 # A development instance needs no snapshot of a dropped table.
 auto_snapshot: false
 """
@@ -74,7 +74,7 @@ def cassandra_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
     return Part(
         name="cassandra",
         command=(
-            *(java, "-Xms512m", "-Xmx1g", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Xss512k"),
+            *(java, "-Xms512m", "-Xmx1g", "-XX:+UseParallelGC", "-XX:+ExitOnOutOfMemoryError", "-Xss512k"),
             *(f"--add-exports={package}=ALL-UNNAMED" for package in _EXPORTS),
             *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENS),
             *(f"-D{name}={value}" for name, value in options.items()),

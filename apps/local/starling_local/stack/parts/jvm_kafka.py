@@ -49,7 +49,7 @@ def kafka_part(data_dir: Path, jars: Path, ports: Ports, java: str) -> Part:
     return Part(
         name="kafka",
         command=(
-            *(java, "-Xms256m", "-Xmx512m", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError"),
+            *(java, "-Xms256m", "-Xmx512m", "-XX:+UseParallelGC", "-XX:+ExitOnOutOfMemoryError"),
             *(*quiet, "-cp", classpath, "kafka.Kafka", str(config)),
         ),
         probe=KafkaProbe(ports.address("kafka")),
