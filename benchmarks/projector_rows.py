@@ -8,7 +8,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cassandra.cqltypes import Int32Type, LongType, UserType, UTF8Type
@@ -39,7 +39,9 @@ STATEMENTS = {destination: destination.name for destination in Destination}
 
 def record_of(codec: Codec, values: Record) -> bytes:
     """Return a record with the given fields and plain values in all others."""
-    return codec.encode(values | {field["name"]: _plain(field["type"]) for field in _fields(codec) if field["name"] not in values})
+    return codec.encode(
+        {**values} | {field["name"]: _plain(field["type"]) for field in _fields(codec) if field["name"] not in values}
+    )
 
 
 def _fields(codec: Codec) -> list[dict[str, Any]]:
@@ -94,7 +96,7 @@ def micros(topic: str, records: int, users: int) -> float:
     return round(statistics.median(times), 2)
 
 
-def _project(feed: list[Inbound], decode: Callable[[str, bytes], Record], encoders: dict[str, Callable[..., object]]) -> None:
+def _project(feed: list[Inbound], decode: Callable[[str, bytes], Record], encoders: Mapping[str, Callable[..., object]]) -> None:
     batch = read_batch(feed, decode, Topics({MEMBERSHIP: 0, BEHAVIOUR: 0}, 8))
     count({key: Tally() for change in batch.changes for key in keys_of(change)}, batch.changes)
     for phase in phases(newest(batch.rows)):

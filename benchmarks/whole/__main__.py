@@ -155,7 +155,9 @@ def main() -> int:
     parser.add_argument("--data-dir", type=Path, default=ROOT / "out" / "platform")
     parser.add_argument("--keep", action="store_true", help="leave the instance running")
     parser.add_argument(
-        "--profile", action="store_true", help="profile each Python process with py-spy, which must be installed (slower)"
+        "--profile",
+        action="store_true",
+        help="profile each process with py-spy, which must be installed, or the Flight Recorder (slower)",
     )
     parser.add_argument("--write", action="store_true", help=f"keep the result in {RESULTS.relative_to(ROOT)}")
     arguments = parser.parse_args()

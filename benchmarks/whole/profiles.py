@@ -1,4 +1,4 @@
-"""Adapter: profiles of all services while a block runs: Python's with py-spy, the JVMs' with the Flight Recorder, as collapsed stacks."""
+"""Adapter: profiles of all services while a block runs, as collapsed stacks: Python's with py-spy, the JVMs' with JFR."""
 
 import json
 import shutil

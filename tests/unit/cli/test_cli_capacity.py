@@ -165,7 +165,7 @@ def test_fewer_changes_cost_less_in_proportion_to_their_records() -> None:
         share = change_share(part, RATES)
         assert 0.3 < share < 0.8
         assert costs[part] == pytest.approx(RATES[f"platform/cpu_micros/{part}"] * (1 - marginal * share))
-    assert {name for name in costs if costs[name] == RATES[f"platform/cpu_micros/{name}"]} == {
+    assert {name for name in costs if costs[name] == pytest.approx(RATES[f"platform/cpu_micros/{name}"])} == {
         "ingest", "normalizer", "api", "registry",
     }  # fmt: skip
     assert none.cores < usual.cores

@@ -40,8 +40,9 @@ Count: TypeAlias = Callable[[Mapping[TallyKey, Tally], Iterable[Change]], Mappin
 
 def keys_of(change: Change) -> tuple[TallyKey, TallyKey]:
     """Return the counters of a change: all time, and its day."""
-    workspace, segment, partition, _, _, effective_at_ms = change
-    return TallyKey(workspace, segment, partition, None), TallyKey(workspace, segment, partition, effective_at_ms // DAY_MS)
+    workspace, segment, partition = change.workspace, change.segment_key, change.source_partition
+    day = change.effective_at_ms // DAY_MS
+    return TallyKey(workspace, segment, partition, None), TallyKey(workspace, segment, partition, day)
 
 
 def count(tallies: Mapping[TallyKey, Tally], changes: Iterable[Change]) -> dict[TallyKey, Tally]:
