@@ -33,6 +33,8 @@ SELECTED: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Name of a rate or of a group -> result file and JSON pointer. `*` is every member; a group is divided into its numbers."""
 
+_LEFT_OUT: Final = "platform/threads/"
+"""The processor time by thread explains that by part, and enters no plan."""
 _LIFETIME: Final = re.compile(r"CREATE TABLE IF NOT EXISTS user_history .*?default_time_to_live = (\d+)", re.DOTALL)
 _BATCH: Final = re.compile(r"^BATCH: Final = (\d+)$", re.MULTILINE)
 
@@ -45,6 +47,7 @@ def rates() -> dict[str, dict[str, Any]]:
         if not selected:
             raise ValueError(f"benchmarks/results/{file} has no number at {pointer}: correct it in tools/capacity_rates.py")
         found |= {f"{name}{suffix}": {"value": value, "source": f"{file}{path}"} for suffix, path, value in selected}
+    found = {name: rate for name, rate in found.items() if not name.startswith(_LEFT_OUT)}
     found["platform/items_per_request"] = _constant(LOAD, _BATCH, "BATCH")
     found["tables/user_history/seconds"] = _constant(TABLES, _LIFETIME, "user_history default_time_to_live")
     return found

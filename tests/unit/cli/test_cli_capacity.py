@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starling_cli.capacity.cpu import change_share, idle_share, interpolated
+from starling_cli.capacity.cpu import change_share, idle_micros, interpolated
 from starling_cli.capacity.document import formulas, plan_document, size
 from starling_cli.capacity.inputs import BOUNDS, Inputs, parse_retention
 from starling_cli.capacity.plan import Plan, partitions_for, plan, workers_for
@@ -159,12 +159,11 @@ def test_single_items_cost_a_request_each() -> None:
 def test_fewer_changes_cost_less_in_proportion_to_their_records() -> None:
     none, usual = as_measured(changes=0), as_measured()
     costs = {part.name: part.cpu.micros for part in none.parts}
-    marginal = 1 - idle_share(RATES)
-    assert costs["delivery"] == pytest.approx(RATES["platform/cpu_micros/delivery"] * (1 - marginal))
+    assert costs["delivery"] == pytest.approx(idle_micros("delivery", RATES))
     for part in ("segmenter", "projector", "kafka", "cassandra"):
-        share = change_share(part, RATES)
+        share, idle = change_share(part, RATES), idle_micros(part, RATES)
         assert 0.3 < share < 0.8
-        assert costs[part] == pytest.approx(RATES[f"platform/cpu_micros/{part}"] * (1 - marginal * share))
+        assert costs[part] == pytest.approx(idle + (RATES[f"platform/cpu_micros/{part}"] - idle) * (1 - share))
     assert {name for name in costs if costs[name] == pytest.approx(RATES[f"platform/cpu_micros/{name}"])} == {
         "ingest", "normalizer", "api", "registry",
     }  # fmt: skip

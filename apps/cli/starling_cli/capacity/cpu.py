@@ -82,9 +82,9 @@ def platform_cpu(inputs: Inputs, rates: Rates) -> Sequence[Cpu]:
     return [*parts, _traits(inputs.traits, rates)] if inputs.traits else parts
 
 
-def idle_share(rates: Rates) -> float:
-    """Return the share of the measured processor time that the processes use without events."""
-    return rates["platform/idle_micros_an_event"] / rates["platform/cpu_micros_an_event"]
+def idle_micros(part: str, rates: Rates) -> float:
+    """Return the CPU-µs an event that the processes of a part would have used without events, at the measured rate."""
+    return rates.group("platform/idle_micros").get(part, 0.0)
 
 
 def change_share(part: str, rates: Rates) -> float:
@@ -106,9 +106,14 @@ def _topics_of(part: str, rates: Rates) -> Sequence[str]:
 
 def _part(part: str, inputs: Inputs, rates: Rates) -> Cpu:
     measured = rates[f"platform/cpu_micros/{part}"]
-    idle, marginal = measured * idle_share(rates), measured * (1 - idle_share(rates))
+    idle = idle_micros(part, rates)
+    marginal = measured - idle
     formula = f"idle {number(idle)} + marginal {number(marginal)}"
-    sources = [rates.source(f"platform/cpu_micros/{part}"), rates.source("platform/idle_micros_an_event")]
+    sources = [
+        rates.source(f"platform/{figure}/{part}")
+        for figure in ("cpu_micros", "idle_micros")
+        if f"platform/{figure}/{part}" in rates.entries
+    ]
     for factor, words, source in _factors(part, inputs, rates):
         marginal *= factor
         formula += words
