@@ -111,4 +111,4 @@ def main(records: int, users: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(*(int(word) for word in [*sys.argv[1:], "40000", "50000"][:2]))))
+    print(json.dumps(main(*(int(word) for word in (sys.argv[1:] or ["40000", "50000"])))))

@@ -69,7 +69,7 @@ class Site:
     def is_member(self, user: str) -> bool:
         """Return whether the read model has the user's membership."""
         answer = self._api.get(f"/v1/users/{user}/segments")
-        return answer.status_code == 200 and any(one["key"] == self.segment for one in answer.json()["items"])
+        return answer.status_code == 200 and any(one["segment"] == self.segment for one in answer.json()["items"])
 
 
 def freshness(site: Site, load: Load, rates: Sequence[float], seconds: float) -> list[dict[str, Any]]:

@@ -6,8 +6,8 @@ from typing import Any, Final, TypeAlias
 from starling_projector.projection.destinations import FIRST, LAST, TABLES, Destination
 from starling_projector.projection.rows import Row
 
-Statement: TypeAlias = tuple[str, Sequence[Any]]
-"""A statement and its values."""
+Write: TypeAlias = tuple[str, Sequence[Any]]
+"""A statement and its values, as `Database.write_batches` takes them."""
 
 _BATCH_ROWS: Final = 100
 """Rows of one batch. An event has at most 32 KiB; the database accepts mutations of half a segment of its commit log, 8 MiB."""
@@ -21,11 +21,10 @@ def newest(rows: Iterable[Row]) -> list[Row]:
     """Return the row with the highest timestamp of each key; the last one of several with the same."""
     found: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        destination, key, _, written = row
         # An entry and an exit are two states of one row. The creation of a definition has a column of its own.
-        place = (_MEMBER if destination is _MEMBER_GONE else destination, key)
+        place = (_MEMBER if row.destination is _MEMBER_GONE else row.destination, row.key)
         known = found.get(place)
-        if known is None or written >= known[3]:
+        if known is None or row.written >= known.written:
             found[place] = row
     return list(found.values())
 
@@ -36,19 +35,18 @@ def phases(rows: Iterable[Row]) -> tuple[list[Row], list[Row], list[Row]]:
     middle: list[Row] = []
     last: list[Row] = []
     for row in rows:
-        destination = row[0]
-        if destination in FIRST:
+        if row.destination in FIRST:
             first.append(row)
-        elif destination in LAST:
+        elif row.destination in LAST:
             last.append(row)
         else:
             middle.append(row)
     return first, middle, last
 
 
-def by_partition(rows: Iterable[Row], statements: Mapping[Destination, str]) -> list[list[Statement]]:
+def by_partition(rows: Iterable[Row], statements: Mapping[Destination, str]) -> list[list[Write]]:
     """Return unlogged batches of one Cassandra partition each: 20 rows in one mutation cost a fifth of 20 mutations."""
-    partitions: dict[tuple[Any, ...], list[Statement]] = {}
+    partitions: dict[tuple[Any, ...], list[Write]] = {}
     for destination, key, columns, written in rows:
         table = TABLES[destination]
         values: tuple[Any, ...] = (written, *key) if destination is _MEMBER_GONE else (*key, *columns, written)
