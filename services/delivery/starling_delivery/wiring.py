@@ -14,7 +14,7 @@ from confluent_kafka import Message as KafkaMessage
 from prometheus_client import REGISTRY
 
 from starling_common.failpoints import Raising
-from starling_common.kafka.clients import consumer_config, producer_config
+from starling_common.kafka.clients import consumer_config, gathering_fetches, producer_config
 from starling_common.kafka.folded_topic import FoldedTopic
 from starling_common.kafka.group_requests import GroupAddress, GroupRequests
 from starling_common.kafka.lost_input import check_input
@@ -40,6 +40,8 @@ _MOST_TURN_SECONDS: Final = 300.0
 """Maximum time between two polls. After it the group reassigns the partitions."""
 _MOST_BLOCKED_SECONDS: Final = 60.0
 """Every call that waits has a thread of its own, so the event loop always turns within a second."""
+_FETCH_WAIT_MS: Final = 50
+
 _BROKER_SECONDS: Final = 30.0
 
 
@@ -236,6 +238,7 @@ def _consumer(settings: Settings, group: str) -> WatchedConsumer:
         # Static membership: a restarted process continues immediately, without a rebalance.
         "group.instance.id": settings.instance_id,
         "queued.max.messages.kbytes": 8_192,
+        **gathering_fetches(_FETCH_WAIT_MS),
     }
     return WatchedConsumer(consumer_config(settings.kafka.brokers, group, **more), group)
 

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from starling_common.failures import InstallationFailure
-from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, offsets, topic_ids
+from starling_common.kafka.clients import PARTITION_EOF, BrokerUnavailable, committed, consumer_config, gathering_fetches, offsets, topic_ids
 from starling_common.kafka.lost_input import InputLost, check_input
 from starling_common.kafka.starvation import Starvation
 from starling_common.telemetry.logs import log
@@ -25,6 +25,8 @@ _MAX_POLL_INTERVAL_MS = 900_000
 
 _BUSY_RECORDS = 50
 """Buffered records from which on a poll lingers; below, records are written at once."""
+
+_FETCH_WAIT_MS = 50
 
 _SESSION_TIMEOUT_MS = 10_000
 """Delay after a crash before the group reassigns the partitions; a restart of the process takes about as long."""
@@ -60,6 +62,7 @@ class Source:
             "enable.partition.eof": True,
             "max.poll.interval.ms": _MAX_POLL_INTERVAL_MS,
             "session.timeout.ms": _SESSION_TIMEOUT_MS,
+            **gathering_fetches(_FETCH_WAIT_MS),
         }
         self._config = consumer_config(brokers, group, **more)
         self._uncommitted_config = self._config | {"isolation.level": "read_uncommitted"}

@@ -53,6 +53,8 @@ RECORD_REFUSED: Final = frozenset(
 _LEAST_SECONDS: Final = 0.25
 """Timeout of a request that is sent shortly before the end of the whole timeout."""
 
+_GATHERED_BYTES: Final = 65_536
+
 PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the library's public constant
 """The code of an end-of-partition event, which the client reports as an error."""
 
@@ -76,6 +78,14 @@ def producer_config(brokers: str, **more: Any) -> dict[str, Any]:
         "message.max.bytes": MAX_RECORD_BYTES,
         "batch.size": 1_000_000,
     } | more
+
+
+def gathering_fetches(wait_ms: int) -> dict[str, Any]:
+    """Return the options of a consumer whose fetches wait at the broker for 64 KiB, and not longer than that.
+
+    With the default of one byte, a consumer of a busy topic fetches again at once, for a few records.
+    """
+    return {"fetch.min.bytes": _GATHERED_BYTES, "fetch.wait.max.ms": wait_ms}
 
 
 def consumer_config(brokers: str, group: str, **more: Any) -> dict[str, Any]:

@@ -30,6 +30,10 @@ _RECORDS_PER_TURN: Final = 10_000
 """A compressed fetch can contain hundreds of thousands of records, which would stall the loop and fill the memory at once."""
 
 
+_FETCH_SECONDS: Final = 0.01
+"""The interval of fetches under load. The client fetches again once records are taken, and each fetch names every partition."""
+
+
 _WAITS_UNTIL_STALE: Final = 5
 """A healthy broker reports the end of a partition after one wait of an idle fetch. No report for this many waits is an outage."""
 
@@ -124,6 +128,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         conf = self.app.conf
         self._fetch_wait_ms = transport.fetch_wait_ms()
         self._delivered = DeliveredOffsets()
+        self._next_at = 0.0
         assignor = cast("Consumer", self.consumer).assignor
         return aiokafka.AIOKafkaConsumer(
             client_id=conf.broker_client_id,
@@ -171,11 +176,13 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         await coordinator.close()
 
     async def _fetch(self, active: frozenset[TP], timeout_seconds: float) -> Fetch:
+        await asyncio.sleep(max(0.0, self._next_at - time.monotonic()))
         consumer = self._ensure_consumer()
         consumer._coordinator.check_errors()  # noqa: SLF001
         _use_parsed_records(consumer._fetcher._records)  # noqa: SLF001
         self._delivered.forget_stale(self.assignment_held())
         records = await self._fetch_records(consumer, set(active), timeout=timeout_seconds, max_records=_RECORDS_PER_TURN)
+        self._next_at = time.monotonic() + _FETCH_SECONDS if records else 0.0
         # No await follows, so assignment, records and ends belong together.
         assignment = self.assignment_held()
         after = self._delivered.deliver(assignment, records)

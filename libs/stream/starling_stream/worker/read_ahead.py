@@ -5,13 +5,13 @@ that were appended within the next seconds are read here, and only their order i
 all of these records would.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from time import monotonic
 from typing import Final
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from starling_common.kafka.clients import PARTITION_EOF, consumer_config
+from starling_common.kafka.clients import PARTITION_EOF, consumer_config, gathering_fetches
 from starling_common.telemetry.logs import log
 from starling_stream.fold.arrivals import ArrivalMerge, Horizon
 from starling_stream.fold.read_ahead import LogAhead
@@ -45,6 +45,11 @@ class ReadAhead:
     def is_active(self) -> bool:
         """Return whether a task lags."""
         return bool(self._merges)
+
+    @property
+    def partitions(self) -> Set[int]:
+        """Return the tasks that lag, by partition."""
+        return self._merges.keys()
 
     def note(self, merges: Mapping[int, ArrivalMerge], bounds: Mapping[int, tuple[int, Mapping[str, int]]]) -> None:
         """Take the present tasks, and new bounds with the ends of their topics."""
@@ -132,4 +137,5 @@ _READER: Final = {
     "enable.partition.eof": True,
     "queued.max.messages.kbytes": 8_192,
     "fetch.message.max.bytes": 262_144,
+    **gathering_fetches(30),
 }

@@ -25,6 +25,9 @@ _RETRY_SECONDS: Final = 0.5
 _LEASE_SECONDS: Final = 0.5
 """The interval in which ended leases are looked for while no bound is needed."""
 
+_BACKLOG_SECONDS: Final = 0.2
+"""The interval of bounds for tasks that are read ahead of: they have much to process below the last one."""
+
 
 class Source(NamedTuple):
     """The last watermark of a live source. `read_at`: when it was read, by the monotonic clock."""
@@ -173,7 +176,7 @@ class SourceFollower:
         bound = wall_clock_micros() - self._hold_micros if low is None else low
         waiting = [partition for partition, merge in self._merges().items() if merge.noted < bound and merge.first_key() < bound]
         requested_at = monotonic()
-        if not waiting and requested_at - self._requested_at < _LEASE_SECONDS:
+        if requested_at - self._requested_at < self._interval(waiting):
             return
         self._requested_at = requested_at
         places = [(topic, partition) for partition in waiting for topic in self._topics]
@@ -192,6 +195,12 @@ class SourceFollower:
         ends_of = {number: _of(ends, self._topics, number) for number in waiting}
         self._bounds |= {number: (bound, found) for number, found in ends_of.items()}
         self._loop.call_soon_threadsafe(self._pass, bound, ends_of)
+
+    def _interval(self, waiting: Sequence[int]) -> float:
+        """Return the seconds between requests for ends, each of which names every input of each waiting task."""
+        if not waiting:
+            return _LEASE_SECONDS
+        return _BACKLOG_SECONDS if self._ahead.partitions >= set(waiting) else 0.0
 
     def _expire(self) -> None:
         """Expire leases once the watermarks up to the requested end are read. The present end moves while other sources write."""
